@@ -498,7 +498,6 @@ static void test_schedules(void **state)
 {
     struct sim totals = {0};
 
-    (void)state;
     for (uint64_t seed = 1; seed <= SCHEDULES; seed += harness_stride())
         sim_play(seed, &totals);
     print_message("# %llu changes were made, %llu withdrawn, %llu dropped, %llu raced, %llu late, "
@@ -607,7 +606,6 @@ static void rival_play(size_t row)
 
 static void test_rivals(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rivals / sizeof *rivals; i++)
         rival_play(i);
 }
@@ -618,7 +616,6 @@ static void test_old_answer(void **state)
     struct accord a = {.self = 1};
     struct rival_store store = {0};
 
-    (void)state;
     accord_enter(&a, 1, false);
     rival_see(&a, &store, "o");
     accord_call(&a);
@@ -640,7 +637,6 @@ static void test_bytes(void **state)
     struct accord_value value = {.number = 12, .born = 3, .asker = 0xAB, .asked = 90}, again;
     struct dl_buffer bytes = {0};
 
-    (void)state;
     assert_int_equal(mix_changes_with(NULL, &change, 2, &value.list), 0);
     assert_int_equal(accord_value_write(&value, &bytes), 0);
     assert_memory_equal(bytes.data, "1 12 3 00000000000000ab 90\n", 27);
@@ -673,7 +669,6 @@ static void test_bad_bytes(void **state)
     struct accord_value value;
     uint64_t reach;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(accord_value_read(span_str(bad[i]), &value), -EINVAL);
     assert_true(accord_reach_read(span_str("0"), &reach) && reach == 0);

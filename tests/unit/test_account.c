@@ -39,7 +39,6 @@ static void test_missing(void **state)
         {"0 6:5", "0 4:7", "0 4:7", 0, 0, 0, 0},         /* of another history: not known */
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct progress_point end = point(rows[i].end);
         struct account_absence absence = {.from = point(rows[i].from), .has_to = *rows[i].to != 0};
@@ -60,7 +59,6 @@ static void test_samples(void **state)
     struct account_absence absence = {.local = 2};
     struct account_range range = {.steps = 18};
 
-    (void)state;
     assert_int_equal(account_samples(&absence, &range, 10), 360);
     range.steps = UINT64_MAX / 2;
     assert_int_equal(account_samples(&absence, &range, 10), UINT64_MAX);
@@ -78,7 +76,6 @@ static void test_words(void **state)
     };
     char text[ACCOUNT_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct account_absence absence = {
             .node = "c", .first = rows[i].first, .local = rows[i].local, .world = rows[i].world};
@@ -116,7 +113,6 @@ static void test_entries(void **state)
         {"1\nended 0 0\ngone 1f 18446744073709551615 2 6 c\nfrom 0 0\n", 0, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(buffer_deinit)
         struct dl_buffer again = {0};
@@ -144,7 +140,6 @@ static void test_no_entries(void **state)
     static const char *const rows[] = {"", "1\n", "2\nended 0 0\n", "1\nended\n", "1\nended 0 0"};
     struct progress_point ended;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const char *at = rows[i];
 

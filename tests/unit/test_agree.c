@@ -81,7 +81,6 @@ static void test_first_wins(void **state)
     struct fixture f;
     struct agreed a, b;
 
-    (void)state;
     set_up(&f);
     propose(&f, f.one, "seed", UINT64_MAX, 60000 * MS, &a);
     await(&f, &a);
@@ -105,7 +104,6 @@ static void test_store_away(void **state)
     struct fixture f;
     struct agreed a;
 
-    (void)state;
     set_up(&f);
     memory_store_take_away(f.store, true);
     propose(&f, f.one, "seed", 0, 60000 * MS, &a);
@@ -138,7 +136,6 @@ static void test_nonsense(void **state)
     struct fixture f;
     struct agreed a;
 
-    (void)state;
     set_up(&f);
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         const char key[] = {'k', (char)('a' + i), 0};
@@ -160,7 +157,6 @@ static void test_cancel(void **state)
     struct fixture f;
     struct agreed a;
 
-    (void)state;
     set_up(&f);
     agree_cancel(propose(&f, f.one, "seed", 1, 60000 * MS, &a));
     tear_down(&f);

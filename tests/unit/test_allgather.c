@@ -103,7 +103,6 @@ static void test_all_have_all(void **state)
     struct fixture f;
     struct gathered gathered[3];
 
-    (void)state;
     set_up(&f);
     gather(&f, 0, "one", "xxx", 60000 * MS, &gathered[0]);
     gather(&f, 1, "two", "xxx", 60000 * MS, &gathered[1]);
@@ -131,7 +130,6 @@ static void test_rounds(void **state)
     struct fixture f;
     struct gathered before, gathered[2];
 
-    (void)state;
     set_up(&f);
     gather_in(&f, 9, 1, "two", "---", 60000 * MS, &gathered[1]);
     await(&f, &gathered[1]);
@@ -177,7 +175,6 @@ static void test_nonsense(void **state)
     struct fixture f;
     struct gathered gathered;
 
-    (void)state;
     for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
         unsigned done = 0;
 
@@ -204,7 +201,6 @@ static void test_not_wanted(void **state)
     struct fixture f;
     struct gathered gathered;
 
-    (void)state;
     set_up(&f);
     gather(&f, 1, "two", "---", 60000 * MS, &gathered);
     await(&f, &gathered);
@@ -219,7 +215,6 @@ static void test_missing(void **state)
     struct fixture f;
     struct gathered gathered[2];
 
-    (void)state;
     set_up(&f);
     gather(&f, 1, "two", "---", 60000 * MS, &gathered[1]);
     await(&f, &gathered[1]);
@@ -238,7 +233,6 @@ static void test_store_away(void **state)
     struct fixture f;
     struct gathered gathered, other;
 
-    (void)state;
     set_up(&f);
     gather(&f, 1, "two", "---", 60000 * MS, &other);
     await(&f, &other);
@@ -266,7 +260,6 @@ static void test_store_forgets(void **state)
     struct fixture f;
     struct gathered gathered[3];
 
-    (void)state;
     set_up(&f);
     gather_in(&f, 2, 0, "old", "---", 60000 * MS, &gathered[0]);
     await(&f, &gathered[0]);
@@ -292,7 +285,6 @@ static void test_cancel(void **state)
     struct fixture f;
     struct gathered gathered;
 
-    (void)state;
     set_up(&f);
     assert_null(allgather_cancel(NULL));
     assert_null(allgather_cancel(gather(&f, 0, "one", "xxx", 60000 * MS, &gathered)));

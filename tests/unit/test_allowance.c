@@ -25,7 +25,6 @@ static void test_when_it_may_go_on(void **state)
         {{{9, 4000, 29}, {3, 0, 23}}}, /* the clock goes back: no debt is paid */
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct allowance a = {0};
 
@@ -48,7 +47,6 @@ static void test_a_tenth(void **state)
 {
     static const uint64_t turns_us[] = {1, 50, 1000, 2000, 5000, 40000};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(turns_us); i++) {
         struct allowance a = {0};
         uint64_t now = 0, took = 0;
@@ -66,7 +64,6 @@ static void test_the_most(void **state)
 {
     struct allowance a = {0};
 
-    (void)state;
     allowance_charge(&a, UINT64_MAX, 1);
     allowance_charge(&a, UINT64_MAX, 2);
     assert_in_range(allowance_due(&a, 2), 480 * MS, 481 * MS);

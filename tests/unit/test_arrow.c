@@ -11,7 +11,6 @@ static void test_streams_and_files(void **state)
 {
     struct spec_dataset spec = spec_of(write_built("stream", stream_of(false, 3)));
 
-    (void)state;
     expect_rows(&spec, 6);
     spec = spec_of(write_built("file", file_of(2)));
     expect_rows(&spec, 4);
@@ -27,7 +26,6 @@ static void test_columns_are_chosen(void **state)
     struct spec_field fields[] = {{"a", "tokens"}, {"b", "id"}, {"c", "id"}};
     struct spec_dataset spec = spec_of(write_built("chosen", stream_of(false, 1)));
 
-    (void)state;
     spec.fields = fields;
     spec.n_fields = 3;
     assert_string_equal(opened_sample(&spec, 0),
@@ -49,7 +47,6 @@ static void test_rows_of_one_shape(void **state)
     float pairs[4];
     size_t bad;
 
-    (void)state;
     spec.fields = fields;
     spec.n_fields = 3;
     struct dataset *ds = must_open(&spec);
@@ -79,7 +76,6 @@ static void test_nulls(void **state)
 {
     struct spec_dataset spec = spec_of(write_built("nulls", stream_of(true, 1)));
 
-    (void)state;
     assert_string_equal(opened_sample(&spec, 0), FIRST);
     assert_string_equal(opened_sample(&spec, 1),
                         "error: row 1: its column id is null, or has a null in it; fill nulls with "
@@ -101,7 +97,6 @@ static void test_lengths(void **state)
     uint64_t bad;
     struct dl_error err = {0};
 
-    (void)state;
     for (int named = 0; named < 2; named++) {
         assert_int_equal(ds->ops->lengths(ds, named ? "tokens" : NULL, 0, 4, lengths, &bad, &err),
                          0);
@@ -147,7 +142,6 @@ static void test_dictionaries(void **state)
     static struct build b;
     struct spec_dataset spec;
 
-    (void)state;
     b.len = 0;
     build_add_schema(&b, word_types, 1, NULL);
     add_words(&b, "xab", false);
@@ -217,7 +211,6 @@ static void test_features(void **state)
 {
     struct spec_dataset spec = spec_of(media_file((uint32_t[]){0, 2, 4}, features));
 
-    (void)state;
     assert_non_null(strstr(opened_sample(&spec, 0), "picture is an image that cannot be read"));
     spec.decode = false;
     assert_string_equal(opened_sample(&spec, 0), "bytes 616263; uint8 2,2 01020304; ");
@@ -281,7 +274,6 @@ static void test_saved_to_disk(void **state)
     struct spec_dataset spec;
     const struct build *b = stream_of(false, 1);
 
-    (void)state;
     folder("saved");
     harness_file("saved/a.arrow", b->data, b->len);
     harness_file("saved/b.arrow", b->data, b->len);
@@ -315,7 +307,6 @@ static void test_cached(void **state)
     struct spec_dataset spec;
     const struct build *b = stream_of(false, 1);
 
-    (void)state;
     folder("cached");
     harness_file("cached/d-train.arrow", b->data, b->len);
     spec = spec_of(full_path("cached"));
@@ -368,7 +359,6 @@ static void test_types_that_are_refused(void **state)
         {{"x", 16, -1, 0, 0, 0}, "its schema is damaged"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct spec_dataset spec = spec_of(one_column(&rows[i].type));
         expect_refused(&spec, rows[i].says);
@@ -381,7 +371,6 @@ static void test_other_columns(void **state)
     struct spec_field fields[] = {{"id", "id"}};
     struct spec_dataset spec = spec_of(write_built("first", stream_of(false, 1)));
 
-    (void)state;
     paths[1].path = (char *)one_column(other);
     spec.fields = fields;
     spec.n_fields = 1;
@@ -397,7 +386,6 @@ static void test_damaged(void **state)
 {
     struct build good = *file_of(1);
 
-    (void)state;
     for (size_t at = 0; at < good.len; at += 3 * harness_stride()) {
         static struct build bad;
         bad = good;
@@ -420,7 +408,6 @@ static void test_offsets(void **state)
 {
     static const uint32_t bad[][3] = {{0, 3, 2}, {0, 2, 99}, {UINT32_MAX, 0, 0}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct spec_dataset spec = spec_of(media_file(bad[i], features));
         spec.decode = false;
@@ -435,7 +422,6 @@ static void test_out_of_memory(void **state)
 {
     struct spec_dataset spec = spec_of(write_built("memory", stream_of(false, 9)));
 
-    (void)state;
     expect_memory_failures(&spec, 10);
 }
 
@@ -447,7 +433,6 @@ static void test_flat(void **state)
     struct flat flat = {.data = b.data};
     uint32_t len;
 
-    (void)state;
     uint32_t root = build_root(&b, 1, 77);
     build_text(&b, root, 4, "text");
     flat.bytes = b.len;

@@ -49,7 +49,6 @@ static void test_index_is_of_batches(void **state)
 {
     size_t few = opening_asks(1, 2), many = opening_asks(2000, 2), batches = opening_asks(1, 42);
 
-    (void)state;
     assert_int_equal(many, few);
     assert_in_range(batches - few, 40 * 16, 40 * 1024);
 }

@@ -62,7 +62,6 @@ static void test_compressed(void **state)
     struct spec_dataset spec =
         spec_of(write_built("packed", packed_stream(packed_of(rows_of(false, 0)), 0, 3)));
 
-    (void)state;
     expect_rows(&spec, 6); /* one batch is kept at a time */
     spec.cache = 1 << 20;
     expect_rows(&spec, 6);
@@ -122,7 +121,6 @@ static void test_compressed_by_old_writers(void **state)
         {"ARROW:else", "LZ4", 4, false, NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct build_batch *plain = rows_of(false, 0);
         struct build *b = old_stream(rows[i].packed ? packed_of(plain) : plain, rows[i].version,
@@ -140,7 +138,6 @@ static void test_damaged_packed(void **state)
 {
     struct build good = *packed_stream(packed_of(rows_of(true, 0)), 0, 1);
 
-    (void)state;
     for (size_t at = 0; at < good.len; at += harness_stride()) {
         static struct build bad;
         bad = good;
@@ -156,7 +153,6 @@ static void test_out_of_memory(void **state)
     struct spec_dataset spec =
         spec_of(write_built("memory", packed_stream(packed_of(rows_of(false, 0)), 0, 2)));
 
-    (void)state;
     expect_memory_failures(&spec, 10);
 }
 

@@ -68,7 +68,6 @@ static void test_parts_of_null(void **state)
 {
     struct spec_dataset spec = spec_of(column_file(nested, nested_rows(5), 3));
 
-    (void)state;
     assert_string_equal(opened_sample(&spec, 0),
                         "dict 5; int32 0b000000; string 61; list 2; string 64; string 65; dict 1; "
                         "bool 01; int32 1 01000000; ");
@@ -92,7 +91,6 @@ static void test_null_columns(void **state)
     static struct build_batch batch;
     static struct build b;
 
-    (void)state;
     build_node(&batch, 2, 2);
     build_node(&batch, 2, 0);
     build_buffer(&batch, NULL, 0);
@@ -131,7 +129,6 @@ static void test_lists_with_sizes(void **state)
         {4, 0, "error: row 0: its"},  {UINT32_MAX, 2, "error: row 0: its"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         static struct build_batch batch;
         batch = (struct build_batch){0};
@@ -158,7 +155,6 @@ static void test_maps(void **state)
                                             {"", 2, 8, 1, 0, 0}};
     static struct build_batch batch;
 
-    (void)state;
     build_node(&batch, 2, 0);
     build_buffer(&batch, NULL, 0);
     build_buffer(&batch, (uint32_t[]){0, 2, 2}, 12);
@@ -195,7 +191,6 @@ static void test_dictionaries_of_views(void **state)
     static struct build b;
     uint32_t views[8] = {1, 'a', 0, 0, 13, 'l' | 'o' << 8 | 'n' << 16 | 'g' << 24, 0, 1};
 
-    (void)state;
     build_node(&values, 2, 0);
     build_buffer(&values, NULL, 0);
     build_buffer(&values, views, sizeof views);
@@ -220,7 +215,6 @@ static void test_column_without_name(void **state)
     static struct build b;
     struct spec_field field = {"x", "Unnamed: 1"};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         build_node(&batch, 1, 0);
         build_buffer(&batch, NULL, 0);
@@ -276,7 +270,6 @@ static void test_decimals(void **state)
     struct spec_dataset spec = spec_of(decimal_file());
     struct spec_field field = {"x", "x"};
 
-    (void)state;
     spec.nulls = (struct value){.type = VALUE_INT, .integer = 0};
     expect_refused(&spec, "its column x has decimal numbers, which no tensor has; say with");
     assert_int_equal(value_set_string(&spec.types, "x", "float64"), 0);

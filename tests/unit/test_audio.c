@@ -51,7 +51,6 @@ static void test_pcm(void **state)
     int16_t ints[12];
     float floats[12];
 
-    (void)state;
     if (!can_decode())
         return;
     make_wav(&file, &wav);
@@ -84,7 +83,6 @@ static void test_floats_to_int16(void **state)
     struct audio_shape shape;
     int16_t out[ARRAY_SIZE(numbers)];
 
-    (void)state;
     if (!can_decode())
         return;
     make_wav(&file, &wav);
@@ -103,7 +101,6 @@ static void test_crops(void **state)
     struct audio_shape shape;
     uint32_t seen[91] = {0}, different = 0;
 
-    (void)state;
     if (!can_decode())
         return;
     for (int i = 0; i < 100; i++)
@@ -141,7 +138,6 @@ static void test_cuts_of_the_whole(void **state)
     static struct bytes file;
     struct audio_shape shape, cut;
 
-    (void)state;
     if (!can_decode())
         return;
     for (size_t i = 0; i < ARRAY_SIZE(names) * 3; i++) {
@@ -174,7 +170,6 @@ static void test_codings(void **state)
     static float out[8192];
     static struct bytes file;
 
-    (void)state;
     if (!can_decode())
         return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -239,7 +234,6 @@ static void test_heads(void **state)
     };
     static struct bytes file;
 
-    (void)state;
     if (!can_decode())
         return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -272,7 +266,6 @@ static void test_ogg(void **state)
     };
     static struct bytes file;
 
-    (void)state;
     if (!can_decode())
         return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -307,7 +300,6 @@ static void test_cut(void **state)
                                         "float.wav", "stereo.flac", "24.flac"};
     static struct bytes file;
 
-    (void)state;
     if (!can_decode())
         return;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -329,7 +321,6 @@ static void test_end_of_ogg(void **state)
 {
     static struct bytes file;
 
-    (void)state;
     if (!can_decode())
         return;
     from_corpus(&file, "vorbis.ogg");
@@ -353,7 +344,6 @@ static void test_lengths_that_lie(void **state)
 {
     static struct bytes file;
 
-    (void)state;
     if (!can_decode())
         return;
     from_corpus(&file, "cut.flac");
@@ -375,7 +365,6 @@ static void test_damaged(void **state)
     static struct bytes file, bad;
     int16_t out[100];
 
-    (void)state;
     if (!can_decode())
         return;
     struct audio_decoder *decoder = must_decoder(&spec);

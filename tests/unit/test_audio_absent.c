@@ -9,7 +9,6 @@ static void test_nothing_is_opened(void **state)
     struct audio_file *file = NULL;
     struct dl_error err = {0};
 
-    (void)state;
     assert_non_null(audio_file_missing());
     assert_non_null(strstr(audio_file_missing(), "libsndfile"));
     assert_int_equal(audio_file_new("dataset", &file, &err), -ENOTSUP);

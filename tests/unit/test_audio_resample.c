@@ -31,7 +31,6 @@ static void test_rates(void **state)
     };
     float in[5000], out[1000], part[5];
 
-    (void)state;
     for (int i = 0; i < 5000; i++)
         in[i] = (float)(sin(i * 0.37) * 0.6 + (i * 7919 % 1000) / 2500.0 - 0.2);
     for (size_t row = 0; row < ARRAY_SIZE(rows); row++) {
@@ -65,7 +64,6 @@ static void test_tones(void **state)
     static float in[N], out[N];
     struct audio_resampler r;
 
-    (void)state;
     assert_int_equal(audio_resampler_init(&r, 44100, 16000), 0);
     for (int tone = 0; tone < 2; tone++) {
         double hertz = tone ? 12000 : 1000, wrong = 0;

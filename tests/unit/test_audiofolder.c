@@ -62,7 +62,6 @@ static void test_folder(void **state)
     uint64_t bad;
     char name[512];
 
-    (void)state;
     if (!can_decode())
         return;
     struct dataset *ds = open_folder(0, &err);
@@ -96,7 +95,6 @@ static void test_rows(void **state)
     struct dl_error err = {0};
     size_t bad = 9;
 
-    (void)state;
     if (!can_decode())
         return;
     struct dataset *ds = open_folder(50, &err);
@@ -134,7 +132,6 @@ static void test_folders_that_are_none(void **state)
     struct dl_error err = {0};
     char path[600];
 
-    (void)state;
     if (!can_decode())
         return;
     make_dir("quiet");
@@ -156,7 +153,6 @@ static void test_memory(void **state)
     struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 16000, 0, 0);
     int all, refused;
 
-    (void)state;
     if (!can_decode())
         return;
     make_folder();

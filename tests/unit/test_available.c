@@ -72,7 +72,6 @@ static void expect(uint64_t bytes, const char *place)
 
 static void test_a_machine_without_groups(void **state)
 {
-    (void)state;
     new_machine();
     expect(48 * GIB - GIB, "MemAvailable of /proc/meminfo");
     assert_int_equal(look().total, 64 * GIB);
@@ -84,7 +83,6 @@ static void test_a_machine_without_groups(void **state)
 
 static void test_a_machine_that_says_nothing(void **state)
 {
-    (void)state;
     new_machine();
     put("/proc/meminfo", "");
     put("/proc/self/mountinfo", "");
@@ -95,7 +93,6 @@ static void test_a_machine_that_says_nothing(void **state)
 
 static void test_groups_of_v2(void **state)
 {
-    (void)state;
     new_machine();
     put("/proc/self/cgroup", "1:cpu,cpuacct:/x\n0::/a/b\n");
     put("/v2/a/memory.max", "max\n");
@@ -121,7 +118,6 @@ static void test_groups_of_v2(void **state)
 
 static void test_groups_of_v1(void **state)
 {
-    (void)state;
     new_machine();
     put("/proc/self/cgroup", "11:cpu,cpuacct:/x\n4:memory:/a/b/\n0::/\n");
     put("/v1/memory.limit_in_bytes", "9223372036854771712\n");
@@ -140,7 +136,6 @@ static void test_groups_of_v1(void **state)
 /* In a container: what is mounted is the container's group, or the name space's. */
 static void test_what_is_seen_of_the_groups(void **state)
 {
-    (void)state;
     new_machine();
     put("/proc/self/mountinfo", "34 31 0:31 /docker/1 /v2 rw - cgroup2 cgroup2 rw\n");
     put("/proc/self/cgroup", "0::/docker/1/in\n");
@@ -158,7 +153,6 @@ static void test_what_is_seen_of_the_groups(void **state)
 
 static void test_pressure(void **state)
 {
-    (void)state;
     new_machine();
     put("/proc/pressure/memory",
         "some avg10=39.99 avg60=90.00 avg300=0 total=1\nfull avg10=50.00\n");
@@ -176,7 +170,6 @@ static void test_this_machine(void **state)
 {
     struct available a;
 
-    (void)state;
     available_read("", &a);
     assert_true(a.total > MIB && a.total < UINT64_MAX);
     assert_true(a.bytes < a.total);

@@ -36,7 +36,6 @@ static void test_what_is_put_is_read(void **state)
 {
     static const uint32_t counts[] = {0, 1, 2, SLOT_BAD_MAX, SLOT_BAD_MAX + 1, 1000};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
         struct bad_list list = list_of(counts[i]), got = {0};
         uint64_t used = 1000, need = 1024 + min_u64(counts[i], SLOT_BAD_MAX) * 512;
@@ -85,7 +84,6 @@ static void test_what_makes_no_sense_is_refused(void **state)
     };
     struct bad_list list = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         memset(slot, 1, sizeof slot); /* texts without an end */
         header->bad_off = rows[i].off;
@@ -118,7 +116,6 @@ static void test_each_sample_counts_once(void **state)
 {
     struct quarantine q = {.limit = 4};
 
-    (void)state;
     assert_int_equal(admit(&q, 0, 7), BAD_NEW);
     assert_int_equal(admit(&q, 0, 7), BAD_KNOWN);
     assert_int_equal(admit(&q, 1, 7), BAD_NEW);
@@ -140,7 +137,6 @@ static void test_many_are_found_again(void **state)
 {
     struct quarantine q = {.limit = 5000};
 
-    (void)state;
     for (int again = 0; again < 2; again++)
         for (uint64_t i = 0; i < 5000; i++)
             assert_int_equal(admit(&q, 0, i * 7919 % 5000), again ? BAD_KNOWN : BAD_NEW);
@@ -156,7 +152,6 @@ static void test_without_memory_it_counts_all_the_same(void **state)
 {
     struct quarantine q = {.limit = 2};
 
-    (void)state;
     fail_in = 0;
     assert_int_equal(admit(&q, 0, 7), BAD_NEW);
     assert_int_equal(quarantine_count(&q), 1);
@@ -181,7 +176,6 @@ static void test_batches_are_taken_as_far_as_they_may(void **state)
     struct dl_error err = {0};
     unsigned named = 0;
 
-    (void)state;
     assert_true(quarantine_take(&q, &nowhere, &three, name, &named, &err));
     assert_true(quarantine_take(&q, &nowhere, &many, name, &named, &err));
     assert_int_equal(named, SLOT_BAD_MAX);
@@ -216,7 +210,6 @@ static void test_words(void **state)
     struct bad_list list = list_of(6);
     char text[1024];
 
-    (void)state;
     words_bad(&sample, &q, true, text, sizeof text);
     assert_string_equal(text, "sample 7 is bad, and left out: it is torn (2 of 5 that may be)");
     sample.place = (struct bad_place){.rank = 1, .world = 2, .worker = 3};
@@ -252,7 +245,6 @@ static void test_how_many_there_may_be(void **state)
         {"{on_error: skip, max_bad: 1%}", UINT64_MAX, 0, true},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_free_ char *text = NULL;
         struct dl_spec spec = {0};
@@ -285,7 +277,6 @@ static void test_what_is_left_of_the_last_ones(void **state)
         {94, 99, 30, 0}, {97, 99, 30, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct bad_list list = list_of(rows[i].n);
         assert_int_equal(bad_list_left(&list, rows[i].planned, rows[i].tail), rows[i].left);

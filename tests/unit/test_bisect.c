@@ -42,7 +42,6 @@ static uint64_t walk_firsts(const struct part *parts, uint64_t n, uint64_t at)
 
 static void test_as_a_walk(void **state)
 {
-    (void)state;
     uint64_t numbers[MOST] = {0}, seed = 1;
     struct part parts[MOST] = {{.first = 0}};
 
@@ -62,7 +61,6 @@ static void test_as_a_walk(void **state)
 
 static void test_the_largest(void **state)
 {
-    (void)state;
     const uint64_t numbers[] = {0, 1, UINT64_MAX};
 
     assert_int_equal(bisect_ends(numbers, 3, UINT64_MAX - 1), 2);

@@ -52,7 +52,6 @@ static void test_counting(void **state)
     const struct blame_death deaths[] = {{7, 1000}, {8, 1000}, {7, 1500}, {7, 9000}, {7, 1200}};
     uint64_t last;
 
-    (void)state;
     assert_int_equal(blame_count(deaths, 5, 7, 2000, &last), 3);
     assert_int_equal(last, 1500);
     assert_int_equal(blame_count(deaths, 5, 7, 1000 + BLAME_SECONDS, &last), 2);
@@ -64,7 +63,6 @@ static void test_counting(void **state)
 
 static void test_keys(void **state)
 {
-    (void)state;
     assert_true(key_of("a spec") == key_of("a spec"));
     assert_true(key_of("a spec") != key_of("another"));
     assert_true(blame_key(1, 2, "x", 1) != blame_key(2, 2, "x", 1));
@@ -154,7 +152,6 @@ static void test_each_way_to_go(void **state)
     } ways[] = {
         {BY_ABORT, SIGABRT}, {BY_FAULT, SIGSEGV}, {BY_STACK, SIGSEGV}, {BY_THREAD, SIGABRT}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
         uint64_t key = key_of("poison") + 2 * i;
         for (unsigned times = 1; times <= 2; times++) {
@@ -187,7 +184,6 @@ static void test_what_a_file_may_be(void **state)
     struct blame_death deaths[BLAME_MAX + 9] = {{0}};
     struct dl_error err = {0};
 
-    (void)state;
     /* More than are kept, some of them too old, one of the future, and a torn one. */
     for (size_t i = 0; i < BLAME_MAX + 8; i++)
         deaths[i] = (struct blame_death){i / 2 + 1, now};

@@ -28,7 +28,6 @@ static bool survives(size_t mib)
 
 static void test_what_is_too_large(void **state)
 {
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__)
     assert_true(survives(127));
     assert_false(survives(129));

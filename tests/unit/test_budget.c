@@ -19,7 +19,6 @@ static void expect_refused(struct budget *budget, uint64_t bytes, int code, cons
 
 static void test_ceilings(void **state)
 {
-    (void)state;
     assert_int_equal(budget_ceiling(&(struct config_share){.bytes = 7}, 1000), 7);
     assert_int_equal(budget_ceiling(&(struct config_share){.per_cent = 50}, 1000), 500);
     assert_int_equal(budget_ceiling(&(struct config_share){.per_cent = 100}, UINT64_MAX),
@@ -32,7 +31,6 @@ static void test_the_ceiling_of_all_users(void **state)
     struct budget budget;
     struct dl_error err = {0};
 
-    (void)state;
     budget_init(&budget, &share);
     assert_int_equal(budget_take(&budget, 60 * KIB, "eat less", &err), 0);
     expect_refused(
@@ -59,7 +57,6 @@ static void test_what_the_system_has(void **state)
     struct budget budget;
     struct dl_error err = {0};
 
-    (void)state;
     budget_init(&budget, &share);
     expect_refused(&budget, (uint64_t)1 << 60, ENOMEM,
                    "1152921504606846976 bytes are wanted, and ");

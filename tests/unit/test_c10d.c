@@ -40,7 +40,6 @@ static void test_endpoints(void **state)
         {"[fe80::1%eth0]:2", "fe80::1%eth0", 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_error err = {0};
         char *host = NULL;
@@ -74,7 +73,6 @@ static void test_bad_endpoints(void **state)
         {"a:1x", "has no port"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_error err = {0};
         char *host = NULL;
@@ -159,7 +157,6 @@ static void test_where_it_serves(void **state)
     };
     struct said said;
 
-    (void)state;
     for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
         size_t row = i / 2;
 
@@ -178,7 +175,6 @@ static void test_six(void **state)
     _cleanup_fd_ int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct said said;
 
-    (void)state;
     if (fd < 0 || bind(fd, (struct sockaddr *)&six, sizeof six) < 0)
         skip(); /* this machine has none */
     for (int i = 0; i < 2; i++) {
@@ -198,7 +194,6 @@ static void test_taken(void **state)
     struct said said = {0};
     uv_loop_t loop;
 
-    (void)state;
     assert_int_equal(bind(taken, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(taken, 1), 0);
     assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &len), 0);
@@ -242,7 +237,6 @@ static void test_freed_at_once(void **state)
     struct dl_error err = {0};
     uv_loop_t loop;
 
-    (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
     options.loop = &loop;
     (void)snprintf(endpoint, sizeof endpoint, "127.0.0.1:%u", (unsigned)free_port());

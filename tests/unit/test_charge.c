@@ -132,7 +132,6 @@ static void test_nobody_pays(void **state)
     const struct payer nobody = {0};
     struct charge charge = {0};
 
-    (void)state;
     assert_int_equal(charge_take(&charge, &nobody, UINT64_MAX, "eat less", NULL), 0);
     charge_shrink(&charge, 5);
     charge_return(&charge);

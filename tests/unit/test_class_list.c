@@ -118,7 +118,6 @@ static void test_listed_once(void **state)
     struct class_list list = {0};
     char root[512];
 
-    (void)state;
     make_folder("once");
     snprintf(root, sizeof root, "%s", below("once"));
     struct kept kept = first_of(root), again = {.fd = -1};
@@ -147,7 +146,6 @@ static void test_nobody_to_share_with(void **state)
     struct class_list list = {0};
     char root[512];
 
-    (void)state;
     make_folder("alone");
     snprintf(root, sizeof root, "%s", below("alone"));
     assert_int_equal(open_list(root, "dataset", -1, NULL, &kept, &list), 0);
@@ -203,7 +201,6 @@ static void test_any_bytes(void **state)
     unsigned refused = 0;
     uint64_t bytes;
 
-    (void)state;
     make_folder("bytes");
     struct kept kept = first_of(below("bytes"));
     _cleanup_free_ uint8_t *data = bytes_of(&kept, &bytes);
@@ -230,7 +227,6 @@ static void test_bad_ones_are_not_used(void **state)
     char root[512];
     uint64_t bytes;
 
-    (void)state;
     make_folder("bad");
     snprintf(root, sizeof root, "%s", below("bad"));
     struct kept kept = first_of(root);
@@ -257,7 +253,6 @@ static void test_out_of_memory(void **state)
     struct class_list list = {0};
     char root[512];
 
-    (void)state;
     make_folder("memory");
     snprintf(root, sizeof root, "%s", below("memory"));
     struct kept kept = first_of(root);

@@ -157,7 +157,6 @@ static void test_whose_host_it_is(void **state)
     struct channel channel = make_channel();
     struct fake f;
 
-    (void)state;
     fake_connect(&f);
     f.client->reconnect.path = strdup("/nowhere");
     f.client->reconnect.life = 1;

@@ -30,7 +30,6 @@ static void test_places(void **state)
         {"tp=1", 0, 0, {0, 1, 0, 1}},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_epoch_options o = {.epoch = 7};
         char why[256] = "";
@@ -51,7 +50,6 @@ static void test_each_once(void **state)
 {
     static const char *const meshes[] = {"dp=3,tp=4", "tp=4,dp=3", "pp=2,dp=3,tp=2", "tp=12",
                                          "dp=12"};
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(meshes); i++) {
         uint32_t seen[12][12] = {0}, replicas = 0;
 
@@ -88,7 +86,6 @@ static void test_refused(void **state)
         {"dp=2,", "is not a dimension"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_epoch_options o = {.world = 77};
         char why[512] = "";
@@ -102,7 +99,6 @@ static void test_refused(void **state)
 
 static void test_sequences(void **state)
 {
-    (void)state;
     for (uint32_t parts = 1; parts < 5; parts++) {
         for (unsigned how = DL_SEQUENCE_CONTIGUOUS; how <= DL_SEQUENCE_ZIGZAG; how++) {
             uint8_t seen[24] = {0};

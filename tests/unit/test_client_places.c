@@ -417,7 +417,6 @@ static void test_refused_worlds(void **state)
     struct dl_epoch *epoch;
     uint64_t number, step;
 
-    (void)state;
     assert_int_equal(dl_client_connect_local(&now.client), 0);
     assert_int_equal(open_loader(&c, now.client, &now.loader), 0);
     assert_int_equal(dl_loader_replicas(now.loader), 2);
@@ -446,7 +445,6 @@ static void test_states_know_no_replicas(void **state)
 {
     struct state saved[ARRAY_SIZE(sharings)];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(sharings); i++) {
         const struct cell c = {"batch", &sharings[i], true, &data[1], worlds[0], 0};
         struct play p = {.cell = &c};

@@ -103,7 +103,6 @@ static const char *const specs[] = {
 /* A run that is stopped at any step and goes on is the run that was not stopped. */
 static void test_the_same_world_goes_on(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
         _cleanup_here_ struct here h = open_spec(specs[s]);
         const struct dl_epoch_options o = {.epoch = 5, .rank = 1, .world = 3};
@@ -132,7 +131,6 @@ static void test_other_worlds_go_on(void **state)
 {
     static const uint32_t worlds[] = {4, 3, 4, 2, 1};
 
-    (void)state;
     for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
         bool even = !strstr(specs[s], "even: false");
         struct state last = {0};
@@ -170,7 +168,6 @@ static void test_the_end_is_the_next_beginning(void **state)
     struct dl_epoch *epoch = start(&h, (struct dl_epoch_options){.epoch = 7}, NULL);
     struct dl_batch *batch;
 
-    (void)state;
     assert_int_equal(take(epoch, 26, seen), 26);
     struct state full = state_of(epoch); /* all was given out, and the end was not said */
     assert_int_equal(number_in(&full, "epoch"), 7);
@@ -200,7 +197,6 @@ static void test_single_samples_go_on(void **state)
     unsigned seen[SAMPLES] = {0};
     struct dl_epoch *epoch = start(&h, (struct dl_epoch_options){.world = 2}, NULL);
 
-    (void)state;
     assert_int_equal(take(epoch, 50, seen), 50);
     struct state now = state_of(epoch);
     epoch = start(&h, (struct dl_epoch_options){0}, &now);
@@ -216,7 +212,6 @@ static void test_fed_order_goes_on(void **state)
     struct dl_epoch *epoch = start(&h, (struct dl_epoch_options){0}, NULL);
     struct dl_batch *batch;
 
-    (void)state;
     assert_int_equal(dl_epoch_feed_batch(epoch, bad, 2), 0);
     assert_int_equal(dl_epoch_next(epoch, -1, &batch), -ERANGE);
     struct state now = state_of(epoch);
@@ -238,7 +233,6 @@ static void test_iterable_goes_on(void **state)
     unsigned seen[SAMPLES] = {0};
     struct dl_epoch *epoch = start(&h, (struct dl_epoch_options){.rank = 1, .world = 2}, NULL);
 
-    (void)state;
     assert_int_equal(take(epoch, 5, seen), 5);
     struct state now = state_of(epoch);
     assert_int_equal(number_in(&now, "workers"), 1);
@@ -281,7 +275,6 @@ static void test_differences_are_named(void **state)
     struct dl_epoch *epoch = start(&h, (struct dl_epoch_options){0}, NULL);
     unsigned seen[SAMPLES] = {0};
 
-    (void)state;
     assert_int_equal(take(epoch, 3, seen), 3);
     struct state now = state_of(epoch);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -310,7 +303,6 @@ static void test_bad_calls(void **state)
     size_t len = 10;
     char json[8];
 
-    (void)state;
     assert_int_equal(dl_epoch_start(h.loader, &o, &epoch), -EINVAL);
     assert_string_equal(dl_client_error_path(h.client), "epoch");
     o.epoch = 0;
@@ -334,7 +326,6 @@ static void test_states_of_places(void **state)
     struct dl_epoch_options o = {.epoch = 4, .world = 3, .step = 5};
     uint64_t epoch, step;
 
-    (void)state;
     assert_int_equal(dl_loader_state(h.loader, &o, at.bytes, &at.len), 0);
     assert_int_equal(dl_loader_find_state(h.loader, at.bytes, at.len, 3, &epoch, &step), 0);
     assert_int_equal(epoch, 4);

@@ -131,7 +131,6 @@ static void tell_left_out(struct fake *f)
 /* In place of the end, behind all that was delivered: as an error, a warning, or not at all. */
 static void test_left_out(void **state)
 {
-    (void)state;
     for (uint32_t how = DL_LEFT_OUT_ERROR; how <= DL_LEFT_OUT_IGNORE; how++) {
         struct dl_batch *batch;
         struct fake f;
@@ -163,7 +162,6 @@ static void test_place(void **state)
     struct fake f = {0};
     struct dl_message msg;
 
-    (void)state;
     fake_connect(&f);
     fake_open(&f);
     msg = in_world(&f, 7, 8, 2, (struct dl_span){before, history_write(&history, before)});
@@ -189,7 +187,6 @@ static void test_behind_what_was_delivered(void **state)
 {
     struct fake f;
 
-    (void)state;
     run_in(&f, 0);
     fake_deliver(&f, 0, 3);
     tell_changed(&f, false);
@@ -227,7 +224,6 @@ static void cut_off(uint64_t steps)
 
 static void test_cut_off(void **state)
 {
-    (void)state;
     cut_off(3);
     cut_off(8);
 }
@@ -238,7 +234,6 @@ static void test_cut_off_at_the_end(void **state)
     struct dl_batch *batch;
     struct fake f;
 
-    (void)state;
     for (unsigned ended = 0; ended < 2; ended++) {
         run_in(&f, 0);
         fake_deliver(&f, 0, 8);
@@ -271,7 +266,6 @@ static void test_position_is_counted(void **state)
     struct fake f;
     struct rank_position *position = run_counted(&f, 0);
 
-    (void)state;
     fake_deliver(&f, 0, 3);
     assert_int_equal(atomic_load(&position->word), 0);
     fake_next(&f, 0);
@@ -294,7 +288,6 @@ static void test_closed_behind_the_end(void **state)
     struct fake f;
     struct rank_position *position = run_counted(&f, 0);
 
-    (void)state;
     fake_deliver(&f, 0, 8);
     for (uint64_t step = 0; step < 8; step++)
         fake_next(&f, step);
@@ -317,7 +310,6 @@ static void test_positions_that_are_none(void **state)
     struct dl_message msg = {.number = DL_MSG_POSITION};
     struct fake f;
 
-    (void)state;
     for (unsigned i = 0; i < 4; i++) {
         int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -349,7 +341,6 @@ static void test_refused_options(void **state)
     };
     struct fake f = {0};
 
-    (void)state;
     fake_connect(&f);
     fake_open(&f);
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
@@ -363,7 +354,6 @@ static void test_places_that_are_none(void **state)
     struct dl_message msg;
     struct fake f;
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         f = (struct fake){0};
         fake_connect(&f);
@@ -480,7 +470,6 @@ static void follow(bool at_once, bool by_hand)
 
 static void test_follows(void **state)
 {
-    (void)state;
     follow(false, false);
     follow(true, false);
 }
@@ -489,7 +478,6 @@ static void test_waits_for_the_world(void **state)
 {
     struct fake f = {0};
 
-    (void)state;
     follow(false, true);
     follow(true, true);
     fake_connect(&f);
@@ -507,7 +495,6 @@ static void test_others_are_further(void **state)
     struct answer answer = {.f = &f};
     struct dl_batch *batch = NULL;
 
-    (void)state;
     run_in(&f, 1);
     fake_deliver(&f, 0, 3);
     fake_next(&f, 0);
@@ -535,7 +522,6 @@ static void test_starts_where_the_others_are(void **state)
     struct dl_message msg;
     struct fake f = {0};
 
-    (void)state;
     fake_connect(&f);
     fake_open(&f);
     msg = in_world(&f, 1, 2, 0, (struct dl_span){0});
@@ -557,7 +543,6 @@ static void test_catches_up(void **state)
     uint8_t before[HISTORY_BYTES];
     size_t len = history_write(&history, before);
 
-    (void)state;
     for (unsigned same = 0; same < 2; same++) {
         struct fake f;
         struct answer answer = {.f = &f};
@@ -591,7 +576,6 @@ static void test_cannot_follow(void **state)
     struct fake f;
     struct answer answer = {.f = &f, .with = {.number = DL_MSG_ERROR}};
 
-    (void)state;
     run_in(&f, 1);
     fake_deliver(&f, 0, 3);
     fake_next(&f, 0);
@@ -621,7 +605,6 @@ static void test_ends_while_it_follows(void **state)
     struct answer answer = {.f = &f};
     struct dl_batch *batch = NULL;
 
-    (void)state;
     for (unsigned ended = 0; ended < 2; ended++) {
         run_in(&f, 1);
         fake_deliver(&f, 0, 3);

@@ -81,7 +81,6 @@ static void test_rendezvous(void **state)
         "  host: no\n  user: me\n  password: secret\n  tls: {ca: /a, certificate: /b, key: /c}\n");
     const struct config_rendezvous *is = &config.rendezvous;
 
-    (void)state;
     assert_int_equal(is->backend, CONFIG_BACKEND_ETCD);
     assert_string_equal(is->endpoint, "a:1,b:2");
     assert_int_equal(is->host, CONFIG_HOSTING_NO);
@@ -109,7 +108,6 @@ static void test_defaults(void **state)
                                         "{}", "---\n", "null",      "limits: {}"};
     struct config config = {0};
 
-    (void)state;
     assert_int_equal(config_load(NULL, &config, NULL), 0);
     expect_defaults(&config);
     config_deinit(&config);
@@ -146,7 +144,6 @@ static void test_every_key(void **state)
                                 "  bytes: 1.5MiB\n"
                                 "  leases: 5\n");
 
-    (void)state;
     assert_string_equal(config.socket, "/tmp/a socket");
     assert_int_equal(config.socket_mode, 0600);
     assert_string_equal(config.socket_group, "users");
@@ -215,7 +212,6 @@ static void test_each_key_alone(void **state)
                                          "/proc/version",
                                          "/proc/sys/kernel/random/boot_id"};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
         int taken = 0;
 
@@ -282,7 +278,6 @@ static void test_numbers_and_units(void **state)
     struct config config;
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(durations); i++) {
         snprintf(text, sizeof text, "linger: %s\n", durations[i].text);
         config = load(text);
@@ -334,7 +329,6 @@ static void test_metrics_listen(void **state)
                                        "/run/dloaderd/page"};
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
         snprintf(text, sizeof text, "metrics: {listen: \"%s\"}\n", good[i]);
         struct config config = load(text);
@@ -350,7 +344,6 @@ static void test_data_roots_are_resolved(void **state)
     char link[4200];
     char text[16000];
 
-    (void)state;
     snprintf(real, sizeof real, "%s/real", dir);
     snprintf(link, sizeof link, "%s/link", dir);
     assert_int_equal(mkdir(real, 0700), 0);
@@ -372,7 +365,6 @@ static void test_data_roots_are_seen_elsewhere(void **state)
         load("data_roots:\n- /usr/../tmp\n- {path: /usr/../tmp, seen_as: /data}\n"
              "- {seen_as: /none, path: /not/there}\n");
 
-    (void)state;
     assert_int_equal(config.data_roots.n, 3);
     assert_string_equal(config.data_roots.seen_as[0], "");
     assert_string_equal(config.data_roots.seen_as[1], "/data");
@@ -401,7 +393,6 @@ static void test_listening_for_others(void **state)
                                          "[::]:9400", "[::ffff:127.0.0.1]:1"};
     char token[256], text[512], want[512];
 
-    (void)state;
     (void)snprintf(token, sizeof token, "%s", harness_file("token", "0123456789abcdef\n", 17));
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
         struct dl_error err = {0};
@@ -429,7 +420,6 @@ static void test_tokens(void **state)
                                                "0123456789abcd\303\251f", "0123456789abcdef\""};
     char token[256], text[512], want[512];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(wrong_tokens); i++) {
         (void)snprintf(token, sizeof token, "%s",
                        harness_file("token", wrong_tokens[i], strlen(wrong_tokens[i])));
@@ -629,7 +619,6 @@ static const struct {
 
 static void test_wrong_values(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
         expect_refused(wrong[i].text, EINVAL, wrong[i].path, wrong[i].line, wrong[i].message);
 }
@@ -639,7 +628,6 @@ static void test_a_long_wrong_value(void **state)
 {
     char text[4096];
 
-    (void)state;
     memset(text, 'x', sizeof text);
     memcpy(text, "linger: ", 8);
     text[sizeof text - 1] = '\0';
@@ -653,7 +641,6 @@ static void test_a_long_key(void **state)
     char text[1024];
     char path[DL_ERROR_PATH_MAX];
 
-    (void)state;
     memset(text, 'k', sizeof text);
     memcpy(text + 1000, ": 1", 4);
     memset(path, 'k', sizeof path);
@@ -667,7 +654,6 @@ static void test_wrong_data_roots(void **state)
     char message[4500];
     const char *file = harness_file("a_file", "x", 1);
 
-    (void)state;
     expect_refused("plugins: [/, /no/such/directory]", ENOENT, "plugins", 1,
                    "/no/such/directory: No such file or directory");
     expect_refused("site: {plugins: [/no/plugin.so]}", ENOENT, "site.plugins", 1,

@@ -26,7 +26,6 @@ static void test_files_that_cannot_be_read(void **state)
     const char *dir = harness_tmpdir();
     char path[4300];
 
-    (void)state;
     snprintf(path, sizeof path, "%s/absent.conf", dir);
     expect_file_error(path, ENOENT, path,
                       "cannot read the configuration: No such file or directory");
@@ -43,7 +42,6 @@ static void test_what_is_no_mapping(void **state)
                  {"[a, b]", "the configuration is a mapping, not a list"},
                  {"socket", "the configuration is a mapping, not a string"}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const char *path = write_text(cases[i].text);
         expect_file_error(path, EINVAL, path, cases[i].message);
@@ -56,7 +54,6 @@ static void test_broken_yaml(void **state)
     static const char *const texts[] = {"socket: /a\nsocket: /b\n", "linger: 1s\nsocket: [a",
                                         "linger: 1s\n\xFF"};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         const char *path = write_text(texts[i]);
         struct config config = {0};
@@ -75,7 +72,6 @@ static void test_the_longest_file(void **state)
     struct config config = {0};
     struct dl_error err = {0};
 
-    (void)state;
     memset(text, '#', sizeof text);
     memcpy(text, "linger: 9s\n", 11);
     assert_int_equal(config_load(harness_file("long.conf", text, sizeof text - 1), &config, &err),
@@ -95,7 +91,6 @@ static void test_a_worker_that_is_named(void **state)
     struct config config = load("worker: /bin/sh");
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(config_find_worker(&config, &err), 0);
     assert_string_equal(config.worker, "/bin/sh");
     config_deinit(&config);
@@ -123,7 +118,6 @@ static void test_a_worker_that_was_installed(void **state)
     struct dl_error err = {0};
     int r = config_find_worker(&config, &err);
 
-    (void)state;
     if (r == 0) {
         assert_int_equal(access(config.worker, X_OK), 0);
         assert_int_equal(config.worker[0], '/');
@@ -174,7 +168,6 @@ static void test_a_worker_beside_the_daemon(void **state)
     char worker[4300];
     int status = 0;
 
-    (void)state;
     snprintf(program, sizeof program, "%s/program", dir);
     snprintf(worker, sizeof worker, "%s/dloader-worker", dir);
     copy_program(program);

@@ -33,7 +33,6 @@ static void test_texts(void **state)
     };
     char group[CONTROL_GROUP_MAX], text[CONTROL_GROUP_MAX + 16] = "0::/";
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         assert_int_equal(control_group_parse(rows[i].text, group), rows[i].group != NULL);
         if (rows[i].group)
@@ -63,7 +62,6 @@ static void test_of_a_peer(void **state)
     struct dl_error err = {0};
     int pair[2];
 
-    (void)state;
     read_own(own);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     assert_int_equal(control_group_of_peer(pair[0], group, &err), 0);
@@ -81,7 +79,6 @@ static void test_of_one_that_has_ended(void **state)
     struct dl_error err = {0};
     int pair[2], status;
 
-    (void)state;
     int sock = -1;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     pid_t child = fork();

@@ -133,7 +133,6 @@ static uint32_t count_touched(const struct core *core)
 /* However many ranks there are: whoever releases a batch is looked at, and nobody else. */
 static void test_a_release_looks_at_its_own_stream(void **state)
 {
-    (void)state;
     for (int dispatch = 0; dispatch < 2; dispatch++) {
         struct stream *ranks[1000];
         struct bed bed;
@@ -168,7 +167,6 @@ static void test_faults_hold_their_credits(void **state)
         uint32_t credits, told;
     } rows[] = {{1, 1}, {2, 2}, {4, 4}, {5, 4}, {64, 4}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct stream_params params = {
             .world = 1, .steps = 1000, .credits = rows[i].credits, .owner = &bed_owner};
@@ -210,7 +208,6 @@ static void test_an_end_takes_back_what_was_decided(void **state)
     struct core_command c;
     struct bed bed;
 
-    (void)state;
     set_up(&bed, false);
     struct stream *stream = begin(&bed, params);
     core_deliver(&bed.core, 0);
@@ -253,7 +250,6 @@ static void test_priorities(void **state)
         {{PRIORITY_LOW, PRIORITY_LOW, PRIORITY_LOW}, 6, {2, 2, 2}}, /* they have what is left */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct stream *streams[3];
         struct bed bed;
@@ -287,7 +283,6 @@ static void test_workers_in_turn(void **state)
         {1, 2, 9, 9, 9}, {2, 3, 7, 9, 7}, {1, 3, 9, 1, 3}, {7, 5, 64, 16, 64},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct worker_room rooms[5];
         struct bed bed;
@@ -316,7 +311,6 @@ static void test_priorities_of_steps_to_run_again(void **state)
     struct core_command first, second, again;
     struct bed bed;
 
-    (void)state;
     set_up(&bed, false);
     bed.spec.retries = 1;
     struct stream_params params = {.world = 1, .steps = 9, .credits = 1, .owner = &bed_owner};
@@ -365,7 +359,6 @@ static void test_nobody_waits_long_for_those_unknown(void **state)
                                    .owner = &bed_owner};
     struct bed bed;
 
-    (void)state;
     set_up(&bed, true);
     bed.core.iterable = true;
     bed.core.o.linger_ns = linger;
@@ -403,7 +396,6 @@ static void test_one_that_comes_in_time(void **state)
                                    .owner = &bed_owner};
     struct bed bed;
 
-    (void)state;
     set_up(&bed, true);
     bed.core.iterable = true;
     bed.core.o.linger_ns = 20 * CORE_WAIT_NS;
@@ -438,7 +430,6 @@ static void test_what_is_fed_is_part_of_the_cost(void **state)
     uint64_t indices[FED] = {0};
     struct bed bed;
 
-    (void)state;
     set_up(&bed, false);
     struct stream *stream = begin(&bed, params);
     uint64_t empty = stream_cost(stream);
@@ -483,7 +474,6 @@ static void test_rosters_are_paid_for(void **state)
     struct dl_error err = {0};
     struct bed bed;
 
-    (void)state;
     set_up(&bed, true);
     for (uint64_t i = 0; i < FITTING; i++) {
         begin(&bed, member(jobs[i], 0));
@@ -509,7 +499,6 @@ static void test_rosters_that_are_kept(void **state)
     static const char *const jobs[FITTING] = {"a", "b", "c"};
     struct bed bed;
 
-    (void)state;
     set_up(&bed, true);
     for (uint64_t i = 0; i < FITTING; i++) {
         struct stream *done = begin(&bed, member(jobs[i], 0));

@@ -35,7 +35,6 @@ static void test_every_kind(void **state)
 {
     struct sim_totals all = {0};
 
-    (void)state;
     for (unsigned kind = 0; kind < 64; kind++) {
         struct sim_rules rules = rules_of(kind);
 
@@ -59,7 +58,6 @@ static void test_slots_that_grow(void **state)
 {
     struct sim_totals all = {0};
 
-    (void)state;
     for (unsigned kind = 0; kind < 64; kind++) {
         struct sim_rules rules = rules_of(kind);
 
@@ -81,7 +79,6 @@ static void test_sharers(void **state)
 {
     struct sim_totals all = {0};
 
-    (void)state;
     for (unsigned kind = 0; kind < 32; kind++) {
         struct sim_rules rules = plain;
 
@@ -104,7 +101,6 @@ static void test_sources_that_are_not_paid_for(void **state)
 {
     uint64_t unpaid = 0;
 
-    (void)state;
     for (unsigned kind = 0; kind < 8; kind++) {
         struct sim_rules rules = plain;
 
@@ -124,7 +120,6 @@ static void test_sources_that_are_not_paid_for(void **state)
 /* A thousand ranks, who are slow, die and come back; and nobody waits for ever. */
 static void test_a_thousand_ranks(void **state)
 {
-    (void)state;
     for (unsigned kind = 0; kind < 4; kind++) {
         struct sim_rules rules = plain;
 
@@ -148,7 +143,6 @@ static void test_many(void **state)
     clock_t begin = clock();
     uint64_t seed = 1000;
 
-    (void)state;
     while ((double)(clock() - begin) / CLOCKS_PER_SEC < limit)
         sim_play(&plain, ++seed, 400, NULL, 0, &totals);
     if (seconds)

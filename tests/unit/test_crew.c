@@ -81,7 +81,6 @@ static void play_end(void)
 
 static void test_shares(void **state)
 {
-    (void)state;
     play_begin();
     for (unsigned i = 0; i < MANY; i++) {
         play.jobs[i].number = i;
@@ -103,7 +102,6 @@ static void test_nobody_wants_it(void **state)
 {
     unsigned waits = CREW_JOBS, last = CREW_JOBS + 1;
 
-    (void)state;
     play_begin();
     for (unsigned i = 0; i <= last; i++)
         crew_start(play.crew, ONE_USER, &play.jobs[i].job, run, done);
@@ -122,7 +120,6 @@ static void test_nobody_wants_it(void **state)
 /* limits.threads: with one, each is alone; and what its user has is known. */
 static void test_one_at_a_time(void **state)
 {
-    (void)state;
     play_begin();
     crew_set_limit(play.crew, 0); /* is one */
     for (unsigned i = 0; i < MANY; i++)

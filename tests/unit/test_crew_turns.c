@@ -74,7 +74,6 @@ static void test_who_runs(void **state)
         {4, 2, "abcdef,AB", "abcdef"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct play play = {.turns = {.threads = rows[i].threads, .limit = rows[i].limit}};
 
@@ -90,7 +89,6 @@ static void test_who_comes_late(void **state)
 {
     struct play play = {.turns = {.threads = 4, .limit = 2}};
 
-    (void)state;
     for (const char *event = "aaaaaaabbbbbbbcccccccc"; *event; event++)
         play_event(&play, *event);
     assert_string_equal(play.ran, "aabc");
@@ -103,7 +101,6 @@ static void test_who_wants_nothing_any_more(void **state)
 {
     struct play play = {.turns = {.threads = 1, .limit = 1}};
 
-    (void)state;
     for (const char *event = "abc"; *event; event++)
         play_event(&play, *event);
     play.waiting[1] = 0;

@@ -69,7 +69,6 @@ static void test_cells(void **state)
         {"longer than eight,and\ranother,row\n", "longer than eight|and/another|row/"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const uint8_t *at = (const uint8_t *)rows[i].text, *end = at + strlen(rows[i].text),
                       *row = at;
@@ -99,7 +98,6 @@ static void test_endless(void **state)
     const uint8_t text[] = "a,\"b\"\"\nc";
     struct csv_cell cell;
 
-    (void)state;
     assert_null(csv_row_end(text, text + 8, ','));
     assert_null(csv_cell_read(text + 2, text + 8, ',', &cell));
     assert_true(csv_row_is_blank((const uint8_t *)"\r\n", (const uint8_t *)"\r\n" + 2));
@@ -144,7 +142,6 @@ static void test_integers(void **state)
         {"yes", DL_DTYPE_BOOL, -EINVAL, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct csv_cell cell = cell_of(rows[i].text);
         uint8_t out[8] = {0};
@@ -180,7 +177,6 @@ static void test_reals(void **state)
                                       "--1", "1.2.3", "nano", "1f"};
     double number;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
         struct csv_cell cell = cell_of(good[i]);
         double wanted = strtod(good[i], NULL);
@@ -219,7 +215,6 @@ static void test_sorts(void **state)
         {{"99999999999999999999", "1", "2"}, CSV_TEXT}, /* an id, which a float would round */
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         enum csv_sort sort = CSV_EMPTY, back = CSV_EMPTY;
         for (size_t c = 0; c < 3; c++) {
@@ -244,7 +239,6 @@ static void test_columns(void **state)
     struct dataset *ds = must_open(&spec);
     struct taken t;
 
-    (void)state;
     assert_int_equal(ds->length, 3);
     assert_int_equal(take(ds, &key, 0, &t), 0);
     expect_node(&t.sample, 1, "name", TREE_STRING, 0, "say \"hi\"", 8);
@@ -275,7 +269,6 @@ static void test_row_ends(void **state)
     };
     static const uint64_t indices[] = {0, 1};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         struct spec_dataset spec = spec_of("ends.csv", texts[i]);
         struct dataset *ds = must_open(&spec);
@@ -298,7 +291,6 @@ static void test_columns_without_names(void **state)
     struct dataset *ds = must_open(&spec);
     struct taken t;
 
-    (void)state;
     assert_int_equal(take(ds, &key, 1, &t), 0);
     expect_node(&t.sample, 1, "Unnamed: 0", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){1}, 8);
     expect_node(&t.sample, 2, "a.b", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){6}, 8);
@@ -326,7 +318,6 @@ static void test_rows(void **state)
     float x[3];
     size_t bad;
 
-    (void)state;
     files[1].path = (char *)harness_file("more.tsv", "5\t\tz", 4);
     spec.n_files = 2;
     spec.header = false;
@@ -370,7 +361,6 @@ static void test_bad_rows(void **state)
     };
     struct taken t;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct spec_dataset spec = spec_of("bad.csv", rows[i].text);
         struct dataset *ds = must_open(&spec);
@@ -389,7 +379,6 @@ static void test_later_type(void **state)
     size_t len = (size_t)sprintf(text, "a\n");
     struct taken t;
 
-    (void)state;
     for (int i = 0; i < CSV_ROWS_JUDGED; i++)
         len += (size_t)sprintf(text + len, "%d\n", i);
     sprintf(text + len, "2.5\n");
@@ -431,7 +420,6 @@ static void test_refusals(void **state)
         {"a\n1\n", "a", "number", "is not a type of a column; give one of string, bool"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct spec_dataset spec = spec_of("refused.csv", rows[i].text);
         struct dataset *ds = NULL;
@@ -450,7 +438,6 @@ static void test_unequal_files(void **state)
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 
-    (void)state;
     files[1].path = (char *)harness_file("second.csv", "b,a\n1,2\n", 8);
     spec.n_files = 2;
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
@@ -463,7 +450,6 @@ static void test_empty(void **state)
 {
     struct spec_dataset spec = spec_of("empty.csv", "a,b\n");
 
-    (void)state;
     struct dataset *ds = must_open(&spec);
     assert_int_equal(ds->length, 0);
     dataset_close(ds);
@@ -481,7 +467,6 @@ static void test_memory(void **state)
     struct spec_dataset spec = spec_of("memory.csv", "a,b\n1,\"q\"\"q\"\n2,y\n");
     int all, refused;
 
-    (void)state;
     spec.fields = fields;
     spec.n_fields = 2;
     all = fail_open_each(&spec, &refused);

@@ -49,7 +49,6 @@ static void test_copies_are_the_same(void **state)
 {
     struct utimbuf old = {1, 1};
 
-    (void)state;
     make_folder("there");
     write_large("here.txt", 0, 'a');
     write_large("there/copy.txt", 0, 'a');
@@ -66,7 +65,6 @@ static void test_changes_are_seen(void **state)
     static const size_t places[] = {0, 4095, LARGE - 4096, LARGE - 1};
     uint64_t whole;
 
-    (void)state;
     write_large("f.txt", 0, 'a');
     whole = fingerprint_of("{kind: text, paths: f.txt}");
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
@@ -81,7 +79,6 @@ static void test_changes_are_seen(void **state)
 
 static void test_several_files(void **state)
 {
-    (void)state;
     harness_file("1.txt", "one\n", 4);
     harness_file("2.txt", "two\n", 4);
     uint64_t fingerprint = fingerprint_of("{kind: text, paths: [1.txt, 2.txt]}");
@@ -98,7 +95,6 @@ static void test_many_files(void **state)
     static const char spec[] = "{kind: text, paths: many/*.t}";
     char name[32];
 
-    (void)state;
     make_folder("many");
     for (int i = 0; i < FILES; i++) {
         snprintf(name, sizeof name, "many/%05d.t", i);
@@ -132,7 +128,6 @@ static void make_images(const char *root, const char *class, const char *name)
 
 static void test_images_by_their_names(void **state)
 {
-    (void)state;
     make_images("one", "cat", "1.png");
     make_images("one", "dog", "2.png");
     make_images("same", "cat", "1.png");
@@ -148,7 +143,6 @@ static void test_images_by_their_names(void **state)
 
 static void test_datasets_of_datasets(void **state)
 {
-    (void)state;
     harness_file("a.r", "aaaa", 4);
     harness_file("b.r", "bbbb", 4);
     harness_file("copy.r", "aaaa", 4);

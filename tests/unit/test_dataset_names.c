@@ -79,7 +79,6 @@ static void test_places(void **state)
         {"{kind: subset, dataset: {kind: range, length: 10}, indices: [4]}", 0, ""},
     };
 
-    (void)state;
     write_all();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dataset *ds = open_dataset(rows[i].dataset, &anywhere);
@@ -126,7 +125,6 @@ static void test_streams(void **state)
     static const char *const joined[] = {"/s-1.tar: dogs/0.txt", "", ""};
     static const char *const mixed[] = {"/s-0.tar: cats/0.cls", "/s-0.tar: cats/1.cls"};
 
-    (void)state;
     write_all();
     expect_stream("{kind: tar, paths: \"s-{0..1}.tar\"}", shards, ARRAY_SIZE(shards));
     expect_stream("{kind: chain, datasets: [{kind: tar, paths: s-1.tar}, "

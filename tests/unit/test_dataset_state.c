@@ -171,7 +171,6 @@ static void test_origins_in_slot(void **state)
     struct slot_header *header = (struct slot_header *)(void *)slot;
     uint64_t used = 300;
 
-    (void)state;
     assert_null(slot_read_origins(slot, sizeof slot, 0));
     assert_null(slot_put_origins(slot, 302, 3, &used));
     assert_int_equal(used, 303);

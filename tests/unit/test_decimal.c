@@ -27,7 +27,6 @@ static void test_read(void **state)
         {"", 0, 0, 0, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint8_t little[32];
         decimal_int got[2] = {0}, wanted = (decimal_int)rows[i].high * ((decimal_int)1 << 64) +
@@ -72,7 +71,6 @@ static void test_convert(void **state)
         {5, -30, 5e30, false, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         double real;
         int64_t integer;
@@ -136,7 +134,6 @@ static void test_columns(void **state)
     struct dl_error err = {0};
     double real[3];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         if (read_column(rows[i].file, rows[i].column, "float64", real, &err) < 0)
             fail_msg("%s: %s", err.path, err.message);
@@ -162,7 +159,6 @@ static void test_in_struct(void **state)
     struct dl_error err = {0};
     struct dataset *ds = NULL;
 
-    (void)state;
     spec.fields = &field;
     spec.n_fields = 1;
     spec.nulls = number(0);

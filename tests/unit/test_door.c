@@ -112,7 +112,6 @@ static void run_until_came(unsigned n)
 
 static void test_who_comes(void **state)
 {
-    (void)state;
     begin();
     knock_and_leave(3);
     int stays = knock();
@@ -130,7 +129,6 @@ static void test_who_comes(void **state)
 /* However many come, a session has its turn after a few of them. */
 static void test_session_beside(void **state)
 {
-    (void)state;
     begin();
     scheduler_add(play.scheduler, &play.talker, getuid() + 1);
     (void)scheduler_wait(play.scheduler, &play.talker);
@@ -162,7 +160,6 @@ static void test_rest(void **state)
 {
     int first, second;
 
-    (void)state;
     begin();
     run_until_rest(&first);
     uint64_t now = uv_hrtime(), rests = allowance_due(&play.door.time, now) - now;
@@ -180,7 +177,6 @@ static void test_closed_at_rest(void **state)
 {
     int first, second;
 
-    (void)state;
     begin();
     run_until_rest(&first);
     unsigned came = play.came;

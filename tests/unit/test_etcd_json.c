@@ -27,7 +27,6 @@ static void test_requests(void **state)
     const struct backend_note other = {.key = "/m", .data = span("o")};
     const struct backend_note note = {.key = "/l", .data = span("n"), .next = &other};
 
-    (void)state;
     expect(etcd_range_body("/dloader/rdzv/job1"), "{\"key\":\"L2Rsb2FkZXIvcmR6di9qb2Ix\"}");
     expect(etcd_txn_body("/k", 0, span("s"), 0, NULL),
            "{\"compare\":[{\"key\":\"L2s=\",\"target\":\"MOD\",\"result\":\"EQUAL\","
@@ -91,7 +90,6 @@ static void test_values(void **state)
         {"{\"header\":{},\"succeeded\":true}", "", -EBADMSG, 0, 0, true, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct etcd_kv kv;
         int r = rows[i].is_txn ? etcd_read_txn(span(rows[i].body), &kv)
@@ -117,7 +115,6 @@ static void test_leases_and_users(void **state)
     bool alive;
     char *token;
 
-    (void)state;
     assert_int_equal(etcd_read_grant(span("{" HEADER ",\"ID\":\"77\",\"TTL\":\"5\"}")), 0);
     assert_int_equal(etcd_read_grant(span("{" HEADER "}")), -EBADMSG);
     assert_int_equal(
@@ -151,7 +148,6 @@ static void test_lists(void **state)
     struct etcd_list list;
     struct etcd_kv kv;
 
-    (void)state;
     assert_int_equal(etcd_read_list(span(text), strlen("/k/"), &list, &kv), 0);
     assert_int_equal(list.n, 2);
     assert_int_equal(list.revision, 9);
@@ -197,7 +193,6 @@ static void test_watch(void **state)
     _cleanup_(buffer_deinit)
     struct dl_buffer value = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         bool goes_on = false;
 
@@ -231,7 +226,6 @@ static void test_errors(void **state)
         {"{\"message\":\"x\",\"code\":5000}", "x", -1},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         char text[64] = "";
 

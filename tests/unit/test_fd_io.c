@@ -84,7 +84,6 @@ static void test_reads(void **state)
 {
     uint8_t to[11];
 
-    (void)state;
     for (size_t i = 0; i < sizeof file; i++)
         file[i] = (uint8_t)i;
     for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
@@ -103,7 +102,6 @@ static void test_reads(void **state)
 
 static void test_write(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         memset(file, 0, sizeof file);
         begin(rows[i].results, 0);
@@ -116,7 +114,6 @@ static void test_write(void **state)
 /* The kernel is not asked: of a descriptor that is none, too. */
 static void test_nothing(void **state)
 {
-    (void)state;
     begin((const ssize_t[CALLS_MAX]){0}, 0);
     assert_int_equal(fd_read_all(-1, NULL, 0), 0);
     assert_int_equal(fd_pread_all(-1, NULL, 0, 5), 0);

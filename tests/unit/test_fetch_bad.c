@@ -114,7 +114,6 @@ static void check(const struct row *row, enum on_error on_error)
 
 static void test_skip_and_substitute(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         check(&rows[i], ON_ERROR_SKIP);
         check(&rows[i], ON_ERROR_SUBSTITUTE);
@@ -127,7 +126,6 @@ static void test_a_slot_without_room_for_the_list(void **state)
     struct dl_error err = {0};
     uint64_t used = 0, need = 0;
 
-    (void)state;
     assert_int_equal(fill(f, slot_a, 0xaa, rows[1].indices, 3, &used, &err), 0);
     for (uint64_t room = used - 520; room <= used; room++) {
         assert_true(slot_prepare(
@@ -158,7 +156,6 @@ static void test_what_remains_an_error(void **state)
     };
     const struct slot_header *header = (const void *)slot_a;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct fetcher *f = open_lines(cases[i].on_error, MOST);
         struct dl_error err = {0};

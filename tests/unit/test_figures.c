@@ -37,7 +37,6 @@ static void test_seconds(void **state)
         {-0.25, "-250 ms"},
     };
 
-    (void)state;
     check(format_seconds, rows, ARRAY_SIZE(rows));
 }
 
@@ -48,7 +47,6 @@ static void test_percent(void **state)
         {0.8594, "85.9 %"}, {0.86, "86 %"},      {1, "100 %"},
     };
 
-    (void)state;
     check(format_percent, rows, ARRAY_SIZE(rows));
 }
 

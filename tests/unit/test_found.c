@@ -27,7 +27,6 @@ static void test_all_functions_or_none(void **state)
     double (*unknown)(double) = NULL;
     const struct library_function both[] = {{"cos", &cosine}, {"of_nobody", &unknown}};
 
-    (void)state;
     assert_false(library_find(nothing, both, 1));
     assert_null(cosine);
     assert_true(library_find(second, both, 1));
@@ -38,7 +37,6 @@ static void test_all_functions_or_none(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     assert_string_equal(library_signal_name(SIGKILL), "KILL");
     assert_string_equal(library_errno_name(ENOENT), "ENOENT");
     assert_null(library_errno_name(1 << 20));
@@ -50,7 +48,6 @@ static void test_curl(void **state)
     const char *url = "";
     CURL *easy;
 
-    (void)state;
     if (!FOUND) {
         assert_int_equal(code, CURLE_FAILED_INIT);
         assert_non_null(strstr(curl_easy_strerror(code), "install it (libcurl4 of Debian"));
@@ -73,7 +70,6 @@ static void test_seccomp(void **state)
 {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
 
-    (void)state;
     if (!FOUND) {
         assert_null(ctx);
         return;
@@ -100,7 +96,6 @@ static void test_microhttpd(void **state)
                          NULL, MHD_OPTION_CONNECTION_LIMIT, 4U, MHD_OPTION_END);
     MHD_UNSIGNED_LONG_LONG ms;
 
-    (void)state;
     if (!FOUND) {
         assert_null(server);
         assert_int_equal(errno, ENOPKG);

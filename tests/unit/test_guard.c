@@ -43,7 +43,6 @@ static void test_a_cut_file_is_found_out_each_time(void **state)
     struct source source, other;
     struct dl_error err = {0};
 
-    (void)state;
     open_guarded(path, &guard, &source);
     open_guarded(make("other"), &guard, &other);
     guard_install(&guard);
@@ -129,7 +128,6 @@ static void test_a_handler_of_the_program(void **state)
     const struct sigaction handlers[] = {
         {.sa_handler = survive}, {.sa_sigaction = survive_with_info, .sa_flags = SA_SIGINFO}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(handlers); i++)
         try_handler(&handlers[i]);
 }
@@ -141,7 +139,6 @@ static void test_a_cut_file_without_a_name(void **state)
     struct source source;
     struct dl_error err = {0};
 
-    (void)state;
     open_guarded(path, &guard, &source);
     guard_install(&guard);
     int fd = open(path, O_RDWR);
@@ -166,7 +163,6 @@ static void test_looking_without_a_signal(void **state)
     struct source source;
     struct dl_error err = {0};
 
-    (void)state;
     open_guarded(path, &guard, &source);
     assert_int_equal(guard_look(&guard, &err), 0);
     assert_int_equal(truncate(path, PAGES * PAGE - 1), 0);
@@ -214,7 +210,6 @@ static void test_what_was_written_to_is_told_once(void **state)
     struct source source, again;
     struct dl_error what = {0};
 
-    (void)state;
     assert_true(guard_is_empty(&guard));
     open_guarded(path, &guard, &source);
     assert_false(guard_is_empty(&guard));
@@ -250,7 +245,6 @@ static void test_what_is_no_writing(void **state)
     struct source source;
     struct dl_error what = {0};
 
-    (void)state;
     open_guarded(path, &guard, &source);
     assert_int_equal(usleep(20000), 0);
     assert_int_equal(chmod(path, 0400), 0);
@@ -282,7 +276,6 @@ static void test_other_memory_is_none_of_its_business(void **state)
     int status = 0;
     pid_t child = fork();
 
-    (void)state;
     assert_true(child >= 0);
     if (child == 0) {
         (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});

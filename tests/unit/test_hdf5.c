@@ -72,7 +72,6 @@ static void expect_row(const struct row *row, uint64_t i)
 
 static void test_rows(void **state)
 {
-    (void)state;
     for (uint64_t cache = 0; cache <= 1000; cache += 100) {
         struct spec_dataset spec = spec_of("rows", cache);
         struct dataset *ds = must_open(&spec);
@@ -102,7 +101,6 @@ static void test_fields(void **state)
     uint64_t i = 9;
     size_t bad;
 
-    (void)state;
     spec.fields = fields;
     spec.n_fields = 2;
     struct dataset *ds = must_open(&spec);
@@ -121,7 +119,6 @@ static void test_other_files(void **state)
     uint64_t i = 2;
     size_t bad;
 
-    (void)state;
     assert_int_equal(ds->length, 3);
     assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, (void *[]){a}, &bad, &err), 0);
     assert_memory_equal(a, ((int16_t[]){8, 9, 10, 11}), sizeof a);
@@ -169,7 +166,6 @@ static void test_foreign(void **state)
     static const uint16_t halves[] = {0, 0x3800, 0x3C00, 0x3E00, 0x4000, 0x4100, 0x4200};
     size_t bad;
 
-    (void)state;
     if (!has_libhdf5())
         return;
     spec.fields = fields;
@@ -212,7 +208,6 @@ static void expect_foreign_refusal(const char *name, const char *source, int cod
 /* No other file is opened, and no filter loaded. */
 static void test_foreign_refusals(void **state)
 {
-    (void)state;
     if (!has_libhdf5())
         return;
     expect_foreign_refusal("foreign", "outside", ENOENT, "has no dataset outside");
@@ -262,7 +257,6 @@ static void test_damaged(void **state)
     struct hdf5_view view = {.data = data, .bytes = n, .path = "rows"};
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(play(&view, &err), 0);
     for (size_t at = 0; at < n; at += harness_stride() * (at < 4000 ? 3 : 5), flips++) {
         data[at] ^= (uint8_t)(1U << at % 8);
@@ -288,7 +282,6 @@ static void test_sums(void **state)
     uint8_t row[20];
     uint64_t at;
 
-    (void)state;
     assert_int_equal(hdf5_find(&view, "image", &at, &err), 0);
     assert_int_equal(hdf5_array_open(&view, at, "image", &array, &err), 0);
     assert_int_equal(array.n_filters, 3);
@@ -305,7 +298,6 @@ static void test_memory(void **state)
     bool failed = true;
     int k = 0;
 
-    (void)state;
     for (; failed; k++) {
         struct spec_dataset spec = spec_of("rows", 100);
         struct dataset *ds = NULL;

@@ -27,7 +27,6 @@ static void test_what_it_says(void **state)
     struct spec_field part = {(char *)"x", (char *)"label/part"};
     struct dl_error err = {0};
 
-    (void)state;
     assert_null(hdf5_library_find());
     assert_non_null(hdf5_library_missing());
     assert_int_equal(open_corpus("rows", NULL, &err), 0);

@@ -273,7 +273,6 @@ static void play(const struct row *row, struct headspace *h, uint64_t *now)
 
 static void test_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
         uint64_t now = 1000 * S;
@@ -304,7 +303,6 @@ static void test_result(void **state)
     struct headspace_result result;
     struct dl_error err;
 
-    (void)state;
     play(&rows[0], h, &now);
     assert_int_equal(headspace_result(h, &result, &err), 0);
     assert_int_equal(result.watched, 4);
@@ -333,7 +331,6 @@ static void test_quartiles(void **state)
     struct headspace_result result;
     struct dl_error err;
 
-    (void)state;
     for (unsigned part = 0; part < 2; part++) {
         look.ns = now;
         headspace_look(h, &look);
@@ -513,7 +510,6 @@ static void test_random(void **state)
     uint64_t seed = 8;
     unsigned told = 0;
 
-    (void)state;
     for (unsigned i = 0; i < GAMES; i++) {
         struct game g = deal(&seed);
         enum headspace_phase phase = HEADSPACE_WATCH;

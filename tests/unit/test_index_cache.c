@@ -60,7 +60,6 @@ static void test_round_trip(void **state)
     struct stat st;
     char path[4500];
 
-    (void)state;
     assert_int_equal(load(dir, &whose), -ENOENT);
     must_store(dir, &whose);
     assert_int_equal(load(dir, &whose), 0);
@@ -83,7 +82,6 @@ static void test_damage(void **state)
     const struct index_cache_key other = {.key = 0xabc, .uid = 1001};
     uint8_t good[128], bad[128];
 
-    (void)state;
     must_store(dir_named("damage"), &whose);
     FILE *file = fopen(dir_named("damage/1000-0000000000000abc.index"), "rbe");
     size_t len = fread(good, 1, sizeof good, file);
@@ -115,7 +113,6 @@ static void test_refusals(void **state)
     const struct dl_span large = {(const uint8_t *)content, INDEX_CACHE_BYTES + 1};
     struct dl_error err = {0};
 
-    (void)state;
     const char *dir = harness_file("a-file", "", 0);
     assert_int_equal(load(dir, &whose), -ENOENT);
     assert_int_equal(index_cache_store(dir, &whose, span_str(content), &err), -ENOTDIR);
@@ -133,7 +130,6 @@ static void test_no_room(void **state)
     struct dl_error err = {0};
     int files = 0;
 
-    (void)state;
     must_store(dir, &whose);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     least = (struct rlimit){.rlim_cur = 50, .rlim_max = before.rlim_max};
@@ -162,7 +158,6 @@ static void test_eviction(void **state)
                                           "evict/1000-00000000000000001.index"};
     const time_t now = time(NULL);
 
-    (void)state;
     must_store(dir_named("evict"), &whose);
     for (size_t i = 0; i < ARRAY_SIZE(old) + ARRAY_SIZE(foreign); i++) {
         const char *path =

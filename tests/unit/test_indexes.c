@@ -111,7 +111,6 @@ static void test_who_has_some(void **state)
          2},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0};

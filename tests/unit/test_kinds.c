@@ -84,7 +84,6 @@ static void test_some_are_missing(void **state)
         {DATASET_HDF5, false, false, false, ""},
     };
 
-    (void)state;
     have.tokenizer = have.webp = have.tiff = have.hdf5 = true;
     have.sentencepiece = false;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -115,7 +114,6 @@ static void test_nothing_is_cut(void **state)
     size_t n, longest = 0;
     const struct kind_entry *entries = data_kinds(&n);
 
-    (void)state;
     memset(&have, 0, sizeof have);
     for (size_t i = 0; i < n; i++) {
         struct kind_lacks lacks;

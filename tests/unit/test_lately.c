@@ -36,7 +36,6 @@ static void test_adding(void **state)
         {0, 25, 100, {{5, 5}, {10, 10}, {10, 10}}},      /* more than there was time */
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct lately_line line = {0};
 
@@ -61,7 +60,6 @@ static void test_small_waits(void **state)
 {
     struct lately_line line = {0};
 
-    (void)state;
     for (uint64_t ms = 0; ms < 5000; ms += 10)
         lately_line_add(&line, BEGIN + ms * 1000000, BEGIN + (ms + 10) * 1000000, 4 * 1000000);
     check_bin(&line, BIN, 5 * S, 2 * S);
@@ -72,7 +70,6 @@ static void test_told_late(void **state)
 {
     struct lately_line line = {0};
 
-    (void)state;
     lately_line_add(&line, BEGIN, BEGIN + 5 * S, S);
     lately_line_add(&line, BEGIN + 5 * S, BEGIN + 15 * S, 0);
     lately_line_add(&line, BEGIN + 15 * S, BEGIN + 25 * S, 23 * S);
@@ -90,7 +87,6 @@ static void test_long_ago(void **state)
     struct lately_line line = {0};
     uint64_t later = BEGIN + 10 * LATELY_BINS * LATELY_BIN_NS;
 
-    (void)state;
     lately_line_add(&line, BEGIN, BEGIN + 5 * S, S);
     lately_line_add(&line, BEGIN + 100 * S, BEGIN + 101 * S, S);
     check_bin(&line, BIN, 5 * S, S);
@@ -110,7 +106,6 @@ static void test_looks(void **state)
     struct lately_mark mark = {0};
     struct lately_look look = {.begun_ns = BEGIN, .now = BEGIN + 5 * S, .empty = true};
 
-    (void)state;
     lately_line_look(&line, &mark, &look);
     check_bin(&line, BIN, 5 * S, 5 * S); /* presumed */
     look.now += 10 * S;
@@ -142,7 +137,6 @@ static void test_totals(void **state)
     struct lately_totals totals = {0};
     uint64_t batches = 0, bytes = 0, all = 0;
 
-    (void)state;
     assert_false(lately_totals_at(&totals, BIN, &batches, &bytes));
     lately_totals_look(&totals, BEGIN, 7, 70); /* whenever those came */
     assert_true(lately_totals_at(&totals, BIN, &batches, &bytes));
@@ -180,7 +174,6 @@ static void test_book(void **state)
     const struct stream *first = (const void *)&book, *second = (const void *)state;
     struct lately_key key = key_of("job", NULL, 1), other = key_of("", &key, 1);
 
-    (void)state;
     struct lately_rank *rank = lately_book_join(&book, &key, first, BEGIN);
     assert_non_null(rank);
     assert_ptr_not_equal(lately_book_join(&book, &other, first, BEGIN), rank);
@@ -205,7 +198,6 @@ static void test_so_many(void **state)
     struct lately_book book = {0};
     struct lately_key key = key_of("", &book, 0);
 
-    (void)state;
     for (key.rank = 0; key.rank < LATELY_RANKS; key.rank++) {
         const struct stream *stream = key.rank < 2 ? NULL : (const void *)&book;
         assert_non_null(lately_book_join(&book, &key, stream, BEGIN + key.rank));
@@ -226,7 +218,6 @@ static void test_who_pays(void **state)
     struct lately_book book = {.account = account};
     struct lately_key key = key_of("", &book, 0);
 
-    (void)state;
     for (key.rank = 0; key.rank < 4; key.rank++)
         assert_int_equal(!!lately_book_join(&book, &key, NULL, BEGIN), key.rank < 2);
     assert_int_equal(quota_in_use(account, QUOTA_OVERHEAD), 2 * sizeof(struct lately_rank));

@@ -207,7 +207,6 @@ static void test_where_it_is(void **state)
 {
     char *dir = strdup("auto");
 
-    (void)state;
     setenv("CACHE_DIRECTORY", "/var/cache/dloaderd", 1);
     length_cache_locate(&dir);
     assert_string_equal(dir, "/var/cache/dloaderd");

@@ -45,7 +45,6 @@ static struct lengths_rule rule_of(const char *batch)
 
 static void test_what_a_batch_takes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct lengths_rule rule = rule_of(cases[i].batch);
         struct dl_error err = {0};
@@ -68,7 +67,6 @@ static void test_no_tokens(void **state)
     struct dl_error err = {0};
     struct lengths_found found = {.empty = 2};
 
-    (void)state;
     assert_int_equal(lengths_check(&rule, 7, some, 3, &found, &err), 0);
     assert_int_equal(found.empty, 3);
     assert_int_equal(found.overlong, 0);
@@ -80,7 +78,6 @@ static void test_in_parts_as_at_once(void **state)
     struct dl_error err = {0};
     struct lengths_found whole = {0}, parts = {0};
 
-    (void)state;
     assert_int_equal(lengths_check(&rule, 0, lengths, ARRAY_SIZE(lengths), &whole, &err), 0);
     for (size_t i = 0; i < ARRAY_SIZE(lengths); i++)
         assert_int_equal(lengths_check(&rule, i, lengths + i, 1, &parts, &err), 0);
@@ -93,7 +90,6 @@ static void test_bins(void **state)
 {
     static const uint32_t first[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
 
-    (void)state;
     for (uint32_t i = 0; i < ARRAY_SIZE(first); i++)
         assert_int_equal(lengths_bin_upper(i), first[i]);
     for (uint32_t bin = 1; bin < LENGTHS_BINS; bin++) {
@@ -114,7 +110,6 @@ static void test_histogram(void **state)
     struct dl_error err = {0};
     uint64_t all = 0;
 
-    (void)state;
     assert_int_equal(lengths_check(&rule, 0, lengths, ARRAY_SIZE(lengths), &found, &err), 0);
     for (uint32_t bin = 0; bin < LENGTHS_BINS; bin++)
         all += found.bins[bin];
@@ -127,7 +122,6 @@ static void test_how_many(void **state)
 {
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(lengths_check_count(UINT32_MAX, &err), 0);
     assert_int_equal(lengths_check_count((uint64_t)UINT32_MAX + 1, &err), -EFBIG);
     assert_string_equal(err.path, "batch.tokens");

@@ -174,7 +174,6 @@ static void test_plain(void **state)
 {
     struct bytes a = chunk_a(), b = chunk_b();
 
-    (void)state;
     shard_dir("plain");
     write_two("plain", CONFIG, &a, "b.bin", &b, b.len);
     struct dataset *ds = open_in("plain", "");
@@ -207,7 +206,6 @@ static void test_compressed(void **state)
     struct bytes a = chunk_a(), b = chunk_b(), packed = packed_of(b.data, b.len);
     struct taken t;
 
-    (void)state;
     if (lacks_zstd())
         return;
     shard_dir("packed");
@@ -234,7 +232,6 @@ static void test_frames(void **state)
     struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")};
     struct bytes whole = framed_of(3, items, 2);
 
-    (void)state;
     if (lacks_zstd())
         return;
     shard_dir("frames");
@@ -265,7 +262,6 @@ static void test_packed_items(void **state)
     struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")}, whole;
     struct taken t;
 
-    (void)state;
     if (lacks_zstd())
         return;
     for (size_t i = 0; i < 3; i++)
@@ -300,7 +296,6 @@ static void test_rows(void **state)
     struct dl_error err = {0};
     size_t bad = 9;
 
-    (void)state;
     for (uint64_t i = 0; i < 3; i++) {
         items[i] = (struct bytes){.len = 0};
         put(&items[i], (uint32_t[]){8, 8, 1}, 12);
@@ -357,7 +352,6 @@ static void test_tokens(void **state)
     char chunks[512];
     size_t bad;
 
-    (void)state;
     put(&items[0], tokens, 6);
     put(&items[1], tokens + 3, 8);
     a = shard_of(2, items);
@@ -432,7 +426,6 @@ static void test_rows_of_arrow(void **state)
     char chunks[512];
     size_t bad;
 
-    (void)state;
     shard_dir("arrow");
     snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a.len, 3, 0),
              entry("b.bin", b.len, 2, 0));
@@ -583,7 +576,6 @@ static void test_formats(void **state)
         {"", "", 0, "no such format"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const char *have = value_of(rows[i].format, rows[i].data, rows[i].bytes);
         bool whole = strncmp(rows[i].want, "error", 5) != 0;
@@ -633,7 +625,6 @@ static void test_bad_index(void **state)
     };
     struct bytes b = chunk_b();
 
-    (void)state;
     shard_dir("bad");
     expect_refused("bad", "", "no such file");
     write_in("index.json", "bad", "{", 1);
@@ -658,7 +649,6 @@ static void test_damaged_chunk(void **state)
 {
     struct bytes a = chunk_a(), b = chunk_b();
 
-    (void)state;
     shard_dir("damaged");
     for (size_t at = 0; at < b.len; at++) {
         struct bytes changed = b;
@@ -681,7 +671,6 @@ static void test_memory(void **state)
     struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")};
     struct bytes whole = framed_of(3, items, 2);
 
-    (void)state;
     if (lacks_zstd())
         return;
     shard_dir("memory");

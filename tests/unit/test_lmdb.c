@@ -139,7 +139,6 @@ static void test_records(void **state)
     struct dataset *ds = must_open(&spec);
     struct taken t;
 
-    (void)state;
     assert_int_equal(ds->length, 5);
     expect_record(ds, 0, "__len__", "3", 1);
     expect_record(ds, 1, "image-0", "zero", 4);
@@ -186,7 +185,6 @@ static void test_prefixes(void **state)
     struct pages pages = whole();
     struct spec_dataset spec = spec_of("prefixes.mdb", &pages, sizeof pages);
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct taken t;
         assert_int_equal(value_make_string(&spec.prefix, rows[i].prefix), 0);
@@ -227,7 +225,6 @@ static void test_refusals(void **state)
         {3 * PAGE, 4, 8, "its page 3 is not the page of records"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct pages pages = whole();
         struct dataset *ds = NULL;
@@ -254,7 +251,6 @@ static void test_loop(void **state)
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 
-    (void)state;
     put_meta(&pages, 0, 9, 2, 30, 5);
     begin_page(&pages, 2, BRANCH);
     for (int i = 0; i < 40; i++)
@@ -269,7 +265,6 @@ static void test_damaged(void **state)
 {
     struct pages good = whole();
 
-    (void)state;
     for (size_t at = 0; at < sizeof good; at += at % PAGE < 160 || at % PAGE > 440 ? 1 : 16) {
         struct pages pages = good;
         struct lmdb_tree tree = {0};
@@ -302,7 +297,6 @@ static void test_bad_records(void **state)
     struct dl_error err = {0};
     struct taken t;
 
-    (void)state;
     begin_page(&pages, 4, LEAF);
     add_node(&pages, 4, 48 | (uint64_t)DATABASE << 32, "other", NULL, 0);
     add_node(&pages, 4, 400, "short", NULL, 0);
@@ -341,7 +335,6 @@ static void test_memory(void **state)
     struct pages pages = whole();
     struct spec_dataset spec = spec_of("memory.mdb", &pages, sizeof pages);
 
-    (void)state;
     spec.fields = fields;
     spec.n_fields = 2;
     expect_memory_failures(&spec, 3);

@@ -28,7 +28,6 @@ static void test_rates(void **state)
     };
     struct log_budget budget = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint64_t now = 1000 * SECOND + rows[i].at_s * SECOND;
 
@@ -41,7 +40,6 @@ static void test_time_that_stands_still(void **state)
 {
     struct log_budget budget = {0};
 
-    (void)state;
     assert_int_equal(written(&budget, 1000000, 0), LOG_LINES_AT_ONCE);
     assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, 0), 0);
     assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, SECOND - 1), 0);
@@ -56,7 +54,6 @@ static void test_other_limits(void **state)
         uint64_t lines, written;
     } rows[] = {{1, 1}, {7, 7}, {0, 1}, {UINT64_MAX, 500}, {UINT64_MAX / SECOND, 500}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct log_budget budget = {0};
         uint64_t n = 0;

@@ -40,7 +40,6 @@ static void test_lookup(void **state)
 {
     struct lookup_tables tables;
 
-    (void)state;
     for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
         for (unsigned i = 0; i < LOOKUP_LEVELS; i++)
             tables.colour[c][i] = (uint8_t)(i * (31 + 2 * c) + 7 * c + (i >> 3));

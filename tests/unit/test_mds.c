@@ -115,7 +115,6 @@ static void test_plain(void **state)
     struct bytes a = shard_a(), b = shard_b();
     struct spec_dataset spec = spec_of();
 
-    (void)state;
     folder("plain");
     write_index("plain", a.len, b.len, COLUMNS, "null");
     write_in("a.mds", "plain", a.data, a.len);
@@ -133,7 +132,6 @@ static void test_compressed(void **state)
     struct sample sample = {.arena = &arena};
     struct dl_error err = {0};
 
-    (void)state;
     packed.len = make_gzip(b.data, b.len, packed.data, ROOM);
     folder("packed");
     write_index("packed", a.len, b.len, COLUMNS, "{\"basename\": \"b.mds.gz\", \"bytes\": 1}");
@@ -168,7 +166,6 @@ static void test_chosen(void **state)
     struct dataset *none = NULL;
     struct dl_error err = {0};
 
-    (void)state;
     folder("chosen");
     write_index("chosen", a.len, b.len, COLUMNS, "null");
     write_in("a.mds", "chosen", a.data, a.len);
@@ -202,7 +199,6 @@ static void test_rows(void **state)
     char text[1024];
     size_t bad = 9;
 
-    (void)state;
     for (uint16_t i = 0; i < 3; i++) {
         put(&rows[i], &(uint64_t){i}, 8);
         put(&rows[i], (uint16_t[]){i, (uint16_t)(i + 1)}, 4);
@@ -238,7 +234,6 @@ static void test_lengths(void **state)
     uint64_t bad;
     char text[1024];
 
-    (void)state;
     put(&rows[0], "\5\0\0\0\0\0\0\0\0\0\0\0\4\3abc", 17);
     put(&rows[1], "\3\0\0\0\0\0\0\0\0\0\0\0\4\1a", 15);
     shard = shard_of(2, rows);
@@ -306,7 +301,6 @@ static void test_bad_index(void **state)
          "not a file below the directory"},
     };
 
-    (void)state;
     folder("bad");
     expect_refused("no such file");
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -339,7 +333,6 @@ static void test_damaged_shard(void **state)
     struct spec_dataset spec = spec_of();
     struct bytes b = shard_b();
 
-    (void)state;
     folder("damaged");
     for (size_t at = 0; at < b.len; at++) {
         struct bytes a = shard_a(), changed = b;
@@ -468,7 +461,6 @@ static void test_encodings(void **state)
         {"", 0, "", 0, "no such encoding"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const char *have = value_of(rows[i].encoding, rows[i].size, rows[i].data, rows[i].bytes);
         bool whole = strncmp(rows[i].want, "error", 5) != 0;
@@ -485,7 +477,6 @@ static void test_memory(void **state)
     struct bytes a = shard_a(), b = shard_b(), packed = {.len = 0};
     struct spec_dataset spec = spec_of();
 
-    (void)state;
     packed.len = make_gzip(b.data, b.len, packed.data, ROOM);
     folder("memory");
     write_index("memory", a.len, b.len, COLUMNS, "{\"basename\": \"b.mds.gz\", \"bytes\": 1}");

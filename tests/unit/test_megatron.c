@@ -87,7 +87,6 @@ static void test_documents(void **state)
     uint32_t lengths[DOCUMENTS];
     uint64_t bad;
 
-    (void)state;
     write_corpus("corpus", IDX_BYTES);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct spec_dataset spec = spec_of(names[i], MEGATRON_DOCUMENTS);
@@ -119,7 +118,6 @@ static void test_samples(void **state)
     struct dl_error err = {0};
     size_t bad;
 
-    (void)state;
     write_corpus("windows", IDX_BYTES);
     struct dataset *ds = must_open(&spec);
     assert_int_equal(ds->length, 2); /* 9 tokens: the third has no label for its last one */
@@ -163,7 +161,6 @@ static void test_large_index(void **state)
     struct megatron_index index;
     struct dl_error err = {0};
 
-    (void)state;
     uint8_t *idx = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(idx, MAP_FAILED);
     allow(idx, 0, LENGTHS);
@@ -200,7 +197,6 @@ static void test_bad_index(void **state)
     };
     struct megatron_index index;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint8_t idx[IDX_BYTES];
         struct dl_error err = {0};
@@ -235,7 +231,6 @@ static void test_bad_documents(void **state)
     };
     uint64_t offset, tokens;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint8_t idx[IDX_BYTES];
         struct megatron_index index;
@@ -260,7 +255,6 @@ static void test_missing(void **state)
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
     assert_non_null(strstr(err.path, "/nowhere.bin"));
     write_corpus("cut", IDX_BYTES - 1);
@@ -274,7 +268,6 @@ static void test_memory(void **state)
 {
     struct spec_dataset spec = spec_of("memory", MEGATRON_DOCUMENTS);
 
-    (void)state;
     write_corpus("memory", IDX_BYTES);
     expect_memory_failures(&spec, 3);
 }

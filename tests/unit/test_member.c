@@ -74,7 +74,6 @@ static void test_backend(void **state)
     unsigned changes = 0;
     uv_loop_t loop;
 
-    (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(memory_new(&loop, store, &backend, NULL), 0);
     assert_int_equal(memory_new(&loop, store, &other, NULL), 0);
@@ -224,7 +223,6 @@ static void test_meet(void **state)
     struct world world;
     uint64_t first = 0;
 
-    (void)state;
     begin(&world, 2, NODES);
     for (unsigned i = 0; i < NODES; i++)
         member_join(world.nodes[i].member);
@@ -253,7 +251,6 @@ static void test_change(void **state)
 {
     struct world world;
 
-    (void)state;
     begin(&world, 2, NODES);
     for (unsigned i = 0; i < 4; i++)
         member_join(world.nodes[i].member);
@@ -274,7 +271,6 @@ static void test_store(void **state)
 {
     struct world world;
 
-    (void)state;
     begin(&world, 2, NODES);
     for (unsigned i = 0; i < 3; i++)
         member_join(world.nodes[i].member);
@@ -303,7 +299,6 @@ static void test_ends(void **state)
 {
     struct world world;
 
-    (void)state;
     begin(&world, 2, NODES);
     world.frees = true;
     member_leave(world.nodes[4].member); /* never was in */
@@ -342,7 +337,6 @@ static void test_end_is_told(void **state)
     struct backend *backend;
     struct world world;
 
-    (void)state;
     begin(&world, 2, NODES);
     assert_int_equal(memory_new(&world.loop, world.store, &backend, NULL), 0);
     /* It is told of the change before it is asked to leave, and hears of both afterwards. */
@@ -360,7 +354,6 @@ static void test_options(void **state)
     char name[100] = {0};
     uv_loop_t loop;
 
-    (void)state;
     bad.max = 0;
     memset(name, 'x', sizeof name - 1);
     const struct {

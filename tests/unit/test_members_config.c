@@ -78,7 +78,6 @@ static void test_bad(void **state)
          "0s is not from 1ms"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_error err = {0};
 
@@ -106,7 +105,6 @@ static void test_good(void **state)
         "backend: etcd, endpoint: e, id: a, keep: 1m",
         "backend: etcd, endpoint: e, id: a, timeouts: {join: 720h, last_call: 1ms, close: 1ms}"};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         struct dl_error err = {0};
 
@@ -125,7 +123,6 @@ static void test_defaults(void **state)
     struct config config = {0};
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(config_load(path, &config, &err), 0);
     const uint64_t is[] = {config.rendezvous.timeouts.join, config.rendezvous.timeouts.last_call,
                            config.rendezvous.timeouts.close, config.rendezvous.heartbeat.interval,
@@ -173,7 +170,6 @@ static void test_environment(void **state)
         {"node1", "", "backend: etcd", "rendezvous.id", NULL, "$TORCHELASTIC_RUN_ID, \"\""},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct config config = {0};
         struct dl_error err = {0};
@@ -210,7 +206,6 @@ static void test_alone(void **state)
     struct value view = {0};
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(members_new(NULL, &none, NULL, NULL, &members, &err), 0);
     assert_null(members);
     assert_int_equal(members_place(NULL, 0, 0, &place, &err), -ENOTSUP);

@@ -33,7 +33,6 @@ static void have_none(void)
 
 static void test_its_end(void **state)
 {
-    (void)state;
     expect_end(have_none, "out of memory");
 }
 
@@ -42,7 +41,6 @@ static void test_what_is_given(void **state)
     struct dl_buffer buf = {0};
     uint8_t *bytes = must_alloc(3);
 
-    (void)state;
     assert_int_equal(bytes[0] + bytes[1] + bytes[2], 0);
     must_append(&buf, "ab", 2);
     must_append(&buf, NULL, 0);

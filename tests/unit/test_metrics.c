@@ -110,7 +110,6 @@ static const struct row rows[] = {
 
 static void test_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         char *text = text_of(rows[i].view, rows[i].yaml);
         char samples[4096] = "";
@@ -136,7 +135,6 @@ static void test_families(void **state)
                                     "# TYPE dloader_sessions gauge\n"
                                     "dloader_sessions 1\n");
 
-    (void)state;
     assert_non_null(help);
     assert_null(strstr(help + 1, "# HELP dloader_sessions "));
     assert_non_null(strstr(text, "# TYPE dloader_stage_seconds summary\n"));
@@ -151,7 +149,6 @@ static void test_many(void **state)
     struct value *view = &views[view_number("epochs")];
     struct dl_buffer out = {0};
 
-    (void)state;
     for (uint64_t i = 0; i < MANY; i++) {
         struct value *row;
         assert_int_equal(value_push(view, &row), 0);

@@ -32,7 +32,6 @@ static void test_list(void **state)
     double a[] = {1, 2}, b[] = {0, 3};
     struct mix_changes *list = NULL, *other = NULL, *none = NULL;
 
-    (void)state;
     assert_true(mix_changes_equal(NULL, NULL));
     add(&list, 50, 2, a);
     add(&list, 7, 2, b);
@@ -79,7 +78,6 @@ static void test_weights(void **state)
         {{1e308, 1e308}, "weights", "their sum exceeds the largest float64; scale them down"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_error err = {0};
         int r = mix_weights_check(rows[i].weights, 2, "weights", &err);
@@ -99,7 +97,6 @@ static void test_bytes(void **state)
     _cleanup_(buffer_deinit)
     struct dl_buffer whole = {0};
 
-    (void)state;
     assert_int_equal(mix_changes_write(NULL, &bytes), 0);
     assert_int_equal(bytes.len, 0);
     assert_int_equal(mix_changes_read((struct dl_span){0}, &again), 0);
@@ -159,7 +156,6 @@ static void test_no_lists(void **state)
     };
     struct mix_changes *list = NULL;
 
-    (void)state;
     memcpy(&words[2], &one, sizeof one);
     memcpy(&words[4], &small, sizeof small); /* the only one: as good as any */
     assert_int_equal(mix_changes_read((struct dl_span){(uint8_t *)words, sizeof words}, &list), 0);
@@ -338,7 +334,6 @@ static void test_orders(void **state)
     struct mt19937 g;
     struct mixture m;
 
-    (void)state;
     mt19937_init(&g, 31);
     for (uint32_t round = 0; round < 60; round++) {
         struct mix_changes *list = NULL;
@@ -383,7 +378,6 @@ static void test_many(void **state)
     struct mix_changes *list = NULL;
     struct mix_legs legs;
 
-    (void)state;
     for (uint64_t i = 0; i < DL_MAX_MIX_CHANGES; i++)
         add(&list, (i + 1) << 32, 2, weights);
     assert_int_equal(mix_legs_init(&legs, &schedule, list, 1, 0), 0);
@@ -429,7 +423,6 @@ static void test_by_epochs(void **state)
     uint32_t lengths[CHILDREN * 8];
     struct mt19937 g;
 
-    (void)state;
     mt19937_init(&g, 5);
     for (uint32_t i = 0; i < ARRAY_SIZE(lengths); i++)
         lengths[i] = 1 + draw(&g, LONGEST);
@@ -502,7 +495,6 @@ static void test_refused(void **state)
     struct dl_error err = {0};
     struct plan *plan;
 
-    (void)state;
     add(&list, 4, 2, both);
     params.mix.changes = list;
     assert_false(plan_params_equal(&params, &other));
@@ -540,7 +532,6 @@ static void test_before(void **state)
     double weights[] = {1, 2};
     struct mix_changes *list = NULL, *part;
 
-    (void)state;
     assert_int_equal(mix_changes_before(NULL, 5, &part), 0);
     assert_null(part);
     add(&list, 10, 2, weights);

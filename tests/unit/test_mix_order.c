@@ -151,7 +151,6 @@ static void test_long_schedules(void **state)
     static struct mixture m;
     struct mt19937 g;
 
-    (void)state;
     mt19937_init(&g, 2);
     for (uint64_t round = 0; round < 8; round++) {
         struct mix_order order;

@@ -28,7 +28,6 @@ static void test_numpy(void **state)
         {UINT64_MAX, {0xae163a7a8c47568f, 0xd86659f5f3382359, 0x01e52b195bc2d24a}},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct pcg64 generator;
 
@@ -45,7 +44,6 @@ static void test_skip(void **state)
 {
     struct pcg64 walked, leapt;
 
-    (void)state;
     pcg64_init(&walked, 3);
     leapt = walked;
     for (uint64_t i = 0; i < 100000; i++)
@@ -81,7 +79,6 @@ static void test_hugging_face(void **state)
          0xa08235499f213c5e},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         double weights[4];
         struct mix_point point = {.weights = weights};
@@ -187,7 +184,6 @@ static void test_any_order(void **state)
     static uint64_t order[POSITIONS];
     struct mt19937 g;
 
-    (void)state;
     mt19937_init(&g, 22);
     for (int t = 0; t < MIXTURES; t++) {
         struct mixture m;
@@ -228,7 +224,6 @@ static void test_refused(void **state)
     struct sampler *sampler;
     int i = 0, r;
 
-    (void)state;
     mt19937_init(&g, 1);
     draw_mixture(&g, &m);
     m.params.mix.schedule.points = m.points;

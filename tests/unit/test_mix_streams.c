@@ -33,7 +33,6 @@ static void test_schedule_of_a_replica(void **state)
         {{0, 99, 0, 1}, 4, {0, 1, 5, 9}, {false, false, true, true}, 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct mix_point room[4];
         struct mix_schedule mine;
@@ -52,7 +51,6 @@ static void test_schedule_of_a_replica(void **state)
 
 static void test_parts_of_replicas(void **state)
 {
-    (void)state;
     for (uint64_t samples = 0; samples < 50; samples++) {
         uint64_t sum = 0;
 
@@ -101,7 +99,6 @@ static void test_shares_in_every_replica(void **state)
         {5, 3, 1}, {1, 1, 1}, {0, 1, 2}, {1, 0, 0}, {9, 90, 1}};
     int64_t numbers[ROOM], others[ROOM];
 
-    (void)state;
     for (size_t w = 0; w < ARRAY_SIZE(weights); w++) {
         struct mixture m;
 
@@ -143,7 +140,6 @@ static void test_where_it_ends(void **state)
     };
     int64_t numbers[ROOM];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct mixture m;
 
@@ -165,7 +161,6 @@ static void test_never_goes_on(void **state)
     int64_t numbers[ROOM];
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, long_ones, weights, MIX_STOP_NEVER);
     m.spec.length = 37;
     struct dataset *ds = mixture_open(&m);
@@ -202,7 +197,6 @@ static void test_schedule_by_steps(void **state)
     int64_t numbers[ROOM];
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, long_ones, some, MIX_STOP_NEVER);
     m.spec.length = STEPS * SIZE;
     m.spec.points = points;
@@ -230,7 +224,6 @@ static void test_all_without_one_that_is_out(void **state)
     int64_t numbers[ROOM];
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_ALL);
     m.spec.points = points;
     m.spec.n_points = 2;
@@ -245,7 +238,6 @@ static void test_passes_have_other_seeds(void **state)
     int64_t numbers[ROOM];
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_NEVER);
     struct dataset *ds = mixture_open(&m);
     faked.begun = 0;
@@ -264,7 +256,6 @@ static void test_skips(void **state)
     static const enum mix_stop stops[] = {MIX_STOP_FIRST, MIX_STOP_ALL, MIX_STOP_NEVER};
     int64_t all[ROOM], rest[ROOM];
 
-    (void)state;
     for (size_t s = 0; s < ARRAY_SIZE(stops); s++) {
         struct mixture m;
 
@@ -332,7 +323,6 @@ static void test_states(void **state)
     int64_t all[ROOM], rest[ROOM];
     uint8_t buf[STATE_ROOM];
 
-    (void)state;
     for (size_t s = 0; s < ARRAY_SIZE(stops) * ARRAY_SIZE(abilities); s++) {
         struct mixture m;
 
@@ -358,7 +348,6 @@ static void test_states_that_are_lost(void **state)
     uint8_t buf[STATE_ROOM];
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_ALL);
     struct dataset *ds = mixture_open(&m);
     size_t len = save_behind(ds, 30, buf, sizeof buf);
@@ -385,7 +374,6 @@ static void test_states_that_are_none(void **state)
     unsigned refused = 0;
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_NEVER);
     struct dataset *ds = mixture_open(&m);
     size_t len = save_behind(ds, 50, good, sizeof good);
@@ -455,7 +443,6 @@ static void test_nested(void **state)
     int64_t all[ROOM], rest[ROOM];
     uint8_t buf[STATE_ROOM];
 
-    (void)state;
     for (size_t s = 0; s < 9; s++) {
         struct nested m;
 
@@ -486,7 +473,6 @@ static void test_nested_keys(void **state)
     int64_t numbers[ROOM];
     struct nested m;
 
-    (void)state;
     nested_init(&m, MIX_STOP_ALL, MIX_STOP_ALL);
     struct dataset *ds = mixture_open(&m.outer);
     faked.begun = 0;
@@ -508,7 +494,6 @@ static void test_bad_samples_have_their_turn(void **state)
     int64_t good[ROOM], numbers[ROOM];
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_FIRST);
     struct dataset *ds = mixture_open(&m);
     size_t n = collect(begin(ds, &only), good);
@@ -526,7 +511,6 @@ static void test_nothing_in_a_replica(void **state)
     static const enum mix_stop stops[] = {MIX_STOP_FIRST, MIX_STOP_ALL, MIX_STOP_NEVER};
     struct sample_batch batch = {0};
 
-    (void)state;
     for (size_t s = 0; s < ARRAY_SIZE(stops); s++) {
         struct dl_error err = {0};
         unsigned bad = 0, n = 0;
@@ -563,7 +547,6 @@ static void test_inner_steps(void **state)
     struct dataset *ds;
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_ALL);
     m.parts[1] = (struct spec_dataset){.kind = DATASET_MIX,
                                        .datasets = &part,
@@ -586,7 +569,6 @@ static void test_one_sort(void **state)
     struct dataset *ds;
     struct mixture m;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_ALL);
     m.parts[2] = (struct spec_dataset){.kind = DATASET_RANGE, .length = 9};
     assert_int_equal(dataset_open(&m.spec, &env, &ds, &err), -EINVAL);
@@ -623,7 +605,6 @@ static void test_out_of_memory(void **state)
     struct mixture m;
     int r, at = 0;
 
-    (void)state;
     mixture_init(&m, mixed_ones, some, MIX_STOP_ALL);
     for (;; at++) {
         fail_in = at;

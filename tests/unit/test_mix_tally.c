@@ -67,7 +67,6 @@ static const struct row rows[] = {
 
 static void test_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
         struct plan_params params = params_of(row->by, row->tokens, row->truncate);
@@ -96,7 +95,6 @@ static void test_plan(void **state)
     struct mix_ruler ruler;
     struct plan *plan;
 
-    (void)state;
     assert_int_equal(mix_ruler_init(&ruler, &params), 0);
     assert_int_equal(plan_new(&params, &plan), 0);
     assert_int_equal(plan_steps(plan, 0), 5);
@@ -134,7 +132,6 @@ static void test_positions(void **state)
         {PLAN_DISPATCH, 2, 1, 0, 4},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
         struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
         struct plan *plan;
@@ -173,7 +170,6 @@ static void test_nested(void **state)
         {3.75, 2, 0}, {0}, {1.25, 3, 0}, {0.75, 1, 0}, {2.25, 2, 0}};
     struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
 
-    (void)state;
     params.mix.children = children;
     for (unsigned told = 0; told < 2; told++) {
         struct mix_batch batch = {0, 0, indices, 6, told ? origins : NULL};
@@ -223,7 +219,6 @@ static void test_nested_steps(void **state)
     struct mix_ruler ruler;
     int r = -ENOMEM;
 
-    (void)state;
     params.mix.children = children;
     params.mix.sizes = leaf_sizes;
     for (int i = 0; r < 0; i++) {
@@ -246,7 +241,6 @@ static void test_refused(void **state)
     struct mix_ruler ruler;
     int i = 0, r;
 
-    (void)state;
     params.sampler = PLAN_SAMPLES;
     assert_int_equal(mix_ruler_init(&ruler, &params), -EINVAL);
     mix_ruler_deinit(&ruler);

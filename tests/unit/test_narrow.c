@@ -25,7 +25,6 @@ static double value_of(uint32_t dtype, uint16_t bits)
 
 static void test_every_number(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < ARRAY_SIZE(both); k++) {
         for (uint32_t bits = 0; bits < 0x10000; bits++) {
             float value = narrow_value(both[k], (uint16_t)bits);
@@ -47,7 +46,6 @@ static void test_every_number(void **state)
 /* Between two neighbours, of which the upper one may be infinity: halfway goes to the even one. */
 static void test_between(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < ARRAY_SIZE(both); k++) {
         for (uint16_t low = 0; low < infinity_of(both[k]); low++) {
             float a = narrow_value(both[k], low);
@@ -66,7 +64,6 @@ static void test_between(void **state)
 
 static void test_others(void **state)
 {
-    (void)state;
     assert_int_equal(narrow_bits(DL_DTYPE_FLOAT16, 1e30F), 0x7c00);
     assert_int_equal(narrow_bits(DL_DTYPE_FLOAT16, -INFINITY), 0xfc00);
     assert_int_equal(narrow_bits(DL_DTYPE_BFLOAT16, 3.4e38F), 0x7f80);

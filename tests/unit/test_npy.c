@@ -215,7 +215,6 @@ static void test_orders(void **state)
     static const uint64_t shape[] = {3, 2, 4};
     enum { PLACES = 24, MOST = 16 };
 
-    (void)state;
     for (size_t t = 0; t < ARRAY_SIZE(types) * 4; t++) {
         bool swapped = t & 1, fortran = t & 2;
         const uint32_t unit = types[t / 4].unit, element = unit * types[t / 4].units;
@@ -254,7 +253,6 @@ static void test_orders_of_nothing(void **state)
     static const uint64_t shape[] = {2, UINT64_MAX / 4, 0};
     const struct stored stored = {NULL, DL_DTYPE_UINT16, 3, shape, {true, true}};
 
-    (void)state;
     stored_copy(&stored, NULL);
     stored_copy_row(&stored, 1, NULL);
 }

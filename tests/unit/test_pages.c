@@ -42,7 +42,6 @@ static uint32_t travel(const struct value *list, struct value *ret)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t bytes[8], n, pages;
     } rows[] = {
@@ -71,7 +70,6 @@ static void test_sizes(void **state)
 /* More values in all than one value may have, as views of a thousand ranks are. */
 static void test_more_than_a_value(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value list = {.type = VALUE_ARRAY};
     _cleanup_(value_deinit)
@@ -91,7 +89,6 @@ static void test_more_than_a_value(void **state)
 
 static void test_no_list(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value map = {0};
     _cleanup_(value_deinit)
@@ -113,7 +110,6 @@ static void test_no_list(void **state)
 
 static void test_bad_bytes(void **state)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         size_t len;
@@ -136,7 +132,6 @@ static void test_bad_bytes(void **state)
 /* A row that is no value by itself is refused, and nothing is appended. */
 static void test_a_row_too_large(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value list = {.type = VALUE_ARRAY};
     _cleanup_(buffer_deinit)

@@ -100,7 +100,6 @@ static void test_lz(void **state)
     };
     uint8_t out[64];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         size_t room = rows[i].wanted ? strlen(rows[i].wanted) : 8;
         int r = parquet_codec_unpack(rows[i].codec, (const uint8_t *)rows[i].packed, rows[i].bytes,
@@ -123,7 +122,6 @@ static void test_levels(void **state)
     static const uint8_t packed[] = {3, 0x88, 0xC6, 0xFA}, run[] = {10, 1, 4, 0};
     uint8_t levels[8];
 
-    (void)state;
     assert_true(parquet_decode_levels(packed, packed + 4, 7, 8, levels));
     for (uint8_t i = 0; i < 8; i++)
         assert_int_equal(levels[i], i);
@@ -146,7 +144,6 @@ static void test_delta(void **state)
     const uint8_t *end;
     uint8_t bad[sizeof data];
 
-    (void)state;
     assert_true(parquet_decode_delta(data, data + sizeof data, 8, 4, (uint8_t *)got, &end));
     assert_memory_equal(got, wanted, sizeof wanted);
     assert_ptr_equal(end, data + sizeof data);
@@ -234,7 +231,6 @@ static void test_prefixed(void **state)
     struct parquet_slice slices[4];
     uint8_t with[sizeof data];
 
-    (void)state;
     memcpy(with, data, sizeof data);
     e.at = with;
     e.end = with + sizeof with;
@@ -266,7 +262,6 @@ static void test_fixed(void **state)
     uint32_t got[2];
     uint8_t few[8];
 
-    (void)state;
     assert_int_equal(parquet_decode_fixed(&e, &joined, (uint8_t *)got), 0);
     assert_int_equal(got[0], 1);
     assert_int_equal(got[1], 2 + (1 << 24));
@@ -295,7 +290,6 @@ static void test_partitions(void **state)
         {"year", "2024"}, {"month", " 5%"}, {"day", ""}, {"city", ""}};
     struct parquet_partition partition;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
         assert_true(parquet_partition_next(&at, &partition));
         assert_string_equal(partition.name, wanted[i][0]);
@@ -316,7 +310,6 @@ static void test_filter(void **state)
         .is_text = true, .first = {(const uint8_t *)"ab", 2}, .last = {(const uint8_t *)"ba", 2}};
     struct value four = number(4), nine = number(9);
 
-    (void)state;
     range[0].key = min;
     range[1].key = max;
     assert_true(parquet_filter_may(&four, &numbers));
@@ -353,7 +346,6 @@ static bool built_in(const char *name)
 
 static void test_whole(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct bytes b = corpus(names[i]);
         struct spec_dataset spec = spec_of(&b, "whole");
@@ -392,7 +384,6 @@ static void test_values(void **state)
     uint64_t bad_sample;
     size_t bad;
 
-    (void)state;
     spec.nulls = number(7);
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
     assert_int_equal(ds->length, 5);
@@ -437,7 +428,6 @@ static void test_cut(void **state)
     struct bytes b = corpus("snappy");
     size_t whole = b.len;
 
-    (void)state;
     for (b.len = 0; b.len < whole; b.len += harness_stride()) {
         struct spec_dataset spec = spec_of(&b, "cut");
         struct dl_error err = {0};
@@ -453,7 +443,6 @@ static void test_damaged(void **state)
 {
     unsigned errors = 0;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct bytes b = corpus(names[i]);
         for (size_t at = 0; at < b.len; at += harness_stride()) {
@@ -480,7 +469,6 @@ static void test_wrong_sum(void **state)
     unsigned found = 0;
     uint64_t n;
 
-    (void)state;
     for (size_t at = 4; at < b.len / 2; at++) {
         b.data[at] ^= 1;
         spec = spec_of(&b, "sum");
@@ -507,7 +495,6 @@ static void test_footers(void **state)
         {false, 10, "another number of rows than its row groups"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct bytes b = corpus("plain_v2");
         uint8_t *root = memmem(b.data, b.len, "\x35\0\x18\x06schema", 10);
@@ -540,7 +527,6 @@ static void test_names(void **state)
     struct dl_error err = {0};
     uint64_t n;
 
-    (void)state;
     assert_int_equal(read_all(&spec, &n, &err), 0);
     assert_int_equal(n, 3);
     spec.fields = fields;
@@ -568,7 +554,6 @@ static void test_refused(void **state)
     };
     static struct spec_field field;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct bytes b = corpus(rows[i].name);
         struct spec_dataset spec = spec_of(&b, "refused");
@@ -593,7 +578,6 @@ static void test_memory(void **state)
     static struct spec_field struct_field = {(char *)"s", (char *)"s"};
     static struct spec_field list_field = {(char *)"m", (char *)"m"};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(some); i++) {
         struct bytes b = corpus(some[i]);
         struct spec_dataset spec = spec_of(&b, "memory");

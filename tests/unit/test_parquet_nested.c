@@ -46,7 +46,6 @@ static void test_nested(void **state)
     struct dl_error err = {0};
     struct dataset *ds = NULL;
 
-    (void)state;
     spec.nulls = number(0);
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
     expect_tree(ds, 0,
@@ -78,7 +77,6 @@ static void test_lists(void **state)
     static struct spec_field fields[] = {{(char *)"x", (char *)"ls.s.x"},
                                          {(char *)"v", (char *)"ls.m.value"}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         struct bytes b = corpus(files[i]);
         struct spec_dataset spec = spec_of(&b, files[i]);
@@ -126,7 +124,6 @@ static void test_structs(void **state)
     struct dataset *ds = NULL;
     uint64_t n;
 
-    (void)state;
     spec.fields = &field;
     spec.n_fields = 1;
     assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
@@ -170,7 +167,6 @@ static void test_sizes(void **state)
     uint8_t *name;
     uint64_t n;
 
-    (void)state;
     assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
     assert_error_has(&err, "row 0: its column f is null, or has a null in it");
     spec.nulls = number(0);

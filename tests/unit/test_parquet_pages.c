@@ -69,7 +69,6 @@ static void test_marks_of_pages(void **state)
         {true, false, equal, 32, 5},  {true, false, shorter, 13, 7},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct bytes b = corpus("plain_v2");
         uint8_t *writer = memmem(b.data, b.len, "parquet-cpp-arrow version", 25);
@@ -106,7 +105,6 @@ static void test_pages_are_equal(void **state)
     struct dl_error err = {0};
     struct dataset *ds = NULL;
 
-    (void)state;
     spec.nulls = number(1);
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
     assert_int_equal(ds->length, INDEXED_ROWS);
@@ -138,7 +136,6 @@ static void test_pages_in_need(void **state)
     struct dataset *ds = NULL;
     int64_t got[3];
 
-    (void)state;
     b.data[40] ^= 1; /* in the first page of i */
     spec = spec_of(&b, "need");
     spec.nulls = number(1);
@@ -172,7 +169,6 @@ static void test_pages_damaged(void **state)
     struct bytes b = corpus("indexed");
     unsigned errors = 0;
 
-    (void)state;
     for (size_t at = 4; at < b.len; at += harness_stride()) {
         struct dl_error err = {0};
         uint64_t n;
@@ -242,7 +238,6 @@ static void test_shared(void **state)
     struct data_env env = {.pictures = &pictures, .n_pictures = 1};
     int64_t got[3];
 
-    (void)state;
     share(&pictures, one_file.path);
     spec.nulls = number(1);
     spec.fields = &field;

@@ -126,7 +126,6 @@ static void say(unsigned n, int fd)
 
 static void test_messages(void **state)
 {
-    (void)state;
     begin(false);
     say(3, -1);
     uv_run(&play.loop, UV_RUN_ONCE);
@@ -162,7 +161,6 @@ static void test_turns(void **state)
                 {UINT32_MAX, UINT64_MAX, 8, false},
                 {UINT32_MAX, UINT64_MAX, 8, false}};
 
-    (void)state;
     begin_as(false, &events_in_turn, 0);
     say(8, -1);
     uv_run(&play.loop, UV_RUN_ONCE);
@@ -183,7 +181,6 @@ static void test_deaf(void **state)
     static uint8_t seen[1 << 16];
     const struct dl_message msg = {.number = DL_MSG_STOP};
 
-    (void)state;
     begin_as(false, &events_in_turn, LIMIT / 2);
     say(2, -1);
     uv_run(&play.loop, UV_RUN_ONCE);
@@ -212,7 +209,6 @@ static void test_deaf(void **state)
 
 static void test_lost(void **state)
 {
-    (void)state;
     begin(false);
     say(1, -1);
     close_fdp(&play.theirs);
@@ -227,7 +223,6 @@ static void test_lost(void **state)
  */
 static void test_lost_with_more_to_read(void **state)
 {
-    (void)state;
     begin(false);
     assert_int_equal(peer_queue(&play.peer, &(struct dl_message){.number = DL_MSG_STOP}, NULL, 0),
                      0);
@@ -246,7 +241,6 @@ static void test_violations(void **state)
 {
     static const uint8_t long_frame[] = {0xff, 0xff, 0xff, 0xff}, garbage[] = {1, 0, 0, 0, 0xc1};
 
-    (void)state;
     begin(false);
     assert_int_equal(write(play.theirs, long_frame, sizeof long_frame), sizeof long_frame);
     uv_run(&play.loop, UV_RUN_ONCE);
@@ -263,7 +257,6 @@ static void test_violations(void **state)
 /* Of one that may send them, one that its message does not take is one too many. */
 static void test_descriptors(void **state)
 {
-    (void)state;
     for (int sends = 0; sends < 2; sends++) {
         begin(sends);
         say(1, play.theirs);
@@ -283,7 +276,6 @@ static void test_what_waits(void **state)
     const struct dl_message msg = {.number = DL_MSG_STOP};
     int r;
 
-    (void)state;
     begin(false);
     do {
         assert_int_equal(peer_queue(&play.peer, &msg, NULL, 0), 0);

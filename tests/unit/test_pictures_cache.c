@@ -86,7 +86,6 @@ static void test_put_and_found(void **state)
 {
     struct pictures_cache cache;
 
-    (void)state;
     open_arena(&cache, MIB);
     assert_false(has(&cache, 1, 10, 20));
     assert_true(put(&cache, 1, 10, 20));
@@ -108,7 +107,6 @@ static void test_a_file_that_changed_is_another(void **state)
     struct pictures_cache cache;
     struct pictures_entry entry;
 
-    (void)state;
     keys[0].dev++;
     keys[1].ino++;
     keys[2].bytes++;
@@ -127,7 +125,6 @@ static void test_of_two_who_put_one_the_first_wins(void **state)
     struct pictures_room one, other;
     struct pictures_key key = key_of(1);
 
-    (void)state;
     open_arena(&cache, MIB);
     assert_true(pictures_cache_take(&cache, &key, 10, 20, &one));
     uint64_t used = counts_of(&cache).used_bytes;
@@ -149,7 +146,6 @@ static void test_a_writer_who_dies(void **state)
     struct pictures_key key = key_of(1);
     int status;
 
-    (void)state;
     open_arena(&cache, MIB);
     pid_t pid = fork();
     if (pid == 0) {
@@ -171,7 +167,6 @@ static void test_full(void **state)
     struct pictures_cache cache;
     uint64_t n = 0;
 
-    (void)state;
     open_arena(&cache, MIB);
     while (put(&cache, n, 100, 100))
         n++;
@@ -192,7 +187,6 @@ static void test_a_full_index(void **state)
     struct pictures_cache cache;
     uint64_t in = 0;
 
-    (void)state;
     open_arena(&cache, MIB);
     for (uint64_t i = 0; i < 4096; i++)
         in += put(&cache, i, 1, 1);
@@ -213,7 +207,6 @@ static void test_the_draw(void **state)
         double least, most;
     } rows[] = {{32, 1, 1}, {330, 0.08, 0.12}, {3300, 0.008, 0.012}, {66, 0.4, 0.6}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct pictures_cache cache;
         uint64_t wanted = 0, first_half = 0, n = 20000;
@@ -238,7 +231,6 @@ static void test_hostile_memory(void **state)
 {
     uint64_t draw = 88172645463325252U;
 
-    (void)state;
     for (unsigned round = 0; round < 200; round++) {
         struct pictures_cache cache;
         int fd = make_arena(MIB, 7), copy = dup(fd);
@@ -272,7 +264,6 @@ static void test_what_is_no_arena(void **state)
     struct pictures_cache cache;
     int empty = memfd_create("test-pictures", MFD_CLOEXEC);
 
-    (void)state;
     assert_int_equal(ftruncate(empty, MIB), 0);
     assert_int_equal(pictures_cache_open(&cache, empty, MIB), -EPROTO);
     assert_int_equal(pictures_cache_open(&cache, make_arena(MIB, 7), 2 * MIB), -EPROTO);

@@ -502,7 +502,6 @@ static void test_estimate(void **state)
         {PLAN_SPLIT, false, false, {{5, 5}, {4, 4}, {4, 4}}},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         for (uint64_t rank = 0; rank < 3; rank++) {
             struct plan_params params = {.length = 13,
@@ -520,7 +519,6 @@ static void test_estimate(void **state)
 /* Rows of a round that no plan knows are dealt as a plan deals its last one. */
 static void test_rows(void **state)
 {
-    (void)state;
     for (uint64_t samples = 1; samples < 12; samples++)
         for (uint64_t world = 1; world < 6; world++)
             for (uint64_t repeated = 0; repeated <= samples; repeated++) {
@@ -569,7 +567,6 @@ static void test_all_parameters_are_compared(void **state)
     struct plan_tokens tokens;
     size_t history = offsetof(struct plan_params, before.stretches);
 
-    (void)state;
     memset(&params, 0xFF, sizeof params);
     memset(&tokens, 0xFF, sizeof tokens);
     /* gcc 12 loses its place behind an array: each side by itself. */

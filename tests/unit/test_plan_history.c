@@ -180,7 +180,6 @@ static void test_chains_of_changes(void **state)
 {
     uint64_t random = 1;
 
-    (void)state;
     for (unsigned chain = 0; chain < CHAINS; chain++) {
         struct plan_params params = random_params(&random);
         struct list order, rest;
@@ -203,7 +202,6 @@ static void test_same_world_goes_on(void **state)
 {
     uint64_t random = 2, whole_step[BATCH], rest_step[BATCH];
 
-    (void)state;
     for (unsigned i = 0; i < CHAINS; i++) {
         struct plan_params params = random_params(&random);
         _cleanup_plan_ struct plan *whole = prepared(params);
@@ -239,7 +237,6 @@ static void test_native_order_is_reached_at_once(void **state)
     uint64_t base = 16 * UINT64_C(256000000) + 3 * 256 * UINT64_C(77777777);
     uint64_t got[256], want[1];
 
-    (void)state;
     params.before.n = 0;
     params.world = params.batch_size = 1;
     _cleanup_plan_ struct plan *order = prepared(params);
@@ -316,7 +313,6 @@ static void test_chains_of_tokens(void **state)
     uint32_t lengths[SAMPLES], wanted[SAMPLES];
     uint64_t indices[SAMPLES], random = 3;
 
-    (void)state;
     for (unsigned chain = 0; chain < TOKEN_CHAINS; chain++) {
         struct plan_params params = random_tokens(lengths, &random);
         bool twice = below(&random, 4) == 0;
@@ -384,7 +380,6 @@ static void test_chains_that_carry(void **state)
     uint64_t random = 4;
     unsigned checked = 0;
 
-    (void)state;
     for (unsigned chain = 0; chain < CARRY_CHAINS; chain++) {
         struct plan_params params = random_tokens(lengths, &random);
 
@@ -422,7 +417,6 @@ static void test_refused(void **state)
     struct plan_params params = {
         .length = 4, .world = 2, .batch_size = 6, .shard = PLAN_SPLIT, .before = {1, {{4, 1}}}};
 
-    (void)state;
     assert_int_equal(plan_new(&params, &plan), -EINVAL); /* 6 for 4 ranks */
     params.shard = PLAN_BATCH;
     params.before.stretches[0].world = 0;
@@ -440,7 +434,6 @@ static void test_history(void **state)
     struct history history = {0}, again = {0};
     uint8_t bytes[HISTORY_BYTES];
 
-    (void)state;
     assert_true(history_add(&history, 4, 0));
     assert_int_equal(history.n, 0);
     assert_true(history_add(&history, 4, 3) && history_add(&history, 4, 2));

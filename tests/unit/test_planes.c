@@ -28,7 +28,6 @@ static void test_planes(void **state)
 {
     uint8_t pixels[MOST * PICTURE_PIXEL + 1];
 
-    (void)state;
     for (size_t i = 0; i < sizeof pixels; i++)
         pixels[i] = (uint8_t)(i * 167 + i / 256);
     for (size_t n = 1; n <= MOST; n++) {
@@ -44,7 +43,6 @@ static void test_large(void **state)
 {
     static uint8_t pixels[LARGE * PICTURE_PIXEL];
 
-    (void)state;
     for (size_t i = 0; i < sizeof pixels; i++)
         pixels[i] = (uint8_t)(i * 167 + i / 256);
     check(pixels, LARGE, 3, 0);

@@ -63,7 +63,6 @@ static void test_one_after_the_other(void **state)
     struct dl_error err = {0};
     uint64_t before;
 
-    (void)state;
     assert_int_equal(told(path, 5), 0);
     assert_int_equal(told(path, UINT64_MAX), 5);
     assert_int_equal(told(path, 7), UINT64_MAX);
@@ -88,7 +87,6 @@ static void test_while_it_lives(void **state)
     int ends[2];
     char byte;
 
-    (void)state;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -118,7 +116,6 @@ static void test_other_lines(void **state)
     const char *path = path_of("lines");
     char line[256], other[256];
 
-    (void)state;
     assert_int_equal(told(path, 5), 0);
     assert_int_equal(read_all(path, line), LINE);
     for (size_t i = 0; i < LINE; i++) { /* each byte is another: no line, or another's */
@@ -157,7 +154,6 @@ static void test_no_files(void **state)
     char other[600];
     uint64_t before;
 
-    (void)state;
     (void)snprintf(other, sizeof other, "%s.other", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(predecessor_open(path, 5, &predecessor, &before, &err), -EPERM);

@@ -59,7 +59,6 @@ static void test_compare(void **state)
     static const enum progress_order turned[] = {PROGRESS_SAME, PROGRESS_AFTER, PROGRESS_BEFORE,
                                                  PROGRESS_UNRELATED};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct progress_point a = point(rows[i].a), b = point(rows[i].b);
 
@@ -107,7 +106,6 @@ static void test_merge(void **state)
     };
     static const char *const names[] = {"a", "b", "c"};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct progress_report reports[3];
         struct node_report by_node[3];
@@ -215,7 +213,6 @@ static void test_place(void **state)
         {"and then", &awaited, 1, "0 4:5 6:2", {0, "0 4:5 6:2", 0}, 2, NO, "0 4:5 6:2", false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct progress progress = make_progress(rows[i].rounds);
         struct progress_rank rank = {.entered = rows[i].entered};
@@ -264,7 +261,6 @@ static void test_former_place(void **state)
     };
     struct progress progress = make_progress(&same);
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct progress_rank rank = {.entered = PROGRESS_NO_ROUND};
         struct resume_request request = {
@@ -303,7 +299,6 @@ static void test_begin_as_before(void **state)
         {"where the others are", "0", RESUME_ANYWHERE, 0, {3, 4}, "", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct progress progress = {0};
         struct progress_rank rank = {.entered = PROGRESS_NO_ROUND};
@@ -342,7 +337,6 @@ static void test_refused(void **state)
     struct resume_place place;
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(progress_resume(&progress, &rank, &request, &place, &err), -EINVAL);
     assert_string_equal(err.path, "epoch");
     assert_string_equal(err.message,
@@ -360,7 +354,6 @@ static void test_limit(void **state)
     struct history none = {0}, first = point("0 4:5").history, second = point("0 4:5 6:2").history;
     struct history other = point("0 3:5").history;
 
-    (void)state;
     assert_true(progress_limit(&progress, 0, 4, 0, 0, &none) == 5);
     assert_true(progress_limit(&fewer, 0, 4, 0, 0, &none) == 3);
     assert_true(progress_limit(&progress, 1, 6, 0, 0, &first) == 2);
@@ -378,7 +371,6 @@ static void test_rounds_give_way(void **state)
     struct progress progress = {0};
     struct progress_point begin = {0};
 
-    (void)state;
     for (uint64_t round = 10; round < 30; round++) {
         begin.epoch = round;
         progress_learn(&progress, round, &begin);
@@ -412,7 +404,6 @@ static void test_reports(void **state)
     _cleanup_(buffer_deinit)
     struct dl_buffer text = {0};
 
-    (void)state;
     written.known = make_progress(&many);
     progress_report_write(&written, &text);
     assert_true(progress_report_read((struct dl_span){text.data, text.len}, 3, &read));

@@ -509,7 +509,6 @@ static uint64_t sim_seed; /* of the schedule that is played */
 
 static int say_seed(void **state)
 {
-    (void)state;
     print_message("# the last seed was %llu\n", (unsigned long long)sim_seed);
     return 0;
 }
@@ -518,7 +517,6 @@ static void test_schedules(void **state)
 {
     uint64_t rounds = 0;
 
-    (void)state;
     for (sim_seed = 0; sim_seed < SCHEDULES; sim_seed += harness_stride())
         rounds += sim_play(sim_seed);
     assert_true(rounds > 3 * SCHEDULES / harness_stride()); /* they were about something */

@@ -66,7 +66,6 @@ static void test_slow_samples(void **state)
     struct slow_sample what = {.index = 7, .epoch = 3, .ns = 9, .name = "cats/\x1b[2J.png"}, got;
     static struct queue_slow slow;
 
-    (void)state;
     assert_false(slow_take(&slow, &got));
     /* As many as a worker tells of, before the daemon has read of one. */
     for (unsigned i = 0; i < SLOW_SAMPLES; i++) {
@@ -96,7 +95,6 @@ static void test_empty(void **state)
     struct queue_task task = {.task = 42};
     struct queue_done done = {.task = 42};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(positions); i++) {
         start_at(&q->tasks, positions[i]);
         start_at(&q->done, positions[i]);
@@ -113,7 +111,6 @@ static void test_full(void **state)
 {
     struct worker_queues *q = new_queues();
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(positions); i++) {
         start_at(&q->tasks, positions[i]);
         start_at(&q->done, positions[i]);
@@ -150,7 +147,6 @@ static void test_wrap_around(void **state)
     uint64_t put = 0;
     uint64_t taken = 0;
 
-    (void)state;
     start_at(&q->tasks, UINT64_MAX - 100000);
     for (uint64_t round = 0; put < 200000; round++) {
         for (uint64_t n = round % 97; n > 0; n--) {
@@ -175,7 +171,6 @@ static void test_absurd_positions(void **state)
     struct worker_queues *q = new_queues();
     struct queue_task task;
 
-    (void)state;
     atomic_store(&q->tasks.head, 1);
     assert_false(task_put(q, &(struct queue_task){0}));
     atomic_store(&q->tasks.head, UINT64_MAX - QUEUE_RECORDS);
@@ -192,7 +187,6 @@ static void test_bells(void **state)
     struct worker_queues *q = new_queues();
     struct queue_end *end = &q->tasks;
 
-    (void)state;
     assert_false(queue_must_wake(end)); /* nobody sleeps */
     assert_true(queue_sleep(end));
     assert_true(queue_sleep(end)); /* still */
@@ -219,7 +213,6 @@ static void test_bells(void **state)
 
 static void test_layout(void **state)
 {
-    (void)state;
     assert_int_equal(offsetof(struct queue_end, tail), 0);
     assert_int_equal(offsetof(struct queue_end, head), 64);
     assert_int_equal(offsetof(struct queue_end, sleeping), 128);
@@ -286,7 +279,6 @@ static void test_no_wake_up_is_lost(void **state)
     int lost = 0;
     int missing = 0;
 
-    (void)state;
     assert_int_equal(pthread_create(&producer, NULL, race_producer, &race), 0);
     for (int i = 0; i < RACES; i++) {
         struct queue_task task = {0};
@@ -419,7 +411,6 @@ static void test_every_record_crosses(void **state)
         uint64_t window, total;
     } cases[] = {{1, 20000}, {2, 20000}, {3, 20000}, {64, 100000}, {QUEUE_RECORDS, 300000}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         run_pair(cases[i].window, cases[i].total);
 }

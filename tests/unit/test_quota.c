@@ -32,7 +32,6 @@ static void test_each_kind_to_its_limit(void **state)
     struct quota *quota = quota_new(&limits);
     struct quota_account *account = quota_account(quota, 1000);
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         enum quota_kind kind = kinds[i].kind;
         struct dl_error err = {0};
@@ -67,7 +66,6 @@ static void test_absurd_charges(void **state)
     struct quota *quota = quota_new(&limits);
     struct quota_account *account = quota_account(quota, 0);
 
-    (void)state;
     for (uint64_t held = 0; held <= 1000; held += 500) {
         assert_int_equal(quota_charge(account, QUOTA_BYTES, held, NULL), 0);
         for (size_t i = 0; i < ARRAY_SIZE(charges); i++) {
@@ -85,7 +83,6 @@ static void test_users_do_not_share(void **state)
     struct quota *quota = quota_new(&limits);
     struct quota_account *accounts[USERS];
 
-    (void)state;
     for (uid_t uid = 0; uid < USERS; uid++) {
         accounts[uid] = quota_account(quota, uid * 7919);
         for (int i = 0; i < 3; i++)
@@ -107,7 +104,6 @@ static void test_new_limits(void **state)
     struct quota_account *account = quota_account(quota, UINT32_MAX);
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(quota_charge(account, QUOTA_WORKERS, 6, NULL), 0);
     lower.workers = 2;
     quota_set_limits(quota, &lower);
@@ -134,7 +130,6 @@ static void test_control_groups(void **state)
                          *other = quota_account_in(quota, 7, "/b");
     struct dl_error err = {0};
 
-    (void)state;
     assert_ptr_equal(quota_account_in(quota, 7, ""), user);
     assert_ptr_equal(quota_account_in(quota, 7, "/a"), one);
     assert_ptr_not_equal(quota_account_in(quota, 8, "/a"), one);
@@ -172,7 +167,6 @@ static void test_groups_are_forgotten(void **state)
                          *first = quota_account_in(quota, 7, "/first");
     char name[32];
 
-    (void)state;
     assert_int_equal(quota_charge(first, QUOTA_SESSIONS, 1, NULL), 0);
     for (unsigned i = 0; i < 3 * QUOTA_GROUPS_MAX; i++) {
         (void)snprintf(name, sizeof name, "/group%u", i);
@@ -211,7 +205,6 @@ static void test_books_that_do_not_balance_abort(void **state)
     struct quota *quota = quota_new(&limits);
     struct quota_account *account = quota_account(quota, 1);
 
-    (void)state;
     assert_int_equal(quota_charge(account, QUOTA_BYTES, 1, NULL), 0);
     assert_true(call_aborts(return_too_much, account));
     assert_true(call_aborts(free_while_held, quota));

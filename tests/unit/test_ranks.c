@@ -193,7 +193,6 @@ static void test_who_pays_for_positions(void **state)
     struct quota *quota = quota_new(&limits);
     struct positions p = {.account = quota_account(quota, 1000)};
 
-    (void)state;
     for (uint64_t rank = 0; rank < POSITIONS_FREE; rank++)
         positions_set(&p, AT("x", rank, 2, 0), 0, rank);
     assert_int_equal(quota_in_use(p.account, QUOTA_OVERHEAD), 0);
@@ -257,7 +256,6 @@ static void test_positions_of_sharers(void **state)
 {
     struct positions p = {0};
 
-    (void)state;
     for (uint64_t i = 0; i < 4; i++)
         stop_at(&p, i / 2, i % 2, 2, 12 + i);
     for (uint64_t i = 0; i < 4; i++) {

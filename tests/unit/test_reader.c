@@ -39,7 +39,6 @@ static void test_modes(void **state)
         {OWNER, FOREIGN, 0, R, false},      {0, 0, 0700, R, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct stat st = {.st_uid = rows[i].uid, .st_gid = rows[i].gid, .st_mode = rows[i].mode};
         if (reader_may(&reader, &st, NULL, 0, rows[i].rights) != rows[i].may)
@@ -104,7 +103,6 @@ static void test_lists(void **state)
     static const struct list all = {2, {{OTHER, 7, 0}}};
     struct stat st = {.st_uid = OWNER, .st_gid = FOREIGN, .st_mode = 0777};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         st.st_gid = rows[i].gid;
         if (reader_may(&reader, &st, &rows[i].list, list_bytes(&rows[i].list), rows[i].rights) !=
@@ -227,7 +225,6 @@ static void test_ways(void **state)
         {"open/file", O_DIRECTORY, ENOTDIR, false, "open/file"},
     };
 
-    (void)state;
     if (!make_tree())
         skip();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -250,7 +247,6 @@ static void test_what_is_not_followed(void **state)
     struct stat st;
     int fd;
 
-    (void)state;
     need_tree();
     assert_int_equal(reader_find(&reader, in("open/dangling"), false, &place, &fd), 0);
     assert_int_equal(fstat(fd, &st), 0);
@@ -282,7 +278,6 @@ static void test_a_files_list(void **state)
     struct reader_place place;
     int fd = -1;
 
-    (void)state;
     need_tree();
     file("open/shut", 0644);
     if (setxattr(in("open/shut"), "system.posix_acl_access", &out, list_bytes(&out), 0) < 0) {
@@ -319,7 +314,6 @@ static void test_a_name_that_is_swapped(void **state)
     struct reader_place place;
     unsigned opened = 0, refused = 0;
 
-    (void)state;
     need_tree();
     file("open/public", 0644);
     file("open/mine", 0644);

@@ -447,7 +447,6 @@ static void test_progress_in_a_log(void **state)
     int saved = dup(STDERR_FILENO);
     FILE *log = tmpfile();
 
-    (void)state;
     assert_non_null(log);
     assert_true(dup2(fileno(log), STDERR_FILENO) >= 0);
     progress_begin(&p, 10, true);
@@ -613,7 +612,6 @@ static void test_lately(void **state)
 {
     struct value view = {.type = VALUE_ARRAY};
 
-    (void)state;
     add_lately(&view, "batches", (const double[]){0, 5, 10, 1e9}, 3);
     add_lately(&view, "waits", (const double[]){0, -1, 50, 100}, 4);
     add_lately(&view, "waits", (const double[]){1e12, 0}, 2); /* nobody means that */

@@ -218,7 +218,6 @@ static void test_join(void **state)
         {"4 closed 1 5", "-", RDZV_CLOSED},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct play play;
 
@@ -254,7 +253,6 @@ static void test_in_a_round(void **state)
         {"4 closed 1 2 5", "-", RDZV_CLOSED},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct play play;
 
@@ -291,7 +289,6 @@ static void test_leave_and_close(void **state)
         {"4 closed 1", "-", RDZV_CLOSE, RDZV_CLOSED},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct play play;
 
@@ -317,7 +314,6 @@ static void test_last_call(void **state)
 {
     struct play play;
 
-    (void)state;
     join(&play);
     assert_string_equal(sees(&play, "0 open 1r"), "0 open 1r 5r");
     wins(&play);
@@ -338,7 +334,6 @@ static void test_last_call_again(void **state)
 {
     struct play play;
 
-    (void)state;
     join(&play);
     sees(&play, "0 open 1r 5r");
     while (play.now < 1025 * SECOND)
@@ -354,7 +349,6 @@ static void test_death(void **state)
 {
     struct play play;
 
-    (void)state;
     join(&play);
     play.mute = 2;
     sees(&play, "4 complete 1 2 5");
@@ -378,7 +372,6 @@ static void test_silence(void **state)
         uint64_t ms;
     } rows[] = {{1, 7500}, {2, 10000}, {3, 15000}, {1000, 5000000}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct rdzv_settings set = RDZV_DEFAULTS;
 
@@ -392,7 +385,6 @@ static void test_late_answer(void **state)
 {
     struct play play;
 
-    (void)state;
     join(&play);
     play.mute = UINT64_MAX;
     sees(&play, "4 complete 1 2 5");
@@ -417,7 +409,6 @@ static void test_jump(void **state)
 {
     struct play play;
 
-    (void)state;
     join(&play);
     sees(&play, "0 open 1r 5r");
     for (unsigned i = 0; i < 2; i++) {
@@ -431,7 +422,6 @@ static void test_jump(void **state)
 /* Whoever did not run, had its clock set, or heard nothing from the store has no say. */
 static void test_no_say(void **state)
 {
-    (void)state;
     for (int how = 0; how < 3; how++) {
         struct play play;
         struct dl_error error = {.code = ETIMEDOUT, .message = "nobody answers"};
@@ -464,7 +454,6 @@ static void test_naps(void **state)
     struct play play;
     unsigned naps = 0;
 
-    (void)state;
     join(&play);
     play.mute = 2;
     sees(&play, "4 complete 1 2 5");
@@ -489,7 +478,6 @@ static void test_beat(void **state)
 {
     struct play play;
 
-    (void)state;
     join(&play);
     sees(&play, "4 complete 1 2 5");
     uint64_t from = 0, beat = 0;
@@ -514,7 +502,6 @@ static void test_lost_writes(void **state)
 {
     struct play play;
 
-    (void)state;
     join(&play);
     assert_string_equal(sees(&play, "0 open 1r"), "0 open 1r 5r");
     loses(&play, "0 open 1r 2");
@@ -601,7 +588,6 @@ static void test_cards(void **state)
         {"3 complete 1 2 5", {.id = 2, .in = true, .life = 1}, "4 open 1 2 5"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct play play;
 
@@ -619,7 +605,6 @@ static void test_who_looks(void **state)
         unsigned least, most; /* looks in a minute */
     } rows[] = {{1, 40, 90}, {3, 40, 90}, {10, 1, 8}, {60, 0, 2}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct rdzv_settings set = settings();
         struct rdzv_state there = {.round = 3, .complete = true, .stamp = 77, .nonce = 1};
@@ -676,7 +661,6 @@ static void test_errors(void **state)
     struct dl_error away = {.code = ETIMEDOUT, .message = "10.0.0.1:2379 did not answer for 2 s"};
     struct play play;
 
-    (void)state;
     /* Other settings than those that are there. */
     for (int what = 0; what < 2; what++) {
         join(&play);
@@ -737,7 +721,6 @@ static void test_settings(void **state)
         {{1, 1, 3, 600 * SECOND, 30 * SECOND, 30 * SECOND, 5 * SECOND, 6 * SECOND}, -EINVAL},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_error err = {0};
 

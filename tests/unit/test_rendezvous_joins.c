@@ -122,7 +122,6 @@ static void test_cost_of_joins(void **state)
         {100 * SIM_MS, 2 * SIM_MS, SIM_MS / 5, false, SIM_S},
     };
 
-    (void)state;
     for (size_t r = 0; r < 2 * ARRAY_SIZE(rows); r++) {
         struct join_cost cost = {0};
 

@@ -40,7 +40,6 @@ static void test_all_meet(void **state)
     } cases[] = {{1, 1, 1, true},    {2, 2, 2, true},    {2, 1, 4, false},    {7, 3, 8, false},
                  {64, 64, 64, true}, {64, 2, 65, false}, {64, 1, 4096, false}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct sim sim = {.set = nodes_from_to(cases[i].min, cases[i].max)};
 
@@ -61,7 +60,6 @@ static void test_many(void **state)
     struct sim sim = {.set = nodes_from_to(2, 4096)};
     clock_t start = clock();
 
-    (void)state;
     sim_init(&sim, nodes ? (uint32_t)strtoul(nodes, NULL, 10) : 250, 7);
     all_join(&sim, sim.set.last_call_ns + 5 * SIM_S);
     sim_run(&sim, sim.now + 20 * SIM_S, NULL);
@@ -81,7 +79,6 @@ static void test_cost(void **state)
     static const uint32_t counts[] = {16, 256, 1000};
     double rest[3], meet[3];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
         struct sim sim = {.set = nodes_from_to(counts[i] - 1, counts[i]), .finds = true};
 
@@ -118,7 +115,6 @@ static void test_front_dies(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 64)};
 
-    (void)state;
     sim_init(&sim, 32, 3);
     all_join(&sim, sim.set.last_call_ns + 4 * SIM_S);
     for (uint32_t i = 0; i < 8; i++) {
@@ -136,7 +132,6 @@ static void test_left_behind(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 64)};
 
-    (void)state;
     sim_init(&sim, 24, 3);
     for (uint32_t i = 0; i < 16; i++)
         sim_owner(&sim, i, RDZV_JOIN);
@@ -156,7 +151,6 @@ static void test_left_behind(void **state)
 /* Clocks that are years apart, run 10% fast or slow, and jump forwards and backwards. */
 static void test_clocks(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 4; seed++) {
         struct sim sim = {.set = nodes_from_to(2, 64)};
 
@@ -200,7 +194,6 @@ static void test_deaths(void **state)
     struct sim sim = {.set = nodes_from_to(2, 32)};
     uint32_t kept = 0;
 
-    (void)state;
     sim_init(&sim, 16, 3);
     all_join(&sim, sim.set.last_call_ns + 2 * SIM_S);
     kill_node(&sim, 3);
@@ -238,7 +231,6 @@ static void test_successors(void **state)
     } cases[] = {{2, 2, SIM_S / 4},  {2, 1, SIM_S / 4},     {16, 16, SIM_S / 2},
                  {16, 5, SIM_S / 2}, {200, 200, 5 * SIM_S}, {200, 30, 5 * SIM_S}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         for (uint64_t seed = 0; seed < 4; seed++) {
             uint32_t n = cases[i].n, killed = cases[i].killed;
@@ -279,7 +271,6 @@ static uint32_t generation(uint64_t seed, uint32_t i, uint32_t k)
  * brings none of them back, though those that look know nothing of earlier ones. */
 static void test_generations(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct sim sim = {.set = nodes_from_to(NODES, NODES), .seed = seed};
 
@@ -310,7 +301,6 @@ static void test_namesakes(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 4)};
 
-    (void)state;
     sim_init(&sim, 4, 3);
     for (uint32_t i = 0; i < sim.n; i++)
         memcpy(sim.nodes[i].rdzv.self.name, "node", 5);
@@ -333,7 +323,6 @@ static void test_namesakes(void **state)
  * more than twice the silence. */
 static void test_naps(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct sim sim = {.set = nodes_from_to(2, 8), .seed = seed, .polls = seed % 2};
         uint64_t killed = 0, found = 0;
@@ -380,7 +369,6 @@ static void stop_all(struct sim *sim, bool stop)
  * is out when the next beat is half an interval late. */
 static void test_one_missed(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 8; seed++) {
         struct sim sim = {.set = of_one_missed(2, 16), .delay_ns = SIM_S / 20, .seed = seed};
 
@@ -414,7 +402,6 @@ static void test_too_few(void **state)
 {
     struct sim sim = {.set = nodes_from_to(3, 8)};
 
-    (void)state;
     sim_init(&sim, 6, 3);
     for (uint32_t i = 0; i < 4; i++)
         sim_owner(&sim, i, RDZV_JOIN);
@@ -437,7 +424,6 @@ static void test_never_enough(void **state)
 {
     struct sim sim = {.set = nodes_from_to(5, 8)};
 
-    (void)state;
     sim_init(&sim, 3, 3);
     for (uint32_t i = 0; i < sim.n; i++)
         sim_owner(&sim, i, RDZV_JOIN);
@@ -456,7 +442,6 @@ static void test_late_comer(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 8), .ready_ns = 3 * SIM_S};
 
-    (void)state;
     sim_init(&sim, 4, 5);
     for (uint32_t i = 1; i < 4; i++)
         sim_owner(&sim, i, RDZV_JOIN);
@@ -476,7 +461,6 @@ static void test_stand_in(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 3)};
 
-    (void)state;
     sim_init(&sim, 4, 5);
     for (uint32_t i = 0; i < 3; i++)
         sim_owner(&sim, i, RDZV_JOIN);
@@ -496,7 +480,6 @@ static void test_all_leave(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 8)};
 
-    (void)state;
     sim_init(&sim, 8, 5);
     all_join(&sim, 2 * SIM_S);
     for (uint32_t i = 0; i < sim.n; i++)
@@ -515,7 +498,6 @@ static void test_closed(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 8)};
 
-    (void)state;
     sim_init(&sim, 9, 5);
     for (uint32_t i = 0; i < 8; i++)
         sim_owner(&sim, i, RDZV_JOIN);
@@ -537,7 +519,6 @@ static void test_sleeper(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 8)};
 
-    (void)state;
     sim_init(&sim, 4, 9);
     all_join(&sim, sim.set.last_call_ns + 2 * SIM_S);
     sim.nodes[1].asleep = true;
@@ -555,7 +536,6 @@ static void test_sleeper(void **state)
 /* The store is away for a minute, and knows all or nothing when it is back: the round holds. */
 static void test_store_restarts(void **state)
 {
-    (void)state;
     for (int forgets = 0; forgets < 2; forgets++) {
         struct sim sim = {.set = nodes_from_to(2, 16)};
 
@@ -581,7 +561,6 @@ static void test_store_forgets_early(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 16)};
 
-    (void)state;
     sim_init(&sim, 10, 11);
     for (uint32_t i = 0; i < sim.n; i++)
         sim_owner(&sim, i, RDZV_JOIN);
@@ -614,7 +593,6 @@ static void test_partition(void **state)
 {
     struct sim sim = {.set = nodes_from_to(2, 16)};
 
-    (void)state;
     sim_init(&sim, 12, 17);
     all_join(&sim, sim.set.last_call_ns + 2 * SIM_S);
     for (uint32_t i = 0; i < 5; i++) {
@@ -733,7 +711,6 @@ static void test_at_random(void **state)
     const char *seeds = getenv("RDZV_SEEDS");
     uint64_t n = seeds ? strtoull(seeds, NULL, 10) : 60;
 
-    (void)state;
     for (uint64_t seed = 0; seed < n; seed++) {
         bool many = seed % 15 == 14; /* who go by heads */
         struct sim sim = {.set = nodes_from_to(1, many ? 64 : 16)};

@@ -8,7 +8,6 @@ static void test_names(void **state)
     static const char *const order[] = {"",       "a",      "node1",    "node2",     "node7",
                                         "node7a", "node66", "node66-1", "node66-10", "nodf"};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(order); i++)
         for (size_t k = 0; k < ARRAY_SIZE(order); k++) {
             int r = rdzv_name_compare(order[i], order[k]);
@@ -53,7 +52,6 @@ static void test_gone(void **state)
     };
     char why[RDZV_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct rdzv_state before = make(rows[i].before), now = make(rows[i].now);
 
@@ -85,7 +83,6 @@ static void test_blob(void **state)
     struct dl_buffer bytes = {0};
     struct dl_error err = {0};
 
-    (void)state;
     (void)snprintf(from.why, sizeof from.why, "%s", "node4 sent no heartbeat for 15 s");
     rdzv_state_find(&from, 2)->life = RDZV_NUMBER_MAX;
     rdzv_state_pack(&from, &bytes);
@@ -150,7 +147,6 @@ static void test_later_fields(void **state)
     struct dl_error err = {0};
     const struct dl_span values = {later, sizeof later};
 
-    (void)state;
     rdzv_state_pack(&from, &bytes);
     add_values(&bytes, 0, bytes.len, LATER, values, &longer);
     assert_int_equal(rdzv_state_unpack((struct dl_span){longer.data, longer.len}, &to, &err), 0);
@@ -198,7 +194,6 @@ static void test_head(void **state)
     struct dl_buffer bytes = {0};
     struct rdzv_head head;
 
-    (void)state;
     (void)snprintf(from.why, sizeof from.why, "%s", why);
     rdzv_head_pack(&from, &bytes);
     assert_true(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len}, &head));
@@ -228,7 +223,6 @@ static void test_head_front(void **state)
                 {"9 complete 4 7 8 9", {4, 7, 8}}};
     struct rdzv_head head, old;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(rdzv_state_deinit)
         struct rdzv_state from = make(rows[i].nodes);
@@ -263,7 +257,6 @@ static void test_card_formats(void **state)
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = {0};
 
-    (void)state;
     rdzv_card_pack(&card, &bytes);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         bytes.data[bytes.len - 3] = rows[i].least;
@@ -295,7 +288,6 @@ static void test_pages(void **state)
     struct dl_buffer bytes = {0};
     struct rdzv_found found;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
         _cleanup_(rdzv_state_deinit)
         struct rdzv_state all = {.rules = {.min = 1, .max = counts[i]}, .round = 3, .nonce = 9};

@@ -16,7 +16,6 @@ static void test_meet(void **state)
         {{2, 2}, {3, 3}, false, {2, 2}}, {{4, 5}, {2, 3}, false, {4, 5}},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct rdzv_formats all = rows[i].all;
 
@@ -39,7 +38,6 @@ static void test_choose(void **state)
         {4, 3, {4, 0, 2}, 3, 2}, {4, 0, {0, 4, 4}, 3, 4},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(rdzv_state_deinit)
         struct rdzv_state there = {0};
@@ -87,7 +85,6 @@ static void upgrade(struct sim *sim, uint32_t node, uint32_t greatest)
 /* One after the other; and one of them back again. */
 static void test_rolling(void **state)
 {
-    (void)state;
     for (int polls = 0; polls < 2; polls++) {
         struct sim sim = {.set = RDZV_DEFAULTS, .polls = polls};
 
@@ -129,7 +126,6 @@ static void test_refused(void **state)
          "node2 is not let in: its release knows format 1 of"},
     };
 
-    (void)state;
     for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
         struct sim sim = {.set = RDZV_DEFAULTS, .polls = i % 2};
         const struct sim_node *last;
@@ -166,7 +162,6 @@ static void test_cut_off(void **state)
 {
     struct sim sim = {.set = RDZV_DEFAULTS};
 
-    (void)state;
     sim.set.min = 2;
     sim.set.max = 8;
     sim_init(&sim, 4, 9);
@@ -219,7 +214,6 @@ static void alone_with_state(bool has_card)
 
 static void test_nobody_there(void **state)
 {
-    (void)state;
     alone_with_state(true);
     alone_with_state(false);
 }

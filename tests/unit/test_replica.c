@@ -184,7 +184,6 @@ static void test_rounds_in_order(void **state)
 {
     struct replica_set set = make_set(5, false, false);
 
-    (void)state;
     for (uint64_t number = 0; number < 5; number++)
         expect_round(&set, number, number);
     expect_end(&set, 5);
@@ -203,7 +202,6 @@ static void test_rounds_in_order(void **state)
 
 static void test_short_rounds_and_drop_last(void **state)
 {
-    (void)state;
     for (uint64_t size = 1; size <= LENGTH + 2; size++) {
         for (int drop = 0; drop < 2; drop++) {
             struct replica_set set = make_set(size, drop, true);
@@ -219,7 +217,6 @@ static void test_short_rounds_and_drop_last(void **state)
 /* A new worker is asked for a round in the middle; an old one for a round that it had made. */
 static void test_any_round_is_the_same_whoever_makes_it(void **state)
 {
-    (void)state;
     for (int can_skip = 0; can_skip < 2; can_skip++) {
         for (uint64_t from = 0; from < 6; from++) {
             for (uint64_t to = 0; to < 5; to++) {
@@ -259,7 +256,6 @@ static void test_in_sequence_an_error_ends_its_round(void **state)
     } want[] = {{0, 0, 5},  {-EBADMSG, 0, 0}, {0, 10, 5},
                 {0, 15, 5}, {0, 20, 3},       {DATASET_END, 0, 0}};
 
-    (void)state;
     for (uint64_t from = 0; from < ARRAY_SIZE(want); from++) {
         struct replica_set set = make_set(5, false, true);
         set.in_sequence = true;
@@ -388,7 +384,6 @@ static void test_streams_are_apart(void **state)
     uint64_t first;
     size_t n;
 
-    (void)state;
     for (uint64_t number = 0; number < 5; number++)
         for (uint32_t stream = 1; stream <= 4; stream++) {
             assert_int_equal(ask(&set, round_of(stream, number, number), &first, &n), 0);
@@ -412,7 +407,6 @@ static void test_a_round_that_did_not_fit_is_kept(void **state)
     uint64_t first;
     size_t n;
 
-    (void)state;
     expect_round(&set, 0, 0);
     expect_round(&set, 1, 1);
     replica_retain(&set, &kept, 12345);
@@ -438,7 +432,6 @@ static void test_a_kept_round_nobody_wants_gives_way(void **state)
     struct replica_set set = make_set(5, false, true);
     struct round kept = round_of(7, 1, 1);
 
-    (void)state;
     expect_round(&set, 1, 1);
     replica_retain(&set, &kept, 1 << 20);
     expect_round(&set, 2, 2); /* settled: it became a fault */
@@ -448,7 +441,6 @@ static void test_a_kept_round_nobody_wants_gives_way(void **state)
 
 static void test_a_bad_sample_costs_its_round_alone(void **state)
 {
-    (void)state;
     for (int can_skip = 0; can_skip < 2; can_skip++) {
         struct replica_set set = make_set(5, false, can_skip);
         struct round second = round_of(7, 1, 1);
@@ -494,7 +486,6 @@ static void test_rounds_go_on_without_bad_samples(void **state)
     static const unsigned orders[][8] = {
         {0, 1, 2, 3, 4}, {0, 0, 1, 1, 2, 2, 3, 4}, {3, 2, 1, 0, 4}, {2, 4}};
 
-    (void)state;
     for (size_t i = 0; i < 2 * ARRAY_SIZE(rows) * ARRAY_SIZE(orders); i++) {
         const enum on_error on_error = rows[i / 2 % ARRAY_SIZE(rows)].on_error;
         const unsigned *order = orders[i / 2 / ARRAY_SIZE(rows)];
@@ -530,7 +521,6 @@ static void test_a_round_of_nothing_but_bad_samples(void **state)
     struct sample_batch *batch;
     uint64_t bad = 0;
 
-    (void)state;
     told.bad_too[0] = 10;
     told.bad_too[1] = 11;
     set.on_error = ON_ERROR_SKIP;
@@ -552,7 +542,6 @@ static void test_a_replica_that_cannot_begin(void **state)
     struct sample_batch *batch;
     uint64_t bad = 0;
 
-    (void)state;
     told.fails_to_begin = true;
     assert_int_equal(replica_round(&set, &first, &batch, &bad, &err), -ENOENT);
     assert_true(bad == UINT64_MAX);
@@ -566,7 +555,6 @@ static void test_far_rounds(void **state)
 {
     struct replica_set set = make_set(1 << 20, false, true);
 
-    (void)state;
     expect_end(&set, UINT64_MAX);
     expect_end(&set, UINT64_MAX >> 20);
     expect_round(&set, 0, 0);
@@ -611,7 +599,6 @@ static size_t collect(struct dataset *ds, uint32_t rank, uint32_t world, uint32_
 
 static void test_range_is_divided_among_ranks_then_workers(void **state)
 {
-    (void)state;
     for (uint64_t length = 0; length < 30; length += 7) {
         struct spec_dataset spec = range_of(length, true);
         struct dl_error err = {0};
@@ -645,7 +632,6 @@ static void test_chain_is_one_after_another(void **state)
     struct dataset *ds;
     int64_t numbers[20];
 
-    (void)state;
     assert_int_equal(dataset_open(&spec, &env, &ds, &err), 0);
     assert_int_equal(ds->length, 7);
     static const int64_t second[] = {1, 3, 0, 1, 2};
@@ -707,7 +693,6 @@ static void test_chain_skips_its_parts(void **state)
     struct data_env env = {0};
     struct dl_error err = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct spec_dataset spec = {
             .kind = DATASET_CHAIN, .datasets = cases[i], .n_datasets = parts[i]};
@@ -735,7 +720,6 @@ static void test_no_seed_comes_twice(void **state)
     uint64_t seeds[N];
     size_t n = 0;
 
-    (void)state;
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
         for (uint32_t rank = 0; rank < RANKS; rank++)
             for (uint32_t worker = 0; worker < WORKERS; worker++)
@@ -752,7 +736,6 @@ static void test_each_step_has_a_seed(void **state)
     uint64_t seeds[2 * N];
     size_t n = 0;
 
-    (void)state;
     for (uint64_t epoch = 0; epoch < 3; epoch++)
         for (uint32_t rank = 0; rank < 3; rank++)
             for (uint64_t step = 0; step < 3; step++) {

@@ -252,7 +252,6 @@ static void check_in_order(const struct rule *rule, uint64_t length, enum abilit
 
 static void test_rounds_in_order(void **state)
 {
-    (void)state;
     for_each_rule(check_in_order);
 }
 
@@ -274,7 +273,6 @@ static void check_any(const struct rule *rule, uint64_t length, enum ability abi
 
 static void test_any_round_is_the_same_whoever_makes_it(void **state)
 {
-    (void)state;
     for_each_rule(check_any);
 }
 
@@ -294,7 +292,6 @@ static void check_in_sequence(const struct rule *rule, uint64_t length, enum abi
 
 static void test_in_sequence(void **state)
 {
-    (void)state;
     for_each_rule(check_in_sequence);
 }
 
@@ -306,7 +303,6 @@ static void test_in_sequence_an_error_is_all_ranks(void **state)
     struct dl_error err;
     uint64_t bad;
 
-    (void)state;
     for (; rule.rank < rule.world; rule.rank++) {
         struct replica_set set = make_set(&rule, LONGEST, WALKS);
         set.in_sequence = true;
@@ -323,7 +319,6 @@ static void test_in_sequence_an_error_is_all_ranks(void **state)
 /* With `even` and with drop_last; else the first ranks may have one more. */
 static void test_all_ranks_end_at_the_same_round(void **state)
 {
-    (void)state;
     for (uint64_t length = 0; length <= LONGEST; length++)
         for (int drop_last = 0; drop_last < 2; drop_last++) {
             struct rule rule = {SHARD_BATCH, 3, 4, 0, drop_last, !drop_last};
@@ -340,7 +335,6 @@ static void test_all_ranks_end_at_the_same_round(void **state)
 /* Where samples must be made to be passed over, each rank makes all of a round in its step. */
 static void test_ranks_draw_alike(void **state)
 {
-    (void)state;
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct rule rule = {SHARD_BATCH, 2, 3, rank, false, true};
         struct replica_set set = make_set(&rule, 24, WALKS);
@@ -355,7 +349,6 @@ static void test_ranks_draw_alike(void **state)
 /* It costs the step of the rank that it belongs to, and a step that repeats it. */
 static void test_a_bad_sample(void **state)
 {
-    (void)state;
     for (unsigned ability = WALKS; ability <= LEAPS; ability++)
         for (uint32_t rank = 0; rank < 3; rank++) {
             struct rule rule = {SHARD_BATCH, 2, 3, rank, false, true};
@@ -386,7 +379,6 @@ static void test_a_dataset_that_is_another_the_second_time(void **state)
     struct sample_batch *batch;
     uint64_t bad;
 
-    (void)state;
     told.second = 1; /* ranks 1 and 2 lack samples 0 to 2 */
     expect_round(&set, &rule, 0);
     assert_int_equal(ask(&set, &rule, 1, &batch, &bad, &err), -EIO);
@@ -403,7 +395,6 @@ static void test_a_round_that_did_not_fit_keeps_what_is_repeated(void **state)
     struct round second = {
         .stream = 7, .rank = 1, .world = 2, .epoch = 5, .size = 3, .number = 1, .settled = 1};
 
-    (void)state;
     expect_round(&set, &rule, 1);
     replica_retain(&set, &second, 1 << 20);
     unsigned made = told.made;

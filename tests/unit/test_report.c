@@ -16,14 +16,12 @@ static char *slot; /* aligned, and exactly as large as it says */
 
 static int make_slot(void **state)
 {
-    (void)state;
     slot = calloc(1, SLOT_BYTES);
     return slot ? 0 : -1;
 }
 
 static int free_slot(void **state)
 {
-    (void)state;
     free(slot);
     return 0;
 }
@@ -59,7 +57,6 @@ static void test_kept(void **state)
         {"\xED\xA0\x80", "???"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_free_ char *got = read_text(cases[i].written, strlen(cases[i].written));
         assert_non_null(got);
@@ -71,7 +68,6 @@ static void test_kept(void **state)
 
 static void test_cut(void **state)
 {
-    (void)state;
     static const char first[] = "a.b:C\n";
     _cleanup_free_ char *text = malloc(REPORT_MAX + 2);
 
@@ -103,7 +99,6 @@ static void test_numbers(void **state)
     static const uint32_t lens[] = {0, 1, 2, SLOT_BYTES - 130, SLOT_BYTES - 129, UINT32_MAX};
     static const uint32_t mores[] = {1, 2, REPORT_MAX, REPORT_MAX + 1, SLOT_BYTES, UINT32_MAX};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(offs) * ARRAY_SIZE(lens) * ARRAY_SIZE(mores); i++) {
         uint64_t off = offs[i % ARRAY_SIZE(offs)];
         uint32_t len = lens[i / ARRAY_SIZE(offs) % ARRAY_SIZE(lens)];
@@ -118,7 +113,6 @@ static void test_numbers(void **state)
 
 static void test_last_words(void **state)
 {
-    (void)state;
     struct last_words words = {0};
     char told[LAST_WORDS + 32], long_text[3 * LAST_WORDS];
     int ends[2];
@@ -190,7 +184,6 @@ static void check_relay(int in, int out)
 
 static void test_relay(void **state)
 {
-    (void)state;
     int ends[2];
 
     assert_int_equal(pipe(ends), 0);
@@ -213,7 +206,6 @@ static void test_relay(void **state)
 /* What others write to a file between two lines stays, and so do the lines. */
 static void test_relay_to_file(void **state)
 {
-    (void)state;
     char path[] = "relay-XXXXXX", got[64] = "";
     struct relay_lines lines = {0};
     int fd = mkstemp(path);

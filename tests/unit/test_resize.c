@@ -95,7 +95,6 @@ static void test_kernels(void **state)
     struct resizer resizer = {0};
     struct picture noise = {0}, out = {0};
 
-    (void)state;
     make_noise(&noise, (struct image_size){.height = 4500, .width = 19});
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
         for (size_t f = 0; f < ARRAY_SIZE(filters); f++) {
@@ -122,7 +121,6 @@ static void test_great_weights(void **state)
     struct resizer resizer = {0};
     struct picture noise = {0}, out = {0};
 
-    (void)state;
     make_noise(&noise, (struct image_size){.height = 64, .width = 19});
     for (size_t i = 0; i < ARRAY_SIZE(greatest); i++) {
         struct picture line = noise;
@@ -162,7 +160,6 @@ static void test_rows(void **state)
     struct resizer one = {0}, other = {0};
     struct picture in = {0}, wanted = {0}, given = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows_cases); i++) {
         const struct rows_case *c = &rows_cases[i];
         make_noise(&in, c->in);

@@ -179,7 +179,6 @@ static void test_other_users(void **state)
         uid_t asks, own;
     } others[] = {{OTHER, OWN}, {ROOT, OWN}, {OTHER, ROOT}};
 
-    (void)state;
     assert_int_equal(ARRAY_SIZE(rows), THINGS);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         for (size_t k = 0; k < ARRAY_SIZE(others); k++) {
@@ -202,7 +201,6 @@ static void test_its_own_user(void **state)
 {
     static const uid_t own[] = {OWN, ROOT};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         for (size_t k = 0; k < ARRAY_SIZE(own); k++) {
             struct rights_asker asker = {.config = &nothing, .uid = own[k], .own = own[k]};

@@ -32,7 +32,6 @@ static void test_all_kinds(void **state)
 {
     struct value v = {0};
 
-    (void)state;
     assert_int_equal(build(&v), 0);
     assert_int_equal(v.type, VALUE_MAP);
     assert_int_equal(v.count, 8);
@@ -55,7 +54,6 @@ static void test_no_memory(void **state)
 {
     int failures = 0, r = -ENOMEM;
 
-    (void)state;
     for (int k = 0; r < 0; k++) {
         struct value v = {0};
 

@@ -305,7 +305,6 @@ static void test_an_object(void **state)
     struct dl_error err;
     struct sample_batch batch = {0};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct sample *added = sample_batch_add(&batch, (uint64_t)i);
         assert_non_null(added);

@@ -358,7 +358,6 @@ static void test_blocks(void **state)
     uint64_t order[MAX], other[MAX];
     uint8_t seen[MAX];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         for (uint64_t epoch = 0; epoch < 20; epoch++) {
             struct plan_params params = {.length = rows[i].length,

@@ -115,7 +115,6 @@ static void test_what_a_spec_reads(void **state)
         {"{kind: plugin, path: a/x.npy}", "a/deep", 4},
     };
 
-    (void)state;
     make_tree();
     if (!sandbox_landlock())
         skip();
@@ -174,7 +173,6 @@ static bool closes_from(int first)
 
 static void test_descriptors(void **state)
 {
-    (void)state;
     for (int old = 0; old < 2; old++) {
         int status = 0;
         pid_t pid = fork();
@@ -310,7 +308,6 @@ static void test_calls(void **state)
         {"keys", ask_for_keys, EPERM, EPERM, EPERM},
     };
 
-    (void)state;
     if (!HAVE_SECCOMP)
         return; /* built without */
     if (forbidden(SANDBOX_LIGHT, true, work) < 0)

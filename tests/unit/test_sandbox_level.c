@@ -28,7 +28,6 @@ static void test_levels(void **state)
         {CONFIG_SANDBOX_OFF, true, false, true, SANDBOX_OFF},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const struct config config = {.sandbox = cases[i].configured};
         assert_int_equal(
@@ -52,7 +51,6 @@ static void test_words(void **state)
     };
     char words[SANDBOX_WORDS];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         sandbox_describe(cases[i].parts, words);
         assert_string_equal(words, cases[i].words);
@@ -76,7 +74,6 @@ static void test_complaints(void **state)
         {SANDBOX_FULL, 0, "workers are not confined"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const char *text = sandbox_complaint(cases[i].level, cases[i].parts);
         if (!cases[i].said)

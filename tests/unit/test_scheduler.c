@@ -74,7 +74,6 @@ static void end(void)
 
 static void test_pauses_end(void **state)
 {
-    (void)state;
     begin();
     assert_false(scheduler_wait(play.scheduler, &play.greedy));
     while (play.greedy_turns < TURNS)
@@ -85,7 +84,6 @@ static void test_pauses_end(void **state)
 
 static void test_others_do_not_pause(void **state)
 {
-    (void)state;
     begin();
     (void)scheduler_wait(play.scheduler, &play.greedy);
     while (play.greedy_turns == 0)
@@ -100,7 +98,6 @@ static void test_others_do_not_pause(void **state)
 /* Who waits and is gone does not keep the loop busy. */
 static void test_gone(void **state)
 {
-    (void)state;
     begin();
     (void)scheduler_wait(play.scheduler, &play.greedy);
     scheduler_remove(play.scheduler, &play.greedy);

@@ -41,7 +41,6 @@ static struct segment *sealed_segment(bool writable)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     assert_int_equal(segment_bytes(0, 4096), 4096);
     assert_int_equal(segment_bytes(1, 4096), 8192);
     assert_int_equal(segment_bytes(SLOTS, SLOT_BYTES), BYTES);
@@ -54,7 +53,6 @@ static void test_what_a_new_segment_is(void **state)
     const struct segment_header *header = (const void *)segment->base;
     struct stat st;
 
-    (void)state;
     assert_int_equal(segment->id, 7);
     assert_int_equal(segment->worker, 2);
     assert_int_equal(segment->bytes, BYTES);
@@ -86,7 +84,6 @@ static void test_what_a_new_segment_is(void **state)
 
 static void test_seals(void **state)
 {
-    (void)state;
     for (int writable = 0; writable < 2; writable++) {
         struct segment *segment = sealed_segment(writable);
         int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (writable ? 0 : F_SEAL_FUTURE_WRITE);
@@ -139,7 +136,6 @@ static void test_clients_cannot_write(void **state)
         int fd, mapping, writing;
     } rows[] = {{segment->fd, EACCES, EBADF}, {again, EPERM, EPERM}};
 
-    (void)state;
     assert_true(again >= 0);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         int fd = rows[i].fd;
@@ -167,7 +163,6 @@ static void test_earlier_maps_go_on_writing(void **state)
     struct dl_error err = {0};
     char *worker = map(segment->fd, PROT_READ | PROT_WRITE);
 
-    (void)state;
     assert_ptr_not_equal(worker, MAP_FAILED);
     assert_int_equal(segment_seal(segment, &err), 0);
     char *client = map(segment->fd, PROT_READ);
@@ -193,7 +188,6 @@ static void test_writable_by_the_clients_wish(void **state)
     struct segment *segment = sealed_segment(true);
     char *view = map(segment->fd, PROT_READ | PROT_WRITE);
 
-    (void)state;
     assert_ptr_not_equal(view, MAP_FAILED);
     view[SEGMENT_HEADER_BYTES] = 'x';
     assert_int_equal(*(char *)segment_slot(segment, 0), 'x');
@@ -207,7 +201,6 @@ static void test_a_size_that_was_changed(void **state)
 {
     static const off_t sizes[] = {0, BYTES - 4096, BYTES + 4096};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
         struct segment *segment = NULL;
         struct dl_error err = {0};
@@ -229,7 +222,6 @@ static void test_sealing_twice_fails(void **state)
     struct segment *segment = sealed_segment(false);
     struct dl_error err = {0};
 
-    (void)state;
     segment->active = false;
     assert_int_equal(segment_seal(segment, &err), -EPERM);
     assert_false(segment->active);
@@ -245,7 +237,6 @@ static void test_impossible_sizes(void **state)
     static const uint64_t slot_bytes[] = {(uint64_t)1 << 62, (uint64_t)1 << 56};
     int before = harness_count_fds();
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(slot_bytes); i++) {
         struct segment *segment = NULL;
         struct dl_error err = {0};
@@ -279,7 +270,6 @@ static void off_the_page(void *arg)
 
 static void test_shapes_that_are_bugs_abort(void **state)
 {
-    (void)state;
     assert_true(call_aborts(without_slots, &(uint32_t){0}));
     assert_true(call_aborts(off_the_page, &(uint32_t){4095}));
     assert_true(call_aborts(off_the_page, &(uint32_t){4097}));

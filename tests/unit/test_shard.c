@@ -74,7 +74,6 @@ static void test_table(void **state)
 {
     char text[STEPS_TEXT];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(table); i++)
         for (uint64_t rank = 0; rank < 3; rank++)
             if (strcmp(deal(&table[i].params, rank, text), table[i].ranks[rank]) != 0)
@@ -226,7 +225,6 @@ static void check(const struct shard_params *params)
 
 static void test_every_small_deal(void **state)
 {
-    (void)state;
     for (unsigned flags = 0; flags < 16; flags++)
         for (uint64_t count = 0; count < 40; count++)
             for (uint64_t world = 1; world < 6; world++)
@@ -253,7 +251,6 @@ static void test_ends_of_the_range(void **state)
     uint64_t last = (1 << 20) - 1;
     struct shard_span span = shard_span(&shard, last, shard_steps(&shard, last) - 1);
 
-    (void)state;
     assert_int_equal(shard_steps(&shard, 0), UINT64_C(1) << 23);
     assert_int_equal(span.n, 1 << 20);
     assert_int_equal(shard_at(&shard, span.first), (UINT64_C(1) << 63) - (1 << 20));

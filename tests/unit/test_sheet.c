@@ -38,7 +38,6 @@ static void test_batches(void **state)
     struct sheet_batches b = read_batches(two_ranks);
     const struct sheet_batch *slow[5];
 
-    (void)state;
     assert_int_equal(b.n, 3);
     assert_int_equal(b.ranks, 2);
     assert_int_equal(b.from, 1000);
@@ -60,7 +59,6 @@ static void test_over_time(void **state)
     struct sheet_batches b = read_batches(two_ranks);
     double values[SHEET_BINS], sum = 0;
 
-    (void)state;
     sheet_rate(&b, values);
     for (size_t i = 0; i < SHEET_BINS; i++)
         sum += values[i] * 6e-6 / SHEET_BINS;
@@ -102,7 +100,6 @@ static void test_wrong_views(void **state)
         {"[{loader: a, batches: [[1, 2, 3, 4, 9, 8, 7, 6, 5, 4, 18446744073709551615]]}]", 0, 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct value v = parse(rows[i].yaml);
         struct sheet_batches b;
@@ -131,7 +128,6 @@ static void test_lately(void **state)
               " {loader: a, rank: 2, waits: x}, [], 3]");
     struct sheet_lately lately;
 
-    (void)state;
     sheet_lately_read(&v, "a", &lately);
     assert_true(lately.known);
     assert_int_equal(lately.ranks, 3);
@@ -178,7 +174,6 @@ static void test_tables(void **state)
 {
     static const char *const keys[] = {"x", "size_bytes", "none", NULL};
 
-    (void)state;
     expect_table("[]", NULL, NULL, NULL);
     expect_table("{x: 1}", NULL, NULL, NULL);
     expect_table("[1, 2]", NULL, NULL, NULL);
@@ -200,7 +195,6 @@ static void test_charts(void **state)
     FILE *file = open_memstream(&html, &html_len);
     struct value rows = parse("[{upper: 8, members: 3}, {upper: 16, members: 6}, {x: 1}]");
 
-    (void)state;
     for (size_t i = 0; i < SHEET_BINS; i++)
         values[i] = NAN;
     assert_non_null(file);

@@ -66,7 +66,6 @@ static void apply(void *arg)
 
 static void test_every_pair(void **state)
 {
-    (void)state;
     for (int from = 0; from < SLOT_STATES; from++) {
         for (int event = 0; event < SLOT_EVENTS; event++) {
             struct attempt attempt = {.event = (enum slot_event)event};
@@ -90,7 +89,6 @@ static void test_no_such_slot(void **state)
 {
     struct attempt attempt = {.slot = 1, .event = SLOT_FILLED};
 
-    (void)state;
     bring(&attempt.table, SLOT_FILLING);
     assert_true(call_aborts(apply, &attempt));
     attempt.slot = SLOT_NONE;
@@ -102,7 +100,6 @@ static void test_the_last_lease_frees(void **state)
 {
     struct slot_table table;
 
-    (void)state;
     bring(&table, SLOT_LEASED);
     assert_int_equal(slot_apply(&table, 0, SLOT_LEASE), SLOT_LEASED);
     assert_int_equal(slot_apply(&table, 0, SLOT_LEASE), SLOT_LEASED);
@@ -122,7 +119,6 @@ static void test_what_was_freed_last_is_assigned_first(void **state)
     struct slot_table table;
     bool seen[4] = {false};
 
-    (void)state;
     slot_table_init(&table, 4);
     for (int i = 0; i < 4; i++) {
         uint32_t slot = slot_assign(&table);
@@ -154,7 +150,6 @@ static void test_generations_count_assignments(void **state)
 {
     struct slot_table table;
 
-    (void)state;
     slot_table_init(&table, 2);
     assert_int_equal(table.slots[0].generation, 0);
     for (uint64_t n = 1; n <= 5; n++) {
@@ -174,7 +169,6 @@ static void test_retiring_waits_for_readers_and_writers(void **state)
 {
     struct slot_table table;
 
-    (void)state;
     slot_table_init(&table, 4);
     for (int i = 0; i < 3; i++)
         assert_int_equal(slot_assign(&table), i);
@@ -204,7 +198,6 @@ static void test_empty_and_large_tables(void **state)
 {
     struct slot_table table;
 
-    (void)state;
     slot_table_init(&table, 0);
     check(&table);
     assert_int_equal(slot_assign(&table), SLOT_NONE);
@@ -225,7 +218,6 @@ static void test_names(void **state)
 {
     static const char *const names[] = {"free", "filling", "ready", "leased", "retired"};
 
-    (void)state;
     for (int i = 0; i < SLOT_STATES; i++)
         assert_string_equal(slot_state_name((enum slot_state)i), names[i]);
 }

@@ -19,7 +19,6 @@ static void test_order(void **state)
     } want[] = {{2, 80, 2}, {1, 75, 3}, {3, 60, 1}};
     struct slow_list list = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(comes); i++)
         add(&list, comes[i].index, comes[i].ns);
     assert_int_equal(list.n, ARRAY_SIZE(want));
@@ -34,7 +33,6 @@ static void test_full(void **state)
 {
     struct slow_list list = {0};
 
-    (void)state;
     for (uint64_t i = 0; i < 1000; i++)
         add(&list, i, 1 + i * 7919 % 1000);
     assert_int_equal(list.n, SLOW_LISTED);
@@ -84,7 +82,6 @@ static void test_share_of_slow(void **state)
         }
         assert_in_range(100 * slow / all, rows[i].percent, rows[i].percent + 1);
     }
-    (void)state;
 }
 
 /* All of them are slower from some task on: that is soon what is usual. */
@@ -93,7 +90,6 @@ static void test_slower_from_now_on(void **state)
     struct slow_watch watch = {0};
     uint64_t made = 0;
 
-    (void)state;
     for (int task = 0; task < 20; task++)
         make_task(&watch, &made, 16, 50000, 0, 0);
     make_task(&watch, &made, 16, 5000000, 0, 0);

@@ -238,7 +238,6 @@ static void test_seen_names(void **state)
     };
     char buffer[PATH_MAX], longest[PATH_MAX];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         assert_string_equal(seen_place(&env, rows[i].name, buffer), rows[i].place);
         if (rows[i].both)
@@ -263,7 +262,6 @@ static void test_roots_seen_elsewhere(void **state)
     struct stat st;
     struct dl_error err = {0};
 
-    (void)state;
     make_tree(&t);
     char *roots[] = {t.in}, *seen_as[] = {(char *)"/data"};
     struct data_env env = {.roots = roots, .seen_as = seen_as, .n_roots = 1, .guard = &guard};

@@ -8,7 +8,6 @@
 
 static void test_defaults(void **state)
 {
-    (void)state;
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
 
@@ -57,7 +56,6 @@ static const char full_text[] =
 
 static void test_full(void **state)
 {
-    (void)state;
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
 
@@ -86,7 +84,6 @@ static void test_full(void **state)
 
 static void test_datasets(void **state)
 {
-    (void)state;
     _cleanup_(spec_deinit)
     struct dl_spec one = {0};
     _cleanup_(spec_deinit)
@@ -128,7 +125,6 @@ static void test_datasets(void **state)
 
 static void test_limits(void **state)
 {
-    (void)state;
     static const char *const accepted[] = {
         "batch: {size: 1}",
         "batch: {size: 1048576}",
@@ -162,7 +158,6 @@ static void test_limits(void **state)
 
 static void test_name_and_file_limits(void **state)
 {
-    (void)state;
     for (size_t len = 127; len <= 129; len++) {
         _cleanup_(value_deinit)
         struct value v = {0};
@@ -208,7 +203,6 @@ static void test_name_and_file_limits(void **state)
 
 static void test_seeds(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t seed;
@@ -232,7 +226,6 @@ static void test_seeds(void **state)
 
 static void test_paths(void **state)
 {
-    (void)state;
     static const struct {
         const char *base;
         const char *path;
@@ -285,7 +278,6 @@ static void test_paths(void **state)
 
 static void test_long_paths(void **state)
 {
-    (void)state;
     for (size_t len = 4095; len <= 4097; len++) {
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0};
@@ -338,7 +330,6 @@ static const char *const round_trips[] = {
 
 static void test_canonical_round_trip(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(round_trips); i++) {
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0};
@@ -434,7 +425,6 @@ static void test_label(void **state)
     struct value canonical = {0};
     uint64_t fingerprint, plain_fingerprint;
 
-    (void)state;
     expect_spec(text, &spec);
     expect_spec("{dataset: {kind: range, length: 5}}", &plain);
     assert_string_equal(spec.name, "train.py: a");
@@ -448,7 +438,6 @@ static void test_label(void **state)
 
 static void test_canonical_form(void **state)
 {
-    (void)state;
     static const char want_text[] =
         "name: fashion/train-1_a.b\n"
         "dataset: {kind: idx, paths: {image: /base/sub/train/images.gz, label: /labels.gz}}\n"
@@ -467,7 +456,6 @@ static void test_canonical_form(void **state)
 
 static void test_nested(void **state)
 {
-    (void)state;
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
     _cleanup_(spec_deinit)
@@ -529,7 +517,6 @@ static void check_units(int (*parse)(const char *, uint64_t *), const struct uni
 
 static void test_durations(void **state)
 {
-    (void)state;
     static const struct unit_case cases[] = {
         {"0", 0, 0},
         {"0s", 0, 0},
@@ -582,7 +569,6 @@ static void test_durations(void **state)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     static const struct unit_case cases[] = {
         {"0", 0, 0},
         {"4096", 0, 4096},
@@ -612,7 +598,6 @@ static void test_sizes(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     assert_string_equal(dataset_kind_name(DATASET_RANGE), "range");
     assert_string_equal(dataset_kind_name(DATASET_RECORDS), "records");
     assert_string_equal(sampler_kind_name(SAMPLER_RANDOM), "random");
@@ -623,7 +608,6 @@ static void test_names(void **state)
 /* What the manual prints comes from the table: each row says all of it, no key is there twice. */
 static void test_table(void **state)
 {
-    (void)state;
     size_t n;
     const struct spec_key *keys = spec_keys(&n);
 

@@ -11,7 +11,6 @@
 
 static void test_forms(void **state)
 {
-    (void)state;
     static const struct {
         const char *section;
         struct form form;
@@ -226,7 +225,6 @@ static const struct refusal size_refusals[] = {
 
 static void test_refusals(void **state)
 {
-    (void)state;
     EXPECT_REFUSALS(RANGE, value_refusals);
     EXPECT_REFUSALS(RANGE, together_refusals);
 }
@@ -234,7 +232,6 @@ static void test_refusals(void **state)
 /* The last size that fits, and the first that does not. */
 static void test_sizes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(size_refusals); i++) {
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0};
@@ -252,7 +249,6 @@ static void test_sizes(void **state)
 /* What an iterable dataset and an empty one refuse, told by the spec or found when it is open. */
 static void test_datasets(void **state)
 {
-    (void)state;
     static const char iterable[] =
         "64 has no meaning, as the dataset is iterable: the lengths of its samples are not "
         "known in advance; write batch: {size: n}, or use a dataset with an index";
@@ -280,7 +276,6 @@ static void test_datasets(void **state)
 /* What stands in the fields, and what the plan is made with. */
 static void test_plan_tokens(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         struct plan_tokens want;
@@ -439,7 +434,6 @@ static void check_accepted(const struct dl_spec *spec)
 
 static void test_any_keys(void **state)
 {
-    (void)state;
     uint64_t rng = 5;
     unsigned accepted = 0, of_tokens = 0;
 
@@ -474,7 +468,6 @@ static void test_any_keys(void **state)
 /* What depends on the world size, and what iterable datasets make of shard modes. */
 static void test_shard_modes(void **state)
 {
-    (void)state;
     _cleanup_(spec_deinit)
     struct dl_spec split = {0}, tar = {0};
     struct dl_error err = {0};
@@ -500,7 +493,6 @@ static void test_round_samples(void **state)
 {
     struct dl_spec spec = {.batch_size = 12, .shard = SHARD_STRIDED};
 
-    (void)state;
     assert_int_equal(spec_round_samples(&spec, 3), 12);
     spec.shard = SHARD_BATCH;
     assert_int_equal(spec_round_samples(&spec, 3), 12);

@@ -161,7 +161,6 @@ static const struct check {
 
 static void test_dataloader_checks(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
         const struct check *check = &checks[i];
         struct dl_spec spec = {.workers = 77};

@@ -22,7 +22,6 @@
 
 static void test_shape_of_spec(void **state)
 {
-    (void)state;
     static const char takes[] =
         "a loader spec takes name, label, dataset, sampler, batch, collate, shard, "
         "seed, workers, memory";
@@ -262,7 +261,6 @@ static const struct refusal dataset_refusals[] = {
 
 static void test_dataset_refusals(void **state)
 {
-    (void)state;
     EXPECT_REFUSALS("dataset: ", dataset_refusals);
 }
 
@@ -354,7 +352,6 @@ static const struct refusal nested_refusals[] = {
 
 static void test_nested_refusals(void **state)
 {
-    (void)state;
     EXPECT_REFUSALS("dataset: ", nested_refusals);
 }
 
@@ -384,7 +381,6 @@ static struct value yaml(const char *text)
 
 static void test_too_much(void **state)
 {
-    (void)state;
     struct value list = yaml("{kind: concat, datasets: []}");
     struct value indices = yaml("{kind: subset, dataset: {kind: range, length: 1}, indices: []}");
     struct value deep = yaml("{kind: range, length: 1}");
@@ -673,7 +669,6 @@ static const struct refusal key_refusals[] = {
 
 static void test_key_refusals(void **state)
 {
-    (void)state;
     EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", key_refusals);
 }
 
@@ -730,7 +725,6 @@ static bool of_tokens(const struct spec_key *key)
 /* Whatever stands under any key, the answer is an error that names the key, or a spec. */
 static void test_every_key_every_type(void **state)
 {
-    (void)state;
     static const char *const written[] = {"null", "true",  "-1",      "18446744073709551615",
                                           "1.5",  "zz zz", "[1, []]", "{a: [b]}"};
     size_t n;

@@ -58,7 +58,6 @@ static void test_each_kind(void **state)
         {"{kind: chain, datasets: [{kind: tar, paths: s.tar}]}", ""},
     };
 
-    (void)state;
     harness_file("a2.txt", "x", 1);
     harness_file("a1.txt", "x", 1);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -89,7 +88,6 @@ static void test_a_model(void **state)
     struct file_list list = {0};
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(spec_files_list(&spec, &anywhere, &list, &err), 0);
     assert_int_equal(list.n, 2);
     assert_string_equal(list.paths[1], model);
@@ -100,7 +98,6 @@ static void test_refused(void **state)
     struct file_list list = {0};
     struct dl_error err = {0};
 
-    (void)state;
     assert_int_equal(list_of("{kind: text, paths: \"none*.txt\"}", &list, &err), -EINVAL);
     assert_non_null(strstr(err.message, "matches no file"));
     assert_int_equal(list.n, 0);

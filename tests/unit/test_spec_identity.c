@@ -17,7 +17,6 @@ static uint64_t fingerprint_of(const char *text)
 
 static void test_fingerprint(void **state)
 {
-    (void)state;
     static const char *const same[] = {
         "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
         "{sampler: {kind: random}, batch: {size: 4}, dataset: {paths: {b: y, a: x}, kind: npy}}",

@@ -10,7 +10,6 @@
 
 static void test_dataset_forms(void **state)
 {
-    (void)state;
     static const struct form forms[] = {
         {"{kind: range, length: 9, iterable: false}", "{kind: range, length: 9}"},
         {"{kind: range, length: 9, iterable: true}",
@@ -105,7 +104,6 @@ static void test_dataset_forms(void **state)
 
 static void test_record_forms(void **state)
 {
-    (void)state;
     static const struct form forms[] = {
         {"{kind: tar, paths: a.tar, index: 'off'}",
          "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
@@ -171,7 +169,6 @@ static void test_record_forms(void **state)
 
 static void test_column_forms(void **state)
 {
-    (void)state;
     static const struct form forms[] = {
         {"{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
          "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, "
@@ -237,7 +234,6 @@ static void test_column_forms(void **state)
 
 static void test_other_forms(void **state)
 {
-    (void)state;
     static const struct {
         const char *section;
         struct form form;
@@ -284,7 +280,6 @@ static void test_other_forms(void **state)
 /* What stands in the fields of the structs. */
 static void test_fields(void **state)
 {
-    (void)state;
     _cleanup_(spec_deinit)
     struct dl_spec tar = {0}, text = {0}, pieces = {0}, plugin = {0}, folder = {0};
 
@@ -348,7 +343,6 @@ static void test_fields(void **state)
 /* A dataset that does not say how long it is has an order only where the client makes it. */
 static void test_unknown_length(void **state)
 {
-    (void)state;
     static const char *const samplers[] = {"{}", "{kind: random}", "{kind: weighted, weights: [1]}",
                                            "{kind: indices, indices: [0]}"};
 
@@ -370,7 +364,6 @@ static void test_unknown_length(void **state)
 
 static void test_iterable(void **state)
 {
-    (void)state;
     static const struct {
         const char *dataset;
         bool iterable;
@@ -621,7 +614,6 @@ static const struct refusal other_refusals[] = {
 
 static void test_refusals(void **state)
 {
-    (void)state;
     EXPECT_REFUSALS("dataset: ", dataset_refusals);
     EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", other_refusals);
 }
@@ -629,7 +621,6 @@ static void test_refusals(void **state)
 /* One path, one leaf more than there may be. */
 static void test_too_many(void **state)
 {
-    (void)state;
     static const struct {
         const char *section;
         const char *text;

@@ -176,7 +176,6 @@ static const struct {
 
 static void test_every_allocation(void **state)
 {
-    (void)state;
     struct dl_error err = {0};
 
     assert_int_equal(yaml_parse(text, strlen(text), "t", &parsed, &err), 0);

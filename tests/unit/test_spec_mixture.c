@@ -90,14 +90,12 @@ static void test_weights_refused(void **state)
          "dataset.by", "\"tokens\" has no stop: all; write stop: first, or never with a length"},
     };
 
-    (void)state;
     EXPECT_REFUSALS("dataset: {kind: mix, " TWO, cases);
 }
 
 /* As many entries as there may be, and one more. */
 static void test_longest_schedule(void **state)
 {
-    (void)state;
     for (unsigned more = 0; more < 2; more++) {
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0};

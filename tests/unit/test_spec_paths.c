@@ -102,7 +102,6 @@ static void expect_paths(size_t kind, const char *value, const char *want)
 
 static void test_the_table_has_every_kind(void **state)
 {
-    (void)state;
     const struct spec_key *paths = spec_key_find("dataset", "paths");
 
     for (enum dataset_kind kind = DATASET_RANGE; kind <= DATASET_LITDATA; kind++) {
@@ -115,7 +114,6 @@ static void test_the_table_has_every_kind(void **state)
 
 static void test_what_paths_may_be(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         bool many = kinds[i].count == MANY;
         _cleanup_free_ char *two = NULL, *map = NULL;
@@ -143,7 +141,6 @@ static void test_what_paths_may_be(void **state)
 
 static void test_what_paths_may_not_be(void **state)
 {
-    (void)state;
     static const char *const words[] = {
         [ONE] = "is not the path of a file",
         [FIELDS] = "is neither a mapping of fields to files nor one path",
@@ -166,7 +163,6 @@ static void test_what_paths_may_not_be(void **state)
 /* Alone, in another dataset, and before the kind is known. */
 static void test_former_names_are_refused(void **state)
 {
-    (void)state;
     static const char *const around[][3] = {
         {"", "", "dataset"},
         {"{kind: concat, datasets: [", "]}", "dataset.datasets.0"},
@@ -233,7 +229,6 @@ static void expect_known(const char *text, const char *former, uint64_t fingerpr
 /* Saved states, names of loaders, trainers that reconnect: they know a spec by these. */
 static void test_what_the_last_release_wrote(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         _cleanup_free_ char *text = spec_of("", i, "paths", "a", "");
         _cleanup_free_ char *former = spec_of("", i, kinds[i].former, "a", "");
@@ -262,7 +257,6 @@ static void test_what_the_last_release_wrote(void **state)
  */
 static void test_what_it_did_not_write(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
         for (size_t j = 0; j < ARRAY_SIZE(former_names); j++) {
             _cleanup_(spec_deinit)

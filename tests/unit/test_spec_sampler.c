@@ -23,7 +23,6 @@ static void expect_spec(const char *text, struct dl_spec *ret)
 
 static void test_samplers(void **state)
 {
-    (void)state;
     static const struct {
         const char *sampler;
         const char *canonical;
@@ -90,7 +89,6 @@ static void test_samplers(void **state)
 /* As many as may be still fit the canonical form, which must fit a message. */
 static void test_the_longest_lists(void **state)
 {
-    (void)state;
     for (int weights = 0; weights < 2; weights++) {
         for (uint64_t over = 0; over < 2; over++) {
             _cleanup_(spec_deinit)
@@ -131,7 +129,6 @@ static void test_the_longest_lists(void **state)
 
 static void test_check_length(void **state)
 {
-    (void)state;
     static const struct {
         const char *sampler;
         uint64_t length;

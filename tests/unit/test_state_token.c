@@ -57,7 +57,6 @@ static void test_comes_back(void **state)
                                   .steps = UINT64_MAX};
     struct state_token all[] = {some_token(), largest, {.world = 1}, some_token()};
 
-    (void)state;
     memset(largest.identity.parts, 0xff, sizeof largest.identity.parts);
     for (uint64_t i = 0; i < DL_MAX_HISTORY; i++)
         assert_true(history_add(&largest.before, DL_MAX_WORLD_SIZE - i % 2, UINT64_MAX));
@@ -82,7 +81,6 @@ static void test_json(void **state)
     struct state_token token = some_token();
     char json[STATE_JSON_MAX];
 
-    (void)state;
     state_token_json(&token, json, sizeof json);
     assert_string_equal(
         json, "{\"version\": 1, \"epoch\": 3, \"world\": 4, \"steps\": 120, \"before\": "
@@ -104,7 +102,6 @@ static void test_damage_is_seen(void **state)
     size_t len = written(&token, buf);
     struct dl_error err = {0};
 
-    (void)state;
     for (size_t bit = 0; bit < len * 8; bit++) {
         buf[bit / 8] ^= (uint8_t)(1 << bit % 8);
         assert_int_equal(state_token_read(buf, len, &again, &err), -EINVAL);
@@ -137,7 +134,6 @@ static void test_differences_have_names(void **state)
     struct state_token token = some_token();
     struct state_identity loader = own;
 
-    (void)state;
     assert_int_equal(state_token_check(&token, &own, NULL), 0);
     for (unsigned i = 0; i < STATE_PARTS; i++) {
         loader = own;
@@ -170,7 +166,6 @@ static void test_places(void **state)
     struct state_token token = some_token();
     struct state_place place;
 
-    (void)state;
     assert_int_equal(state_token_place(&token, 4, &place, NULL), 0);
     assert_int_equal(place.epoch, 3);
     assert_int_equal(place.step, 120);
@@ -207,7 +202,6 @@ static void test_worlds_that_cannot_be(void **state)
     struct state_token token = some_token();
     struct state_place place;
 
-    (void)state;
     token.before.n = 0;
     token.identity.workers = 2;
     expect_no_place(&token, "iterable");
@@ -283,7 +277,6 @@ static void test_parts_of_specs(void **state)
          SPEC("kind: range, length: 4", ""), STATE_COLLATE},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint64_t one[STATE_PARTS], other[STATE_PARTS];
 
@@ -307,7 +300,6 @@ static void test_histories_of_specs(void **state)
     };
     const struct history before = {2, {{3, 1}, {4, 1}}}, none = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0};

@@ -89,7 +89,6 @@ static void test_credits_bound_the_window(void **state)
     struct stream *stream = stream_of(0, 100, 3);
     struct step *steps[3];
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         steps[i] = run_next(stream);
         assert_int_equal(steps[i]->number, i);
@@ -114,7 +113,6 @@ static void test_the_end_of_the_epoch(void **state)
         uint64_t first, steps, planned;
     } cases[] = {{0, 0, 0}, {0, 1, 1}, {4, 6, 2}, {6, 6, 0}, {7, 6, 0}, {UINT64_MAX, 6, 0}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct stream *stream = stream_of(cases[i].first, cases[i].steps, 10);
         uint64_t planned = 0;
@@ -133,7 +131,6 @@ static void test_far_steps(void **state)
 {
     struct stream *stream = stream_of(UINT64_MAX - 2, UINT64_MAX, 5);
 
-    (void)state;
     assert_int_equal(lease_next(stream)->number, UINT64_MAX - 2);
     assert_false(stream_finished(stream));
     assert_int_equal(lease_next(stream)->number, UINT64_MAX - 1);
@@ -152,7 +149,6 @@ static void test_delivery_is_in_order(void **state)
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2},
                                     {2, 0, 3, 1}, {3, 0, 1, 2}, {1, 2, 3, 0}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(orders); i++) {
         struct stream *stream = stream_of(5, 9, 4);
         struct step *steps[4];
@@ -187,7 +183,6 @@ static void test_tokens_are_counted_at_delivery(void **state)
     struct stream *stream = stream_of(0, 3, 1);
     struct step *step = run_next(stream);
 
-    (void)state;
     step->tokens = 30;
     step->padded = 32;
     step_ready(step, 4, 10);
@@ -208,7 +203,6 @@ static void test_faults_stand_in_their_step_s_place(void **state)
     struct step *steps[3];
     struct dl_error err = {.code = EIO, .path = "file", .message = "broken"};
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         steps[i] = run_next(stream);
     step_fault(steps[1], &err, NULL);
@@ -248,7 +242,6 @@ static void test_lost_steps_run_again(void **state)
     struct step *a = run_next(stream);
     struct step *b = ready_next(stream);
 
-    (void)state;
     step_lost(a);
     assert_int_equal(a->state, STEP_WAITING);
     assert_null(a->segment);
@@ -274,7 +267,6 @@ static void test_pins_return_their_credit(void **state)
 {
     struct stream *stream = stream_of(0, 10, 1);
 
-    (void)state;
     for (uint32_t i = 0; i < 5; i++) {
         struct step *step = lease_next(stream);
 
@@ -301,7 +293,6 @@ static void test_only_what_was_delivered_is_a_lease(void **state)
     struct stream *stream = stream_of(0, 10, 5);
     struct step *lost;
 
-    (void)state;
     assert_null(stream_lease(stream, 0));
     lease_next(stream);      /* 0 */
     ready_next(stream);      /* 1 */
@@ -321,7 +312,6 @@ static void test_only_what_was_delivered_is_a_lease(void **state)
 /* Each order of giving five leases back, two of them pinned. */
 static void test_release_in_any_order(void **state)
 {
-    (void)state;
     for (uint32_t code = 0; code < 120; code++) {
         struct stream *stream = stream_of(0, 5, 5);
         uint64_t left[5] = {0, 1, 2, 3, 4};
@@ -353,7 +343,6 @@ static void test_used_steps_are_reused(void **state)
     struct stream *stream = stream_of(0, 1000, 2);
     struct step *known[2] = {run_next(stream), run_next(stream)};
 
-    (void)state;
     step_fault(known[0], &(struct dl_error){.code = EIO}, NULL);
     step_ready(known[1], 4, 1);
     known[1]->attempts = 7;
@@ -386,7 +375,6 @@ static void test_stop_at_every_state(void **state)
     struct step *step;
     uint32_t window;
 
-    (void)state;
     stream_pin(stream, lease_next(stream));                                              /* 0 */
     lease_next(stream);                                                                  /* 1 */
     ready_next(stream);                                                                  /* 2 */
@@ -419,7 +407,6 @@ static void test_faulted_steps_are_forgotten_whole(void **state)
 {
     struct stream *stream = stream_of(0, 4, 4);
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         step_fault(run_next(stream), &(struct dl_error){.code = EIO}, NULL);
     stop_stream(stream);
@@ -506,7 +493,6 @@ static void misuse(void *arg)
 
 static void test_misuse_aborts(void **state)
 {
-    (void)state;
     for (int i = 0; i < MISUSES; i++) {
         enum misuse kind = (enum misuse)i;
 
@@ -517,7 +503,6 @@ static void test_misuse_aborts(void **state)
 
 static void test_null(void **state)
 {
-    (void)state;
     assert_null(stream_free(NULL));
 }
 

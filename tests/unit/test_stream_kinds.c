@@ -145,14 +145,12 @@ static void play_once(uint32_t seed, bool any_order)
 
 static void test_round_robin_whatever_the_timing(void **state)
 {
-    (void)state;
     for (uint32_t seed = 0; seed < 20000; seed++)
         play_once(seed, false);
 }
 
 static void test_out_of_order_nothing_is_lost(void **state)
 {
-    (void)state;
     for (uint32_t seed = 0; seed < 20000; seed++)
         play_once(seed, true);
 }
@@ -164,7 +162,6 @@ static void test_settled_goes_back_with_lost_steps(void **state)
         (struct stream_params){.world = 1, .steps = STEPS_UNKNOWN, .credits = 6, .replicas = 2});
     struct step *steps[6];
 
-    (void)state;
     for (int i = 0; i < 6; i++) {
         steps[i] = stream_plan(stream);
         step_run(steps[i], &segment, 0, 1);
@@ -192,7 +189,6 @@ static void test_any_order_is_that_of_readiness(void **state)
     struct step *steps[4];
     static const int order[] = {2, 0, 3, 1};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         steps[i] = stream_plan(stream);
         step_run(steps[i], &segment, 0, 1);
@@ -235,7 +231,6 @@ static void test_feeding_is_bounded_and_in_order(void **state)
         (struct stream_params){.world = 1, .steps = STEPS_UNKNOWN, .credits = 3, .fed = true});
     uint64_t fed = 0, seen = 0;
 
-    (void)state;
     assert_false(stream_has_room(stream));
     assert_false(stream_finished(stream));
     while (seen < STEPS) {
@@ -271,7 +266,6 @@ static void test_what_was_fed_goes_with_its_stream(void **state)
     struct stream *stream = new_stream((struct stream_params){
         .world = 1, .steps = STEPS_UNKNOWN, .credits = 2, .first = 7, .fed = true});
 
-    (void)state;
     assert_true(feed(stream, 1, 2) && feed(stream, 3, 4) && feed(stream, 5, 6));
     struct step *step = stream_plan(stream);
     assert_int_equal(step->number, 7);

@@ -46,7 +46,6 @@ static int set_up(void **state)
 {
     static int number;
 
-    (void)state;
     for (int k = 0; k < SHARDS; k++) {
         write_shard(k, k * SAMPLES);
         files[k].path = paths[k];
@@ -160,7 +159,6 @@ static void forge(uint32_t uid)
 
 static void test_kept(void **state)
 {
-    (void)state;
     expect_opens(UID, 0);
     expect_opens(UID, 0);
     forge(UID);
@@ -174,7 +172,6 @@ static void test_changed(void **state)
 {
     struct dl_buffer bytes = {0};
 
-    (void)state;
     expect_opens(UID, 0);
     forge(UID);
     write_shard(1, 5000); /* as many bytes as before */
@@ -201,7 +198,6 @@ static void test_unsettled(void **state)
     struct dl_buffer bytes = {0};
     struct stat st;
 
-    (void)state;
     write_shard(2, 2 * SAMPLES);
     expect_opens(UID, 0);
     assert_int_equal(stat(paths[2], &st), 0);
@@ -223,7 +219,6 @@ static void test_damaged_file(void **state)
 {
     char path[4600];
 
-    (void)state;
     expect_opens(UID, 0);
     snprintf(path, sizeof path, "%s/%u-%016llx.index", cache, UID,
              (unsigned long long)key_of(UID).key);
@@ -244,7 +239,6 @@ static void test_damaged_file(void **state)
 /* A cache that cannot be read or written costs time, and nothing else. */
 static void test_no_cache(void **state)
 {
-    (void)state;
     snprintf(cache, sizeof cache, "%s", harness_file("no-directory", "", 0));
     expect_opens(UID, 0);
     snprintf(cache, sizeof cache, "/proc/self/nothing");
@@ -260,7 +254,6 @@ static void test_not_worth_it(void **state)
     struct data_env env = {.index_files = &cached};
     struct dataset *ds = NULL;
 
-    (void)state;
     tar_text(&tar, "a.cls", "1");
     tar_end(&tar);
     files[0].path = (char *)harness_file("small.tar", tar.data, tar.len);
@@ -304,7 +297,6 @@ static void test_shared(void **state)
     const struct shared_indexes none = {.offer = on_offer, .owner = &offered};
     struct shared_indexes first = none, second = none;
 
-    (void)state;
     /* The first worker scans, and says under which key it is worth keeping. */
     dataset_close(open_as(UID, &first));
     assert_int_equal(offered.calls, 1);
@@ -344,7 +336,6 @@ static void test_memory(void **state)
     struct spec_dataset spec = spec_of_all();
     struct offered offered = {.fd = -1};
 
-    (void)state;
     for (int way = 0; way < 3; way++) {
         bool failed = true;
         for (int k = 0; failed; k++) {
@@ -399,7 +390,6 @@ static void test_unsound(void **state)
     struct tar_index found;
     struct tar_cached cached;
 
-    (void)state;
     assert_int_equal(tar_cached_make(&item, 1, &good), 0);
     assert_int_equal(good.len, 24 + 64 + 12);
     assert_int_equal(tar_cached_view(good.data, good.len, &cached), 0);

@@ -119,7 +119,6 @@ static void test_scanned(void **state)
     struct spec_dataset spec = spec_of(shard_in("scanned.tar"));
     struct dataset *ds = must_open(&spec);
 
-    (void)state;
     expect_all(ds);
     dataset_close(ds);
 }
@@ -151,7 +150,6 @@ static void test_energon(void **state)
     size_t len = energon(&index, tar.len, bytes);
     struct spec_dataset spec = spec_of(shard_in("energon.tar"));
 
-    (void)state;
     harness_file("energon.tar.idx", bytes, len);
     spec.index = INDEX_FILE;
     spec.index_path = (char *)harness_tmpdir();
@@ -173,7 +171,6 @@ static void test_dali(void **state)
                                 "cls 10240 2 s4.cls txt 11264 2 s4.txt\n";
     struct spec_dataset spec = spec_of(shard_in("dali.tar"));
 
-    (void)state;
     harness_file("dali.idx", lines, sizeof lines - 1);
     spec.index = INDEX_FILE;
     spec.index_path = (char *)harness_tmpdir();
@@ -192,7 +189,6 @@ static void test_wids(void **state)
     uint32_t nodes;
     int64_t number;
 
-    (void)state;
     spec.index = INDEX_FILE;
     spec.index_path = (char *)harness_file("wids.json", good, sizeof good - 1);
     struct dataset *ds = must_open(&spec);
@@ -240,7 +236,6 @@ static void test_bad_index(void **state)
     struct tar_file tar = make_shard();
     struct tar_view view = {.path = "shard", .data = tar.data, .bytes = tar.len};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         size_t len = lens[i] ? lens[i] : strlen(rows[i].text);
         struct tar_index index = {0};
@@ -265,7 +260,6 @@ static void test_stale_index(void **state)
     uint32_t nodes;
     int64_t number;
 
-    (void)state;
     tar_text(&tar, "a.cls", "1");
     tar_text(&tar, "b.cls", "2");
     tar_end(&tar);
@@ -286,7 +280,6 @@ static void test_damaged_shard(void **state)
     struct tar_file tar = make_shard();
     struct spec_dataset spec = spec_of(harness_file("cut.tar", tar.data, 6145));
 
-    (void)state;
     expect_refused(&spec, shard_file.path, "it is truncated");
     tar_free(&tar);
     spec = spec_of(harness_file("nothing.tar", "", 0));
@@ -307,7 +300,6 @@ static void test_chosen(void **state)
     uint32_t nodes = 0;
     int64_t number = -1;
 
-    (void)state;
     spec.fields = fields;
     spec.n_fields = ARRAY_SIZE(fields);
     struct dataset *ds = must_open(&spec);
@@ -368,7 +360,6 @@ static void test_compressed_shard(void **state)
 {
     struct tar_file tar = make_shard();
 
-    (void)state;
     for (size_t way = 0; way < ARRAY_SIZE(ways); way++) {
         uint8_t packed[PACKED_ROOM];
         char says[64];
@@ -392,7 +383,6 @@ static void test_compressed_shard(void **state)
 
 static void test_compressed_member(void **state)
 {
-    (void)state;
     for (size_t way = 0; way < ARRAY_SIZE(ways); way++) {
         struct tar_file tar = tar_new();
         uint8_t packed[PACKED_ROOM];
@@ -427,7 +417,6 @@ static void test_memory(void **state)
     static struct spec_field fields[] = {{(char *)"label", (char *)"cls"}};
     struct spec_dataset spec = spec_of(shard_in("memory.tar"));
 
-    (void)state;
     spec.fields = fields;
     spec.n_fields = 1;
     expect_memory_failures(&spec, 3);

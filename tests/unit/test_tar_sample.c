@@ -180,13 +180,11 @@ static void test_groups(void **state)
 
 static int make_decoder(void **state)
 {
-    (void)state;
     return image_decoder_new(&decoded.decoder, NULL);
 }
 
 static int free_decoder(void **state)
 {
-    (void)state;
     decoded.decoder = image_decoder_free(decoded.decoder);
     return 0;
 }

@@ -149,7 +149,6 @@ static void play(const struct line *lines, size_t n, size_t piece)
 
 static void test_conversations_that_were_captured(void **state)
 {
-    (void)state;
     for (size_t piece = 0; piece < 4; piece++) {
         play(v1_captures, ARRAY_SIZE(v1_captures), piece);
         play(v2_captures, ARRAY_SIZE(v2_captures), piece);
@@ -161,7 +160,6 @@ static void test_all_keys_are_listed(void **state)
     struct world *w = begin_v2(&tcpstore_default_limits);
     struct dl_span out;
 
-    (void)state;
     /* What only is waited for, or queued, is no key. */
     assert_int_equal(feed(w->peers[0], "01 '/a' '' 0e '/q' 'x' 01 'init/' '1' 11", 0), 0);
     assert_int_equal(feed(w->peers[1], "06 #1 '/b'", 0), 0);
@@ -244,7 +242,6 @@ static void test_waiting(void **state)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
         assert_int_equal(feed(w->peers[waits[i].peer], waits[i].says, 0), 0);
         hears(w->peers[waits[i].peer], waits[i].hears);
@@ -258,7 +255,6 @@ static void test_who_goes_waits_no_longer(void **state)
     struct world *w = begin_v2(&tcpstore_default_limits);
     uint64_t bytes = tcpstore_count(w->store).stored_bytes;
 
-    (void)state;
     assert_int_equal(feed(w->peers[0], "06 #3 'a' 'b' 'a'", 0), 0);
     assert_int_equal(tcpstore_count(w->store).waits, 3);
     w->peers[0] = tcpstore_peer_free(w->peers[0]);
@@ -274,7 +270,6 @@ static void test_dialects_meet(void **state)
     struct world *w = begin_v2(&tcpstore_default_limits);
     struct tcpstore_peer *old = tcpstore_peer_new(w->store, NULL);
 
-    (void)state;
     assert_int_equal(feed(old, "07 '/k' 05 #1 '/k'", 0), 0);
     hears(old, "03");
     assert_int_equal(tcpstore_peer_dialect(old), TCPSTORE_V1);
@@ -299,7 +294,6 @@ static void test_adding(void **state)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
         assert_int_equal(feed(w->peers[0], numbers[i].says, 0), 0);
         hears(w->peers[0], numbers[i].hears);
@@ -339,7 +333,6 @@ static void test_what_is_against_the_rules_breaks_one_peer(void **state)
         {"02 'absent'", ENOENT}, /* what v1 has no other answer for */
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         for (size_t piece = 0; piece < 2; piece++) {
             struct world *w = begin(&tcpstore_default_limits);
@@ -363,7 +356,6 @@ static void test_a_key_that_is_not_there_is_empty_in_v2(void **state)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
-    (void)state;
     assert_int_equal(feed(w->peers[0], "03 'absent' 01 'b' '1' 0a #2 'absent' 'b'", 0), 0);
     hears(w->peers[0], "'' '' '1'");
     end(w);
@@ -397,7 +389,6 @@ static void test_stored_bytes_are_bounded(void **state)
     };
     struct tcpstore_limits limits = tcpstore_default_limits;
 
-    (void)state;
     limits.stored_bytes = 1600;
     for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
         struct world *w = begin_v2(&limits);
@@ -422,7 +413,6 @@ static void test_keys_are_bounded(void **state)
     struct tcpstore_limits limits = tcpstore_default_limits;
     struct world *w;
 
-    (void)state;
     limits.keys = 2;
     w = begin_v2(&limits);
     assert_int_equal(feed(w->peers[0], "01 'a' '1' 01 'b' '1' 01 'a' '2'", 0), 0);
@@ -437,7 +427,6 @@ static void test_a_value_does_not_grow_beyond_its_bound(void **state)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
-    (void)state;
     feed_set(w->peers[0], "a", TCPSTORE_VALUE_MAX, 0);
     assert_int_equal(feed(w->peers[1], "09 'a' 'x'", 0), -ENOSPC);
     end(w);
@@ -451,7 +440,6 @@ static void test_requests_wait_while_answers_are_not_read(void **state)
     struct dl_span out;
     size_t n = 0;
 
-    (void)state;
     feed_set(peer, "a", 300000, 0);
     assert_int_equal(feed(peer, "03 'a' 01 'done' '1' 03 'a' 03 'a' 07", 0), 0);
     assert_false(tcpstore_peer_wants_input(peer));
@@ -477,7 +465,6 @@ static void test_output_to_one_is_bounded(void **state)
     struct tcpstore_limits limits = tcpstore_default_limits;
     struct world *w;
 
-    (void)state;
     limits.output_bytes = 100000;
     w = begin_v2(&limits);
     feed_set(w->peers[0], "a", 60000, 0);
@@ -505,7 +492,6 @@ static void test_buffers_are_bounded_together(void **state)
     struct world *w;
     int broken = 0;
 
-    (void)state;
     assert_non_null(much);
     limits.buffered_bytes = 1 << 20;
     w = begin_v2(&limits);
@@ -536,7 +522,6 @@ static void test_without_memory(void **state)
         "01 'half' #9",
     };
 
-    (void)state;
     for (int k = 0; k < 40; k++) {
         struct world *w = begin_v2(&tcpstore_default_limits);
 

@@ -154,7 +154,6 @@ static const enum tcpstore_dialect dialects[] = {TCPSTORE_ANY, TCPSTORE_V1, TCPS
 
 static void test_what_is_asked_is_answered(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(dialects); i++) {
         struct world *w = begin();
         struct heard heard = {0};
@@ -186,7 +185,6 @@ static void test_many_at_once_are_answered_in_order(void **state)
     struct world *w = begin();
     static struct heard heard[500];
 
-    (void)state;
     begin_server(w, 0);
     begin_client(w, TCPSTORE_ANY);
     memset(heard, 0, sizeof heard);
@@ -200,7 +198,6 @@ static void test_many_at_once_are_answered_in_order(void **state)
 
 static void test_a_wait_is_answered_when_another_sets(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(dialects); i++) {
         struct world *w = begin();
         struct heard waited = {0}, behind = {0}, set = {0};
@@ -227,7 +224,6 @@ static void test_a_wait_is_answered_when_another_sets(void **state)
 /* What comes after it gets its own answers, whatever becomes of the key. */
 static void test_a_wait_that_times_out_shifts_nothing(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(dialects); i++) {
         struct world *w = begin();
 
@@ -259,7 +255,6 @@ static void test_what_the_dialect_has_not_is_said(void **state)
     struct world *w = begin();
     struct heard heard = {0};
 
-    (void)state;
     begin_server(w, 0);
     begin_client(w, TCPSTORE_V1);
     ask(w->client, &heard, TCPSTORE_APPEND, "k", "v", "", 0, 0);
@@ -278,7 +273,6 @@ static void test_what_no_store_takes_is_refused_at_once(void **state)
         {.data = (const uint8_t *)long_key, .len = TCPSTORE_KEY_MAX + 1}};
     const struct tcpstore_question question = {.op = TCPSTORE_GET, .keys = keys, .times = 1};
 
-    (void)state;
     w->port = 1;
     begin_client(w, TCPSTORE_ANY);
     assert_int_equal(tcpstore_client_ask(w->client, &question, on_answer, NULL), -EINVAL);
@@ -302,7 +296,6 @@ static void test_nobody_there(void **state)
     struct heard heard = {0};
     char endpoint[32];
 
-    (void)state;
     free_port(w);
     begin_client(w, TCPSTORE_ANY);
     ask(w->client, &heard, TCPSTORE_ADD, "n", "", "", 1, 300);
@@ -321,7 +314,6 @@ static void test_a_store_that_comes_later(void **state)
     struct world *w = begin();
     struct heard early = {0}, later = {0};
 
-    (void)state;
     free_port(w);
     begin_client(w, TCPSTORE_ANY);
     ask(w->client, &later, TCPSTORE_ADD, "n", "", "", 1, 0);
@@ -340,7 +332,6 @@ static void test_a_store_that_goes_and_comes_back(void **state)
     struct world *w = begin();
     struct heard waited = {0};
 
-    (void)state;
     begin_server(w, 0);
     begin_client(w, TCPSTORE_ANY);
     ask(w->client, &waited, TCPSTORE_WAIT, "never", "", "", 0, 0);
@@ -359,7 +350,6 @@ static void test_a_store_that_goes_and_comes_back(void **state)
 /* At every moment of a connection's life, and from inside an answer. */
 static void test_it_can_be_freed_at_any_time(void **state)
 {
-    (void)state;
     for (int turns = 0; turns < 12; turns++) {
         struct world *w = begin();
         struct heard heard[3] = {0};
@@ -488,7 +478,6 @@ static void test_what_is_no_store_is_told_as_such(void **state)
         {TCPSTORE_V2, true, false, "", ETIMEDOUT, "GET was not answered within 0.4 s"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct world *w = begin();
         struct heard first = {0}, second = {0};

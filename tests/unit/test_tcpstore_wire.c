@@ -28,7 +28,6 @@ static void test_dialects_are_told_by_their_first_bytes(void **state)
         {"16 03 01 02 00", -EBADMSG, TCPSTORE_ANY}, /* TLS */
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(buffer_deinit)
         struct dl_buffer bytes = bytes_of(rows[i].bytes);
@@ -83,7 +82,6 @@ static const struct request_row {
 /* Whole with its last byte and not before, given byte by byte or cut once anywhere. */
 static void test_requests_are_whole_wherever_they_are_cut(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
         const struct request_row *row = &requests[i];
         _cleanup_(buffer_deinit)
@@ -113,7 +111,6 @@ static void test_every_request_is_in_the_table(void **state)
 {
     bool seen[3][TCPSTORE_OPS] = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
         seen[requests[i].dialect][requests[i].op] = true;
     for (int op = 0; op < TCPSTORE_OPS; op++) {
@@ -133,7 +130,6 @@ static void test_fields_come_in_order(void **state)
     struct tcpstore_request got;
     static const char *const texts[] = {"/m1", "A", "", "BB"};
 
-    (void)state;
     assert_int_equal(tcpstore_scan_request(&scan, TCPSTORE_V2, bytes.data, bytes.len, &got), 1);
     assert_int_equal(got.bytes, bytes.len - 1);
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -170,7 +166,6 @@ static void test_what_is_no_request_is_refused_at_once(void **state)
         {TCPSTORE_V1, "00 ce f7 85 3c 0d 90 1f 00"}, /* v2's first bytes, as v1 reads them */
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(buffer_deinit)
         struct dl_buffer bytes = bytes_of(rows[i].bytes);
@@ -197,7 +192,6 @@ static void test_messages_are_bounded(void **state)
     const struct dl_span key = span_str("k");
     int r = 0;
 
-    (void)state;
     assert_non_null(value);
     for (int i = 0; i < 7; i++) {
         assert_int_equal(tcpstore_put_span(&bytes, key), 0);
@@ -241,7 +235,6 @@ static void test_replies_are_whole_wherever_they_are_cut(void **state)
         {TCPSTORE_LIST_KEYS, 1, "#0"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(buffer_deinit)
         struct dl_buffer bytes = bytes_of(rows[i].bytes);
@@ -264,7 +257,6 @@ static void test_replies_that_are_too_large_are_refused(void **state)
     struct tcpstore_scan scan = {0};
     size_t got;
 
-    (void)state;
     assert_int_equal(tcpstore_scan_reply(&scan, TCPSTORE_GET, 1, bytes.data, bytes.len, &got),
                      -EBADMSG);
     scan = (struct tcpstore_scan){0};
@@ -301,7 +293,6 @@ static void test_numbers_are_read_as_stoll_does(void **state)
         {"0x10", 0, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         int64_t number = 0;
 
@@ -317,7 +308,6 @@ static void test_a_connection_begins_in_one_piece(void **state)
     _cleanup_(buffer_deinit)
     struct dl_buffer captured = bytes_of("00 ce f7 85 3c 0d 90 1f 00 00");
 
-    (void)state;
     assert_int_equal(tcpstore_put_hello(&hello, 0x1f90), 0);
     assert_int_equal(hello.len, captured.len);
     assert_memory_equal(hello.data, captured.data, captured.len);

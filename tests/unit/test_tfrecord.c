@@ -118,7 +118,6 @@ static void test_crc(void **state)
 {
     uint8_t bytes[32] = {0};
 
-    (void)state;
     assert_int_equal(crc32c_of(&crc, bytes, 32), 0x8A9136AA);
     memset(bytes, 0xFF, 32);
     assert_int_equal(crc32c_of(&crc, bytes, 32), 0x62A8AB43);
@@ -134,7 +133,6 @@ static void test_values(void **state)
     struct bytes features = all_kinds(), records = {.len = 0};
     struct taken t;
 
-    (void)state;
     struct bytes example = example_of(&features);
     put_record(&records, "", 0);
     put_record(&records, example.data, example.len);
@@ -165,7 +163,6 @@ static void test_raw(void **state)
     struct bytes records = {.len = 0};
     struct taken t;
 
-    (void)state;
     put_record(&records, "anything", 8);
     struct spec_dataset spec = spec_of("raw.tfrecord", &records);
     spec.decode = false;
@@ -203,7 +200,6 @@ static void test_damaged_lists(void **state)
         {FEATURE_BYTES, "\x12\x00", 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct bytes features = {.len = 0}, records = {.len = 0};
         struct taken t;
@@ -227,7 +223,6 @@ static void test_chosen(void **state)
     struct bytes features = {.len = 0}, records = {.len = 0};
     struct taken t;
 
-    (void)state;
     put_feature(&features, "label", FEATURE_INTS, "\x0A\x01\x07", 3);
     put_feature(&features, "other", FEATURE_INTS, "\x0A\x01\x07", 3);
     struct bytes example = example_of(&features);
@@ -266,7 +261,6 @@ static void test_damaged(void **state)
     struct dl_error err = {0};
     struct taken t;
 
-    (void)state;
     put_record(&whole, "first", 5);
     put_record(&whole, "second", 6);
     for (size_t at = 0; at < whole.len; at++) {
@@ -303,7 +297,6 @@ static void test_compressed(void **state)
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 
-    (void)state;
     put_record(&whole, "first", 5);
     packed.len = make_gzip(whole.data, whole.len, packed.data, ROOM);
     struct spec_dataset spec = spec_of("packed.tfrecord.gz", &packed);
@@ -313,7 +306,6 @@ static void test_compressed(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     crc32c_init(&crc);
     return 0;
 }
@@ -327,7 +319,6 @@ static void test_memory(void **state)
     put_record(&records, example.data, example.len);
     struct spec_dataset spec = spec_of("memory.tfrecord", &records);
 
-    (void)state;
     spec.images = images;
     spec.n_images = 1;
     expect_memory_failures(&spec, 3);
@@ -391,7 +382,6 @@ static void test_scanned_once(void **state)
     struct bytes records = some_records(10), more = some_records(11);
     struct spec_dataset spec = spec_of("shared.tfrecord", &records);
 
-    (void)state;
     spec.decode = false;
     int kept = index_of(&spec, -1, 10);
     assert_true(kept >= 0);
@@ -420,7 +410,6 @@ static void test_indexes_of_any_bytes(void **state)
     struct dl_buffer index = {0};
     unsigned refused = 0;
 
-    (void)state;
     assert_int_equal(tfrecord_index_begin(&index, 2), 0);
     assert_int_equal(tfrecord_index_add(&index, 0, &view, NULL), 0);
     assert_int_equal(tfrecord_index_add(&index, 1, &view, NULL), 0);

@@ -5,7 +5,6 @@
 
 static void test_names(void **state)
 {
-    (void)state;
     assert_string_equal(stage_name(STAGE_QUEUED), "queued");
     assert_string_equal(stage_name(STAGE_HELD), "held");
     assert_int_equal(stage_of("handover"), STAGE_HANDOVER);
@@ -15,7 +14,6 @@ static void test_names(void **state)
 /* A quantile is not below the number, and not above it by more than a quarter. */
 static void test_buckets(void **state)
 {
-    (void)state;
     for (uint64_t ns = 0; ns < (uint64_t)1 << 41; ns = ns + ns / 37 + 1) {
         struct timing t = {0};
         uint64_t got;
@@ -37,7 +35,6 @@ static void test_quantiles(void **state)
 {
     struct timing t = {0};
 
-    (void)state;
     assert_int_equal(timing_quantile(&t, STAGE_HELD, 0.99), 0);
     for (uint64_t i = 0; i < 98; i++)
         timing_add(&t, STAGE_HELD, 2);
@@ -54,7 +51,6 @@ static void test_many(void **state)
 {
     struct timing t = {0};
 
-    (void)state;
     for (uint64_t i = 0; i < 256 + 8 * 100; i++)
         timing_add(&t, STAGE_READY, 3);
     assert_int_equal(t.n[STAGE_READY], 1056);
@@ -82,7 +78,6 @@ static void test_made(void **state)
         {"any", UINT64_MAX, {UINT64_MAX, UINT64_MAX, UINT64_MAX, 0}, 0, 0, 0, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct timing t = {0};
 
@@ -111,7 +106,6 @@ static void test_python(void **state)
     };
     uint64_t all = 0;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const struct made_times made = made_times_mend(&cases[i].made, 0);
         struct timing t = {0};

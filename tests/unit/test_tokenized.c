@@ -84,7 +84,6 @@ static void test_fields(void **state)
     uint64_t bad;
     struct taken t;
 
-    (void)state;
     assert_int_equal(ds->length, 3);
     assert_int_equal(take(ds, &key, 0, &t), 0);
     expect_numbers(&t.sample, "tokens", "1 65 66 2 ");
@@ -130,7 +129,6 @@ static void test_inside(void **state)
         open_as("{kind: tar, paths: '%s', index: auto, tokenizer: bytes, field: json.text}", shard);
     struct taken t;
 
-    (void)state;
     assert_int_equal(take(ds, &key, 1, &t), 0);
     expect_numbers(&t.sample, "json.tokens", "98 ");
     assert_int_equal(t.sample.tree.nodes[node_at(&t.sample, "json.id")].dtype, DL_DTYPE_INT64);
@@ -160,7 +158,6 @@ static void test_two_texts(void **state)
          lines},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dataset *ds = open_as(rows[i].spec, rows[i].file);
         uint32_t lengths[2];
@@ -199,7 +196,6 @@ static void test_chats(void **state)
     const char *shard = shard_of_texts("chats.tar");
     struct taken t;
 
-    (void)state;
     if (no_tokenizers())
         return;
     struct dataset *ds = open_dataset(
@@ -273,7 +269,6 @@ static void test_stream(void **state)
     struct tar_file tar = tar_new();
     char text[41] = "", name[16];
 
-    (void)state;
     if (no_tokenizers())
         return;
     memset(text, 'a', 40);
@@ -326,7 +321,6 @@ static void test_samples_refused(void **state)
     const char *twice = write_text("twice.csv", "tokens,text\nx,y\n");
     const char *shard = shard_of_texts("bad.tar");
 
-    (void)state;
     expect_sample_refused("{kind: csv, paths: '%s', tokenizer: bytes, field: word}", rows,
                           "sample 0: its field word is missing; set dataset.field");
     expect_sample_refused("{kind: csv, paths: '%s', tokenizer: bytes, field: n}", rows,
@@ -365,7 +359,6 @@ static void test_refused(void **state)
     char text[2048];
     const char *rows = write_text("names.csv", "n,text\n1,\xff\n");
 
-    (void)state;
     snprintf(text, sizeof text,
              "{kind: csv, paths: '%s', fields: [n], tokenizer: bytes, field: text}", rows);
     expect_refused(text, EINVAL, "dataset.field", "text is not one of dataset.fields; add it");
@@ -402,7 +395,6 @@ static void test_memory(void **state)
     };
     char text[512];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(specs); i++) {
         snprintf(text, sizeof text, specs[i], shard);
         struct dl_spec spec = read_dataset(text);

@@ -275,7 +275,6 @@ static void test_active_first(void **state)
         "train.py: Set07             0        0    - -               0 B     0     0    0\n"
         "  loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores\n";
 
-    (void)state;
     if (strncmp(text, begin, strlen(begin)) != 0)
         fail_msg("%s", text);
     assert_non_null(strstr(text, "\n(10 more)\nLOADER "));

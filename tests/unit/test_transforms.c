@@ -466,7 +466,6 @@ static void test_flip(void **state)
     enum { HEIGHT = 3, WIDTH_MAX = 41 };
     struct picture p = {0};
 
-    (void)state;
     for (uint32_t w = 1; w <= WIDTH_MAX; w++) {
         assert_int_equal(picture_set(&p, (struct image_size){HEIGHT, w}, false), 0);
         for (size_t i = 0; i < picture_pixels(&p) * PICTURE_PIXEL; i++)

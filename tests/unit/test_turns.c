@@ -64,7 +64,6 @@ static void test_orders(void **state)
         {"ab", {1000, 1}, "0111111111"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         char order[16] = {0};
         struct bed bed;
@@ -90,7 +89,6 @@ static void test_pauses(void **state)
 {
     struct bed bed;
 
-    (void)state;
     begin(&bed, "ab");
     turns_wait(&bed.turns, &bed.sessions[0]);
     for (unsigned i = 0; i < 100; i++) {
@@ -120,7 +118,6 @@ static void test_who_waits(void **state)
 {
     struct bed bed;
 
-    (void)state;
     begin(&bed, "aab");
     assert_int_equal(take(&bed, 1), '.');
     for (unsigned i = 0; i < 3; i++) {
@@ -150,7 +147,6 @@ static void test_long_turns(void **state)
         {"abcdef", 10 * TURN_LONG_NS, 160 * TURN_LONG_NS},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct bed bed;
 
@@ -176,7 +172,6 @@ static void test_pauses_are_ones_own(void **state)
 {
     struct bed bed;
 
-    (void)state;
     begin(&bed, "ab");
     turns_wait(&bed.turns, &bed.sessions[0]);
     assert_int_equal(take(&bed, 10 * TURN_LONG_NS), '0');
@@ -197,7 +192,6 @@ static void test_credit_is_bounded(void **state)
     unsigned in_a_row = 0;
     struct bed bed;
 
-    (void)state;
     begin(&bed, "ab");
     turns_wait(&bed.turns, &bed.sessions[0]);
     turns_wait(&bed.turns, &bed.sessions[1]);
@@ -245,7 +239,6 @@ static unsigned turns_beside_door(const char *users, uint32_t comes, uint64_t ns
  * whether sessions of those connections are there or not. */
 static void test_door(void **state)
 {
-    (void)state;
     assert_in_range(turns_beside_door("a", 'b', 10), 499, 501);
     assert_in_range(turns_beside_door("ab", 'b', 10), 499, 501);
     assert_in_range(turns_beside_door("a", 'a', 10), 400, 600); /* one's own */
@@ -260,7 +253,6 @@ static void test_door_has_its_turn(void **state)
     struct turn door;
     struct bed bed;
 
-    (void)state;
     begin(&bed, "ab");
     turns_add_door(&bed.turns, &door);
     turns_let_in(&bed.turns, 'b', 1);

@@ -40,7 +40,6 @@ static const struct {
 
 static void test_what_it_is(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_free_ uint8_t *exact = malloc(rows[i].bytes);
         memcpy(exact, rows[i].data, rows[i].bytes);
@@ -52,7 +51,6 @@ static void test_what_it_is(void **state)
 
 static void test_what_comes_out(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_free_ uint8_t *exact = malloc(rows[i].bytes), *out = NULL;
         uint64_t bytes = 0;

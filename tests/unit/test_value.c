@@ -14,7 +14,6 @@ static void check(int r)
 
 static void test_builders(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value map = {0};
     struct value *child, *item;
@@ -60,7 +59,6 @@ static void test_builders(void **state)
 
 static void test_move_and_copy(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value from = {0};
     _cleanup_(value_deinit)
@@ -100,7 +98,6 @@ static struct value number(enum value_type type, int64_t i)
 
 static void test_equality(void **state)
 {
-    (void)state;
     const struct value all[] = {
         number(VALUE_NULL, 0),
         number(VALUE_BOOL, 0),
@@ -140,7 +137,6 @@ static void test_equality(void **state)
 
 static void test_type_names(void **state)
 {
-    (void)state;
     static const char *const names[] = {
         [VALUE_NULL] = "null",       [VALUE_BOOL] = "a boolean", [VALUE_INT] = "an integer",
         [VALUE_UINT] = "an integer", [VALUE_FLOAT] = "a float",  [VALUE_STRING] = "a string",
@@ -152,7 +148,6 @@ static void test_type_names(void **state)
 
 static void test_duplicate(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value map = {.type = VALUE_MAP};
     const struct value *twice = &map;
@@ -197,7 +192,6 @@ static void round_trip(const struct value *v)
 
 static void test_round_trip_numbers(void **state)
 {
-    (void)state;
     for (int bit = 0; bit < 64; bit++)
         for (int d = -1; d <= 1; d++) {
             _cleanup_(value_deinit)
@@ -253,7 +247,6 @@ static void fill_randomly(struct value *v, uint32_t *seed, uint32_t depth)
 
 static void test_round_trip_random(void **state)
 {
-    (void)state;
     uint32_t seed = 2463534242;
 
     for (int i = 0; i < 300; i++) {
@@ -280,7 +273,6 @@ static void nest(struct value *v, uint32_t depth)
 
 static void test_pack_limits(void **state)
 {
-    (void)state;
     _cleanup_(buffer_deinit)
     struct dl_buffer buf = {0};
     _cleanup_(value_deinit)
@@ -351,7 +343,6 @@ static const struct bytes_case refused[] = {
 
 static void test_refused(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         const struct bytes_case *c = &refused[i];
         struct value v = {.type = VALUE_BOOL, .line = 77};
@@ -373,7 +364,6 @@ static void test_refused(void **state)
 /* Forms that msgpack has several of: all are read, the shortest is written. */
 static void test_forms(void **state)
 {
-    (void)state;
     static const struct {
         const char *data;
         size_t len;
@@ -402,7 +392,6 @@ static void test_forms(void **state)
 
 static void test_truncated_everywhere(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value v = {0};
     _cleanup_(buffer_deinit)
@@ -431,7 +420,6 @@ static void test_truncated_everywhere(void **state)
 /* 32,767 keys in one map must not cost 32,767² comparisons. */
 static void test_many_keys(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value v = {.type = VALUE_MAP};
     struct value *child;

@@ -38,7 +38,6 @@ static void test_by_table(void **state)
         {"\"\\u00e9 \\U0001F600 </script>\"", "\"\xc3\xa9 \xf0\x9f\x98\x80 </script>\""},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct value v = {0}, again = {0};
         struct dl_error err = {0};
@@ -58,7 +57,6 @@ static void test_what_has_no_json(void **state)
     char bad[] = "a\xff\xc3\xa9";
     const struct value text = {.type = VALUE_STRING, .string = bad};
 
-    (void)state;
     expect_json(&(struct value){.type = VALUE_FLOAT, .number = NAN}, "null");
     expect_json(&(struct value){.type = VALUE_FLOAT, .number = -INFINITY}, "null");
     expect_json(&(struct value){.type = VALUE_UINT, .uinteger = 7}, "7");

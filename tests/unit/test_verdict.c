@@ -316,7 +316,6 @@ static size_t count_workers(const struct row *row)
 
 static void test_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
         struct verdict_case c = {.ranks = row->ranks,
@@ -353,7 +352,6 @@ static void test_nonsense(void **state)
     static const struct verdict_worker workers[] = {{UINT64_MAX, UINT64_MAX}, {0, 0}, {1, 0}};
     struct verdict v;
 
-    (void)state;
     for (size_t n = 0; n <= ARRAY_SIZE(ranks); n++) {
         for (size_t w = 0; w <= ARRAY_SIZE(workers); w++) {
             struct verdict_case c = {

@@ -28,7 +28,6 @@ static void test_tokens(void **state)
         {"Bearer ", NULL, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         assert_int_equal(visitor_has_token(rows[i].said, rows[i].token), rows[i].right);
 }
@@ -64,7 +63,6 @@ static void test_names_of_this_machine(void **state)
         {NULL, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         assert_int_equal(visitor_means_here(rows[i].host), rows[i].here);
 }
@@ -113,13 +111,11 @@ static void expect_owner(int family)
 
 static void test_owner_by_v4(void **state)
 {
-    (void)state;
     expect_owner(AF_INET);
 }
 
 static void test_owner_by_v6(void **state)
 {
-    (void)state;
     expect_owner(AF_INET6);
 }
 
@@ -127,7 +123,6 @@ static void test_other_descriptors(void **state)
 {
     int pair[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     assert_true(visitor_is_own(pair[0], getuid()));
     close(pair[0]);

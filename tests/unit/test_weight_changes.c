@@ -58,7 +58,6 @@ static void test_weights(void **state)
         {{1e308, 1e308, 1}, "weights", "their sum exceeds the largest float64; scale them down"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct weight_table *table = NULL;
         struct dl_error err = {0}, again = {0};
@@ -89,7 +88,6 @@ static void test_memfds(void **state)
     int sealed = weight_table_memfd(weights, 3), open_one = memfd_create("t", MFD_ALLOW_SEALING);
     int pipes[2];
 
-    (void)state;
     assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
     assert_int_equal(fd_write_all(open_one, weights, sizeof weights), 0);
     const struct {
@@ -130,7 +128,6 @@ static void test_files(void **state)
     struct weight_table *table = NULL;
     struct dl_error err = {0};
 
-    (void)state;
     assert_non_null(mkdtemp(top));
     (void)snprintf(dir, sizeof dir, "%s/a/b", top);
     (void)snprintf(path, sizeof path, "%s/%016llx.f64", dir, (unsigned long long)sum);
@@ -171,7 +168,6 @@ static void test_where_files_are(void **state)
     };
     char dir[PATH_MAX];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const char *const names[] = {"DLOADER_WEIGHTS", "XDG_STATE_HOME", "HOME"};
         const char *const values[] = {rows[i].named, rows[i].state, rows[i].home};
@@ -195,7 +191,6 @@ static void test_list(void **state)
     struct mix_changes *list = NULL, *again = NULL, *other = NULL;
     struct dl_buffer bytes = {0};
 
-    (void)state;
     add(&list, 40, one, 3, 10);
     add(&list, 15, two, 3, 10);
     add(&other, 15, two, 3, 10);
@@ -255,7 +250,6 @@ static void test_of_epoch(void **state)
     struct mix_changes *list = NULL;
     uint32_t first;
 
-    (void)state;
     assert_int_equal(mix_changes_of_epoch(NULL, 3, &first), 0);
     for (size_t i = 0; i < 5; i++)
         add(&list, (uint64_t[]){5, 12, 18, 20, 49}[i], weights, 2, 10);
@@ -412,7 +406,6 @@ static void test_orders(void **state)
 {
     uint64_t g = 1;
 
-    (void)state;
     for (unsigned i = 0; i < CASES; i++) {
         struct drawn d;
         uint64_t plain[DRAWS], order[DRAWS];
@@ -440,7 +433,6 @@ static void test_how_often(void **state)
     const double changed[] = {5, 1, 2, 2, 0, 3};
     unsigned next[6] = {0}, at[6] = {0};
 
-    (void)state;
     for (uint64_t seed = 0; seed < 20000; seed++) {
         struct plan_params params = {
             .length = 6, .sampler = PLAN_WEIGHTS, .order = PLAN_NATIVE, .seed = seed};
@@ -476,7 +468,6 @@ static void test_refused(void **state)
     struct dl_error err = {0};
     int i = 0, r;
 
-    (void)state;
     add(&list, 4, weights, 3, 3);
     add(&wide, 4, weights, 2, 3);
     params.changes = list;

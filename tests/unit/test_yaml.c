@@ -126,7 +126,6 @@ static const struct {
 
 static void test_values(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
         _cleanup_(value_deinit)
         struct value v = {0};
@@ -210,7 +209,6 @@ static const struct {
 
 static void test_refused(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         struct value v = {.type = VALUE_BOOL, .line = 77};
         struct dl_error err = {0};
@@ -227,7 +225,6 @@ static void test_refused(void **state)
 
 static void test_lines(void **state)
 {
-    (void)state;
     static const char text[] =
         "# c\na: 1\n\nb:\n  - x\n  -\n    c: 2\n    d: {e: 3,\n      f: 4}\n";
     _cleanup_(value_deinit)
@@ -268,7 +265,6 @@ static void expect_size_error(const char *text, const char *path, const char *me
 
 static void test_nesting(void **state)
 {
-    (void)state;
     static const char too_deep[] = "nested more than 16 levels deep";
     _cleanup_(value_deinit)
     struct value v = {0};
@@ -293,7 +289,6 @@ static void test_nesting(void **state)
 /* What the parser accepts must be accepted as msgpack by the other side, to the last node. */
 static void test_node_limit(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value v = {0};
     _cleanup_(buffer_deinit)
@@ -311,7 +306,6 @@ static void test_node_limit(void **state)
 
 static void test_huge(void **state)
 {
-    (void)state;
     _cleanup_(value_deinit)
     struct value v = {0};
     _cleanup_free_ char *largest = repeat("a: ", "x", DL_MAX_SPEC_TEXT - 3, "");
@@ -324,7 +318,6 @@ static void test_huge(void **state)
 
 static void test_truncated_everywhere(void **state)
 {
-    (void)state;
     static const char text[] = "name: \"\xC3\xA9\"\nfiles: {image: a.gz, label: 'b'}\n"
                                "list:\n  - 0x1F\n  - 1.5\n  - |\n    t\n  - [1, {\"k\": null}]\n";
     for (size_t len = 0; len < sizeof text - 1; len++) {
@@ -338,7 +331,6 @@ static void test_truncated_everywhere(void **state)
 
 static void test_source_names(void **state)
 {
-    (void)state;
     struct value v;
     struct dl_error err = {0};
     char source[600];
@@ -355,7 +347,6 @@ static void test_source_names(void **state)
  */
 static void test_locale(void **state)
 {
-    (void)state;
     static const char *const names[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8", "nl_NL.UTF-8", "de_DE"};
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
