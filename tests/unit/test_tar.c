@@ -127,21 +127,6 @@ static void assert_whole(const int64_t *got, size_t n)
             assert_int_equal(sorted[at++], 100 * i + k);
 }
 
-static void test_order(void **state)
-{
-    struct dataset *ds = open_shards(0, false);
-    struct replica_params params = replica(0, 0, 1, 0, 1);
-    int64_t got[MOST];
-
-    assert_true(dataset_is_iterable(ds));
-    assert_true(ds->length == DATASET_LENGTH_UNKNOWN);
-    size_t n = pass(ds, &params, got);
-    assert_whole(got, n);
-    for (size_t i = 1; i < n; i++)
-        assert_true(got[i] > got[i - 1]);
-    dataset_close(ds);
-}
-
 /* Rank, then worker; and each replica has all where they do not divide. */
 static void test_divide(void **state)
 {
@@ -155,6 +140,8 @@ static void test_divide(void **state)
         int64_t all[MOST], got[MOST];
         size_t n = 0;
 
+        assert_true(dataset_is_iterable(ds));
+        assert_true(ds->length == DATASET_LENGTH_UNKNOWN);
         for (uint32_t rank = 0; rank < max_u64(rows[i].world, 1); rank++) {
             for (uint32_t worker = 0; worker < max_u64(rows[i].workers, 1); worker++) {
                 struct replica_params params =
@@ -275,29 +262,6 @@ static void test_skip(void **state)
         }
         dataset_close(ds);
     }
-}
-
-/* Two replicas in turns: neither disturbs the other. */
-static void test_several_at_once(void **state)
-{
-    struct dataset *ds = open_shards(3, false);
-    struct replica_params params[2] = {replica(1, 0, 2, 0, 1), replica(1, 1, 2, 0, 1)};
-    struct dataset_iter *its[2];
-    int64_t alone[2][MOST], got;
-
-    for (int k = 0; k < 2; k++) {
-        assert_int_equal(pass(ds, &params[k], alone[k]), SAMPLES);
-        its[k] = must_iterate(ds, &params[k]);
-    }
-    for (int i = 0; i < SAMPLES; i++) {
-        for (int k = 0; k < 2; k++) {
-            assert_int_equal(drain(its[k], &got, 1), 1);
-            assert_int_equal(got, alone[k][i]);
-        }
-    }
-    its[0]->ops->close(its[0]);
-    its[1]->ops->close(its[1]);
-    dataset_close(ds);
 }
 
 /* Samples stay until their arena is cleared, whatever was closed before. */
@@ -470,12 +434,10 @@ static void test_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_order),
     cmocka_unit_test(test_divide),
     cmocka_unit_test(test_shuffle),
     cmocka_unit_test(test_shuffle_reaches_all),
     cmocka_unit_test(test_skip),
-    cmocka_unit_test(test_several_at_once),
     cmocka_unit_test(test_samples_outlive_all),
     cmocka_unit_test(test_errors_in_place),
     cmocka_unit_test(test_refusals),

@@ -114,15 +114,6 @@ static void expect_all(struct dataset *ds)
     assert_int_equal(take(ds, SAMPLES, &number, &nodes, &err), -ERANGE);
 }
 
-static void test_scanned(void **state)
-{
-    struct spec_dataset spec = spec_of(shard_in("scanned.tar"));
-    struct dataset *ds = must_open(&spec);
-
-    expect_all(ds);
-    dataset_close(ds);
-}
-
 static struct tar_index scan(const struct tar_file *tar)
 {
     struct tar_view view = {.path = "shard", .data = tar->data, .bytes = tar->len};
@@ -424,7 +415,6 @@ static void test_memory(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_scanned),
     cmocka_unit_test(test_energon),
     cmocka_unit_test(test_dali),
     cmocka_unit_test(test_wids),
