@@ -329,21 +329,6 @@ static void test_last_call(void **state)
     end(&play);
 }
 
-/* Another quorum: the call begins anew. */
-static void test_last_call_again(void **state)
-{
-    struct play play;
-
-    join(&play);
-    sees(&play, "0 open 1r 5r");
-    while (play.now < 1025 * SECOND)
-        sees(&play, "0 open 1r 5r");
-    play.rdzv.quorum = 99; /* as if node 1 had gone and come */
-    while (play.now < 1040 * SECOND)
-        assert_string_equal(sees(&play, "0 open 1r 5r"), "-");
-    end(&play);
-}
-
 /* Node 1 counts on, node 2 stands still: 15 s after that was first seen, it is out. */
 static void test_death(void **state)
 {
@@ -402,48 +387,6 @@ static void test_late_answer(void **state)
     assert_int_not_equal(play.out.store, RDZV_WRITE);
     assert_string_not_equal(sees(&play, "4 complete 1 2 5"), "-");
     end(&play);
-}
-
-/* The clock goes on by an hour: neither last call nor the time to join is over by that. */
-static void test_jump(void **state)
-{
-    struct play play;
-
-    join(&play);
-    sees(&play, "0 open 1r 5r");
-    for (unsigned i = 0; i < 2; i++) {
-        play.now += 3600 * SECOND;
-        assert_string_equal(sees(&play, "0 open 1r 5r"), "-");
-        assert_int_equal(play.news, RDZV_NO_NEWS);
-    }
-    end(&play);
-}
-
-/* Whoever did not run, had its clock set, or heard nothing from the store has no say. */
-static void test_no_say(void **state)
-{
-    for (int how = 0; how < 3; how++) {
-        struct play play;
-        struct dl_error error = {.code = ETIMEDOUT, .message = "nobody answers"};
-
-        join(&play);
-        play.mute = UINT64_MAX;
-        sees(&play, "4 complete 1 2 5");
-        if (how == 0) { /* slept */
-            play.now += 3600 * SECOND;
-        } else if (how == 1) { /* set back */
-            play.now -= 900 * SECOND;
-        } else { /* the store was away */
-            for (unsigned i = 0; i < 100; i++) {
-                until_asked(&play);
-                step(&play, (struct rdzv_event){.type = RDZV_FAILING, .error = &error});
-            }
-            pass(&play, 30);
-        }
-        for (unsigned i = 0; i < 10; i++)
-            assert_string_equal(sees(&play, "4 complete 1 2 5"), "-");
-        end(&play);
-    }
 }
 
 /* On a machine so busy that this node naps between any two looks, whoever is dead is found dead all
@@ -735,12 +678,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_in_a_round),
     cmocka_unit_test(test_leave_and_close),
     cmocka_unit_test(test_last_call),
-    cmocka_unit_test(test_last_call_again),
     cmocka_unit_test(test_death),
     cmocka_unit_test(test_silence),
     cmocka_unit_test(test_late_answer),
-    cmocka_unit_test(test_jump),
-    cmocka_unit_test(test_no_say),
     cmocka_unit_test(test_naps),
     cmocka_unit_test(test_beat),
     cmocka_unit_test(test_lost_writes),
