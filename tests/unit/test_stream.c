@@ -84,49 +84,6 @@ static uint32_t spares(const struct stream *stream)
 
 /* ---- windows -------------------------------------------------------------------------------- */
 
-static void test_credits_bound_the_window(void **state)
-{
-    struct stream *stream = stream_of(0, 100, 3);
-    struct step *steps[3];
-
-    for (int i = 0; i < 3; i++) {
-        steps[i] = run_next(stream);
-        assert_int_equal(steps[i]->number, i);
-        assert_ptr_equal(steps[i]->stream, stream);
-        assert_int_equal(stream_window(stream), i + 1);
-    }
-    assert_false(stream_has_room(stream));
-    step_ready(steps[0], 4, 8);
-    assert_false(stream_has_room(stream)); /* ready, not released */
-    stream_deliver(stream, steps[0]);
-    assert_false(stream_has_room(stream)); /* leased */
-    stream_forget(stream, steps[0]);
-    assert_true(stream_has_room(stream));
-    assert_int_equal(stream_plan(stream)->number, 3);
-    assert_false(stream_has_room(stream));
-    end(stream);
-}
-
-static void test_the_end_of_the_epoch(void **state)
-{
-    static const struct {
-        uint64_t first, steps, planned;
-    } cases[] = {{0, 0, 0}, {0, 1, 1}, {4, 6, 2}, {6, 6, 0}, {7, 6, 0}, {UINT64_MAX, 6, 0}};
-
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct stream *stream = stream_of(cases[i].first, cases[i].steps, 10);
-        uint64_t planned = 0;
-
-        while (stream_has_room(stream)) {
-            assert_int_equal(lease_next(stream)->number, cases[i].first + planned);
-            planned++;
-        }
-        assert_int_equal(planned, cases[i].planned);
-        assert_true(stream_finished(stream));
-        end(stream);
-    }
-}
-
 static void test_far_steps(void **state)
 {
     struct stream *stream = stream_of(UINT64_MAX - 2, UINT64_MAX, 5);
@@ -288,56 +245,6 @@ static void test_pins_return_their_credit(void **state)
     end(stream);
 }
 
-static void test_only_what_was_delivered_is_a_lease(void **state)
-{
-    struct stream *stream = stream_of(0, 10, 5);
-    struct step *lost;
-
-    assert_null(stream_lease(stream, 0));
-    lease_next(stream);      /* 0 */
-    ready_next(stream);      /* 1 */
-    run_next(stream);        /* 2 */
-    lost = run_next(stream); /* 3 */
-    step_lost(lost);
-    step_fault(run_next(stream), &(struct dl_error){.code = EIO}, NULL); /* 4 */
-    assert_non_null(stream_lease(stream, 0));
-    for (uint64_t i = 1; i < 7; i++)
-        assert_null(stream_lease(stream, i));
-    assert_null(stream_lease(stream, UINT64_MAX));
-    stream_forget(stream, stream_lease(stream, 0));
-    assert_null(stream_lease(stream, 0)); /* a second release */
-    end(stream);
-}
-
-/* Each order of giving five leases back, two of them pinned. */
-static void test_release_in_any_order(void **state)
-{
-    for (uint32_t code = 0; code < 120; code++) {
-        struct stream *stream = stream_of(0, 5, 5);
-        uint64_t left[5] = {0, 1, 2, 3, 4};
-        uint32_t rest = code;
-
-        for (int i = 0; i < 5; i++)
-            lease_next(stream);
-        stream_pin(stream, stream_lease(stream, 1));
-        stream_pin(stream, stream_lease(stream, 4));
-        for (uint32_t n = 5; n > 0; n--) {
-            uint32_t pick = rest % n;
-            struct step *step = stream_lease(stream, left[pick]);
-
-            rest /= n;
-            assert_non_null(step);
-            assert_int_equal(step->number, left[pick]);
-            stream_forget(stream, step);
-            left[pick] = left[n - 1];
-            assert_int_equal(HASH_COUNT(stream->steps), n - 1);
-            assert_int_equal(stream_client_has(stream), n - 1);
-            assert_int_equal(stream_window(stream), stream->in_state[STEP_LEASED]);
-        }
-        assert_null(stream_free(stream));
-    }
-}
-
 static void test_used_steps_are_reused(void **state)
 {
     struct stream *stream = stream_of(0, 1000, 2);
@@ -364,53 +271,6 @@ static void test_used_steps_are_reused(void **state)
     }
     assert_int_equal(spares(stream), 2);
     end(stream);
-}
-
-/* ---- stopping ------------------------------------------------------------------------------- */
-
-/* One step in each state; after stop nothing is planned or delivered, and leases stay leases. */
-static void test_stop_at_every_state(void **state)
-{
-    struct stream *stream = stream_of(0, 20, 8);
-    struct step *step;
-    uint32_t window;
-
-    stream_pin(stream, lease_next(stream));                                              /* 0 */
-    lease_next(stream);                                                                  /* 1 */
-    ready_next(stream);                                                                  /* 2 */
-    run_next(stream);                                                                    /* 3 */
-    step_lost(run_next(stream));                                                         /* 4 */
-    step_fault(run_next(stream), &(struct dl_error){.code = EIO, .message = "x"}, NULL); /* 5 */
-    assert_int_equal(stream_deliverable(stream)->number, 2);
-    window = stream_window(stream);
-    assert_int_equal(window, 5);
-
-    stop_stream(stream);
-    assert_int_equal(stream->phase, STREAM_STOPPED);
-    assert_false(stream_has_room(stream));
-    assert_null(stream_deliverable(stream));
-    assert_false(stream_finished(stream));
-    assert_int_equal(stream_window(stream), window);
-    HASH_FIND(hh, stream->steps, &(uint64_t){3}, sizeof(uint64_t), step);
-    step_ready(step, 4, 1); /* the worker goes on */
-    assert_null(stream_deliverable(stream));
-    assert_int_equal(stream_lease(stream, 0)->state, STEP_PINNED);
-    stream_pin(stream, stream_lease(stream, 1));
-    assert_int_equal(stream->in_state[STEP_PINNED], 2);
-    stream_forget(stream, stream_lease(stream, 1));
-    stream_forget(stream, stream_lease(stream, 0));
-    assert_int_equal(stream_window(stream), 4);
-    end(stream);
-}
-
-static void test_faulted_steps_are_forgotten_whole(void **state)
-{
-    struct stream *stream = stream_of(0, 4, 4);
-
-    for (int i = 0; i < 4; i++)
-        step_fault(run_next(stream), &(struct dl_error){.code = EIO}, NULL);
-    stop_stream(stream);
-    end(stream); /* the leak checker looks for their errors */
 }
 
 /* ---- what is a bug -------------------------------------------------------------------------- */
@@ -628,19 +488,13 @@ static void test_lease_of_a_former_daemon(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_credits_bound_the_window),
-    cmocka_unit_test(test_the_end_of_the_epoch),
     cmocka_unit_test(test_far_steps),
     cmocka_unit_test(test_delivery_is_in_order),
     cmocka_unit_test(test_tokens_are_counted_at_delivery),
     cmocka_unit_test(test_faults_stand_in_their_step_s_place),
     cmocka_unit_test(test_lost_steps_run_again),
     cmocka_unit_test(test_pins_return_their_credit),
-    cmocka_unit_test(test_only_what_was_delivered_is_a_lease),
-    cmocka_unit_test(test_release_in_any_order),
     cmocka_unit_test(test_used_steps_are_reused),
-    cmocka_unit_test(test_stop_at_every_state),
-    cmocka_unit_test(test_faulted_steps_are_forgotten_whole),
     cmocka_unit_test(test_lease_of_a_former_daemon),
     cmocka_unit_test(test_misuse_aborts),
     cmocka_unit_test(test_null),

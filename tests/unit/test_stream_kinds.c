@@ -180,42 +180,6 @@ static void test_settled_goes_back_with_lost_steps(void **state)
     assert_null(stream_free(stream));
 }
 
-/* ---- out of order --------------------------------------------------------------------------- */
-
-static void test_any_order_is_that_of_readiness(void **state)
-{
-    struct stream *stream =
-        new_stream((struct stream_params){.world = 1, .steps = 4, .credits = 4, .any_order = true});
-    struct step *steps[4];
-    static const int order[] = {2, 0, 3, 1};
-
-    for (int i = 0; i < 4; i++) {
-        steps[i] = stream_plan(stream);
-        step_run(steps[i], &segment, 0, 1);
-    }
-    assert_null(stream_deliverable(stream));
-    for (int i = 0; i < 4; i++) {
-        if (order[i] == 3)
-            step_fault(steps[3], &(struct dl_error){.code = EIO}, NULL);
-        else
-            step_ready(steps[order[i]], 1, 1);
-    }
-    step_lost(steps[0]); /* and again, last */
-    step_run(steps[0], &segment, 0, 1);
-    step_ready(steps[0], 1, 1);
-    assert_false(stream_finished(stream));
-    static const int due[] = {2, 3, 1, 0};
-    for (int i = 0; i < 4; i++) {
-        assert_ptr_equal(stream_deliverable(stream), steps[due[i]]);
-        stream_deliver(stream, steps[due[i]]);
-    }
-    assert_true(stream_finished(stream));
-    assert_int_equal(stream->handed, 4);
-    for (int i = 0; i < 4; i++)
-        stream_forget(stream, steps[i]);
-    assert_null(stream_free(stream));
-}
-
 /* ---- fed ------------------------------------------------------------------------------------ */
 
 static bool feed(struct stream *stream, uint64_t a, uint64_t b)
@@ -332,7 +296,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_round_robin_whatever_the_timing),
     cmocka_unit_test(test_out_of_order_nothing_is_lost),
     cmocka_unit_test(test_settled_goes_back_with_lost_steps),
-    cmocka_unit_test(test_any_order_is_that_of_readiness),
     cmocka_unit_test(test_feeding_is_bounded_and_in_order),
     cmocka_unit_test(test_what_was_fed_goes_with_its_stream),
 };
