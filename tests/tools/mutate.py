@@ -104,6 +104,7 @@ def choose(kills, options):
 def measure(options, every, dir, pool):
     """Returns {mutant: description}, and for each case what it reaches and what it kills."""
     build = options.build.resolve()
+    subprocess.run(["ninja", "-C", build, "build.ninja"], stdout=subprocess.DEVNULL, check=True)
     commands = {os.path.realpath(build / c["file"]): c["command"]
                 for c in json.loads((build / "compile_commands.json").read_text())}
     tests = {t["name"]: t for t in json.loads((build / "meson-info/intro-tests.json").read_text())}
