@@ -274,7 +274,7 @@ static int dispatch_on_end(struct dl_client *client, int code, const char *path,
 
         (void)!dl_error_set(&why, code, path, "%s", text);
         if (of_version)
-            client->says--;
+            client->says = DL_PROTOCOL_OLDEST;
         return client_lost(client, &why);
     }
     if (code == EBADMSG && client->conn.version == 1)

@@ -328,8 +328,7 @@ DL_API int dl_loader_open_file(struct dl_client *client, const char *path, struc
 DL_API struct dl_loader *dl_loader_close(struct dl_loader *loader);
 
 DL_API const char *dl_loader_name(const struct dl_loader *loader);
-DL_API uint64_t
-dl_loader_length(const struct dl_loader *loader); /* samples in the dataset, or DL_UNKNOWN */
+DL_API uint64_t dl_loader_length(const struct dl_loader *loader);     /* samples, or DL_UNKNOWN */
 DL_API uint64_t dl_loader_batch_size(const struct dl_loader *loader); /* at most; 0: not batched */
 DL_API int dl_loader_is_iterable(const struct dl_loader *loader);     /* 1: steps may be left out */
 DL_API uint32_t dl_loader_replicas(const struct dl_loader *loader);   /* shard.replicas; 1: none */
@@ -384,12 +383,14 @@ struct dl_epoch_options {
      * ranks are on this node. */
     uint32_t local_world;
     uint32_t reserved; /* 0 */
+    /* Steps of this rank in the epoch, if the client is the sampler or the dataset has no length:
+     * `dlctl top` and others then show how much is left. A wrong number does no harm; 0: unknown */
+    uint64_t expected_steps;
 };
 
 enum { DL_JOB_BYTES = 129 }; /* of a job's name, at most, with its NUL */
 
-/* Instead of an epoch's number, with step 0: where the job's rank stopped or, with
- * DL_WORLD_CLUSTER, where the other nodes are. */
+/* As epoch, with step 0: where the job's rank stopped; in the cluster, where other nodes are. */
 #define DL_RESUME UINT64_MAX
 
 /* Instead of a number of consumers: as many as the nodes have agreed on (rendezvous in
@@ -550,8 +551,7 @@ DL_API uint32_t dl_epoch_changes(const struct dl_epoch *epoch);
  */
 DL_API int dl_epoch_wait_world(struct dl_epoch *epoch);
 
-/* Totals of this rank; DL_UNKNOWN over an iterable dataset without a length, or if the client is
- * the sampler. */
+/* Totals of this rank; DL_UNKNOWN: the iterable dataset has no length, or the client feeds. */
 DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);
 DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch);
 

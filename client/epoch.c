@@ -128,6 +128,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->follow = (enum dl_follow)o->follow;
     epoch->left_out = o->left_out;
     epoch->priority = o->priority;
+    epoch->expected_steps = o->expected_steps;
     epoch->local_rank = o->rank;
     epoch->first = epoch->expected = epoch->position = place->step;
     epoch->before = place->before;
@@ -162,6 +163,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.replica = epoch->replica;
     msg.start.replicas = epoch->replicas;
     msg.start.told = epoch->loader->weights.known;
+    msg.start.expected = epoch->expected_steps;
     return msg;
 }
 

@@ -16,7 +16,8 @@
 /* What a program has that says nothing: the struct as it was when `size` came. Never changes. */
 #define EPOCH_OPTIONS_FIRST (offsetof(struct dl_epoch_options, reserved) + sizeof(uint32_t))
 
-static_assert(sizeof(struct dl_epoch_options) == EPOCH_OPTIONS_FIRST,
+static_assert(offsetof(struct dl_epoch_options, expected_steps) == EPOCH_OPTIONS_FIRST &&
+                  sizeof(struct dl_epoch_options) == EPOCH_OPTIONS_FIRST + sizeof(uint64_t),
               "no padding, which programs do not set, and which a field would be put into");
 
 static inline size_t epoch_options_size(const struct dl_epoch_options *o)

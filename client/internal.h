@@ -276,6 +276,7 @@ struct dl_epoch {
     uint32_t replica, replicas; /* which of those that read its batches it is; 0: alone */
     bool cluster;               /* both are what the nodes have agreed on, */
     uint32_t priority;          /* enum dl_priority */
+    uint64_t expected_steps;    /* as its user says; 0: not known */
     enum dl_follow follow;      /* also when they do it anew, */
     bool world_over;            /* which the user was told, */
     uint32_t left_out;          /* enum dl_left_out */

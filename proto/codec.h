@@ -14,16 +14,17 @@
 #include "proto/limits.h"
 
 /*
- * What this release speaks, and the oldest that it still speaks: those of its neighbours.
+ * What this release speaks, and the oldest that it still speaks: that of the release before it.
  *
- *   1  the messages without what messages.def has below LATER(…, 2)
- *   2  with it
+ *   1  the messages without what messages.def has below LATER(…, 2) and later
+ *   2  with what is below LATER(…, 2)
+ *   3  with what is below LATER(…, 3)
  *
  * Builds between the two said 1 and sent and wanted what 2 has: who says 1 speaks 2, until a
  * message lacks something (dl_message.version).
  */
-enum { DL_PROTOCOL_VERSION = 2, DL_PROTOCOL_OLDEST = 1 };
-#define DL_PROTOCOL_SPOKEN "1 and 2" /* in words */
+enum { DL_PROTOCOL_VERSION = 3, DL_PROTOCOL_OLDEST = 1 };
+#define DL_PROTOCOL_SPOKEN "1 to 3" /* in words */
 
 /* Whose messages are for a peer that says this version. */
 static inline uint32_t protocol_sent_to(uint32_t said)

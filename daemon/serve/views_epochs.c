@@ -108,6 +108,28 @@ static const char *views_epochs_state_of(const struct stream *s)
 static const char *const views_priorities[] = {
     [PRIORITY_NORMAL] = "normal", [PRIORITY_HIGH] = "high", [PRIORITY_LOW] = "low"};
 
+/* The next step, how many there are, and how long they take at the mean pace until now. */
+static void views_epochs_add_progress(struct row *row, const struct loader *l,
+                                      const struct stream *s, uint64_t age_ns)
+{
+    uint64_t steps = stream_steps(s, loader_expected_steps(l, s)), step = stream_step(s);
+    uint64_t left = steps > step ? steps - step : 0;
+    bool known = steps != STEPS_UNKNOWN;
+
+    row_uint(row, "step", step);
+    row_uint_if(row, "steps", known, steps);
+    if (known)
+        row_real(row, "progress", left ? (double)step / (double)steps : 1);
+    else
+        row_null(row, "progress");
+    if (known && left == 0)
+        row_real(row, "left_s", 0);
+    else if (known && s->sink && s->phase != STREAM_STOPPED && s->handed > 0)
+        row_real(row, "left_s", (double)age_ns / 1e9 * (double)left / (double)s->handed);
+    else
+        row_null(row, "left_s");
+}
+
 static void views_epochs_add_epoch(struct row *row, const struct loader *l, const struct stream *s)
 {
     uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* nobody has begun it */
@@ -119,8 +141,7 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     row_uint(row, "epoch", s->params.epoch);
     row_uint(row, "rank", s->params.rank);
     row_uint(row, "world", s->params.world);
-    row_uint(row, "step", s->params.any_order ? s->params.first + s->handed : s->to_deliver);
-    row_uint_if(row, "steps", s->params.steps != STEPS_UNKNOWN, s->params.steps);
+    views_epochs_add_progress(row, l, s, age_ns);
     views_epochs_add_before(row, &s->params.before);
     row_uint(row, "running", views_epochs_count_all(s, STEP_RUNNING));
     row_uint(row, "ready", views_epochs_count_all(s, STEP_READY));

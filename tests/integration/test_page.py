@@ -27,7 +27,7 @@ VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", 
          "mixtures", "lately", "specs", "slowest")
 # What differs from one look to the next.
 MOVING = {"uptime_s", "sessions", "sessions_ever", "cpu_s", "cpu_wait_s", "memory_bytes", "loop_s", "session", "pid",
-          "age_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "overhead_bytes", "state"}
+          "age_s", "left_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "overhead_bytes", "state"}
 STRANGER = 60123  # a user whom nobody knows
 
 

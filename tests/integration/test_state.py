@@ -79,7 +79,7 @@ class Going(TestCase):
         self.assertEqual([row["before"] for row in rows],
                          [[], [{"world": 4, "steps": 2}, {"world": 1, "steps": 5}]])
         lines = dlctl("epochs", "--wide", daemon=daemon).stdout.splitlines()
-        self.assertRegex(lines[0], r"\bSTEPS +BEFORE +RUNNING\b")
+        self.assertRegex(lines[0], r"\bSTEPS +PROGRESS +(LEFT +)?BEFORE +RUNNING\b")
         self.assertRegex(lines[2], r" 2 steps of 4 ranks, 5 steps of 1 ranks ")
         self.assertNotIn("ranks", lines[1])
 

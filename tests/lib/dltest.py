@@ -47,7 +47,7 @@ CHANGED = 45
 # Of a message: how many fields have to be given, and what the others then are.
 USUALLY = {
     OPEN: (3, (0, 0, 0)),
-    START: (7, (b"", "", 2 ** 64 - 1, 0, 0, 0, 0)),
+    START: (7, (b"", "", 2 ** 64 - 1, 0, 0, 0, 0, 0)),
     QUERY: (2, (0,)),
     INFO: (2, (0,)),
 }
@@ -184,7 +184,7 @@ class RawClient:
         self.warnings = []  # messages that came while another was waited for
         self.changes = b""  # the changed weights that are in force, as CHANGED has them
         if hello:
-            self.send(HELLO, 2, "dltest")
+            self.send(HELLO, 3, "dltest")
             assert self.recv()[0] == WELCOME
 
     def close(self):

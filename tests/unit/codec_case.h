@@ -22,6 +22,7 @@ struct field {
     uint64_t max;
     uint32_t unit;
     size_t at;
+    uint32_t since; /* version */
 };
 
 struct row {
@@ -41,13 +42,13 @@ static struct row rows[] = {
 #NAME, number, direction, fds, 0,                    \
         {
 #define U64(name, field, max, meaning) \
-    {#field, T_U64, max, 1, offsetof(struct dl_message, name.field)},
+    {#field, T_U64, max, 1, offsetof(struct dl_message, name.field), 0},
 #define STR(name, field, max, meaning) \
-    {#field, T_STR, max, 1, offsetof(struct dl_message, name.field)},
+    {#field, T_STR, max, 1, offsetof(struct dl_message, name.field), 0},
 #define BIN(name, field, max, unit, meaning) \
-    {#field, T_BIN, max, unit, offsetof(struct dl_message, name.field)},
-#define ANY(name, field, meaning) {#field, T_ANY, 0, 1, offsetof(struct dl_message, name.field)},
-#define LATER(name, version)      {"", T_LATER, version, 1, 0},
+    {#field, T_BIN, max, unit, offsetof(struct dl_message, name.field), 0},
+#define ANY(name, field, meaning) {#field, T_ANY, 0, 1, offsetof(struct dl_message, name.field), 0},
+#define LATER(name, version)      {"", T_LATER, version, 1, 0, 0},
 #define END(name) \
     }             \
     }             \
@@ -62,24 +63,33 @@ static struct row rows[] = {
 #undef END
 };
 
-/* Takes LATER out of the fields, and notes what it says. There is one version later than the
- * oldest. */
+/* Fields that a version has of the message. */
+static _unused_ uint32_t fields_in(const struct row *row, uint32_t version)
+{
+    uint32_t n = 0;
+
+    while (n < row->n_fields && row->fields[n].since <= version)
+        n++;
+    return n;
+}
+
+/* Takes LATER out of the fields, and notes what it says. */
 static _unused_ void count_fields(void)
 {
     for (struct row *row = rows; row < rows + ARRAY_SIZE(rows); row++) {
-        uint32_t n = 0;
+        uint32_t n = 0, since = DL_PROTOCOL_OLDEST;
 
-        row->since = DL_PROTOCOL_OLDEST;
         for (const struct field *field = row->fields; field->name; field++) {
-            if (field->type == T_LATER && n == 0)
-                row->since = (uint32_t)field->max;
-            else if (field->type == T_LATER)
-                row->least = n;
-            else
-                row->fields[n++] = *field;
+            if (field->type == T_LATER) {
+                since = (uint32_t)field->max;
+                continue;
+            }
+            row->fields[n] = *field;
+            row->fields[n++].since = since;
         }
         row->n_fields = n;
-        row->least = row->least ? row->least : n;
+        row->since = n > 0 ? row->fields[0].since : (uint32_t)DL_PROTOCOL_OLDEST;
+        row->least = fields_in(row, row->since);
     }
 }
 

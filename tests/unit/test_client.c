@@ -247,7 +247,7 @@ static void test_handshake(void **state)
         msg.welcome.version = unspoken[i];
         snprintf(text, sizeof text,
                  "/run/x: the daemon speaks version %u of the protocol, this "
-                 "library 1 and 2; install",
+                 "library 1 to 3; install",
                  unspoken[i]);
         handshake_fails(&msg, -EPROTO, text);
     }

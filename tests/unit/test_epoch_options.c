@@ -35,8 +35,9 @@ static void assert_says(const char *text, const struct row *row)
 
 static struct later_options options_of(const struct row *row)
 {
-    return (struct later_options){.known = {.size = row->size, .world = 2, .local_world = 2},
-                                  .unknown = row->unknown};
+    return (struct later_options){
+        .known = {.size = row->size, .world = 2, .local_world = 2, .expected_steps = 40},
+        .unknown = row->unknown};
 }
 
 static void test_start(void **state)
@@ -53,8 +54,11 @@ static void test_start(void **state)
         }
         assert_int_equal(dl_epoch_start(f.loader, &o.known, &f.epoch), rows[i].want);
         assert_says(dl_client_error(f.client), &rows[i]);
-        if (rows[i].want == 0)
-            assert_int_equal(fake_expect(&f, DL_MSG_START).start.world, 2);
+        if (rows[i].want == 0) {
+            const struct dl_msg_start start = fake_expect(&f, DL_MSG_START).start;
+            assert_int_equal(start.world, 2);
+            assert_int_equal(start.expected, rows[i].size ? 40 : 0);
+        }
         fake_end(&f);
     }
 }

@@ -114,6 +114,20 @@ static int compare_steps(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+/* What people are shown, where `all` is right: as many are left as are yet to come. */
+static void check_steps(const struct play *play, uint64_t all)
+{
+    const struct stream *stream = play->stream;
+    uint64_t had = stream->params.first + play->n_delivered, step = stream_step(stream);
+    bool known = stream->params.steps != STEPS_UNKNOWN;
+
+    assert_true(step <= stream_steps(stream, all));
+    assert_true(known || stream_steps(stream, all) - step == all - had);
+    assert_true(stream_steps(stream, STEPS_UNKNOWN) == stream->params.steps);
+    if (!known && had > 0) /* more have come */
+        assert_true(stream_steps(stream, had - 1) == STEPS_UNKNOWN);
+}
+
 static void play_once(uint32_t seed, bool any_order)
 {
     struct play play = {.replicas = 1 + draw(&seed, MAX_REPLICAS)};
@@ -127,15 +141,17 @@ static void play_once(uint32_t seed, bool any_order)
                                                     .credits = 1 + draw(&seed, CREDITS),
                                                     .replicas = play.replicas,
                                                     .any_order = any_order});
+    uint32_t n = expected_steps(&play, first, want);
     for (uint32_t turn = 0; !stream_finished(play.stream); turn++) {
         assert_true(turn < 10000);
         hand_out(&play);
         answer(&play, draw(&seed, play.replicas));
         if (draw(&seed, 3) == 0)
             deliver(&play);
+        check_steps(&play, first + n);
     }
     deliver(&play);
-    uint32_t n = expected_steps(&play, first, want);
+    check_steps(&play, first + n);
     assert_int_equal(play.n_delivered, n);
     if (any_order)
         qsort(play.delivered, n, sizeof play.delivered[0], compare_steps);
@@ -202,6 +218,11 @@ static void test_feeding_is_bounded_and_in_order(void **state)
             fed++;
         assert_true(fed - seen <= DL_MAX_FEED_AHEAD * 3);
         assert_true(fed == STEPS || fed - seen == DL_MAX_FEED_AHEAD * 3);
+        assert_int_equal(stream_step(stream), seen);
+        assert_int_equal(stream_steps(stream, STEPS), STEPS);
+        assert_int_equal(stream_steps(stream, fed), fed);
+        assert_true(stream_steps(stream, fed - 1) == STEPS_UNKNOWN); /* more is on its way */
+        assert_true(stream_steps(stream, STEPS_UNKNOWN) == STEPS_UNKNOWN);
         while (stream_has_room(stream)) {
             struct step *step = stream_plan(stream);
             assert_int_equal(step->samples, 2);
@@ -220,6 +241,7 @@ static void test_feeding_is_bounded_and_in_order(void **state)
     assert_false(stream_finished(stream));
     assert_true(stream_feed_end(stream));
     assert_true(stream_finished(stream));
+    assert_int_equal(stream_steps(stream, STEPS + 9), STEPS);
     assert_false(stream_feed_end(stream));
     assert_false(feed(stream, 1, 2));
     assert_null(stream_free(stream));

@@ -219,6 +219,8 @@ static double model_left(const struct top_row *rank)
 
     if (left <= 0)
         return 0;
+    if (isnan(rank->figure[TOP_STEADY_PER_S])) /* the first look: by its mean pace */
+        return model_real(rank, "left_s");
     return rank->figure[TOP_STEADY_PER_S] > 0 ? left / rank->figure[TOP_STEADY_PER_S] : NAN;
 }
 

@@ -311,7 +311,7 @@ PyDoc_STRVAR(
     start_doc,
     "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None, job=None, "
     "dataset_states=None, follow=0, priority=0, left_out=0, replica=0, replicas=0, "
-    "local_world=0)\n--\n\n"
+    "local_world=0, expected_steps=0)\n--\n\n"
     "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
     "many batches are loaded ahead (0: as the spec says); or from a state, which says epoch and "
     "step by itself; or, as epoch RESUME, where this rank of the job has left off. With a step, "
@@ -319,13 +319,15 @@ PyDoc_STRVAR(
     "dlclient.h. priority: 0 normal, 1 high, 2 low. left_out: 0 an error, 1 a warning, 2 nothing, "
     "where an epoch of the cluster ends without samples. replica: which of the `replicas` of this "
     "node that read the rank's batches. local_world: ranks of each node, where the spec has "
-    "shard.replicas; 0: all are on this one.");
+    "shard.replicas; 0: all are on this one. expected_steps: of the epoch, where nobody else "
+    "knows how many; for display; 0: not known.");
 
 static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"epoch",    "rank",    "world",          "step",        "credits",
-                            "state",    "job",     "dataset_states", "follow",      "priority",
-                            "left_out", "replica", "replicas",       "local_world", NULL};
+    static char *names[] = {
+        "epoch",    "rank",           "world",          "step",     "credits",  "state",
+        "job",      "dataset_states", "follow",         "priority", "left_out", "replica",
+        "replicas", "local_world",    "expected_steps", NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.size = sizeof options, .world = 1};
     struct dl_epoch *handle = NULL;
@@ -335,12 +337,12 @@ static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObjec
     int r;
 
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "|O&O&O&O&O&z#zz#O&O&O&O&O&O&:start", names, to_u64, &options.epoch,
+            args, kwargs, "|O&O&O&O&O&z#zz#O&O&O&O&O&O&O&:start", names, to_u64, &options.epoch,
             to_u32, &options.rank, to_u32, &options.world, to_u64, &options.step, to_u32,
             &options.credits, &state, &state_len, &options.job, &dataset_states,
             &dataset_states_len, to_u32, &options.follow, to_u32, &options.priority, to_u32,
             &options.left_out, to_u32, &options.replica, to_u32, &options.replicas, to_u32,
-            &options.local_world) ||
+            &options.local_world, to_u64, &options.expected_steps) ||
         !loader_check(loader))
         return NULL;
     options.state = state;

@@ -334,6 +334,7 @@ struct stream_params core_next_params(const struct stream *stream)
     params.first = 0;
     params.before.n = 0;
     params.steps = STEPS_UNKNOWN;
+    params.expected = 0;
     return params;
 }
 

@@ -392,6 +392,25 @@ bool stream_finished(const struct stream *stream)
            stream_next(stream) >= stream->params.steps;
 }
 
+uint64_t stream_step(const struct stream *stream)
+{
+    const struct stream_params *p = &stream->params;
+
+    return min_u64(p->any_order ? p->first + stream->handed : stream->to_deliver, p->steps);
+}
+
+uint64_t stream_steps(const struct stream *stream, uint64_t estimate)
+{
+    uint64_t had = stream->params.first + stream->handed, at = stream_step(stream), steps;
+
+    if (stream->params.steps != STEPS_UNKNOWN)
+        return stream->params.steps;
+    if (max_u64(had, stream->params.fed ? stream->fed : 0) > estimate)
+        return STEPS_UNKNOWN;
+    /* Numbers that were left out, as replicas had ended, are none of those to come. */
+    return add_overflows(estimate, at - min_u64(had, at), &steps) ? STEPS_UNKNOWN : steps;
+}
+
 bool stream_at_limit(struct stream *stream)
 {
     if (!stream_is_settled(stream) || stream->limit >= stream->params.steps)

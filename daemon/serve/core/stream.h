@@ -162,6 +162,7 @@ struct stream_params {
     uint64_t first;        /* step to begin with */
     struct history before; /* what other world sizes had of the epoch; steps count from there */
     uint64_t steps;        /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
+    uint64_t expected;     /* likewise, as its client expects; for people; 0: it does not say */
     uint32_t credits;
     enum stream_priority priority;
     uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
@@ -401,6 +402,10 @@ void step_free(struct step *step);
 /* ---- how far it has come --------------------------------------------------------------------- */
 
 bool stream_finished(const struct stream *stream); /* every step was delivered */
+/* For people: the next step, and how many there are: as it shows, else as they are `estimate`d,
+ * unless more have come; STEPS_UNKNOWN. */
+uint64_t stream_step(const struct stream *stream);
+uint64_t stream_steps(const struct stream *stream, uint64_t estimate);
 /* All steps before `limit` were delivered. */
 bool stream_at_limit(struct stream *stream);
 /* Every step was delivered and released. */

@@ -135,6 +135,9 @@ uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
                              struct stream **ret, struct loader_extent *ret_extent,
                              struct dl_error *err);
+/* Steps that the stream has by its plan, else as its client says, else by the dataset's length;
+ * STEPS_UNKNOWN. */
+uint64_t loader_expected_steps(const struct loader *loader, const struct stream *stream);
 /* Gives a stream that has just been started what its client knows of its replicas; all of it is
  * moved, and *states is empty then. -EDQUOT. */
 int _nodiscard_ loader_bring_dataset_states(struct loader *loader, struct stream *stream,

@@ -91,6 +91,14 @@ static struct loader_extent start_extent_of(const struct loader *loader,
     return (struct loader_extent){extent.steps, extent.samples};
 }
 
+uint64_t loader_expected_steps(const struct loader *loader, const struct stream *stream)
+{
+    if (stream->plan) /* which may not be worked out yet */
+        return stream->params.steps;
+    return stream->params.expected ? stream->params.expected
+                                   : start_extent_of(loader, stream).steps;
+}
+
 static void start_on_worked_out(struct loader *loader, struct stream *stream)
 {
     struct dl_error err = {0};

@@ -115,6 +115,7 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                                   .sharers = msg->replicas > 1 ? (uint32_t)msg->replicas : 0,
                                   .first = msg->step,
                                   .credits = (uint32_t)msg->credits,
+                                  .expected = msg->expected,
                                   .priority = (enum stream_priority)msg->priority};
     memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
     if (msg->replica >= max_u64(msg->replicas, 1))
