@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label,
+from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label, _length,
                _native, _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
@@ -224,9 +224,11 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         self._most_ahead = max(ahead, DEEP * self._num_workers) if deepens else ahead
         self._least_ahead = ahead
         self._taken = 0.0  # when the last batch came
+        batches = _length.batches_of(loader)
+        expected = 0 if batches is None else step + max(0, batches - self._order.position.given)
         try:
             self._epoch = self._connection.loader.start(  # type: ignore[union-attr]
-                epoch=self._order.position.epoch, step=step, dataset_states=iterator_states,
+                epoch=self._order.position.epoch, step=step, dataset_states=iterator_states, expected_steps=expected,
                 credits=min(self._most_ahead + 1, MOST_CREDITS))  # one is in the user's hands
         except OSError as error:
             self._fail(error)
