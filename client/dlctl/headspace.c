@@ -3,6 +3,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "proto/common/figures.h"
 #include "proto/shared/words.h"
 
 #include <stdio.h>
@@ -24,24 +25,26 @@ static void headspace_print_steps(const char *what, const struct value *view, co
                                   unsigned long long steps)
 {
     const struct value *spread = value_get(view, key);
+    char mean[UNITS_MAX], from[UNITS_MAX], to[UNITS_MAX];
 
-    printf("%-14s %.4g ms a step, half of them %.4g to %.4g ms (%llu steps)\n", what,
-           1e3 * headspace_real(spread, "mean_s"), 1e3 * headspace_real(spread, "quarter_s"),
-           1e3 * headspace_real(spread, "three_quarters_s"), steps);
+    format_seconds(headspace_real(spread, "mean_s"), mean, sizeof mean);
+    format_seconds(headspace_real(spread, "quarter_s"), from, sizeof from);
+    format_seconds(headspace_real(spread, "three_quarters_s"), to, sizeof to);
+    printf("%-14s %s a step, half of them %s to %s (%llu steps)\n", what, mean, from, to, steps);
 }
 
 static void headspace_print_text(const struct value *view)
 {
     const struct value *words = value_get(view, "headspace");
     unsigned long long ranks = headspace_whole(view, "ranks");
-    char times[16];
+    char times[16], ahead[UNITS_MAX];
 
     printf("%s\n", words && words->type == VALUE_STRING ? words->string : "");
     headspace_print_steps("as it is", view, "as_is", headspace_whole(view, "watched_steps"));
     headspace_print_steps("at its best", view, "perfect", headspace_whole(view, "steps"));
-    printf("%-14s %llu bursts of %.1f batches, %llu rank%s\n", "measured in",
-           headspace_whole(view, "bursts"), headspace_real(view, "ahead"), ranks,
-           ranks == 1 ? "" : "s");
+    format_count(headspace_real(view, "ahead"), ahead, sizeof ahead);
+    printf("%-14s %llu bursts of %s batches, %llu rank%s\n", "measured in",
+           headspace_whole(view, "bursts"), ahead, ranks, ranks == 1 ? "" : "s");
     words_times(headspace_real(view, "by_waiting"), times, sizeof times);
     printf("%-14s %s times as fast, if all waiting for batches were left out\n", "from waits",
            times);

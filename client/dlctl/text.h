@@ -1,4 +1,4 @@
-/* Text for people, in lines that fit a screen, and numbers as people read them. */
+/* Text for people, in lines that fit a screen. */
 #ifndef DLCTL_TEXT_H
 #define DLCTL_TEXT_H
 
@@ -23,9 +23,5 @@ void text_wrap(FILE *file, const char *text, size_t at, size_t indent, size_t wi
 
 /* As fputs(), with control characters as '?': for text of other processes. */
 void text_put(FILE *file, const char *text);
-
-/* Numbers: each writes at most `size` bytes with the final NUL, UNITS_MAX at the most. Pure. */
-void format_bytes(double bytes, char *buf, size_t size); /* "512 B", "1.5 KiB", "3.0 GiB" */
-void format_count(double n, char *buf, size_t size);     /* "0", "9.5", "812", "45.2k", "1.3M" */
 
 #endif

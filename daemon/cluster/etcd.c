@@ -1,4 +1,5 @@
 #include "daemon/cluster/etcd_private.h"
+#include "proto/common/figures.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -49,10 +50,11 @@ void etcd_answer_error(struct etcd_call *call, int code, const char *what)
 {
     struct etcd *etcd = call->etcd;
     struct dl_error err = {0};
+    char tried[UNITS_MAX];
 
-    dl_error_set(&err, code, "rendezvous.endpoint", "%s %s at etcd: %s; tried for %.1f s",
-                 etcd_call_writes(call) ? "writing" : "reading", call->key, what,
-                 (double)(uv_now(etcd->loop) - call->began) / 1000);
+    format_seconds((double)(uv_now(etcd->loop) - call->began) / 1000, tried, sizeof tried);
+    dl_error_set(&err, code, "rendezvous.endpoint", "%s %s at etcd: %s; tried for %s",
+                 etcd_call_writes(call) ? "writing" : "reading", call->key, what, tried);
     etcd->health.answers = false;
     etcd->health.failures++;
     etcd->health.latest = err;

@@ -45,9 +45,28 @@ static unsigned verdict_percent(uint64_t part, uint64_t whole)
     return whole ? (unsigned)(100.0 * (double)min_u64(part, whole) / (double)whole + 0.5) : 0;
 }
 
+struct share {
+    char text[UNITS_MAX];
+};
+
+/* The same in words; "< 0.1 %" is nothing here. */
+static struct share verdict_share(uint64_t part, uint64_t whole)
+{
+    double d = whole ? (double)min_u64(part, whole) / (double)whole : 0;
+    struct share share;
+
+    format_percent(d < 0.0005 ? 0 : d, share.text, sizeof share.text);
+    return share;
+}
+
 static unsigned verdict_waits(const struct verdict_rank *rank)
 {
     return verdict_percent(rank->waited_ns, rank->span_ns);
+}
+
+static struct share verdict_waits_share(const struct verdict_rank *rank)
+{
+    return verdict_share(rank->waited_ns, rank->span_ns);
 }
 
 static const struct verdict_rank *verdict_worst_rank(const struct verdict_case *c)
@@ -72,7 +91,8 @@ static bool verdict_straggles(const struct verdict_case *c, const struct verdict
 
 struct work {
     uint64_t fetch_ns, collate_ns, slow_ns, busy_ns, cpu_wait_ns;
-    unsigned busy; /* percent of the workers' time */
+    unsigned busy;           /* percent of the workers' time, */
+    struct share busy_share; /* and in words */
     size_t busiest;
 };
 
@@ -95,6 +115,7 @@ static struct work verdict_sum_up(const struct verdict_case *c)
     }
     work.busy_ns = work.fetch_ns + work.collate_ns;
     work.busy = verdict_percent(work.busy_ns, c->span_ns * c->n_workers);
+    work.busy_share = verdict_share(work.busy_ns, c->span_ns * c->n_workers);
     return work;
 }
 
@@ -120,12 +141,11 @@ static void verdict_say_waits(const struct verdict *v, const struct verdict_rank
     format_seconds((double)v->lost_ns / 1e9, lost, sizeof lost);
     if (ranks > 1)
         (void)snprintf(text, len,
-                       "trainers waited %s for batches, rank %" PRIu64 " for %u %% of "
-                       "its time",
-                       lost, worst->rank, verdict_waits(worst));
+                       "trainers waited %s for batches, rank %" PRIu64 " for %s of its time", lost,
+                       worst->rank, verdict_waits_share(worst).text);
     else
-        (void)snprintf(text, len, "the trainer waited %s for batches, %u %% of its time", lost,
-                       verdict_waits(worst));
+        (void)snprintf(text, len, "the trainer waited %s for batches, %s of its time", lost,
+                       verdict_waits_share(worst).text);
 }
 
 /* Ends the verdict with what to do about it. */
@@ -155,11 +175,10 @@ static void verdict_blame_nothing_done(const struct verdict_case *c, const struc
         v->stage = STAGE_HANDOVER;
         format_seconds((double)work->busy_ns * each, made, sizeof made);
         format_seconds((double)between * each, way, sizeof way);
-        (void)snprintf(
-            v->text, sizeof v->text,
-            "loader-bound: %s; workers are busy for %u %% of the time: a batch takes %s to "
-            "make, and %s on its way",
-            waited, work->busy, made, way);
+        (void)snprintf(v->text, sizeof v->text,
+                       "loader-bound: %s; workers are busy for %s of the time: a batch takes %s to "
+                       "make, and %s on its way",
+                       waited, work->busy_share.text, made, way);
         verdict_advise(v, "larger batches or more workers.prefetch help");
     }
 }
@@ -171,10 +190,10 @@ static void verdict_blame_worker(const struct verdict_case *c, const char *waite
 
     v->stage = worker->collate_ns > worker->fetch_ns ? STAGE_COLLATE : STAGE_FETCH;
     (void)snprintf(v->text, sizeof v->text,
-                   "loader-bound: %s; worker %" PRIu32 " is busy with %s for %u %% of the time, "
+                   "loader-bound: %s; worker %" PRIu32 " is busy with %s for %s of the time, "
                    "and the others are not",
                    waited, v->worker, stage_name(v->stage),
-                   verdict_percent(verdict_busy_ns(worker), c->span_ns));
+                   verdict_share(verdict_busy_ns(worker), c->span_ns).text);
     verdict_advise(v, c->own_shares ? "divide its work evenly: more shards, of similar size"
                                     : "dlctl slowest shows whether its samples are slow; if not, "
                                       "its processor is");
@@ -194,10 +213,11 @@ static void verdict_blame_work(const struct verdict_case *c, const struct work *
     v->cores_short = verdict_cores_are_short(work);
     if (v->cores_short) {
         (void)snprintf(v->text, sizeof v->text,
-                       "loader-bound: %s; cores are short: %zu worker%s %s busy for %u %% of the "
-                       "time, and wait%s for a processor for %u %% of that",
-                       waited, c->n_workers, plural, are, work->busy, c->n_workers == 1 ? "s" : "",
-                       verdict_percent(work->cpu_wait_ns, work->busy_ns));
+                       "loader-bound: %s; cores are short: %zu worker%s %s busy for %s of the "
+                       "time, and wait%s for a processor for %s of that",
+                       waited, c->n_workers, plural, are, work->busy_share.text,
+                       c->n_workers == 1 ? "s" : "",
+                       verdict_share(work->cpu_wait_ns, work->busy_ns).text);
         verdict_advise(v,
                        v->stage == STAGE_FETCH
                            ? "samples that cost less, or more processors; more workers do not help"
@@ -206,10 +226,10 @@ static void verdict_blame_work(const struct verdict_case *c, const struct work *
     }
     (void)snprintf(
         v->text, sizeof v->text,
-        "loader-bound: %s; %zu worker%s %s busy for %u %% of the time, and %s takes %u %% of that",
-        waited, c->n_workers, plural, are, work->busy, stage_name(v->stage),
-        verdict_percent(v->stage == STAGE_FETCH ? work->fetch_ns : work->collate_ns,
-                        work->busy_ns));
+        "loader-bound: %s; %zu worker%s %s busy for %s of the time, and %s takes %s of that",
+        waited, c->n_workers, plural, are, work->busy_share.text, stage_name(v->stage),
+        verdict_share(v->stage == STAGE_FETCH ? work->fetch_ns : work->collate_ns, work->busy_ns)
+            .text);
     verdict_advise(v, v->stage == STAGE_FETCH ? "more workers, or samples that cost less"
                                               : "more workers, or a cheaper collate");
 }
@@ -225,12 +245,11 @@ static void verdict_blame_samples(const struct verdict_case *c, const struct wor
                                   const char *waited, struct verdict *v)
 {
     v->stage = STAGE_FETCH;
-    (void)snprintf(
-        v->text, sizeof v->text,
-        "loader-bound: %s; a few samples that are much slower than the others take %u %% "
-        "of what %zu worker%s do%s",
-        waited, verdict_percent(work->slow_ns, work->busy_ns), c->n_workers,
-        c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "es" : "");
+    (void)snprintf(v->text, sizeof v->text,
+                   "loader-bound: %s; a few samples that are much slower than the others take %s "
+                   "of what %zu worker%s do%s",
+                   waited, verdict_share(work->slow_ns, work->busy_ns).text, c->n_workers,
+                   c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "es" : "");
     verdict_advise(v, "dlctl slowest names them");
 }
 
@@ -258,10 +277,10 @@ static void verdict_blame_nobody(const struct work *work, struct verdict *v)
 {
     v->kind = work->busy < PERCENT_BUSY ? VERDICT_TRAINER : VERDICT_HEALTHY;
     (void)snprintf(v->text, sizeof v->text,
-                   "%s for batches, and workers are busy for %u %% of the time",
+                   "%s for batches, and workers are busy for %s of the time",
                    v->kind == VERDICT_TRAINER ? "trainer-bound: it hardly waits"
                                               : "healthy: trainers hardly wait",
-                   work->busy);
+                   work->busy_share.text);
     verdict_advise(v, v->kind == VERDICT_TRAINER
                           ? "nothing to do here: fewer workers would do"
                           : "nothing to do: only a faster trainer needs more workers");
@@ -306,9 +325,9 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
         ret->kind = VERDICT_RANK;
         format_seconds((double)worst->waited_ns / 1e9, waited, sizeof waited);
         (void)snprintf(ret->text, sizeof ret->text,
-                       "straggling: rank %" PRIu64 " waits for batches for %u %% of its time (%s), "
+                       "straggling: rank %" PRIu64 " waits for batches for %s of its time (%s), "
                        "and most others hardly do",
-                       worst->rank, verdict_waits(worst), waited);
+                       worst->rank, verdict_waits_share(worst).text, waited);
         verdict_advise(ret, "check its machine, and its share of the data");
     } else {
         verdict_blame_loader(c, &work, worst, ret);

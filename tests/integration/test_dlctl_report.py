@@ -170,7 +170,7 @@ class Report(TestCase):
         self.assertTrue(before["tokens"] <= int(said.group(1)) <= after["tokens"], (before, said.group(0), after))
         if before["padded"] == after["padded"]:  # nothing was delivered meanwhile
             padding = 100 * (after["padded"] - after["tokens"]) / after["padded"]
-            self.assertAlmostEqual(float(said.group(2)), padding, delta=0.1)
+            self.assertAlmostEqual(float(said.group(2)), padding, delta=0.1 if padding < 9.9 else 0.51)  # figures.h
         return page
 
     def row_of(self, daemon, name):

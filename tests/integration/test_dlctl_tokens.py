@@ -270,7 +270,7 @@ class Lengths(TokenCase):
             self.assertEqual((status, err), (0, ""))
             lines = out.splitlines()
             self.assertRegex(lines[0], r"\ALENGTH  SAMPLES   SHARE\Z")
-            self.assertEqual(lines[3], f"     3        2   25.0 %  {bar * 57}"[:80])
+            self.assertEqual(lines[3], f"     3        2     25 %  {bar * 57}"[:80])
             self.assertTrue(all(len(line) <= 80 for line in lines), out)
             for want in ("samples   8, 32 tokens", "min 1, median 3, mean 4.0, 95 % 8, 99 % 8, max 8",
                          "overlong  0, of more than 16 tokens", "suggest   strategy: "):

@@ -171,7 +171,7 @@ class Headspace(HeadspaceCase):
         self.train(daemon)
         lines = dlctl("headspace", "watched", "--steps", "8", daemon=daemon).stdout.splitlines()
         self.assertRegex(lines[0], r"^a perfect loader would make this trainer (no faster|(\d+\.\d\d|> 20) times)")
-        steps = r"[\d.]+ ms a step, half of them [\d.]+ to [\d.]+ ms \(\d+ steps\)$"
+        steps = r"[\d.]+ [µm]?s a step, half of them [\d.]+ [µm]?s to [\d.]+ [µm]?s \(\d+ steps\)$"
         self.assertRegex(lines[1], r"^as it is +" + steps)
         self.assertRegex(lines[2], r"^at its best +" + steps)
         self.assertRegex(lines[3], r"^measured in +\d+ bursts of [\d.]+ batches, 1 rank$")

@@ -207,7 +207,7 @@ class Mixtures(TestCase):
         self.assertNotIn("TOKENS", head)
         ranks = dlctl("top", "--count", "1", daemon=self.running).stdout.split(" RANK ")[-1].splitlines()
         self.assertIn("MIX", ranks[0])
-        self.assertIn(" 0.0%", ranks[1])
+        self.assertIn(" 0 % running", ranks[1])
 
     def random_spec(self, draw, number):
         """Of lines, by chance: how they are mixed, and how batches are made."""

@@ -95,7 +95,7 @@ class Quiet(LifeCase):
             *([f"metrics are at http://{self.config['metrics']['listen']}/metrics, and a page at /"] if HTTP else []),
             f"listening on {self.server.socket}",
             fr"{self.path('host-good')} -m dloaderd.host \(pid \d+\) hosts workers",
-            r"tokens: 500 lengths were (taken in \d+\.\d s|in the cache)",
+            r"tokens: 500 lengths were (taken in [\d.]+ (µs|ms|s)|in the cache)",
             f"reloaded {self.path('dloaderd.conf')}",
             "draining",
             "stopping"])

@@ -55,9 +55,9 @@ class Text(TopCase):
             heads = [line.split()[0] for line in lines if line.isupper() and "/S" in line or "WAIT" in line]
             self.assertEqual(heads, ["LOADER"] * 4, block)
             self.assertRegex(block, r"\nimages +open +[0-9.]+ ")
-            self.assertRegex(block, r"\nimages +0 +2/2 +[#.]+ +\d+% +\d+/20000 ")
+            self.assertRegex(block, r"\nimages +0 +2/2 +[#.]+ +[\d.]+ % +\d+/20000 ")
             self.assertEqual(sum(f" {rank}/2 " in block for rank in (0, 1)), 2, block)
-            self.assertRegex(block, r"\nimages +0 +ready +\d+% +[0-9.]+ [KM]iB ")
+            self.assertRegex(block, r"\nimages +0 +ready +[\d.]+ % +[0-9.]+ [KM]iB ")
             self.assertRegex(block, r"\n  (loader-bound|too early)")
             self.assertTrue(block.isascii())
 

@@ -58,7 +58,7 @@ class Verdicts(TestCase):
         loader = client.open({**named("judged"), "dataset": {"kind": "range", "length": 400}})
         self.train(client, 20, PAUSE, loader["loader"])
         self.assertRegex(self.verdict(client), r"^trainer-bound: it hardly waits for batches, and "
-                                               r"workers are busy for \d+ % of the time; nothing to do here")
+                                               r"workers are busy for [\d.]+ % of the time; nothing to do here")
 
     def test_the_last_epoch_is_remembered(self):
         """Between epochs, in the first batches of the next one, and after one that was left."""

@@ -107,7 +107,7 @@ static const struct row rows[] = {
      4,
      ETIMEDOUT,
      0,
-     "only 2 batches were loaded in the 2 s",
+     "only 2 batches were loaded in the 2.0 s",
      {WATCHED,
       {1, 0, HEADSPACE_HOLD, 1, 0},
       {1999, 0, HEADSPACE_HOLD, 0, 1},

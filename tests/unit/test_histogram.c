@@ -123,22 +123,22 @@ static void test_drawing(void **state)
 
     assert_drawn(&h, 45, true,
                  "  LENGTH  SAMPLES   SHARE\n"
-                 "       1      160   64.3 %  █████████████████\n"
-                 "    2-90        0    0.0 %\n"
-                 "  91-180       77   30.9 %  ████████▏\n"
+                 "       1      160     64 %  █████████████████\n"
+                 "    2-90        0      0 %\n"
+                 "  91-180       77     31 %  ████████▏\n"
                  " 181-270        1    0.4 %  ▏\n"
                  "271-9000       11    4.4 %  █▏\n");
     assert_drawn(&h, 45, false,
                  "  LENGTH  SAMPLES   SHARE\n"
-                 "       1      160   64.3 %  #################\n"
-                 "    2-90        0    0.0 %\n"
-                 "  91-180       77   30.9 %  ########\n"
+                 "       1      160     64 %  #################\n"
+                 "    2-90        0      0 %\n"
+                 "  91-180       77     31 %  ########\n"
                  " 181-270        1    0.4 %  #\n"
                  "271-9000       11    4.4 %  #\n");
     /* Where there is no room, some is taken. */
     assert_drawn(&one, 3, false,
                  "LENGTH   SAMPLES   SHARE\n"
-                 "   1-5  12345678  100.0 %  ########\n");
+                 "   1-5  12345678    100 %  ########\n");
 }
 
 static const struct CMUnitTest tests[] = {

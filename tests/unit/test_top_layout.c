@@ -48,22 +48,22 @@ static const struct top_texts NOW = {
 
 /* clang-format off */
 #define ROWS_80                                                                          \
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"                    \
-    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n" \
-    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n" \
+    "dloaderd 1.2.3 running, up 1 min, 2 sessions, 3.0 MiB, by name\n"                   \
+    "LOADER     STATE     BATCH/S SAMPLE/S  WAIT RING         MEMORY FAULT RETRY  BAD\n" \
+    "images     open           20     1280  39 % ##=--...    3.0 MiB     0     3    2\n" \
     "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"        \
     "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"           \
     "\n"                                                                                 \
-    "LOADER       EPOCH RANKS PROGRESS              DONE         STEPS  STEP/S   LEFT\n" \
-    "images           3   2/2 ##...................  14%        56/400      18   22 s\n" \
+    "LOADER       EPOCH RANKS PROGRESS         DONE         STEPS  STEP/S        LEFT\n" \
+    "images           3   2/2 ##.............  14 %        56/400      18        22 s\n" \
     "\n"                                                                                 \
-    "LOADER       EPOCH   RANK WAIT          STEP SAMPLE/S READY HELD PINNED STATE\n"    \
-    "images           3    0/2  75%        30/200      640     1    1      0 running\n"  \
-    "images           3    1/2   3%        26/200      512     0    2      0 running\n"  \
+    "LOADER      EPOCH   RANK  WAIT          STEP SAMPLE/S READY HELD PINNED STATE\n"    \
+    "images          3    0/2  75 %        30/200      640     1    1      0 running\n"  \
+    "images          3    1/2   3 %        26/200      512     0    2      0 running\n"  \
     "\n"                                                                                 \
-    "LOADER       WORKER STATE     CPU     MEMORY TASK/S DIED    STEP SAMPLES\n"         \
-    "images            0 ready    100%    5.0 MiB     10    0      31 64, 71, 99, ~ ~\n" \
-    "images            1 starting  50%    1.0 MiB     10    1       - -\n"
+    "LOADER       WORKER STATE      CPU     MEMORY TASK/S DIED    STEP SAMPLES\n"        \
+    "images            0 ready    100 %    5.0 MiB     10    0      31 64, 71, 99, ~~\n" \
+    "images            1 starting  50 %    1.0 MiB     10    1       - -\n"
 static const char SCREEN_80[] =
     ROWS_80
     "\n"
@@ -75,22 +75,22 @@ static const char SCREEN_80[] =
     "\n"
     "q quit  s sort  r reverse  arrows, Enter pick  p pause  h help\n";
 static const char SCREEN_132[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
-    "LOADER                                         STATE     BATCH/S SAMPLE/S     DATA/S WAIT RING       CPU     MEMORY FAULT RETRY  BAD\n"
-    "images                                         open           20     1280   20.0 MiB  39% ██▓▒▒░░░  150%    3.0 MiB     0     3    2\n"
+    "dloaderd 1.2.3 running, up 1 min, 2 sessions, 3.0 MiB, by name\n"
+    "LOADER                                       STATE     BATCH/S SAMPLE/S     DATA/S  WAIT RING        CPU     MEMORY FAULT RETRY  BAD\n"
+    "images                                       open           20     1280   20.0 MiB  39 % ██▓▒▒░░░  150 %    3.0 MiB     0     3    2\n"
     "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2 workers are busy for 99 % of the time, and fetch takes 100\n"
     "  % of that\n"
     "\n"
-    "LOADER       EPOCH RANKS PROGRESS                                                                  DONE         STEPS  STEP/S   LEFT\n"
-    "images           3   2/2 ██████████▏░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  14%        56/400      18   22 s\n"
+    "LOADER       EPOCH RANKS PROGRESS                                                             DONE         STEPS  STEP/S        LEFT\n"
+    "images           3   2/2 █████████▍░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  14 %        56/400      18        22 s\n"
     "\n"
-    "LOADER                                         EPOCH   RANK WAIT                     STEP SAMPLE/S READY HELD PINNED   LEFT STATE\n"
-    "images                                             3    0/2  75% ███████▌░░        30/200      640     1    1      0   17 s running\n"
-    "images                                             3    1/2   3% ▎░░░░░░░░░        26/200      512     0    2      0   22 s running\n"
+    "LOADER                                   EPOCH   RANK  WAIT                     STEP SAMPLE/S READY HELD PINNED        LEFT STATE\n"
+    "images                                       3    0/2  75 % ███████▌░░        30/200      640     1    1      0        17 s running\n"
+    "images                                       3    1/2   3 % ▎░░░░░░░░░        26/200      512     0    2      0        22 s running\n"
     "\n"
-    "LOADER       WORKER     PID STATE     CPU     MEMORY TASK/S QUEUE DIED    STEP SAMPLES\n"
-    "images            0     101 ready    100%    5.0 MiB     10     2    0      31 64, 71, 99, … 64 in all\n"
-    "images            1     102 starting  50%    1.0 MiB     10     0    1       - -\n"
+    "LOADER       WORKER     PID STATE      CPU     MEMORY TASK/S QUEUE DIED    STEP SAMPLES\n"
+    "images            0     101 ready    100 %    5.0 MiB     10     2    0      31 64, 71, 99, … 64 in all\n"
+    "images            1     102 starting  50 %    1.0 MiB     10     0    1       - -\n"
     "\n"
     "\n"
     "\n"
@@ -100,46 +100,46 @@ static const char SCREEN_132[] =
     "\n"
     "q quit  s sort  r reverse  arrows, Enter pick  p pause  h help\n";
 static const char SCREEN_PICKED[] =
-    "dloaderd 1.2.3 away, up 1:00, 2 sessions, 3.0 MiB, by name\n"
+    "dloaderd 1.2.3 away, up 1 min, 2 sessions, 3.0 MiB, by name\n"
     "no daemon\n"
-    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
-    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n"
+    "LOADER     STATE     BATCH/S SAMPLE/S  WAIT RING         MEMORY FAULT RETRY  BAD\n"
+    "images     open           20     1280  39 % ##=--...    3.0 MiB     0     3    2\n"
     "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"
     "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"
     "\n"
-    "EPOCH RANKS PROGRESS                           DONE         STEPS  STEP/S   LEFT\n"
-    "    3   2/2 ####..............................  14%        56/400      18   22 s\n"
+    "EPOCH RANKS PROGRESS                      DONE         STEPS  STEP/S        LEFT\n"
+    "    3   2/2 ###.........................  14 %        56/400      18        22 s\n"
     "\n"
-    "EPOCH   RANK WAIT          STEP SAMPLE/S READY HELD PINNED   LEFT STATE\n"
-    "    3    0/2  75%        30/200      640     1    1      0   17 s running\n"
-    "    3    1/2   3%        26/200      512     0    2      0   22 s running\n"
+    "EPOCH   RANK  WAIT          STEP SAMPLE/S READY HELD PINNED        LEFT STATE\n"
+    "    3    0/2  75 %        30/200      640     1    1      0        17 s running\n"
+    "    3    1/2   3 %        26/200      512     0    2      0        22 s running\n"
     "\n"
-    "WORKER     PID STATE     CPU     MEMORY TASK/S QUEUE DIED    STEP SAMPLES\n"
-    "     0     101 ready    100%    5.0 MiB     10     2    0      31 64, 71, 99, ~~\n"
-    "     1     102 starting  50%    1.0 MiB     10     0    1       - -\n"
+    "WORKER     PID STATE      CPU     MEMORY TASK/S QUEUE DIED    STEP SAMPLES\n"
+    "     0     101 ready    100 %    5.0 MiB     10     2    0      31 64, 71, 99, ~\n"
+    "     1     102 starting  50 %    1.0 MiB     10     0    1       - -\n"
     "\n"
     "\n"
     "q quit  s sort  r reverse  Esc all loaders  p pause  h help\n";
 static const char SCREEN_40[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sess~\n"
-    "LOADER           BATCH/S WAIT FAULT  BAD\n"
-    "images                20  39%     0    2\n"
-    "EPOCH PROGRESS               DONE   LEFT\n"
-    "    3 ###...................  14%   22 s\n"
-    "LOADER          RANK WAIT READY STATE\n"
-    "images           0/2  75%     1 running\n"
-    "WORKER  CPU     MEMORY SAMPLES\n"
-    "     0 100%    5.0 MiB 64, 71, 99, ~ 64~\n"
+    "dloaderd 1.2.3 running, up 1 min, 2 ses~\n"
+    "LOADER          BATCH/S  WAIT FAULT  BAD\n"
+    "images               20  39 %     0    2\n"
+    "EPOCH PROGRESS          DONE        LEFT\n"
+    "    3 ##..............  14 %        22 s\n"
+    "LOADER         RANK  WAIT READY STATE\n"
+    "images          0/2  75 %     1 running\n"
+    "WORKER   CPU     MEMORY SAMPLES\n"
+    "     0 100 %    5.0 MiB 64, 71, 99, ~ 6~\n"
     "q quit  s sort  r reverse  arrows, Ente~\n";
 static const char SCREEN_20[] =
     "dloaderd 1.2.3 runn~\n"
     "LOADER          WAIT\n"
-    "images           39%\n"
+    "images          39 %\n"
     "PROGRESS        LEFT\n"
-    "#............   22 s\n";
+    "#.......        22 s\n";
 static const char SCREEN_TEXT[] = ROWS_80;
 static const char SCREEN_OTHER[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
+    "dloaderd 1.2.3 running, up 1 min, 2 sessions, 3.0 MiB, by name\n"
     "that loader is not open\n";
 /* clang-format on */
 
@@ -265,14 +265,14 @@ static void test_active_first(void **state)
     struct top_state s = {0};
     _cleanup_free_ char *text = screen_of(m, &s, NULL, 80, 24, false, true);
     static const char begin[] =
-        "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
-        "LOADER                BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
-        "train.py: Set03             0        0    - -               0 B     0     0    0\n"
+        "dloaderd 1.2.3 running, up 1 min, 2 sessions, 3.0 MiB, by name\n"
+        "LOADER               BATCH/S SAMPLE/S  WAIT RING         MEMORY FAULT RETRY  BAD\n"
+        "train.py: Set03            0        0     - -               0 B     0     0    0\n"
         "  loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores\n"
         "  are short: 2 workers are busy for 93 % of the time, and wait for a processor\n"
         "  for 54 % of that; samples that cost less, or more processors; more workers do\n"
         "  not help\n"
-        "train.py: Set07             0        0    - -               0 B     0     0    0\n"
+        "train.py: Set07            0        0     - -               0 B     0     0    0\n"
         "  loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores\n";
 
     if (strncmp(text, begin, strlen(begin)) != 0)

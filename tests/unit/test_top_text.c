@@ -132,15 +132,6 @@ static const struct {
     {{0, 0, 0, 0}, 2, "-", "-"},       {{0x1p64, 0, 0, 0x1p64}, 2, "█░", "#."},
 };
 
-static const struct {
-    double seconds;
-    const char *text;
-} left_rows[] = {
-    {0, "0 s"},        {59.4, "59 s"},     {59.6, "1:00"},    {245, "4:05"},
-    {3599.6, "1h00m"}, {11220, "3h07m"},   {183600, "2d03h"}, {NAN, "-"},
-    {1e12, "long"},    {INFINITY, "long"}, {-1, "long"},
-};
-
 static void test_bars(void **state)
 {
     char text[512];
@@ -158,10 +149,6 @@ static void test_bars(void **state)
         assert_string_equal(text, ring_rows[i].unicode);
         top_ring_bar(ring_rows[i].slots, ring_rows[i].columns, false, text, sizeof text);
         assert_string_equal(text, ring_rows[i].ascii);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(left_rows); i++) {
-        top_left(left_rows[i].seconds, text, sizeof text);
-        assert_string_equal(text, left_rows[i].text);
     }
     top_bar(1, 100000, true, text, sizeof text); /* wider than any screen */
     assert_int_equal(strlen(text), 3 * TOP_BAR_MAX);

@@ -82,7 +82,7 @@ static const struct row rows[] = {
      STAGE_FETCH,
      .worker = ALL,
      .lost = 6 * S},
-    {"loader-bound: the trainer waited 450 ms for batches, 5 % of its time; 1 worker is busy for "
+    {"loader-bound: the trainer waited 450 ms for batches, 4.5 % of its time; 1 worker is busy for "
      "95 % of the time, and collate takes 63 % of that; more workers, or a cheaper collate",
      VERDICT_LOADER,
      10 * S,

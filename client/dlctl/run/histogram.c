@@ -1,6 +1,8 @@
 /* The histogram of lengths: see histogram.h. */
 #include "client/dlctl/run/histogram.h"
 
+#include "proto/common/figures.h"
+
 #include <assert.h>
 #include <inttypes.h>
 
@@ -101,7 +103,7 @@ void histogram_draw(FILE *file, const struct histogram *h, int columns, bool utf
 {
     int ranges = (int)sizeof "LENGTH" - 1, counts = (int)sizeof "SAMPLES" - 1, room;
     uint64_t all = 0, most = 1;
-    char text[RANGE_MAX];
+    char text[RANGE_MAX], share[UNITS_MAX];
 
     for (uint32_t i = 0; i < h->n_rows; i++) {
         ranges = histogram_max_int(ranges, histogram_text_of_range(&h->rows[i], text));
@@ -118,8 +120,9 @@ void histogram_draw(FILE *file, const struct histogram *h, int columns, bool utf
         uint64_t eighths = (uint64_t)(part * room * 8 + 0.5);
 
         histogram_text_of_range(row, text);
-        fprintf(file, "%*s  %*" PRIu64 "  %5.1f %%%s", ranges, text, counts, row->count,
-                all ? 100 * (double)row->count / (double)all : 0, row->count ? "  " : "");
+        format_percent(all ? (double)row->count / (double)all : 0, share, sizeof share);
+        fprintf(file, "%*s  %*" PRIu64 "  %7s%s", ranges, text, counts, row->count, share,
+                row->count ? "  " : "");
         histogram_draw_bar(file, row->count ? max_u64(eighths, 1) : 0, utf8);
         fputc('\n', file);
     }

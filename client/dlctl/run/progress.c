@@ -86,10 +86,10 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
         snprintf(total_text, sizeof total_text, "/%" PRIu64, total);
     format_count((double)tally->batches * rate, batches, sizeof batches);
     format_count((double)tally->samples * rate, samples, sizeof samples);
-    format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
+    format_bytes((double)tally->bytes * rate, bytes, sizeof bytes);
     format_percent((double)tally->wait_ns / 1e9 * rate, wait, sizeof wait);
     progress_left(tally->batches, total, seconds, left, sizeof left);
-    snprintf(right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %s%s",
+    snprintf(right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s/s  wait %s%s",
              tally->batches, total_text, batches, samples, bytes, wait, left);
     progress_bar_line(right, progress_share_done(tally->batches, total), columns, buf, size);
 }

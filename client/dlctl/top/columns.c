@@ -21,7 +21,6 @@ enum column_format {
     RATE,
     BYTES,
     PERCENT,
-    TENTHS, /* of a per cent */
     WAIT,
     WAIT_BAR,
     LEFT,
@@ -45,16 +44,16 @@ static const double WAITS = 0.05, WAITS_MUCH = 0.5;
 
 /* title, format, width, keep */
 static const struct top_column LOADER_COLUMNS[] = {
-    {"LOADER", NAME, .width = 11, .keep = 99, .stretches = true, .whole = NAME_MAX_COLUMNS},
+    {"LOADER", NAME, .width = 10, .keep = 99, .stretches = true, .whole = NAME_MAX_COLUMNS},
     {"STATE", STATE, .width = 9, .keep = 3},
     {"BATCH/S", RATE, FIGURE(TOP_BATCHES_PER_S), .width = 7, .keep = 8, .right = true},
     {"SAMPLE/S", RATE, FIGURE(TOP_SAMPLES_PER_S), .width = 8, .keep = 5, .right = true},
     {"DATA/S", BYTES, FIGURE(TOP_BYTES_PER_S), .width = 10, .keep = 2, .right = true},
-    {"WAIT", WAIT, FIGURE(TOP_WAIT), .width = 4, .keep = 10, .right = true},
+    {"WAIT", WAIT, FIGURE(TOP_WAIT), .width = 5, .keep = 10, .right = true},
     {"RING", RING, .width = 8, .keep = 7},
-    {"PAD", TENTHS, FIGURE(TOP_PADDING), .width = 5, .keep = 6, .right = true, .or_none = true},
-    {"MIX", TENTHS, FIGURE(TOP_MIX_OFF), .width = 5, .keep = 3, .right = true, .or_none = true},
-    {"CPU", PERCENT, FIGURE(TOP_CPU), .width = 5, .keep = 1, .right = true},
+    {"PAD", PERCENT, FIGURE(TOP_PADDING), .width = 5, .keep = 6, .right = true, .or_none = true},
+    {"MIX", PERCENT, FIGURE(TOP_MIX_OFF), .width = 5, .keep = 3, .right = true, .or_none = true},
+    {"CPU", PERCENT, FIGURE(TOP_CPU), .width = 6, .keep = 1, .right = true},
     {"MEMORY", BYTES, FIGURE(TOP_MEMORY), .width = 10, .keep = 4, .right = true},
     {"FAULT", FAULTS, KEY("faults"), .width = 5, .keep = 9, .right = true},
     {"RETRY", SLIPS, KEY("retries"), .width = 5, .keep = 7, .right = true},
@@ -66,28 +65,28 @@ static const struct top_column EPOCH_COLUMNS[] = {
     {"JOB", JOB, .width = 8, .keep = 4, .or_none = true},
     {"EPOCH", EPOCH, .width = 5, .keep = 9, .right = true},
     {"RANKS", RANKS_OF, .width = 5, .keep = 3, .right = true},
-    {"PROGRESS", DONE_BAR, .width = 10, .keep = 10, .stretches = true},
-    {"DONE", DONE, .width = 4, .keep = 8, .right = true},
+    {"PROGRESS", DONE_BAR, .width = 8, .keep = 10, .stretches = true},
+    {"DONE", DONE, .width = 5, .keep = 8, .right = true},
     {"STEPS", STEPS_OF, .width = 13, .keep = 2, .right = true},
     {"STEP/S", RATE, FIGURE(TOP_STEPS_PER_S), .width = 7, .keep = 5, .right = true},
-    {"LEFT", LEFT, FIGURE(TOP_LEFT_S), .width = 6, .keep = 9, .right = true},
+    {"LEFT", LEFT, FIGURE(TOP_LEFT_S), .width = 11, .keep = 9, .right = true},
 };
 
 static const struct top_column RANK_COLUMNS[] = {
-    {"LOADER", NAME, .width = 12, .keep = 10, .stretches = true, .whole = NAME_MAX_COLUMNS},
+    {"LOADER", NAME, .width = 11, .keep = 10, .stretches = true, .whole = NAME_MAX_COLUMNS},
     {"JOB", JOB, .width = 8, .keep = 4, .or_none = true},
     {"EPOCH", EPOCH, .width = 5, .keep = 5, .right = true},
     {"RANK", OF_WORLD, .width = 6, .keep = 20, .right = true},
-    {"WAIT", WAIT, FIGURE(TOP_WAIT), .width = 4, .keep = 19, .right = true},
+    {"WAIT", WAIT, FIGURE(TOP_WAIT), .width = 5, .keep = 19, .right = true},
     {"", WAIT_BAR, FIGURE(TOP_WAIT), .width = 10, .keep = 0},
     {"STEP", STEP, .width = 13, .keep = 8, .right = true},
     {"SAMPLE/S", RATE, FIGURE(TOP_SAMPLES_PER_S), .width = 8, .keep = 7, .right = true},
     {"READY", COUNT, KEY("ready"), .width = 5, .keep = 9, .right = true},
     {"HELD", COUNT, KEY("leased"), .width = 4, .keep = 6, .right = true},
     {"PINNED", COUNT, KEY("pinned"), .width = 6, .keep = 2, .right = true},
-    {"PAD", TENTHS, FIGURE(TOP_PADDING), .width = 5, .keep = 5, .right = true, .or_none = true},
-    {"MIX", TENTHS, FIGURE(TOP_MIX_OFF), .width = 5, .keep = 3, .right = true, .or_none = true},
-    {"LEFT", LEFT, FIGURE(TOP_LEFT_S), .width = 6, .keep = 1, .right = true},
+    {"PAD", PERCENT, FIGURE(TOP_PADDING), .width = 5, .keep = 5, .right = true, .or_none = true},
+    {"MIX", PERCENT, FIGURE(TOP_MIX_OFF), .width = 5, .keep = 3, .right = true, .or_none = true},
+    {"LEFT", LEFT, FIGURE(TOP_LEFT_S), .width = 11, .keep = 1, .right = true},
     {"STATE", STATE, .width = 8, .keep = 9},
 };
 
@@ -96,7 +95,7 @@ static const struct top_column WORKER_COLUMNS[] = {
     {"WORKER", NUMBER, .width = 6, .keep = 20, .right = true},
     {"PID", WHOLE, KEY("pid"), .width = 7, .keep = 2, .right = true},
     {"STATE", READY, .width = 8, .keep = 8},
-    {"CPU", PERCENT, FIGURE(TOP_CPU), .width = 4, .keep = 12, .right = true},
+    {"CPU", PERCENT, FIGURE(TOP_CPU), .width = 5, .keep = 12, .right = true},
     {"MEMORY", BYTES, FIGURE(TOP_MEMORY), .width = 10, .keep = 11, .right = true},
     {"TASK/S", RATE, FIGURE(TOP_TASKS_PER_S), .width = 6, .keep = 5, .right = true},
     {"QUEUE", COUNT, KEY("queued"), .width = 5, .keep = 3, .right = true},
@@ -172,25 +171,6 @@ void top_ring_bar(const double slots[static 4], int columns, bool unicode, char 
     }
 }
 
-void top_left(double seconds, char *buf, size_t size)
-{
-    uint64_t s;
-
-    if (!(seconds >= 0) || seconds >= 1000.0 * 86400) {
-        snprintf(buf, size, "%s", isnan(seconds) ? "-" : "long");
-        return;
-    }
-    s = (uint64_t)(seconds + 0.5);
-    if (s < 60)
-        snprintf(buf, size, "%u s", (unsigned)s);
-    else if (s < 3600)
-        snprintf(buf, size, "%u:%02u", (unsigned)(s / 60), (unsigned)(s % 60));
-    else if (s < 86400)
-        snprintf(buf, size, "%uh%02um", (unsigned)(s / 3600), (unsigned)(s / 60 % 60));
-    else
-        snprintf(buf, size, "%ud%02uh", (unsigned)(s / 86400), (unsigned)(s / 3600 % 24));
-}
-
 /* ---- cells ---------------------------------------------------------------------------------- */
 
 static bool columns_is_one_of(const char *text, const char *const *words)
@@ -223,12 +203,21 @@ static void columns_count(struct top_cell *cell, uint64_t n, enum top_look if_an
     cell->look = n ? if_any : LOOK_PLAIN;
 }
 
-static void columns_percent(struct top_cell *cell, double share, int decimals)
+/* What is hardly anything has no room for "< 0.1 %". */
+static void columns_percent(struct top_cell *cell, double share)
 {
     if (isnan(share))
         columns_text(cell, "-", LOOK_PLAIN);
     else
-        snprintf(cell->text, sizeof cell->text, "%.*f%%", decimals, 100 * share);
+        format_percent(fabs(share) < 0.0005 ? 0 : share, cell->text, sizeof cell->text);
+}
+
+static void columns_left(struct top_cell *cell, double seconds)
+{
+    if (isnan(seconds) || isinf(seconds))
+        columns_text(cell, "-", LOOK_PLAIN);
+    else
+        format_seconds(seconds, cell->text, sizeof cell->text);
 }
 
 static void columns_of(struct top_cell *cell, double n, double all)
@@ -248,7 +237,7 @@ static void columns_state(struct top_cell *cell, const char *state)
 
 static void columns_wait(struct top_cell *cell, double wait)
 {
-    columns_percent(cell, wait, 0);
+    columns_percent(cell, wait);
     cell->look = wait >= WAITS_MUCH ? LOOK_BAD : wait >= WAITS ? LOOK_WARN : LOOK_PLAIN;
 }
 
@@ -318,16 +307,14 @@ void top_column_cell(const struct top_column *column, const struct top_row *row,
     case BYTES:
         return columns_number(ret, column->format, figure);
     case PERCENT:
-        return columns_percent(ret, figure, 0);
-    case TENTHS:
-        return columns_percent(ret, figure, 1);
+        return columns_percent(ret, figure);
     case WAIT:
         return columns_wait(ret, figure);
     case WAIT_BAR:
         columns_wait(ret, figure);
         return top_bar(figure, columns, unicode, ret->text, sizeof ret->text);
     case LEFT:
-        return top_left(figure, ret->text, sizeof ret->text);
+        return columns_left(ret, figure);
     case RING:
         return top_ring_bar(&row->figure[TOP_LEASED], columns, unicode, ret->text,
                             sizeof ret->text);
@@ -342,7 +329,7 @@ void top_column_cell(const struct top_column *column, const struct top_row *row,
         ret->look = LOOK_GOOD;
         return top_bar(columns_done(row), columns, unicode, ret->text, sizeof ret->text);
     case DONE:
-        return columns_percent(ret, floor(100 * columns_done(row)) / 100, 0);
+        return columns_percent(ret, floor(100 * columns_done(row)) / 100);
     case SAMPLES:
         return columns_samples(ret, top_row_text(row, "samples"));
     }

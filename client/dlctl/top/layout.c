@@ -269,7 +269,7 @@ static void layout_put_title(struct layout *l)
     if (l->model) {
         uint64_t sessions = top_row_count(&daemon, "sessions");
 
-        top_left(value_real(value_get(status, "uptime_s")), up, sizeof up);
+        format_seconds(value_real(value_get(status, "uptime_s")), up, sizeof up);
         format_bytes((double)top_row_count(&daemon, "memory_bytes"), bytes, sizeof bytes);
         snprintf(
             text, sizeof text, "dloaderd %.32s %.32s, up %s, %" PRIu64 " session%s, %s, by %s%s",
@@ -348,7 +348,7 @@ static const char *const HELP[] = {
     "h      shows or hides this help",
     "WAIT   share of the time that trainers wait for batches",
     "RING   slots leased #, ready =, being filled -, free . (dark to bright)",
-    "CPU    100% is one core; MEMORY of workers is without files and the ring",
+    "CPU    100 % is one core; MEMORY of workers is without files and the ring",
     "PAD    share of the tokens that are padding",
 };
 

@@ -176,8 +176,6 @@ int _nodiscard_ top_model_value(const struct top_model *model, const char *pick,
 void top_bar(double share, int columns, bool unicode, char *buf, size_t size);
 /* Four numbers of slots in proportion: leased, ready, filling, free; "-" if there are none. */
 void top_ring_bar(const double slots[static 4], int columns, bool unicode, char *buf, size_t size);
-/* "12 s", "4:05", "3h07m", "2d03h" or "-". */
-void top_left(double seconds, char *buf, size_t size);
 
 /* Rows of one kind, and which of their columns there is room for. */
 struct top_table {

@@ -325,6 +325,9 @@ static void headspace_begin_burst(struct headspace *h, const struct headspace_no
 static void headspace_give_up(struct headspace *h, const struct headspace_now *now, uint32_t most,
                               uint64_t limit)
 {
+    char may[UNITS_MAX];
+
+    format_seconds((double)limit / 1e9, may, sizeof may);
     if (now->full && now->starving)
         fail(h, now->ns, ENOBUFS,
              "only %u batches can be loaded ahead, and %d are needed: %s leaves no room; raise "
@@ -337,9 +340,9 @@ static void headspace_give_up(struct headspace *h, const struct headspace_now *n
              most, HEADSPACE_LEAST);
     else
         fail(h, now->ns, ETIMEDOUT,
-             "only %u batches were loaded in the %.0f s for which they may be held back, and %d "
+             "only %u batches were loaded in the %s for which they may be held back, and %d "
              "are needed: the loader is too slow to measure",
-             most, (double)limit / 1e9, HEADSPACE_LEAST);
+             most, may, HEADSPACE_LEAST);
 }
 
 static void headspace_look_hold(struct headspace *h, const struct headspace_now *now)

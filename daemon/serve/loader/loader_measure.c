@@ -5,6 +5,7 @@
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
+#include "proto/common/figures.h"
 
 #include "proto/limits.h"
 #include "proto/slot_fill.h"
@@ -62,10 +63,12 @@ static void measure_log_lengths(const struct measuring *m)
 {
     const char *name = m->loader->spec.name;
     uint32_t uid = m->loader->o.uid;
+    char took[UNITS_MAX];
 
+    format_seconds((double)(uv_hrtime() - m->begun_ns) / 1e9, took, sizeof took);
     if (m->begun_ns)
-        log_loader(LOG_INFO, name, uid, "%s: %llu lengths were taken in %.1f s", name,
-                   (unsigned long long)m->table->n, (double)(uv_hrtime() - m->begun_ns) / 1e9);
+        log_loader(LOG_INFO, name, uid, "%s: %llu lengths were taken in %s", name,
+                   (unsigned long long)m->table->n, took);
     else
         log_loader(LOG_INFO, name, uid, "%s: %llu lengths were in the cache", name,
                    (unsigned long long)m->table->n);

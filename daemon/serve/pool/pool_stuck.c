@@ -5,6 +5,7 @@
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/pool/pool_private.h"
+#include "proto/common/figures.h"
 
 #include <stdio.h>
 
@@ -55,13 +56,15 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
     struct stuck *s = owner;
     struct pool *pool = s->pool;
     struct segment *segment;
+    char after[UNITS_MAX];
 
     (void)signal, (void)cause;
     uint64_t took = uv_hrtime() - s->since;
+    format_seconds((double)took / 1e9, after, sizeof after);
     if (took >= TOLD_NS)
         log_about(LOG_INFO, &(struct log_fields){.client_uid = LOG_N(quota_uid(pool->o.account))},
-                  "worker %u (pid %d), which was killed, has ended after %.1f s", s->worker,
-                  process_pid(s->process), (double)took / 1e9);
+                  "worker %u (pid %d), which was killed, has ended after %s", s->worker,
+                  process_pid(s->process), after);
     s->process = process_free(s->process);
     DL_FOREACH (pool->retiring, segment) {
         if (segment->keeper == s)
