@@ -379,6 +379,19 @@ class MadeUpViews(BrowserCase):
             kept = browser.value("[...document.querySelectorAll('#kept tbody td')].map(td => td.innerText.trim())")
             self.assertEqual(kept, ["2.0 MiB of 8.0 MiB", "40", "75 %", "100"])
 
+    def test_numbers(self):
+        """As C has them, and nothing where there is no number."""
+        names = {"bytes": "bytes", "count": "count", "percent": "percent", "seconds": "span"}
+        table = pathlib.Path(__file__).parents[1] / "lib/figures.def"
+        rows = re.findall(r'(?m)^FIGURE\((\w+), (\S+), "(.*)"\)$', table.read_text(encoding="utf-8"))
+        self.assertEqual({kind for kind, _, _ in rows}, set(names))
+        with MadeUp() as daemon:
+            self.browser.open(daemon.url)
+            self.browser.wait(looked(1))
+            shown = self.browser.value("[" + ", ".join(f"{names[kind]}({n})" for kind, n, _ in rows) + "]")
+            self.assertEqual(shown, [want for _, _, want in rows])
+            self.assertEqual(self.browser.value(f"[{', '.join(names.values())}].map(f => f(NaN))"), ["–"] * 4)
+
     def test_many(self):
         """A thousand ranks and two hundred loaders: it keeps up, and a key press is answered."""
         with MadeUp(loaders=200, ranks=1000) as daemon:
