@@ -12,6 +12,7 @@ import os
 import pathlib
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import tempfile
 import unittest
 
 import numpy
-from dloaderd import _contents
+from dloaderd import _contents, _figures
 
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
 sys.path.insert(0, LIB)
@@ -250,10 +251,15 @@ class Leaves(unittest.TestCase):
         (_, line) = lines([(STRING, None, 0, ["tab\t\"\\\x9b", "x" * 100])])
         self.assertEqual(line, r'          "tab\t\"\\\xc2\x9b", "' + "x" * 59 + '"...')
 
-    def test_bytes_for_people(self):
-        for n, want in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (2048, "2.0 KiB"),
-                        (1024 ** 2 - 1, "1.0 MiB"), (5 << 30, "5.0 GiB")]:
-            self.assertEqual(_contents.format_bytes(n), want)
+    def test_figures(self):
+        """As C has them."""
+        formats = {"bytes": _figures.bytes_of, "count": _figures.count, "seconds": _figures.seconds}
+        table = pathlib.Path(__file__).parents[1] / "lib/figures.def"
+        rows = re.findall(r'(?m)^FIGURE\((\w+), (\S+), "(.*)"\)$', table.read_text(encoding="utf-8"))
+        self.assertEqual({kind for kind, _, _ in rows}, {*formats, "percent"})  # which only C and the page need
+        for kind, n, want in rows:
+            if kind in formats:
+                self.assertEqual(formats[kind](float(n)), want, (kind, n))
 
 
 WRITE = """

@@ -108,7 +108,7 @@ class Line(unittest.TestCase):
         with contextlib.redirect_stderr(out), mock.patch.dict(sys.modules, absent):
             shown = _progress.Progress(iter([1, 2, 3]), 4, 1, "epoch 0")
             self.assertEqual(list(shown), [1, 2, 3])
-        self.assertRegex(out.getvalue(), r"^epoch 0: 4/4 batches, \d+/s\n$")
+        self.assertRegex(out.getvalue(), r"^epoch 0: 4/4 batches, [\d.]+[kM]?/s\n$")
 
     def test_on_a_terminal_and_in_a_log(self):
         """One line that is drawn again, with the time left; or one every ten seconds."""
@@ -125,7 +125,8 @@ class Line(unittest.TestCase):
             with self.subTest(terminal=terminal, drawn=drawn):
                 self.assertEqual(("\r" in out.getvalue(), "\x1b" in out.getvalue()), (terminal, terminal))
                 self.assertEqual(len(drawn), 25 if terminal else 3)
-                self.assertRegex(drawn[0], r"^epoch 0: \d+/50 batches, \d+/s, \d+ s left$")
+                self.assertRegex(drawn[0], r"^epoch 0: \d+/50 batches, [\d.]+[kM]?/s, "
+                                           r"[\d.]+ (?:ms|s|min|min \d+ s) left$")
 
     def test_opening(self):
         """Nothing where nobody waits; else what is known, never less than before."""
@@ -140,7 +141,7 @@ class Line(unittest.TestCase):
                 for done in (0, 400, 300, 900):
                     tell(done, 1000, "lengths")
             self.assertRegex(out.getvalue(), r"lengths.*1000" if tqdm and HAS_TQDM else
-                             r"^images found: 2048, \d+/s\nlengths: 1000/1000 samples, \d+/s\n$")
+                             r"^images found: 2048, [\d.]+[kMG]?/s\nlengths: 1000/1000 samples, [\d.]+[kMG]?/s\n$")
             self.assertRegex(out.getvalue(), r"images found: 2048")
 
 

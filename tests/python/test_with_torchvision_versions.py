@@ -55,7 +55,7 @@ class Versions(whole.Pictures):
                 said, why = self.lower(v1.RandomHorizontalFlip(), v1.ToTensor())
                 self.assertEqual((why, len(said)), (None, 1))
                 self.assertRegex(said[0], f"^{words} not one of the tests' versions, but its transforms gave what C's "
-                                 rf"give, of {_native_probe.DRAWN} drawn pictures, in \d+ ms; C does their work")
+                                 rf"give, of {_native_probe.DRAWN} drawn pictures, in [\d.]+ m?s; C does their work")
                 self.assertEqual(self.lower(v1.RandomHorizontalFlip(), v1.ToTensor()), ([], None))
 
     def test_listed_ones_are_not_compared(self):

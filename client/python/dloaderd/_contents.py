@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy
 
+from . import _figures
+
 KINDS = {1: "tensor", 2: "dict", 3: "list", 4: "tuple", 5: "string", 6: "bytes", 7: "object"}
 TEXT_SHOWN = 256     # bytes of each string in JSON
 _QUOTED = 64         # characters of a string in a line
@@ -267,18 +269,6 @@ def array_json(path: str, array: numpy.ndarray) -> dict[str, Any]:
 
 # ---- lines --------------------------------------------------------------------------------------
 
-def format_bytes(n: float) -> str:
-    """"164 B", "2.0 KiB"."""
-    if n < 1024:
-        return f"{n:.0f} B"
-    units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
-    n /= 1024
-    while n >= 1023.95 and len(units) > 1:  # which would be shown as 1024.0
-        n /= 1024
-        units.pop(0)
-    return f"{n:.1f} {units[0]}"
-
-
 _LETTERS = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
@@ -313,7 +303,7 @@ def _leaf_line(leaf: Leaf) -> str:
     if leaf.value is None:
         return f"{leaf.kind:<10} empty"
     line = (f"{leaf.value.dtype if leaf.kind == 'tensor' else leaf.kind:<10} "
-            f"[{', '.join(map(str, leaf.shape))}]  {format_bytes(leaf.nbytes)}")
+            f"[{', '.join(map(str, leaf.shape))}]  {_figures.bytes_of(leaf.nbytes)}")
     found = statistics(leaf) if leaf.kind == "tensor" else None
     return line + ("  min {:.6g}  max {:.6g}  mean {:.6g}".format(*found) if found else "")
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _versions
+from . import _figures, _versions
 from ._native_transforms import Unknown
 
 # Pictures, and their heights and widths in turn: of odd ones, and of one that crops of 224 fit in.
@@ -110,4 +110,4 @@ def check(made: Any, key: Any, exact: bool) -> None:
         _versions.say_once(f"{why}. Python does their work, slower; {_versions.remedy('torchvision', 'PIL')}")
         raise Unknown(why)
     _versions.say_once(f"{others}: not one of the tests' versions, but its transforms gave what C's give, of "
-                       f"{found.compared} drawn pictures, in {found.ms:.0f} ms; C does their work")
+                       f"{found.compared} drawn pictures, in {_figures.seconds(found.ms / 1e3)}; C does their work")

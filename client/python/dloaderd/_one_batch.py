@@ -12,8 +12,8 @@ import signal
 import sys
 from typing import Any
 
-from . import _archive, _client, _contents, _fields, _look  # type: ignore[attr-defined]
-from ._contents import format_bytes, json_number, json_text
+from . import _archive, _client, _contents, _fields, _figures, _look  # type: ignore[attr-defined]
+from ._contents import json_number, json_text
 from ._spec import add_key
 
 _NODES = 3          # of _client.Epoch.next(): nothing is unpickled
@@ -186,7 +186,7 @@ class OneBatch:
     def lines(place: dict[str, Any], batch: Any) -> list[str]:
         return [f"loader    {place['name']}, seed {place['seed']}",
                 f"batch     epoch {place['epoch']}, step {place['step']}, rank {place['rank']} of "
-                f"{place['world']}: {len(batch.indices)} samples, {format_bytes(batch.nbytes)}"]
+                f"{place['world']}: {len(batch.indices)} samples, {_figures.bytes_of(batch.nbytes)}"]
 
 
 # ---- verbs --------------------------------------------------------------------------------------

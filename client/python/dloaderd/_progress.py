@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from . import _figures
+
 INTERVAL_S = 0.2  # between two looks of one who watches a terminal,
 IN_A_LOG_S = 10   # and two lines elsewhere
 UNKNOWN = 2 ** 64 - 1  # of how many
@@ -34,8 +36,8 @@ class _Line:
         total = "" if self.total is None else f"/{self.total}"
         unit = f" {self.unit}" if self.unit else ""
         left = "" if self.total is None or rate == 0 or self.n >= self.total else \
-            f", {(self.total - self.n) / rate:.0f} s left"
-        line = f"{self.label}: {self.n}{total}{unit}, {rate:.0f}/s{left}"
+            f", {_figures.seconds((self.total - self.n) / rate)} left"
+        line = f"{self.label}: {self.n}{total}{unit}, {_figures.count(rate)}/s{left}"
         print(f"\r{line}{ERASE}" if self._redraws else line, end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:
