@@ -7,9 +7,11 @@ Usage: oracle_tokenizers.py TOKENS_PRINT [--seed N] [--cases N]
 library (python3 -m pip install tokenizers), or the tokenizers were not built.
 """
 
+import json
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -56,6 +58,10 @@ BITS = ["'s", "'T", "'re", "'VE", "'m", "'ll", "'d", "'\u017f", " ", "  ", "   "
         "\uff21", "\uac00\u11a8", "\U0001f468\u200d\U0001f469", "\U0001f1e9\U0001f1ea", "\u200b", "\ufeff",
         "\x00", "\x7f", "\ufffd", "<0x41>", "def f(x):\n    return x", "http://a.b/c?d=e"]
 
+CLUSTERS = ["a", "\u00e9", "\u1e9b", "\uff76", "\uff9e", "\u0301", "\u0323", "\u0300", "\u200d", "\ufe0f", "\u20e3",
+            "1", "\u0600", "\u1100", "\u1161", "\u11a8", "\U0001f468", "\U0001f3fb", "\r", "\n", "\u00a8", "\u0e33",
+            "\x01", "\u0f71", "\u0915", "\u094d", "\u3099", "\u304b", "\u2126", "\u00bd"]
+
 
 def is_old(character):
     """Known to every library's tables, however old they are."""
@@ -85,6 +91,8 @@ class Texts:
             return rng.choice(BITS)
         if draw < 0.65:
             return " "
+        if draw < 0.7:  # clusters, which are normalized whole where they are short
+            return "".join(rng.choice(CLUSTERS) for _ in range(rng.randint(1, 4)))
         return "".join(rng.choices(rng.choice(self.scripts), k=rng.randint(1, 6)))
 
     def text(self):
@@ -293,6 +301,106 @@ def with_previous():
     return behaviors("merged_with_previous")
 
 
+def charsmap(rule):
+    """What SentencePiece compiles of a rule that it has, as a tokenizer.json has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = pathlib.Path(folder, "text")
+        text.write_text("\n".join(f"word{i} and {chr(97 + i % 26)}" for i in range(500)), encoding="utf-8")
+        subprocess.run(["spm_train", f"--input={text}", f"--model_prefix={folder}/m", "--vocab_size=60",
+                        f"--normalization_rule_name={rule}", "--minloglevel=2"], check=True,
+                       stderr=subprocess.DEVNULL)
+        model = pathlib.Path(folder, "m.model").read_bytes()
+    return field_of(field_of(model, 3), 2)
+
+
+def field_of(message, wanted):
+    """The bytes of a field of a Protocol Buffers message."""
+    at = 0
+
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (message[at] & 127) << shift
+            shift += 7
+            at += 1
+            if message[at - 1] < 128:
+                return value
+    while True:
+        head = number()
+        if head & 7 != 2:
+            at += {0: 0, 1: 8, 5: 4}[head & 7]
+            if head & 7 == 0:
+                number()
+            continue
+        size = number()
+        if head >> 3 == wanted:
+            return message[at:at + size]
+        at += size
+
+
+def unigram(normalizer, pre_tokenizer, **keys):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
+    return train(tokenizer, trainers.UnigramTrainer(
+        vocab_size=1200, unk_token="<unk>", show_progress=False,
+        special_tokens=["<pad>", "</s>", "<unk>", "<s>"], **keys))
+
+
+def precompiled(rule):
+    return normalizers.Precompiled(charsmap(rule))
+
+
+def t5():
+    tokenizer = unigram(precompiled("nmt_nfkc"), pre_tokenizers.Metaspace())
+    tokenizer.post_processor = template(tokenizer, "$A </s>", "</s>")
+    return tokenizer
+
+
+def xlm_roberta():
+    tokenizer = unigram(precompiled("nmt_nfkc"), pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]))
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    tokenizer.post_processor = template(tokenizer, "<s> $A </s>", "<s>", "</s>")
+    return tokenizer
+
+
+def albert():
+    return unigram(normalizers.Sequence(
+        [normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
+         normalizers.Lowercase(), precompiled("nmt_nfkc_cf")]), pre_tokenizers.Metaspace())
+
+
+def unigram_first():
+    tokenizer = unigram(precompiled("nmt_nfkc"), pre_tokenizers.Metaspace(prepend_scheme="first"))
+    tokenizer.add_tokens([AddedToken("<|end|>", rstrip=True), AddedToken("[MASK]", lstrip=True)])
+    return tokenizer
+
+
+def unigram_never():
+    return unigram(normalizers.Sequence([precompiled("nfkc"), normalizers.Replace(Regex(" {2,}"), "\u2581")]),
+                   pre_tokenizers.Metaspace(prepend_scheme="never"))
+
+
+def unigram_bytes():
+    """Nothing cuts a text; what is unknown becomes bytes, or does not where one of them is missing."""
+    tokenizer = unigram(precompiled("nfkc_cf"), pre_tokenizers.Metaspace(split=False))
+    state = json.loads(tokenizer.to_str())
+    state["model"]["vocab"] += [[f"<0x{byte:02X}>", -9] for byte in range(256) if byte != 0xF0]
+    state["model"]["byte_fallback"] = True
+    return Tokenizer.from_str(json.dumps(state))
+
+
+def unigram_plain():
+    """With tokens that are parts of others, of equal scores, and twice; a byte-level one."""
+    tokenizer = Tokenizer(models.Unigram(
+        [("<unk>", 0.0), ("a", -1.0), ("aa", -2.0), ("aaa", -3.0), ("b", -1.5), ("ab", -2.5), ("ba", -2.5),
+         ("\u0120", -1.0), ("e", -2.0), ("word", -1.0), ("b", -4.0), ("the", -3.25)], 0, False))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return tokenizer
+
+
 def truncated(make, most, **keys):
     def made():
         tokenizer = make()
@@ -305,7 +413,10 @@ def truncated(make, most, **keys):
 FILES = [gpt2, roberta, llama3, qwen, deepseek, o200k, clip, llama2, metaspace_first, metaspace_whole,
          prefixed, bert_uncased, bert_cased, word_level, contiguous, with_next, with_previous,
          truncated(bert_cased, 3), truncated(bert_uncased, 9, stride=2), truncated(roberta, 20),
-         truncated(llama3, 7, strategy="only_first"), truncated(gpt2, 1), truncated(llama2, 12)]
+         truncated(llama3, 7, strategy="only_first"), truncated(gpt2, 1), truncated(llama2, 12),
+         unigram_plain]
+if shutil.which("spm_train"):
+    FILES += [t5, xlm_roberta, albert, unigram_first, unigram_never, unigram_bytes, truncated(t5, 5)]
 
 # ---- comparing ----------------------------------------------------------------------------------
 

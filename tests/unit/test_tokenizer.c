@@ -37,6 +37,10 @@ static void test_built_without(void **state)
     "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, " keys
 #define GOOD       "\"merges\": [\"a b\"]}"
 #define WITH(keys) BPE(GOOD) ", " keys "}"
+#define CHARSMAP(map) \
+    WITH("\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"" map "\"}")
+#define UNIGRAM(vocab, unk) \
+    "{\"model\": {\"type\": \"Unigram\", \"vocab\": " vocab ", \"unk_id\": " unk "}}"
 
 static const struct {
     const char *json;
@@ -45,8 +49,16 @@ static const struct {
     {"", "is not JSON ("},
     {"{", "is not JSON ("},
     {"[]", "model is not an object; name the tokenizer.json that save_pretrained()"},
-    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}",
-     "model.type is \"Unigram\", which this version does not support; it has the models BPE, "},
+    {"{\"model\": {\"type\": \"Bigram\", \"vocab\": []}}",
+     "model.type is \"Bigram\", which this version does not support; it has the models BPE, "
+     "Unigram"},
+    {UNIGRAM("[]", "0"), "model.vocab is not a list of tokens and their scores"},
+    {UNIGRAM("{\"a\": 0}", "0"), "model.vocab is not a list of tokens and their scores"},
+    {UNIGRAM("[[\"a\", -1], [\"b\"]]", "0"), "model.vocab[1] is not a token and its score"},
+    {UNIGRAM("[[\"a\", \"b\"]]", "0"), "model.vocab[0] is not a token and its score"},
+    {UNIGRAM("[[1, 1]]", "0"), "model.vocab[0][0] is not a"},
+    {UNIGRAM("[[\"a\", -1]]", "null"), "model.unk_id is missing"},
+    {UNIGRAM("[[\"a\", -1]]", "1"), "model.unk_id is 1, but model.vocab has 1 tokens"},
     {"{\"model\": {\"type\": \"BPE\"}}", "model.vocab is not an object of tokens and their ids"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}}}",
      "model.vocab.a is not a whole number from 0 to "},
@@ -74,8 +86,15 @@ static const struct {
     {WITH("\"truncation\": {\"max_length\": 5, \"strategy\": \"OnlySecond\"}"),
      "truncation.strategy is \"OnlySecond\", which this version does not support"},
     {WITH("\"padding\": {}"), "padding is {}, which this version does not support; set it to null"},
+    {WITH("\"normalizer\": {\"type\": \"Compiled\"}"),
+     "normalizer.type is \"Compiled\", which this version does not support; it has Bert"},
     {WITH("\"normalizer\": {\"type\": \"Precompiled\"}"),
-     "normalizer.type is \"Precompiled\", which this version does not support; it has Bert"},
+     "normalizer.precompiled_charsmap is missing"},
+    {CHARSMAP("AA"), "is not a table of SentencePiece's in base64"}, /* not base64, */
+    {CHARSMAP("AAA="), "is not a table"},                            /* too short, */
+    {CHARSMAP("CAAAAAAAAAA="), "is not a table"},                    /* less than it says, */
+    {CHARSMAP("BQAAAAAAAAAAAAAA"), "is not a table"},                /* not of whole units, */
+    {CHARSMAP("BAAAAAAAAAD/"), "is not a table"},                    /* without UTF-8 */
     {WITH("\"normalizer\": {\"type\": \"Replace\", \"content\": \"\"}"),
      "normalizer.pattern is neither {\"String\": ...} nor {\"Regex\": ...}"},
     {WITH("\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, "
@@ -183,6 +202,41 @@ static void test_specials_and_most(void **state)
 }
 
 /* Short words are merged in one way, long ones in another: with the same result. */
+/* A file of the fuzzer's corpus, whose text is behind its JSON. */
+static const char *corpus_file(const char *name)
+{
+    static uint8_t data[4096];
+    char path[512];
+
+    snprintf(path, sizeof path, TOKENIZER_CORPUS "/%s", name);
+    FILE *from = fopen(path, "re");
+    assert_non_null(from);
+    size_t n = fread(data, 1, sizeof data, from);
+    fclose(from);
+    const uint8_t *end = memchr(data, 0xFF, n);
+    assert_non_null(end);
+    return harness_file(name, data, (size_t)(end - data));
+}
+
+/* Files with a small table of normal forms, and the ids that Hugging Face's library gives. */
+static void test_unigram(void **state)
+{
+    static const char text[] = "hello \u00c4\u00df \u2126e\u0301 \ufb01\tA\x01x zz";
+    static const struct {
+        const char *name, *ids;
+    } rows[] = {{"unigram", "11 15 2 0 6 1 9 5 1 8 2 0 1 0 "},
+                {"unigram_bytes", "11 15 2 18 19 6 1 9 5 1 8 2 17 1 16 16 "}};
+
+    for (size_t i = 0; !skipped() && i < ARRAY_SIZE(rows); i++) {
+        struct hf_tokenizer *tokenizer = NULL;
+        struct dl_error err = {0};
+        assert_int_equal(
+            tokenizer_open(corpus_file(rows[i].name), "dataset", &anywhere, &tokenizer, &err), 0);
+        expect_ids(tokenizer, text, false, 0, rows[i].ids);
+        tokenizer_free(tokenizer);
+    }
+}
+
 static void test_long_words(void **state)
 {
     enum { MOST = 400 };
@@ -474,13 +528,10 @@ static void test_places(void **state)
 
 /* Each allocation of ours fails once; nothing leaks, and every failure is told. Those of the
  * libraries, which are not wrapped, do not fail. */
-static void test_memory(void **state)
+static void fail_each_allocation(const char *path)
 {
-    const char *path = harness_file("m.json", MARKED, strlen(MARKED));
     int r = -ENOMEM, k = 0;
 
-    if (skipped())
-        return;
     for (; r == -ENOMEM; k++) {
         struct hf_tokenizer *tokenizer = NULL;
         struct dl_error err = {0};
@@ -494,10 +545,19 @@ static void test_memory(void **state)
     assert_true(k >= 8);
 }
 
+static void test_memory(void **state)
+{
+    if (skipped())
+        return;
+    fail_each_allocation(harness_file("m.json", MARKED, strlen(MARKED)));
+    fail_each_allocation(corpus_file("unigram"));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_built_without),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_specials_and_most),
+    cmocka_unit_test(test_unigram),
     cmocka_unit_test(test_long_words),
     cmocka_unit_test(test_lines),
     cmocka_unit_test(test_places),

@@ -85,7 +85,7 @@ static int bpe_read_merges(const struct file_node *node, struct model *model)
     return r;
 }
 
-static void bpe_find_bytes(struct model *model)
+void model_find_bytes(struct model *model)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         uint8_t letter[4];
@@ -115,7 +115,7 @@ int bpe_read(const struct file_node *node, struct model *model)
         (r = file_bool(&fallback, false, &model->byte_fallback)) < 0 ||
         (r = file_bool(&ignore, false, &model->ignore_merges)) < 0)
         return r;
-    bpe_find_bytes(model);
+    model_find_bytes(model);
     return bpe_read_merges(node, model);
 }
 

@@ -75,3 +75,10 @@ uint8_t char_classes(uint32_t c)
         classes |= CHAR_WORD;
     return classes;
 }
+
+bool char_breaks(uint32_t c, uint32_t next, int32_t *state)
+{
+    if (c < 0x80 && next < 0x80 && c != '\r')
+        return true;
+    return utf8proc_grapheme_break_stateful((utf8proc_int32_t)c, (utf8proc_int32_t)next, state);
+}

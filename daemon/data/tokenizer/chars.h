@@ -78,4 +78,8 @@ static inline bool char_all_ascii(const uint8_t *text, size_t n)
     return any < 0x80;
 }
 
+/* Whether a grapheme cluster ends between a character and the next one. *state: 0 at its beginning.
+ */
+bool char_breaks(uint32_t c, uint32_t next, int32_t *state);
+
 #endif

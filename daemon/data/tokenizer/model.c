@@ -88,9 +88,10 @@ static int model_read_kind(const struct file_node *node, struct model *model)
         model->kind = MODEL_WORDPIECE;
     else if (strcmp(name, "WordLevel") == 0)
         model->kind = MODEL_WORDLEVEL;
+    else if (strcmp(name, "Unigram") == 0)
+        model->kind = MODEL_UNIGRAM;
     else
-        return file_unsupported(&type, "it has the models BPE, WordPiece and WordLevel; for "
-                                       "Unigram, use tokenizer: sentencepiece and the .model file");
+        return file_unsupported(&type, "it has the models BPE, Unigram, WordPiece and WordLevel");
     return model->kind == MODEL_WORDPIECE ? file_uint(&most, 100, &model->most_chars) : 0;
 }
 
@@ -99,6 +100,8 @@ int model_read(const struct file_node *node, bool byte_level, struct model *ret)
     int r = model_read_kind(node, ret);
 
     ret->byte_level = byte_level;
+    if (r == 0 && ret->kind == MODEL_UNIGRAM)
+        return unigram_read(node, ret);
     if (r < 0 || (r = model_read_vocab(node, &ret->vocab)) < 0 ||
         (r = model_read_unk(node, ret->kind != MODEL_BPE, ret)) < 0)
         return r;
@@ -116,6 +119,7 @@ void model_deinit(struct model *model)
 {
     vocab_deinit(&model->vocab);
     merges_deinit(&model->merges);
+    unigram_free(model->unigram);
     free(model->prefix);
     free(model->suffix);
     free(model->scratch.data);
@@ -153,6 +157,8 @@ int model_encode(struct model *model, const uint8_t *word, size_t n, struct grow
     }
     if (model->kind == MODEL_WORDPIECE)
         return wordpiece_encode(model, word, n, to);
+    if (model->kind == MODEL_UNIGRAM)
+        return unigram_encode(model, word, n, to);
     uint32_t id = vocab_find(&model->vocab, word, n);
     return growing_ids_add_one(to, id == VOCAB_NONE ? model->unk : id);
 }

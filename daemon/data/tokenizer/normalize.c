@@ -240,6 +240,8 @@ static int normalize_step(const struct normalizing *n)
         return normalize_nmt(n);
     case NORMALIZE_PREPEND:
         return normalize_prepend(n);
+    case NORMALIZE_CHARSMAP:
+        return charsmap_apply(n->step->map, n->from, n->n, n->to);
     case NORMALIZE_REPLACE:
         return normalize_replace(n);
     default:

@@ -5,6 +5,7 @@
 #ifndef DL_DATA_TOKENIZER_NORMALIZE_H
 #define DL_DATA_TOKENIZER_NORMALIZE_H
 
+#include "daemon/data/tokenizer/charsmap.h"
 #include "daemon/data/tokenizer/file.h"
 #include "daemon/data/tokenizer/growing.h"
 #include "daemon/data/tokenizer/pattern.h"
@@ -22,8 +23,9 @@ enum normalize_kind {
     NORMALIZE_CLEAN,              /* BertNormalizer: without control characters; blanks are " " */
     NORMALIZE_IDEOGRAPHS,         /* BertNormalizer: blanks around Chinese characters */
     NORMALIZE_NMT,
-    NORMALIZE_PREPEND, /* to what is not empty */
-    NORMALIZE_REPLACE, /* a text, or a pattern, by a text */
+    NORMALIZE_PREPEND,  /* to what is not empty */
+    NORMALIZE_CHARSMAP, /* Precompiled: by SentencePiece's table */
+    NORMALIZE_REPLACE,  /* a text, or a pattern, by a text */
 };
 
 struct normalize_step {
@@ -31,6 +33,7 @@ struct normalize_step {
     char *from;              /* owned; REPLACE: NULL: a pattern */
     char *text;              /* owned; REPLACE, PREPEND */
     struct pattern *pattern; /* owned; REPLACE */
+    struct charsmap *map;    /* owned; CHARSMAP */
 };
 
 enum { NORMALIZE_STEPS_MAX = 24 };

@@ -1,8 +1,8 @@
 #include "daemon/data/tokenizer/normalize.h"
 
-#define NORMALIZE_HAS                                                                           \
-    "it has BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Prepend, Replace, Sequence, " \
-    "Strip and StripAccents"
+#define NORMALIZE_HAS                                                                              \
+    "it has BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, " \
+    "Sequence, Strip and StripAccents"
 
 static int normalize_read_add(const struct file_node *node, struct normalizer *all,
                               enum normalize_kind kind, struct normalize_step **ret)
@@ -103,6 +103,15 @@ static int normalize_read_replace(const struct file_node *node, struct normalize
     return r < 0 ? file_refuse(&regex, "cannot be used: %s", why) : 0;
 }
 
+static int normalize_read_charsmap(const struct file_node *node, struct normalizer *all)
+{
+    const struct file_node map = file_member(node, "precompiled_charsmap");
+    struct normalize_step *step;
+    int r = normalize_read_add(node, all, NORMALIZE_CHARSMAP, &step);
+
+    return r < 0 ? r : charsmap_read(&map, &step->map);
+}
+
 static int normalize_read_one(const struct file_node *node, const char *name, void *owner)
 {
     static const struct {
@@ -117,6 +126,7 @@ static int normalize_read_one(const struct file_node *node, const char *name, vo
         {"NFKC", NORMALIZE_NFKC, NULL},
         {"NFKD", NORMALIZE_NFKD, NULL},
         {"Nmt", NORMALIZE_NMT, NULL},
+        {"Precompiled", 0, normalize_read_charsmap},
         {"Prepend", 0, normalize_read_prepend},
         {"Replace", 0, normalize_read_replace},
         {"Strip", 0, normalize_read_strip},
@@ -144,6 +154,7 @@ void normalizer_deinit(struct normalizer *normalizer)
         free(normalizer->steps[i].from);
         free(normalizer->steps[i].text);
         pattern_free(normalizer->steps[i].pattern);
+        charsmap_free(normalizer->steps[i].map);
     }
     free(normalizer->text[0].data);
     free(normalizer->text[1].data);
