@@ -426,5 +426,26 @@ class SharedStates(SpecCase):
         self.assertLessEqual(max(made), (len(rest) + 2) * SIZE)
 
 
+class LateStates(SpecCase):
+    """Of a replica that nobody waits for: a dataset that keeps its place itself has one for all of them."""
+
+    linger = "0s"
+    ranks = SharedStates.ranks
+
+    def test_the_others_are_told(self):
+        early, late = self.ranks("early"), self.ranks("late")
+        passes = [iter(loader) for loader in early]
+        for _ in range(3):
+            for one in passes:
+                next(one)
+        for loader, former in zip(late, early):
+            loader.load_state_dict(former.state_dict())
+        alone = iter(late[0])
+        list(alone)
+        with self.assertRaisesRegex(StateError, "a pass that began later, such as that of a replica which the others "
+                                                "had continued without, .*; begin all ranks again"):
+            list(late[1])
+
+
 if __name__ == "__main__":
     spec_case.main()

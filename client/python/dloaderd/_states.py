@@ -207,8 +207,11 @@ class Keeper:
             return
         self._mixed = True
         if self._moved:
-            raise StateError(f"{self._name}: another pass over this dataset has loaded its own state "
-                             "meanwhile; use two loaders with different names")
+            raise StateError(f"{self._name}: a pass that began later, such as that of a replica which the others "
+                             "had continued without, has put the dataset to its own place, and the dataset has only "
+                             "one; begin all ranks again from their saved states (the daemon's linger says how long "
+                             "they wait for each other), or give loaders that read at different places different "
+                             "names")
 
     def take(self, iterator: Iterator) -> Any:
         """Its state: bytes; None: not now; a number: why it cannot be kept; False: it has none."""
