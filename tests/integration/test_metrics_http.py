@@ -220,6 +220,8 @@ class Hostile(HttpCase):
             self.read_on()
         self.assertEqual(self.visitors(), 2)
         self.server.advance(5)
+        self.read_on()
+        self.assertEqual(self.visitors(), 0)
         self.assertEqual((silent.recv(1), self.last_of(dripping)), (b"", b""))
         self.all_gone()
         self.still_well()
