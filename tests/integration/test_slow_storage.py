@@ -188,6 +188,7 @@ class SlowStorage(TestCase):
     def test_opening_it_again(self):
         """Of a worker that is replaced."""
         self.open_rows()
+        self.all_ready("both to have it open")
         self.storage.hold(fuse.OPEN)
         [worker] = [row for row in self.trainer.query("workers") if row["worker"] == 0]
         os.kill(worker["pid"], signal.SIGKILL)
@@ -201,8 +202,10 @@ class SlowStorage(TestCase):
         batches, errors = self.finish()
         self.assertEqual(self.taken + batches + errors, ROWS)
         self.assertLessEqual(errors, 1)
-        wait_until(lambda: all(row["state"] == "ready" for row in self.trainer.query("workers")),
-                   "the worker to be replaced")
+        self.all_ready("the worker to be replaced")
+
+    def all_ready(self, what):
+        wait_until(lambda: all(row["state"] == "ready" for row in self.trainer.query("workers")), what)
 
     def test_all_of_it_hangs(self):
         """Also for the workers that come next: what was asked for ends by its attempts' time, long before these are
