@@ -3,9 +3,9 @@
  * clock be ahead of the machine's. A test says by how much in the file that CLOCK_AHEAD names, and
  * sees there when that holds: `daemon.advance()` in tests/lib/dltest.py.
  *
- * Time leaps only while the loop waits, never amid a turn of it, and whatever a timer is due for is
- * done at once. Workers, clients and stores keep the machine's time, as does a wait for a condition
- * of libuv's.
+ * Time leaps only where the loop has nothing left to do but to wait: what was sent before is done
+ * before, and timers that are due run next. Workers, clients and stores keep the machine's time, as
+ * do libuv's waits for conditions.
  */
 #include <fcntl.h>
 #include <signal.h>
