@@ -339,7 +339,7 @@ class Signals(TestCase):
         pids = [w["pid"] for w in client.query("workers")]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        client.send(3, 9, loader, 0, 0, 1, 0, 0, b"")
+        client.send(3, 9, loader, 0, 0, 1, 50, 0, b"")  # further on than was looked ahead, perhaps
         wait_until(lambda: any(w["step"] is not None for w in client.query("workers")), "one to have a task")
         victim, *_ = [w["pid"] for w in client.query("workers") if w["step"] is not None]
         other, = set(pids) - {victim}
@@ -348,7 +348,7 @@ class Signals(TestCase):
                    "the other to have done what it can")
         os.kill(victim, signal.SIGCONT)
         stream = client.recv_number(34)[2]
-        steps = 0
+        steps = 50
         while True:
             batches = client.next_batches()
             if not batches:
