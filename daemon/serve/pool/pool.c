@@ -289,6 +289,7 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
         pool_free(pool);
         return r;
     }
+    pool->made = true;
     *ret = pool;
     return 0;
 }

@@ -302,9 +302,12 @@ static void pool_lives_give_up(struct member *m, const char *cause)
 static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const char *cause)
 {
     const struct pool *pool = m->pool;
-    uint64_t pause_ms;
+    uint64_t pause_ms = 0;
 
-    if (pool_lives_has_lost_host(pool) || !deaths_add(&m->deaths, well_ns, &pause_ms)) {
+    /* Whose pool is being made cannot hear yet that it broke: the next attempt, at once, will tell.
+     */
+    if (pool->made &&
+        (pool_lives_has_lost_host(pool) || !deaths_add(&m->deaths, well_ns, &pause_ms))) {
         pool_lives_give_up(m, cause);
         return;
     }

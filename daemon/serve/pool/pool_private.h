@@ -134,6 +134,7 @@ struct pool {
     struct look look;
     uint64_t hung_since; /* ns; a worker's task, which took too long, and no worker is there since;
                           * 0: one is */
+    bool made;           /* pool_new() has returned it */
     bool broken;
     bool ended; /* pool_end_workers() */
     bool freed;
