@@ -116,9 +116,8 @@ static int io_receive(struct dl_client *client)
         return client_lost(client, NULL);
     if (n == -EMFILE)
         return connection_fail(&client->conn, EMFILE, "",
-                               "a segment's file descriptor was lost: this process has reached "
-                               "its limit of open files (raise ulimit -n), or the daemon sent "
-                               "too many");
+                               "a segment's file descriptor was lost: this process can have no "
+                               "more, or the daemon sent too many");
     return connection_fail(&client->conn, (int)-n, "", "reading from the daemon: %s",
                            strerror((int)-n));
 }

@@ -691,15 +691,18 @@ static void daemon_note_crashes(const struct daemon *d)
 }
 
 /* Some are kept for the daemon itself, and for the next client to be told why it is refused. */
-static void daemon_bound_descriptors(struct daemon *d)
+static int daemon_bound_descriptors(struct daemon *d, struct dl_error *err)
 {
-    enum { RESERVE = 128 };
+    enum { LEAST = 64, RESERVE = 128 };
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
-        return;
+        return 0;
+    if (limit.rlim_cur < LEAST)
+        return dl_error_set(err, EMFILE, "", "a daemon needs at least %d open files", LEAST);
     uint64_t all = limit.rlim_cur - min_u64(limit.rlim_cur / 4, RESERVE);
     quota_set_total(d->quota, QUOTA_DESCRIPTORS, all, d->options.private ? all : all / 2);
+    return 0;
 }
 
 static int daemon_begin(struct daemon *d, struct dl_error *err)
@@ -716,19 +719,16 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     d->budget.look = pictures_set_settle;
     d->budget.looker = &d->pictures;
     retired_begin(&d->retired, &d->loop, &d->budget);
-    daemon_bound_descriptors(d);
+    r = daemon_bound_descriptors(d, err);
     d->scheduler = scheduler_new(&d->loop, session_take_turn);
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
     d->hosts = hosts_new(&(struct hosts_options){
         .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
-    r = daemon_draw_life(d, err);
-    if (r == 0)
+    if (r == 0 && (r = daemon_draw_life(d, err)) == 0)
         r = members_new(&d->loop, &d->config.rendezvous, &members_events, d, &d->members, err);
-    if (r == 0)
-        r = daemon_listen_for_all(d, err);
-    if (r < 0)
+    if (r < 0 || (r = daemon_listen_for_all(d, err)) < 0)
         return r;
     daemon_note_crashes(d);
     daemon_begin_to_watch(d);

@@ -1,5 +1,6 @@
 #include "daemon/worker/worker_socket.h"
 
+#include "proto/common/open_files.h"
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -23,10 +24,14 @@ int worker_socket_send(int sock, const struct dl_message *msg, int fd)
 int worker_socket_read(int sock, struct frame_reader *reader, const char *program,
                        worker_handle_fn *handle, void *owner)
 {
+    char remedy[OPEN_FILES_REMEDY_MAX];
     ssize_t n = fdpass_recv(sock, reader, MSG_DONTWAIT);
 
     if (n == -EAGAIN)
         return 0;
+    if (n == -EMFILE)
+        fprintf(stderr, "%s: a file descriptor was lost%s\n", program,
+                open_files_remedy(EMFILE, remedy));
     if (n <= 0)
         return n == 0 || n == -ECONNRESET ? -EPIPE : (int)n;
     for (;;) {

@@ -4,6 +4,7 @@
  */
 #include "proto/common/error.h"
 
+#include "proto/common/open_files.h"
 #include "proto/common/utf8.h"
 #include <errno.h>
 #include <stdio.h>
@@ -41,6 +42,16 @@ static void error_copy_clean(char *out, size_t size, const char *text)
     out[at] = '\0';
 }
 
+/* Once: the text may be of an error that another process told. */
+static void error_append_remedy(char *text, size_t size, int code)
+{
+    char remedy[OPEN_FILES_REMEDY_MAX];
+    size_t len = strlen(text);
+
+    if (!strstr(text, "; RLIMIT_NOFILE of ") && !strstr(text, "fs.file-max"))
+        (void)snprintf(text + len, size - len, "%s", open_files_remedy(code, remedy));
+}
+
 int dl_error_set(struct dl_error *err, int code, const char *path, const char *fmt, ...)
 {
     /* One character more than fits, so that the cut falls in error_copy_clean(). */
@@ -55,6 +66,7 @@ int dl_error_set(struct dl_error *err, int code, const char *path, const char *f
     if (vsnprintf(text, sizeof text, fmt, args) < 0)
         text[0] = '\0';
     va_end(args);
+    error_append_remedy(text, sizeof text, code);
 
     /* `path` and the arguments may be this very error's own texts. */
     char place[DL_ERROR_PATH_MAX];

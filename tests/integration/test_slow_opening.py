@@ -22,14 +22,14 @@ STORAGE = ("; it turned to this file last, whose storage seems not to answer: se
 
 # What hangs, what is opened, and which path is named: both below the place.
 TABLE = [
-    ((fuse.LOOKUP,), {"kind": "npy", "files": "rows.npy"}, "rows.npy"),
-    ((fuse.OPEN,), {"kind": "npy", "files": "rows.npy"}, "rows.npy"),
-    ((fuse.READ,), {"kind": "npy", "files": "rows.npy"}, "rows.npy"),
+    ((fuse.LOOKUP,), {"kind": "npy", "paths": "rows.npy"}, "rows.npy"),
+    ((fuse.OPEN,), {"kind": "npy", "paths": "rows.npy"}, "rows.npy"),
+    ((fuse.READ,), {"kind": "npy", "paths": "rows.npy"}, "rows.npy"),
     ((fuse.READ,), {"kind": "text", "paths": "lines.txt", "tokenizer": "bytes"}, "lines.txt"),
     ((fuse.OPENDIR,), {"kind": "text", "paths": "*.txt", "tokenizer": "bytes"}, ""),
     ((fuse.OPEN,), {"kind": "csv", "paths": "table.csv"}, "table.csv"),
-    ((fuse.OPENDIR,), {"kind": "imagefolder", "root": "pictures"}, "pictures"),
-    ((fuse.LOOKUP, fuse.GETATTR, fuse.OPEN, fuse.OPENDIR, fuse.READ), {"kind": "tar", "shards": "a.tar"}, "a.tar"),
+    ((fuse.OPENDIR,), {"kind": "imagefolder", "paths": "pictures"}, "pictures"),
+    ((fuse.LOOKUP, fuse.GETATTR, fuse.OPEN, fuse.OPENDIR, fuse.READ), {"kind": "tar", "paths": "a.tar"}, "a.tar"),
 ]
 
 
@@ -99,7 +99,7 @@ class SlowOpening(TestCase):
         """Also when their loader is gone, until they end: else each attempt would leave some."""
         self.run_with(limits={"workers": 3}, linger="0s")
         self.storage.hold(fuse.OPEN)
-        dataset = {"kind": "npy", "files": "rows.npy"}
+        dataset = {"kind": "npy", "paths": "rows.npy"}
         for number in range(3):
             self.assert_refused(self.client(self.running), self.spec(f"hangs-{number}", dataset), "rows.npy")
         wait_until(lambda: self.stuck() == 3, "all of them to be counted")
@@ -113,7 +113,7 @@ class SlowOpening(TestCase):
         self.run_with(open_timeout="600s", linger="0s")
         self.storage.hold(fuse.OPEN)
         waiting = self.client(self.running)
-        waiting.send(2, 1, "/", self.spec("hangs", {"kind": "npy", "files": "rows.npy"}), 0, 0, 0)
+        waiting.send(2, 1, "/", self.spec("hangs", {"kind": "npy", "paths": "rows.npy"}), 0, 0, 0)
         self.assertTrue(self.storage.taken.wait(60))
         began = time.monotonic()
         wait_until(lambda: time.monotonic() - began > 3, "it to hang longer than ordinary reads take")
@@ -126,7 +126,7 @@ class SlowOpening(TestCase):
     def test_all_who_wait_for_it_are_told(self):
         self.run_with()
         self.storage.hold(fuse.OPEN)
-        dataset = {"kind": "npy", "files": "rows.npy"}
+        dataset = {"kind": "npy", "paths": "rows.npy"}
         first, second = self.client(self.running), self.client(self.running)
         for client in (first, second):
             client.send(2, 1, "/", self.spec("hangs", dataset), 0, 0, 0)
@@ -138,7 +138,7 @@ class SlowOpening(TestCase):
         self.run_with()
         self.storage.hold(fuse.OPEN)
         path = self.path("hangs.yaml")
-        pathlib.Path(path).write_text(json.dumps(self.spec("hangs", {"kind": "npy", "files": "rows.npy"})))
+        pathlib.Path(path).write_text(json.dumps(self.spec("hangs", {"kind": "npy", "paths": "rows.npy"})))
         done = dlctl("run", path, daemon=self.running, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "rows.npy: " + HANGS + STORAGE)
@@ -159,7 +159,7 @@ class SlowOpening(TestCase):
         epoch goes on."""
         self.run_with()
         trainer = self.client(self.running)
-        loader = trainer.open(self.spec("again", {"kind": "npy", "files": "rows.npy"}))["loader"]
+        loader = trainer.open(self.spec("again", {"kind": "npy", "paths": "rows.npy"}))["loader"]
         [worker] = trainer.query("workers")
         self.storage.hold(fuse.OPEN)
         os.kill(worker["pid"], signal.SIGKILL)

@@ -4,6 +4,9 @@
 #include "proto/common/error.h"
 #include "proto/common/utf8.h"
 #include <errno.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void test_plain(void **state)
 {
@@ -27,6 +30,30 @@ static void test_codes(void **state)
     assert_int_equal(dl_error_set(&err, 0, "", "x"), -EIO);
     assert_int_equal(err.code, EIO);
     assert_int_equal(dl_error_set(NULL, -5, "", "x"), -EIO);
+}
+
+/* Whose limit of open files is reached is told, once; by dl_error_set(), as all errors come by it.
+ */
+static void test_limits(void **state)
+{
+    struct dl_error err, again;
+    struct rlimit limit;
+    char want[256];
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    snprintf(want, sizeof want,
+             "no more; RLIMIT_NOFILE of process %d is %llu: raise it by ulimit -n, or by "
+             "LimitNOFILE= in its unit",
+             (int)getpid(), (unsigned long long)limit.rlim_cur);
+    assert_int_equal(dl_error_set(&err, EMFILE, "a", "no more"), -EMFILE);
+    assert_string_equal(err.message, want);
+    assert_int_equal(dl_error_set(&again, EMFILE, "b", "%s", err.message), -EMFILE);
+    assert_string_equal(again.message, want);
+    dl_error_set(&err, ENFILE, "", "none left");
+    assert_string_equal(err.message,
+                        "none left; the system has reached fs.file-max: raise it by sysctl");
+    dl_error_set(&again, ENFILE, "", "%s", err.message);
+    assert_string_equal(again.message, err.message);
 }
 
 static void test_clean(void **state)
@@ -97,11 +124,9 @@ static void test_own_texts_as_arguments(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_plain),
-    cmocka_unit_test(test_codes),
-    cmocka_unit_test(test_clean),
-    cmocka_unit_test(test_cut),
-    cmocka_unit_test(test_own_texts_as_arguments),
+    cmocka_unit_test(test_plain),  cmocka_unit_test(test_codes),
+    cmocka_unit_test(test_limits), cmocka_unit_test(test_clean),
+    cmocka_unit_test(test_cut),    cmocka_unit_test(test_own_texts_as_arguments),
 };
 
 TEST_MAIN(tests)

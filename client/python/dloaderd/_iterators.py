@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label, _length,
-               _native, _order, _private, _reraise, _states, state)
+               _native, _open_files, _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 from ._worker_processes import WorkerProcess
@@ -70,8 +70,9 @@ class Connection:
         spec = _spec(loader, next(_numbers), args)
         self.keeps = "cache" in spec["dataset"]
         context = loader.multiprocessing_context or torch.multiprocessing
-        self.host = _hosting.Host(context, _job(loader, args, states),
-                                  keeps_errors=_private.is_shared(loader._options.socket))
+        with _open_files.in_words():
+            self.host = _hosting.Host(context, _job(loader, args, states),
+                                      keeps_errors=_private.is_shared(loader._options.socket))
         try:
             self.client = _private.connect(loader._options.socket, "dloaderd.DataLoader", private=True)
             try:

@@ -29,7 +29,7 @@ import time
 import weakref
 from typing import Any
 
-from . import _label
+from . import _label, _open_files
 from ._errors import DaemonError
 
 # A loaded machine may take its time; a daemon that cannot start says so by ending.
@@ -207,6 +207,8 @@ class Daemon:
                 self.listens = True
                 return client
             except OSError as error:
+                if _open_files.is_reached(error):
+                    raise
                 if self.process.poll() is not None:
                     raise DaemonError(f"{self.program} did not start: it {self._outcome()}"
                                       f"{self.last_words()}") from None
@@ -339,10 +341,11 @@ def connect(socket: str | None, agent: str, *, private: bool) -> Any:
     ConnectionError, OSError: nobody there; DaemonError: none could be started.
     """
     path = socket or os.environ.get("DLOADER_SOCKET") or None
-    if path is not None or not private:
-        client = _client_module().Client(path, agent)
-    else:
-        client = _connect_to_own(agent)
+    with _open_files.in_words():
+        if path is not None or not private:
+            client = _client_module().Client(path, agent)
+        else:
+            client = _connect_to_own(agent)
     _clients.add(client)
     return client
 

@@ -1,6 +1,7 @@
 #include "daemon/serve/base/listener.h"
 
 #include "daemon/serve/base/memory.h"
+#include "proto/common/open_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,9 +66,12 @@ bool listener_let_in(struct listener *l)
         l->accepted(l->context, fd);
         return true;
     }
+    char remedy[OPEN_FILES_REMEDY_MAX];
+
     if (code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS) {
         /* The connection stays readable: without a pause the loop would spin on it. */
-        log_warning("cannot accept a connection: %s", strerror(code));
+        log_warning("cannot accept a connection: %s%s", strerror(code),
+                    open_files_remedy(code, remedy));
         uv_poll_stop(&l->poll);
         uv_timer_start(&l->pause, listener_on_pause_over, PAUSE_MS, 0);
     }

@@ -137,8 +137,7 @@ static int peer_say_fds_lost(const struct peer *peer, struct dl_error *err)
     if (probe >= 0)
         return peer_refuse_fds(peer, err);
     return dl_error_set(err, EMFILE, "frame",
-                        "a file descriptor was lost: the daemon has reached its limit of open "
-                        "files (LimitNOFILE in its unit, or ulimit -n)");
+                        "a file descriptor was lost: the daemon can have no more");
 }
 
 /*

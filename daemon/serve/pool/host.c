@@ -2,6 +2,7 @@
 #include "daemon/serve/pool/host_private.h"
 
 #include "daemon/serve/base/memory.h"
+#include "proto/common/open_files.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -21,13 +22,24 @@ static void host_flush(struct host *h)
         host_fail(h, "it does not accept messages");
 }
 
+static void host_say_unsent(struct host *h, int r)
+{
+    char remedy[OPEN_FILES_REMEDY_MAX];
+
+    host_fail(h, "%s%s",
+              r == -EMFILE ? "too many open files for a message to it"
+                           : "it does not accept messages",
+              open_files_remedy(-r, remedy));
+}
+
 static void host_send_message(struct host *h, const struct dl_message *msg, const int *fds,
                               uint32_t n_fds)
 {
     if (h->state == HOST_ENDING || h->state == HOST_DEAD)
         return;
-    if (peer_queue(&h->peer, msg, fds, n_fds) < 0)
-        host_fail(h, "it does not accept messages");
+    int r = peer_queue(&h->peer, msg, fds, n_fds);
+    if (r < 0)
+        host_say_unsent(h, r);
     else
         host_flush(h);
 }
@@ -47,7 +59,8 @@ static struct host_child *host_find_child(const struct host *h, uint64_t number)
 
 static void host_handle_started(struct host *h, struct host_child *child, uint64_t pid)
 {
-    struct host_end never = {.cause = "its Python host could not start it"};
+    struct host_end never = {
+        .cause = "its Python host could not start it, and told its standard error why"};
 
     child->started = true;
     if (pid == 0)

@@ -8,6 +8,7 @@
 #include "daemon/serve/ring/indexes.h"
 #include "daemon/serve/ring/pictures.h"
 #include "proto/common/library.h"
+#include "proto/common/open_files.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -311,9 +312,16 @@ static void process_on_bell(uv_poll_t *poll, int status, int events)
 static void process_send_message(struct process *p, const struct dl_message *msg, const int *fds,
                                  uint32_t n_fds)
 {
+    char what[64 + OPEN_FILES_REMEDY_MAX], remedy[OPEN_FILES_REMEDY_MAX];
+    int r = peer_queue(&p->peer, msg, fds, n_fds);
+
+    (void)snprintf(what, sizeof what, "%s%s",
+                   r == -EMFILE ? "too many open files for a message to it"
+                                : "it does not accept messages",
+                   open_files_remedy(-r, remedy));
     /* A socket that fails is that of one that is dying; its exit will be reported. */
-    if (peer_queue(&p->peer, msg, fds, n_fds) < 0 || peer_flush(&p->peer) == -ENOBUFS)
-        process_violation(p, "it does not accept messages");
+    if (r < 0 || peer_flush(&p->peer) == -ENOBUFS)
+        process_violation(p, what);
 }
 
 void process_send_segment(struct process *p, const struct segment *segment)

@@ -3,6 +3,7 @@
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/sandbox.h"
 #include "daemon/worker/worker_socket.h"
+#include "proto/common/open_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -167,6 +168,9 @@ static pid_t python_host_start(struct host *h, uint32_t number, int sock, int er
         return 0;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0) {
+        char remedy[OPEN_FILES_REMEDY_MAX];
+        (void)dprintf(errors, "pidfd_open(): %s%s\n", strerror(errno),
+                      open_files_remedy(errno, remedy));
         (void)kill(pid, SIGKILL);
         (void)waitpid(pid, NULL, 0);
         return 0;
@@ -278,10 +282,14 @@ static int python_host_handle_channel(struct host *h)
 {
     _cleanup_(frame_reader_deinit)
     struct frame_reader reader = {0};
+    char remedy[OPEN_FILES_REMEDY_MAX];
     ssize_t n = fdpass_recv(h->place.channel, &reader, MSG_DONTWAIT);
 
     if (n == -EAGAIN)
         return 0;
+    if (n == -EMFILE)
+        fprintf(stderr, "dloaderd.host: a file descriptor was lost%s\n",
+                open_files_remedy(EMFILE, remedy));
     int sock = n > 0 ? frame_reader_take_fd(&reader) : -1;
     if (sock < 0)
         return n < 0 && n != -ECONNRESET ? (int)n : -EPIPE;
