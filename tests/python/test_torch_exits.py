@@ -1,5 +1,6 @@
 """Programs that end while iterators live, however they end, and what their workers write."""
 
+import signal
 import subprocess
 import sys
 
@@ -118,6 +119,29 @@ class TestExits(Case):
             pid = int(process.stdout.readline())
             process.kill()
         self.assertEqual(black_box.wait_gone([pid]), [])
+
+    def test_workers_that_lead_sessions(self):
+        """What a terminal or a kill does to their user ends them, whatever they have tried to leave its session."""
+        for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
+            process = run_script("class Leaders(datasets.Pids):\n"
+                                 "    def __getitem__(self, index):\n"
+                                 "        try:\n"
+                                 "            os.setsid()\n"
+                                 "        except PermissionError:  # it is one\n"
+                                 "            pass\n"
+                                 "        assert os.getsid(0) == os.getpid()\n"
+                                 "        return os.getpid()\n"
+                                 "iterator = iter(DataLoader(Leaders(), num_workers=2))\n"
+                                 "print(int(next(iterator)), int(next(iterator)), flush=True)\n"
+                                 "import signal\n"
+                                 "signal.pause()\n",
+                                 wait=False)
+            with process:
+                pids = [int(pid) for pid in process.stdout.readline().split()]
+                self.assertEqual(len(set(pids)), 2)
+                process.send_signal(number)
+                process.communicate(timeout=black_box.PATIENCE)
+            self.assertEqual(black_box.wait_gone(pids), [])
 
     def test_interrupted_while_it_waits(self):
         """For its workers to begin, too."""

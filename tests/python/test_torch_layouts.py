@@ -1,5 +1,7 @@
 """How tensors of a batch lie in memory: strides, and what shares memory, as a collate_fn or a dataset gives it."""
 
+import gc
+import os
 import unittest
 
 import numpy
@@ -152,6 +154,68 @@ class TestWhatIsNotKept(Case):
         self.assertFalse(found.is_shared())
         self.assertTrue(found.share_memory_().is_shared())
         self.assertEqual(found.tolist(), [1, 1, 1])
+
+
+def double(batches, back):
+    """What another process does with what it is sent, in place."""
+    for batch in iter(batches.get, None):
+        for leaf in batch:
+            leaf.mul_(2)
+        back.put([leaf.tolist() for leaf in batch])
+        del batch, leaf
+
+
+def kept_open():
+    """Open files, and shared memory that is mapped or left in its folder."""
+    gc.collect()
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        mapped = sum("/dev/shm/" in line or "memfd:" in line for line in maps)
+    return len(os.listdir("/proc/self/fd")), mapped, [name for name in os.listdir("/dev/shm") if "torch" in name]
+
+
+class TestSentOn(Case):
+    """A batch is torch's own shared memory as soon as torch needs it to be, however it is sent."""
+
+    def sent(self, cls, length):
+        context = torch.multiprocessing.get_context("fork")
+        batches, back = context.Queue(), context.Queue()
+        reader = context.Process(target=double, args=(batches, back))
+        reader.start()
+        found = []
+        data = torch.utils.data.TensorDataset(torch.arange(length), torch.arange(2.0 * length).view(length, 2))
+        for batch in cls(data, batch_size=4, num_workers=2):
+            batches.put(batch)
+            there = back.get(timeout=black_box.PATIENCE)
+            # What the other one has written is here, too.
+            found.append((there, [leaf.tolist() for leaf in batch], [leaf.is_shared() for leaf in batch]))
+        batches.put(None)
+        reader.join()
+        return found
+
+    def test_through_a_queue(self):
+        strategy = torch.multiprocessing.get_sharing_strategy()
+        self.addCleanup(torch.multiprocessing.set_sharing_strategy, strategy)
+        for one in ("file_descriptor", "file_system"):
+            with self.subTest(one):
+                torch.multiprocessing.set_sharing_strategy(one)
+                self.both(lambda cls: self.sent(cls, 18))
+
+    def test_nothing_stays(self):
+        self.sent(DataLoader, 18)
+        before = kept_open()
+        self.sent(DataLoader, 60)
+        self.assertEqual(kept_open(), before)
+
+    def test_made_shared(self):
+        def told(cls):
+            found = []
+            for batch in cls(torch.arange(12), batch_size=4, num_workers=1):
+                self.assertIs(batch.share_memory_(), batch)
+                batch += 1
+                found.append((batch.tolist(), batch.is_shared(), batch.untyped_storage().is_shared()
+                              if hasattr(batch, "untyped_storage") else True))
+            return found
+        self.both(told)
 
 
 if __name__ == "__main__":
