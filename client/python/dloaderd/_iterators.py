@@ -10,6 +10,7 @@ import itertools
 import json
 import operator
 import os
+import threading
 import time
 import weakref
 from typing import Any
@@ -70,6 +71,8 @@ class Connection:
         spec = _spec(loader, next(_numbers), args)
         self.keeps = "cache" in spec["dataset"]
         context = loader.multiprocessing_context or torch.multiprocessing
+        if isinstance(context.Process, type) and issubclass(context.Process, threading.Thread):
+            context = torch.multiprocessing  # as MONAI makes PyTorch's workers threads: ours are processes all the same
         with _open_files.in_words():
             self.host = _hosting.Host(context, _job(loader, args, states),
                                       keeps_errors=_private.is_shared(loader._options.socket))
