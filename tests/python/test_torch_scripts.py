@@ -306,11 +306,56 @@ print("right")
 '''
 
 
+# Its own name, a folder, a key and a column; of a library that is there, pictures and a table.
+ASTRAL = """
+import importlib.util, os, sys
+sys.path.insert(0, HERE)
+import numpy, torch
+from black_box import DataLoader, OURS
+
+class Set(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return {"😀": index, "text": "𠀀" * index}
+
+if __name__ == "__main__":
+    assert "😀" in __file__
+    for options in ({}, {"num_workers": 2}, {"num_workers": 1, "persistent_workers": True}):
+        loader = DataLoader(Set(), batch_size=3, **options)
+        for _ in range(2):
+            got = list(loader)
+            assert got[1]["😀"].tolist() == [3, 4, 5], got
+            assert got[0]["text"] == ["", "𠀀", "𠀀" * 2], got
+    if OURS:
+        import dloaderd
+        numpy.save("rows 😀.npy", numpy.arange(6))
+        spec = {"dataset": {"kind": "npy", "paths": {"😀": "rows 😀.npy"}}, "batch": {"size": 3}}
+        with dloaderd.Loader(spec, as_="torch") as loader:
+            assert [batch["😀"].tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5]]
+    if importlib.util.find_spec("torchvision"):
+        import PIL.Image, torchvision
+        os.makedirs("pictures 😀/a 𠀀")
+        PIL.Image.new("RGB", (8, 8), (9, 8, 7)).save("pictures 😀/a 𠀀/one 😀.png")
+        pictures = torchvision.datasets.ImageFolder("pictures 😀", torchvision.transforms.ToTensor())
+        [(images, labels)] = DataLoader(pictures, num_workers=1)
+        assert (images * 255).round().long()[0, :, 0, 0].tolist() == [9, 8, 7]
+    sys.path.remove(HERE)  # it has a file of this name
+    sys.modules.pop("datasets", None)
+    if importlib.util.find_spec("datasets"):
+        import datasets
+        table = datasets.Dataset.from_dict({"😀": [1, 2]}).with_format("torch")
+        [batch] = DataLoader(table, batch_size=2, num_workers=1)
+        assert batch["😀"].tolist() == [1, 2]
+    print("right")
+"""
+
+
 class TestScripts(Case):
-    def runs(self, text, how, ends="right\n", forked=True):
+    def runs(self, text, how, ends="right\n", forked=True, name="program.py"):
         text = text.replace("HERE", repr(HERE))
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "program.py")
+            path = pathlib.Path(folder, name)
             path.write_text(text, encoding="utf-8")
             arguments = {"file": [str(path)], "module": ["-m", "program"], "text": ["-c", text],
                          "stdin": ["-"]}
@@ -328,6 +373,9 @@ class TestScripts(Case):
     def test_classes_of_what_has_no_file_or_another_name(self):
         self.runs(GUARDED, "module")
         self.runs(GUARDED, "stdin")
+
+    def test_names_beyond_16_bits(self):
+        self.runs(ASTRAL, "file", forked=False, name="program \U0001f600.py")
 
     def test_nothing_is_guarded(self):
         for how in ("text", "stdin"):
