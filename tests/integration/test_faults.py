@@ -53,13 +53,20 @@ class OneMisbehaviour(TestCase):
             if "timeout" in extra:
                 wait_until(lambda: os.path.exists(self.path(plan) + ".done") and
                            sum(w["step"] is not None for w in look.query("workers")) == 1, "a worker that hangs")
-                daemon.advance(3600)
+                wait_until(lambda: self.an_hour_ends_it(daemon, look), "its end")
             self.assertEqual(epoch.result(), expected)
         restarts = sum(w["restarts"] for w in client.query("workers"))
         self.assertEqual(client.query("status")["faults"], 0)
         # The next epoch is undisturbed too.
         self.assertEqual(sorted(sum(client.epoch_indices(loader, epoch=1), [])), list(range(1000)))
         return daemon, restarts
+
+    @staticmethod
+    def an_hour_ends_it(daemon, look):
+        """Not the first one, where the worker had not told yet that the task before is done."""
+        daemon.advance(3600)
+        look.query("status")
+        return "its task took longer than workers.timeout" in daemon.log
 
     def test_exits_with_status_0(self):
         self.assertGreaterEqual(self.check("exit-once-5")[1], 1)
