@@ -120,6 +120,18 @@ class OpenFiles(unittest.TestCase):
         self.assertRegex(done.stderr.splitlines()[-1], f"did not start|a daemon needs at least {ENOUGH} open files")
         self.assertRegex(done.stderr, REMEDY)
 
+    def test_without_proc(self):
+        """A daemon that finds its worker by /proc says what is missing."""
+        hidden = ["unshare", "--mount", "--map-root-user", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+        if subprocess.run([*hidden, "true"], capture_output=True).returncode:
+            self.skipTest("/proc cannot be hidden here")
+        done = subprocess.run([*hidden, DAEMON, "--socket", "/nowhere/socket"], capture_output=True, text=True,
+                              env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        if "/nowhere" not in done.stderr:  # where it is not installed
+            self.assertIn("cannot be read from /proc/self/exe: mount /proc, or give its path in the configuration",
+                          done.stderr)
+
     def test_of_dlctl(self):
         with tempfile.TemporaryDirectory() as folder:
             socket, process = self.daemon(folder)

@@ -787,7 +787,10 @@ int config_find_worker(struct config *config, struct dl_error *err)
     if (access(DLOADER_WORKER, X_OK) != 0)
         return dl_error_set(err, ENOENT, "worker",
                             "dloader-worker is neither beside dloaderd nor at " DLOADER_WORKER
-                            "; give its path in the configuration");
+                            "; %sgive its path in the configuration",
+                            len < 0 ? "where dloaderd is cannot be read from /proc/self/exe: mount "
+                                      "/proc, or "
+                                    : "");
     free(config->worker);
     config->worker = must_strdup(DLOADER_WORKER);
     return 0;
