@@ -127,12 +127,12 @@ class Source:
 
 def compile_mutated(source, numbers, command, build, out):
     """Compiles it; leaves out of `numbers` what doesn't compile, such as an operator that a pointer has not."""
-    args = [a for a in shlex.split(command) if a != "-Werror" and not a.startswith("-fdiagnostics")]
-    at = args.index("-c")
+    args = [a for a in shlex.split(command) if a not in ("ccache", "-Werror") and not a.startswith("-fdiagnostics")]
+    at = args.index("-MD")
     while True:
         text = source.with_mutants(numbers)
         out.with_suffix(".c").write_text(text)
-        done = subprocess.run([*args[:at], "-w", "-fmax-errors=0", "-MF", f"{out}.d", "-o", str(out), "-c",
+        done = subprocess.run([*args[:at], "-w", "-fmax-errors=0", "-o", str(out), "-c",
                                "-iquote", str(pathlib.Path(source.path).parent), str(out.with_suffix(".c"))],
                               capture_output=True, text=True, cwd=build)
         if done.returncode == 0:
