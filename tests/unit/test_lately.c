@@ -227,15 +227,12 @@ static void test_who_pays(void **state)
     quota_free(quota);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adding),    cmocka_unit_test(test_small_waits),
-        cmocka_unit_test(test_told_late), cmocka_unit_test(test_long_ago),
-        cmocka_unit_test(test_looks),     cmocka_unit_test(test_totals),
-        cmocka_unit_test(test_book),      cmocka_unit_test(test_so_many),
-        cmocka_unit_test(test_who_pays),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_adding),    cmocka_unit_test(test_small_waits),
+    cmocka_unit_test(test_told_late), cmocka_unit_test(test_long_ago),
+    cmocka_unit_test(test_looks),     cmocka_unit_test(test_totals),
+    cmocka_unit_test(test_book),      cmocka_unit_test(test_so_many),
+    cmocka_unit_test(test_who_pays),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -52,9 +52,6 @@ static void test_lookup(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lookup)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_lookup)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -548,15 +548,10 @@ static void test_before(void **state)
     mix_changes_unref(list);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_before),   cmocka_unit_test(test_list),
-        cmocka_unit_test(test_weights),  cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_no_lists), cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_many),     cmocka_unit_test(test_by_epochs),
-        cmocka_unit_test(test_refused),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_before), cmocka_unit_test(test_list),      cmocka_unit_test(test_weights),
+    cmocka_unit_test(test_bytes),  cmocka_unit_test(test_no_lists),  cmocka_unit_test(test_orders),
+    cmocka_unit_test(test_many),   cmocka_unit_test(test_by_epochs), cmocka_unit_test(test_refused),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

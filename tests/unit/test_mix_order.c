@@ -264,13 +264,10 @@ static void test_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_mixtures), cmocka_unit_test(test_long_schedules),
-        cmocka_unit_test(test_no_periods),      cmocka_unit_test(test_far_and_small),
-        cmocka_unit_test(test_refused),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_random_mixtures), cmocka_unit_test(test_long_schedules),
+    cmocka_unit_test(test_no_periods),      cmocka_unit_test(test_far_and_small),
+    cmocka_unit_test(test_refused),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

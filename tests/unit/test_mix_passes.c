@@ -45,9 +45,6 @@ static void test_permutations(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_permutations)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_permutations)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -663,9 +663,6 @@ static void test_random_mixtures(void **state)
     assert_in_range(tally.changed, CASES / 20, CASES);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_mixtures)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_mixtures)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -618,29 +618,26 @@ static void test_out_of_memory(void **state)
     assert_in_range(at, 9, 59);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schedule_of_a_replica),
-        cmocka_unit_test(test_parts_of_replicas),
-        cmocka_unit_test(test_shares_in_every_replica),
-        cmocka_unit_test(test_where_it_ends),
-        cmocka_unit_test(test_never_goes_on),
-        cmocka_unit_test(test_schedule_by_steps),
-        cmocka_unit_test(test_all_without_one_that_is_out),
-        cmocka_unit_test(test_passes_have_other_seeds),
-        cmocka_unit_test(test_skips),
-        cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_nested_keys),
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_states_that_are_lost),
-        cmocka_unit_test(test_states_that_are_none),
-        cmocka_unit_test(test_bad_samples_have_their_turn),
-        cmocka_unit_test(test_nothing_in_a_replica),
-        cmocka_unit_test(test_one_sort),
-        cmocka_unit_test(test_inner_steps),
-        cmocka_unit_test(test_out_of_memory),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_schedule_of_a_replica),
+    cmocka_unit_test(test_parts_of_replicas),
+    cmocka_unit_test(test_shares_in_every_replica),
+    cmocka_unit_test(test_where_it_ends),
+    cmocka_unit_test(test_never_goes_on),
+    cmocka_unit_test(test_schedule_by_steps),
+    cmocka_unit_test(test_all_without_one_that_is_out),
+    cmocka_unit_test(test_passes_have_other_seeds),
+    cmocka_unit_test(test_skips),
+    cmocka_unit_test(test_nested),
+    cmocka_unit_test(test_nested_keys),
+    cmocka_unit_test(test_states),
+    cmocka_unit_test(test_states_that_are_lost),
+    cmocka_unit_test(test_states_that_are_none),
+    cmocka_unit_test(test_bad_samples_have_their_turn),
+    cmocka_unit_test(test_nothing_in_a_replica),
+    cmocka_unit_test(test_one_sort),
+    cmocka_unit_test(test_inner_steps),
+    cmocka_unit_test(test_out_of_memory),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -535,16 +535,13 @@ static void test_nested_memory(void **state)
     plan_free(plan);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_never),           cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_whole_ends),      cmocka_unit_test(test_token_shares),
-        cmocka_unit_test(test_token_schedule),  cmocka_unit_test(test_token_memory),
-        cmocka_unit_test(test_token_epochs),    cmocka_unit_test(test_token_refused),
-        cmocka_unit_test(test_nested_far),      cmocka_unit_test(test_nested_refused),
-        cmocka_unit_test(test_nested_schedule), cmocka_unit_test(test_nested_memory),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_never),           cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_whole_ends),      cmocka_unit_test(test_token_shares),
+    cmocka_unit_test(test_token_schedule),  cmocka_unit_test(test_token_memory),
+    cmocka_unit_test(test_token_epochs),    cmocka_unit_test(test_token_refused),
+    cmocka_unit_test(test_nested_far),      cmocka_unit_test(test_nested_refused),
+    cmocka_unit_test(test_nested_schedule), cmocka_unit_test(test_nested_memory),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -53,9 +53,7 @@ static void test_large(void **state)
     check(pixels, LARGE, 1, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planes), cmocka_unit_test(test_large)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_planes),
+                                          cmocka_unit_test(test_large)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

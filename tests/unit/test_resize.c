@@ -192,13 +192,10 @@ static void test_rows(void **state)
     resizer_deinit(&other);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_great_weights),
-        cmocka_unit_test(test_rows),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_kernels),
+    cmocka_unit_test(test_great_weights),
+    cmocka_unit_test(test_rows),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -99,14 +99,11 @@ static void test_slower_from_now_on(void **state)
     assert_int_equal(watch.slow_ns, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_share_of_slow),
-        cmocka_unit_test(test_slower_from_now_on),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_order),
+    cmocka_unit_test(test_full),
+    cmocka_unit_test(test_share_of_slow),
+    cmocka_unit_test(test_slower_from_now_on),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -507,15 +507,12 @@ static void test_refused(void **state)
     mix_changes_unref(wide);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights), cmocka_unit_test(test_memfds),
-        cmocka_unit_test(test_files),   cmocka_unit_test(test_where_files_are),
-        cmocka_unit_test(test_list),    cmocka_unit_test(test_of_epoch),
-        cmocka_unit_test(test_orders),  cmocka_unit_test(test_how_often),
-        cmocka_unit_test(test_refused),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_weights), cmocka_unit_test(test_memfds),
+    cmocka_unit_test(test_files),   cmocka_unit_test(test_where_files_are),
+    cmocka_unit_test(test_list),    cmocka_unit_test(test_of_epoch),
+    cmocka_unit_test(test_orders),  cmocka_unit_test(test_how_often),
+    cmocka_unit_test(test_refused),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)
