@@ -284,22 +284,6 @@ static void test_hot_path(void **state)
     fake_end(&f);
 }
 
-static void test_explicit_release(void **state)
-{
-    struct dl_batch *batch;
-    struct fake f;
-
-    fake_run(&f, 4, 10);
-    fake_deliver(&f, 0, 3);
-    batch = fake_next(&f, 0);
-    assert_null(dl_batch_release(batch));
-    assert_null(dl_batch_release(NULL));
-    expect_steps(&f, DL_MSG_RELEASE, 0);
-    fake_next(&f, 1);
-    fake_expect_silence(&f);
-    fake_end(&f);
-}
-
 /* ---- pins ---- */
 
 static void test_pin(void **state)
@@ -769,7 +753,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_coalescing),
     cmocka_unit_test(test_requests_carry_releases),
     cmocka_unit_test(test_hot_path),
-    cmocka_unit_test(test_explicit_release),
     cmocka_unit_test(test_pin),
     cmocka_unit_test(test_pin_outlives_epoch),
     cmocka_unit_test(test_faults_in_place),

@@ -165,24 +165,6 @@ static void test_pinned_and_detached(void **state)
     fake_end(&f);
 }
 
-static void test_dlpack(void **state)
-{
-    struct DLManagedTensor *managed = NULL;
-    struct fake f;
-
-    fake_run(&f, 4, 100);
-    deliver(&f, 0, 1, 2, 0);
-    assert_int_equal(dl_batch_dlpack(next(&f), "image", &managed), 0);
-    /* The layout of dlpack.h: data first, ndim after device, shape after dtype. */
-    const uint8_t *data = *(void **)(void *)managed;
-    const int64_t *shape = *(int64_t **)(void *)((char *)managed + 24);
-    assert_int_equal(shape[0], 2);
-    assert_int_equal(data[0], 1);
-    assert_int_equal(data[2 * FAKE_ROW_BYTES - 1], 2);
-    (*(void (**)(struct DLManagedTensor *))(void *)((char *)managed + 56))(managed);
-    fake_end(&f);
-}
-
 /* What has not one row a sample is the step's error; the next one comes, and the lease is back. */
 static void test_no_rows(void **state)
 {
@@ -263,7 +245,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rows),
     cmocka_unit_test(test_nothing_is_copied),
     cmocka_unit_test(test_pinned_and_detached),
-    cmocka_unit_test(test_dlpack),
     cmocka_unit_test(test_no_rows),
     cmocka_unit_test(test_all_of_it),
     cmocka_unit_test(test_overwritten_text),

@@ -1,10 +1,12 @@
 /*
  * DLPack tensors: their layout, and that they keep slot, mapping and lease however the batch, the
- * epoch and the client end, and in whatever thread they are deleted.
+ * epoch and the client end, and in whatever thread they are deleted; of leases, also pins.
  */
 #include "tests/unit/fake_daemon.h"
 
 #include <pthread.h>
+
+#include "tests/lib/splitmix.h"
 
 /* As dlpack.h v0.8 declares it, written here a second time on purpose. */
 struct managed {
@@ -126,70 +128,6 @@ static void test_types(void **state)
     }
 }
 
-/* next() pins what tensors still use, and the last deleter's news goes out with the next call. */
-static void test_tensor_outlives_batch(void **state)
-{
-    struct managed *one, *two;
-    struct dl_batch *batch;
-    struct fake f;
-
-    fake_run(&f, 2, 100);
-    fake_deliver(&f, 0, 2);
-    batch = fake_next(&f, 0);
-    one = export_image(batch);
-    two = export_image(batch);
-    fake_next(&f, 1);
-    expect_steps(&f, DL_MSG_PIN, 0);
-    one->deleter(one);
-    assert_int_equal(dl_client_dispatch(f.client), 0);
-    fake_expect_silence(&f);
-    check_bytes(two, 0);
-    two->deleter(two);
-    assert_int_equal(dl_client_dispatch(f.client), 0);
-    expect_steps(&f, DL_MSG_RELEASE, 0);
-    fake_end(&f);
-}
-
-/* Deleted while the batch is still the user's: nothing happens on the wire but one RELEASE. */
-static void test_tensor_first(void **state)
-{
-    struct managed *m;
-    struct fake f;
-
-    fake_run(&f, 1, 100);
-    fake_deliver(&f, 0, 1);
-    m = export_image(fake_next(&f, 0));
-    m->deleter(m);
-    assert_int_equal(dl_client_dispatch(f.client), 0);
-    fake_expect_silence(&f);
-    dl_epoch_end(f.epoch);
-    expect_steps(&f, DL_MSG_RELEASE, 0);
-    fake_expect(&f, DL_MSG_STOP);
-    fake_end(&f);
-}
-
-static void test_pinned_and_exported(void **state)
-{
-    struct dl_batch *batch;
-    struct managed *m;
-    struct fake f;
-
-    fake_run(&f, 4, 100);
-    fake_deliver(&f, 0, 1);
-    batch = fake_next(&f, 0);
-    m = export_image(batch);
-    assert_int_equal(dl_batch_pin(batch), 0);
-    expect_steps(&f, DL_MSG_PIN, 0);
-    dl_batch_release(batch);
-    fake_expect_silence(&f);
-    check_bytes(m, 0);
-    m->deleter(m);
-    dl_epoch_end(f.epoch);
-    expect_steps(&f, DL_MSG_RELEASE, 0);
-    fake_expect(&f, DL_MSG_STOP);
-    fake_end(&f);
-}
-
 /* The tensor keeps its lease beyond epoch, loader and segment. */
 static void test_tensor_outlives_loader(void **state)
 {
@@ -215,31 +153,6 @@ static void test_tensor_outlives_loader(void **state)
     expect_steps(&f, DL_MSG_RELEASE, 0);
     fake_expect(&f, DL_MSG_CLOSE);
     assert_null(f.client->loaders);
-    fake_end(&f);
-}
-
-/* The session, and with it the lease, ends with the last tensor and not with the client. */
-static void test_tensor_outlives_client(void **state)
-{
-    struct managed *one, *two;
-    struct fake f;
-
-    fake_run(&f, 4, 100);
-    fake_deliver(&f, 0, 2);
-    one = export_image(fake_next(&f, 0));
-    two = export_image(fake_next(&f, 1));
-    fake_expect(&f, DL_MSG_PIN);
-    f.client = dl_client_close(f.client);
-    expect_steps(&f, DL_MSG_PIN, 1);
-    fake_expect(&f, DL_MSG_STOP);
-    fake_expect(&f, DL_MSG_LEAVE);
-    fake_expect_silence(&f);
-    check_bytes(one, 0);
-    one->deleter(one);
-    fake_expect_silence(&f);
-    check_bytes(two, 1);
-    two->deleter(two);
-    fake_expect_end(&f);
     fake_end(&f);
 }
 
@@ -279,24 +192,257 @@ static void test_tensors_of_two_loaders(void **state)
     fake_end(&f);
 }
 
-/* Deleted but not yet brought home when the client closes. */
-static void test_close_takes_the_deleted(void **state)
-{
-    struct managed *m;
-    struct fake f;
+/* ---- at random ------------------------------------------------------------------------------- */
 
-    fake_run(&f, 1, 100);
-    fake_deliver(&f, 0, 1);
-    m = export_image(fake_next(&f, 0));
-    dl_epoch_end(f.epoch);
-    expect_steps(&f, DL_MSG_PIN, 0);
-    fake_expect(&f, DL_MSG_STOP);
-    m->deleter(m);
-    f.client = dl_client_close(f.client);
-    expect_steps(&f, DL_MSG_RELEASE, 0);
-    fake_expect(&f, DL_MSG_CLOSE);
-    fake_expect_end(&f);
-    fake_end(&f);
+/*
+ * A user takes batches, pins, releases and exports them, deletes tensors, ends the epoch, the
+ * loader or the client, each whenever it likes. Whatever it does, a batch's bytes are there as long
+ * as it has the batch or a tensor of it; each lease is given back once, not before, and at the
+ * latest when the epoch has ended; a pin is told once; and a batch that is not pinned has one of
+ * the credits.
+ */
+enum { STEPS = 40, CREDITS = 4, HELD = 3, PLAYS = 2000 };
+
+enum lease { UNSENT, LEASED, PINNED, RELEASED };
+
+struct step {
+    enum lease lease;       /* as the daemon knows it */
+    struct dl_batch *batch; /* that the user may use; NULL: none */
+    bool pinned;            /* by the user */
+    struct managed *tensors[HELD];
+};
+
+struct play {
+    struct fake fake;
+    struct step steps[STEPS];
+    uint64_t sent, next;   /* the first steps not sent, and not taken */
+    uint64_t number, seed; /* of this play, and what is drawn next */
+    bool ended;            /* the daemon has nothing more to deliver */
+};
+
+static uint64_t draw(struct play *p, uint64_t below)
+{
+    return next_random(&p->seed) % below;
+}
+
+static bool has_tensors(const struct step *step)
+{
+    bool has = false;
+
+    for (int i = 0; i < HELD; i++)
+        has = has || step->tensors[i];
+    return has;
+}
+
+static bool is_held(const struct step *step)
+{
+    return step->batch || has_tensors(step);
+}
+
+/* ---- the daemon ---- */
+
+static void pin_or_release(struct play *p, struct dl_span span, bool release)
+{
+    uint64_t number;
+
+    for (size_t at = 0; at < span.len; at += sizeof number) {
+        memcpy(&number, span.data + at, sizeof number);
+        assert_in_range(number, 0, p->sent - 1);
+        struct step *step = &p->steps[number];
+
+        assert_true(step->lease == LEASED || (release && step->lease == PINNED));
+        assert_false(release && is_held(step));
+        step->lease = release ? RELEASED : PINNED;
+    }
+}
+
+/* All that the client has said. It does not go before the last tensor. */
+static void hear(struct play *p)
+{
+    struct dl_error err = {0};
+    struct dl_message msg;
+    struct dl_span payload;
+    ssize_t n = 1;
+
+    for (;;) {
+        while (frame_reader_next(&p->fake.in, &payload) == 0) {
+            n = fdpass_recv(p->fake.sock, &p->fake.in, MSG_DONTWAIT);
+            for (uint64_t i = 0; i < p->next && n <= 0 && n != -EAGAIN; i++)
+                assert_false(has_tensors(&p->steps[i]));
+            if (n <= 0)
+                return;
+        }
+        assert_int_equal(message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err), 0);
+        if (msg.number == DL_MSG_PIN)
+            pin_or_release(p, msg.pin.steps, false);
+        else if (msg.number == DL_MSG_RELEASE)
+            pin_or_release(p, msg.release.steps, true);
+    }
+}
+
+/* As many as there are credits for. */
+static void deliver(struct play *p)
+{
+    uint64_t leased = 0, first = p->sent;
+
+    hear(p);
+    for (uint64_t i = 0; i < p->sent; i++)
+        leased += p->steps[i].lease == LEASED;
+    assert_in_range(leased, 0, CREDITS);
+    for (; !p->ended && p->sent < STEPS && leased < CREDITS && draw(p, 4); leased++) {
+        if (p->sent >= FAKE_SLOTS && p->steps[p->sent - FAKE_SLOTS].lease != RELEASED)
+            break;
+        p->steps[p->sent++].lease = LEASED;
+    }
+    if (p->sent > first)
+        fake_deliver(&p->fake, first, p->sent);
+}
+
+/* ---- the user ---- */
+
+static void check_all(struct play *p)
+{
+    struct dl_tensor image;
+
+    for (uint64_t number = 0; number < p->next; number++) {
+        struct step *step = &p->steps[number];
+
+        if (step->batch) {
+            assert_int_equal(dl_batch_tensor(step->batch, "image", &image), 0);
+            assert_int_equal(*(const uint8_t *)image.data, (uint8_t)number);
+        }
+        for (int i = 0; i < HELD; i++)
+            if (step->tensors[i])
+                check_bytes(step->tensors[i], number);
+    }
+}
+
+/* The batches that are the client's again: all, or those that are not pinned. */
+static void forget(struct play *p, bool pinned)
+{
+    for (uint64_t i = 0; i < p->next; i++)
+        if (pinned || !p->steps[i].pinned)
+            p->steps[i].batch = NULL;
+}
+
+static void take(struct play *p)
+{
+    struct dl_batch *batch = NULL;
+    int r;
+
+    forget(p, false);
+    r = dl_epoch_next(p->fake.epoch, 0, &batch);
+    if (p->next == p->sent) {
+        assert_int_equal(r, -EAGAIN);
+        return;
+    }
+    assert_int_equal(r, 0);
+    assert_int_equal(dl_batch_step(batch), p->next);
+    p->steps[p->next++].batch = batch;
+}
+
+static void use(struct play *p, struct step *step, uint64_t how)
+{
+    uint64_t i = draw(p, HELD);
+
+    if (how == 0 && step->tensors[i]) {
+        struct managed *managed = step->tensors[i];
+
+        step->tensors[i] = NULL;
+        managed->deleter(managed);
+    } else if (how == 1 && step->batch && !step->tensors[i]) {
+        step->tensors[i] = export_image(step->batch);
+    } else if (how == 2 && step->batch) {
+        step->pinned = true;
+        assert_int_equal(dl_batch_pin(step->batch), 0);
+    } else if (how == 3 && step->batch) {
+        struct dl_batch *batch = step->batch;
+
+        step->batch = NULL;
+        assert_null(dl_batch_release(batch));
+        assert_null(dl_batch_release(NULL));
+    }
+}
+
+static void live(struct play *p)
+{
+    for (unsigned turns = (unsigned)draw(p, 120); turns > 0; turns--) {
+        uint64_t what = draw(p, 10);
+
+        if (what < 2)
+            deliver(p);
+        else if (what < 5 && p->fake.epoch)
+            take(p);
+        else if (what == 5)
+            assert_int_equal(dl_client_dispatch(p->fake.client), 0);
+        else if (p->next > 0)
+            use(p, &p->steps[p->next - 1 - draw(p, min_u64(p->next, 6))], draw(p, 4));
+        check_all(p);
+        hear(p);
+    }
+}
+
+static void check_all_returned(struct play *p)
+{
+    for (int i = 0; i < 3; i++) /* it reads no further than a descriptor at once */
+        assert_int_equal(dl_client_dispatch(p->fake.client), 0);
+    hear(p);
+    for (uint64_t i = 0; i < p->sent; i++)
+        if (!is_held(&p->steps[i]) && p->steps[i].lease != RELEASED)
+            fail_msg("seed %u: step %u was not given back", (unsigned)p->number, (unsigned)i);
+}
+
+/* Its parts end in turn, and between them it goes on with what it has. */
+static void end_all(struct play *p)
+{
+    if (draw(p, 4)) {
+        p->ended = true;
+        forget(p, false);
+        p->fake.epoch = dl_epoch_end(p->fake.epoch);
+        check_all(p);
+        live(p);
+        check_all_returned(p);
+        if (draw(p, 2)) {
+            forget(p, true);
+            p->fake.loader = dl_loader_close(p->fake.loader);
+            check_all(p);
+            live(p);
+        }
+    }
+    forget(p, true);
+    p->fake.client = dl_client_close(p->fake.client);
+    check_all(p);
+    hear(p);
+    for (uint64_t i = 0; i < p->next; i++)
+        for (int k = 0; k < HELD; k++)
+            if (p->steps[i].tensors[k]) {
+                struct managed *managed = p->steps[i].tensors[k];
+
+                p->steps[i].tensors[k] = NULL;
+                managed->deleter(managed);
+                check_all(p);
+                hear(p);
+            }
+    fake_expect_end(&p->fake);
+}
+
+static void test_at_random(void **state)
+{
+    static struct play p;
+    uint64_t pinned = 0, taken = 0;
+
+    for (uint64_t seed = 0; seed < PLAYS / harness_stride(); seed++) {
+        p = (struct play){.number = seed, .seed = seed};
+        fake_run(&p.fake, CREDITS, STEPS + 1);
+        live(&p);
+        for (uint64_t i = 0; i < p.sent; i++)
+            pinned += p.steps[i].lease == PINNED;
+        taken += p.next;
+        end_all(&p);
+        fake_end(&p.fake);
+    }
+    assert_in_range(taken, 8 * PLAYS / harness_stride(), UINT64_MAX);
+    assert_in_range(pinned, PLAYS / harness_stride() / 2, UINT64_MAX);
 }
 
 /* ---- threads ---- */
@@ -368,13 +514,9 @@ static void test_deleting_threads_and_close(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_layout),
     cmocka_unit_test(test_types),
-    cmocka_unit_test(test_tensor_outlives_batch),
-    cmocka_unit_test(test_tensor_first),
-    cmocka_unit_test(test_pinned_and_exported),
     cmocka_unit_test(test_tensor_outlives_loader),
-    cmocka_unit_test(test_tensor_outlives_client),
     cmocka_unit_test(test_tensors_of_two_loaders),
-    cmocka_unit_test(test_close_takes_the_deleted),
+    cmocka_unit_test(test_at_random),
     cmocka_unit_test(test_deleting_threads),
     cmocka_unit_test(test_deleting_threads_and_close),
 };
