@@ -183,26 +183,6 @@ static void test_tokens(void **state)
     }
 }
 
-/* Sequential specs keep the order as far as cost allows, and each sample comes once. */
-static void test_each_once(void **state)
-{
-    static uint8_t seen[SAMPLES];
-    struct plan_params params = packed(3, 2, true);
-
-    params.order = PLAN_SEQUENTIAL;
-    params.tokens.strategy = PLAN_IN_TURN;
-    params.tokens.multiple = 1;
-    params.tokens.accumulate = 2;
-    _cleanup_plan_ struct plan *plan = prepared(params);
-    _cleanup_free_ uint64_t *indices = calloc(plan_most(plan), sizeof *indices);
-    memset(seen, 0, sizeof seen);
-    for (uint64_t rank = 0; rank < 3; rank++)
-        for (uint64_t step = 0; step < plan_steps(plan, rank); step++)
-            for (size_t n = plan_step(plan, rank, step, indices); n > 0; n--)
-                assert_int_equal(seen[indices[n - 1]]++, 0);
-    assert_null(memchr(seen, 0, sizeof seen));
-}
-
 static void test_refused(void **state)
 {
     struct plan *plan = NULL;
@@ -226,7 +206,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rows),        cmocka_unit_test(test_several_rows),
     cmocka_unit_test(test_accumulated), cmocka_unit_test(test_updates_are_alike),
     cmocka_unit_test(test_batches),     cmocka_unit_test(test_tokens),
-    cmocka_unit_test(test_each_once),   cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_refused),
 };
 
 int main(void)

@@ -156,60 +156,6 @@ static void test_examples(void **state)
     check_examples(rows, ARRAY_SIZE(rows));
 }
 
-/* Longer than a batch, but not than max_length: alone in its batch. */
-static void test_examples_of_one(void **state)
-{
-    static const struct example rows[] = {
-        {"3529", {SORTED, .tokens = 5, .max_length = 8}, 1, false, {"c a b"}, 1, 0, 0},
-        {"3829", {SORTED, .tokens = 5, .max_length = 8}, 1, false, {"c a b"}, 1, 0, 0},
-        {"11118888",
-         {SORTED, .tokens = 4, .max_length = 8},
-         2,
-         false,
-         {"ac e g", "bd f h"},
-         0,
-         0,
-         0},
-        {"111188",
-         {SORTED, .tokens = 4, .max_length = 8},
-         3,
-         false,
-         {"a d", "b e", "c f"},
-         0,
-         0,
-         0},
-        {"118", {SORTED, .tokens = 4, .max_length = 8}, 2, false, {"a c", "b c"}, 0, 0, 1},
-        {"11118888", {SORTED, .tokens = 4, .max_length = 8}, 2, true, {"abcd f h", "e g"}, 0, 0, 0},
-        {"8118",
-         {SORTED, .tokens = 4, .max_length = 8, .leftover = PLAN_DROP},
-         1,
-         false,
-         {"bc a d"},
-         0,
-         0,
-         0},
-        {"1189",
-         {SORTED, .tokens = 4, .max_length = 8, .truncate = true},
-         1,
-         false,
-         {"ab c d"},
-         1,
-         0,
-         0},
-        {"35", {SORTED, .tokens = 6, .max_length = 5, .multiple = 4}, 1, false, {"a b"}, 0, 0, 0},
-        {"18", {SORTED, .tokens = 4, .max_length = 8, .window = 1}, 1, false, {"a b"}, 0, 0, 0},
-        {"18181", {BUCKET, .tokens = 6, .max_length = 8}, 1, false, {"b ac d e"}, 0, 0, 0},
-        {"7687", {BUCKET, .tokens = 8, .max_length = 7}, 2, false, {"a b", "d b"}, 1, 0, 1},
-        {"811811", {TURN, .tokens = 4, .max_length = 8}, 1, false, {"a bc d ef"}, 0, 0, 0},
-        {"811811", {TURN, .tokens = 4, .max_length = 8}, 2, false, {"a d", "bc ef"}, 0, 0, 0},
-        {"88", {TURN, .tokens = 4, .max_length = 8}, 3, false, {"a", "b", "a"}, 0, 0, 1},
-        /* A row has a length, whatever fits a batch. */
-        {"98", {PACK, .tokens = 8, .max_length = 9}, 1, false, {"b"}, 1, 0, 0},
-    };
-
-    check_examples(rows, ARRAY_SIZE(rows));
-}
-
 /* Where each rank's batch is cut by itself, and what is no part of any. */
 static void test_examples_of_batches(void **state)
 {
@@ -246,42 +192,6 @@ static void test_examples_of_batches(void **state)
     };
 
     check_examples(rows, ARRAY_SIZE(rows));
-}
-
-/* Epoch after epoch: what one has left begins the next. */
-static void test_carry(void **state)
-{
-    static const struct {
-        const char *lengths;
-        struct plan_tokens tokens;
-        uint64_t world;
-        const char *epochs[4]; /* of rank 0 */
-        uint64_t carried[5];   /* the last: what the last epoch leaves */
-    } rows[] = {
-        {"123", {BUCKET, .tokens = 6}, 1, {"ab", "ca bc", "ab", "ca bc"}, {0, 1, 0, 1, 0}},
-        {"123", {BUCKET, .tokens = 3}, 2, {"a", "c b", "a", "c b"}, {0, 1, 0, 1, 0}},
-        {"152", {BUCKET, .tokens = 6}, 1, {"b ac", "b ac", "b ac", "b ac"}, {0, 0, 0, 0, 0}},
-        /* A bucket of one sample, and batches of three. */
-        {"1", {BUCKET, .tokens = 9}, 1, {"", "", "aaa", ""}, {0, 1, 2, 0, 1}},
-        {"12", {BUCKET, .tokens = 15}, 1, {"", "", "ababa", ""}, {0, 2, 4, 1, 3}},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        for (uint64_t epoch = 0; epoch < 4; epoch++) {
-            uint32_t lengths[MOST];
-            char steps[128];
-            struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
-
-            params.world = rows[i].world;
-            params.epoch = epoch;
-            params.tokens.leftover = PLAN_CARRY;
-            _cleanup_plan_ struct plan *plan = prepared(params);
-            print_rank(plan, 0, steps);
-            assert_string_equal(steps, rows[i].epochs[epoch]);
-            assert_int_equal(plan_totals(plan)->carried, rows[i].carried[epoch]);
-            assert_int_equal(plan_totals(plan)->leftover, rows[i].carried[epoch + 1]);
-        }
-    }
 }
 
 /* More ranks than there could ever be samples. */
@@ -378,34 +288,6 @@ static void test_buckets(void **state)
     params.tokens = (struct plan_tokens){SORTED, .tokens = 12, .lengths = lengths, .multiple = 1};
     _cleanup_plan_ struct plan *sorted = prepared(params);
     assert_int_equal(plan_buckets(sorted), 0);
-}
-
-static void test_totals(void **state)
-{
-    static const struct {
-        const char *lengths;
-        struct plan_tokens tokens;
-        struct plan_totals want;
-        uint64_t most;
-    } rows[] = {
-        /* "ac e", "bd e" */
-        {"11111", {SORTED, .tokens = 2}, {2, 6, 6, 6, 0, 0, 0, 1, 0}, 2},
-        /* "ca", "fd", and b twice; the 9 is left out */
-        {"351492", {SORTED, .tokens = 8}, {2, 6, 20, 24, 1, 0, 0, 1, 0}, 2},
-        {"53442", {PACK, .tokens = 8}, {2, 6, 20, 32, 0, 0, 0, 1, 4}, 2},
-        {"", {SORTED, .tokens = 8}, {0}, 0},
-        {"", {PACK, .tokens = 8}, {0}, 0},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        uint32_t lengths[MOST];
-        struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
-
-        params.world = 2;
-        _cleanup_plan_ struct plan *plan = prepared(params);
-        assert_int_equal(plan_most(plan), rows[i].most);
-        assert_memory_equal(plan_totals(plan), &rows[i].want, sizeof rows[i].want);
-    }
 }
 
 /* ---- lengths -------------------------------------------------------------------------------- */
@@ -625,13 +507,10 @@ static void test_without_tokens(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_examples),
-    cmocka_unit_test(test_examples_of_one),
     cmocka_unit_test(test_examples_of_batches),
-    cmocka_unit_test(test_carry),
     cmocka_unit_test(test_huge_world),
     cmocka_unit_test(test_step_tokens),
     cmocka_unit_test(test_buckets),
-    cmocka_unit_test(test_totals),
     cmocka_unit_test(test_limit),
     cmocka_unit_test(test_look_at_lengths),
     cmocka_unit_test(test_refused),
