@@ -389,6 +389,33 @@ static void test_late_answer(void **state)
     end(&play);
 }
 
+/* A node that did not run, had its clock set, or heard nothing from the store has no say. */
+static void test_no_say(void **state)
+{
+    for (int how = 0; how < 3; how++) {
+        struct play play;
+        struct dl_error error = {.code = ETIMEDOUT, .message = "nobody answers"};
+
+        join(&play);
+        play.mute = UINT64_MAX;
+        sees(&play, "4 complete 1 2 5");
+        if (how == 0) { /* slept */
+            play.now += 3600 * SECOND;
+        } else if (how == 1) { /* set back */
+            play.now -= 900 * SECOND;
+        } else { /* the store was away */
+            for (unsigned i = 0; i < 100; i++) {
+                until_asked(&play);
+                step(&play, (struct rdzv_event){.type = RDZV_FAILING, .error = &error});
+            }
+            pass(&play, 30);
+        }
+        for (unsigned i = 0; i < 10; i++)
+            assert_string_equal(sees(&play, "4 complete 1 2 5"), "-");
+        end(&play);
+    }
+}
+
 /* On a machine so busy that this node naps between any two looks, whoever is dead is found dead all
  * the same, a few naps later; after each nap whoever lives has time for a beat. */
 static void test_naps(void **state)
@@ -681,6 +708,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_death),
     cmocka_unit_test(test_silence),
     cmocka_unit_test(test_late_answer),
+    cmocka_unit_test(test_no_say),
     cmocka_unit_test(test_naps),
     cmocka_unit_test(test_beat),
     cmocka_unit_test(test_lost_writes),

@@ -196,6 +196,42 @@ static void test_successors(void **state)
         }
 }
 
+enum { NODES = 3, TIMES = 8 };
+
+/* Ids are drawn: those who come later may have greater ones, or smaller. */
+static uint32_t generation(uint64_t seed, uint32_t i, uint32_t k)
+{
+    return NODES * (seed % 2 ? i : TIMES - 1 - i) + k;
+}
+
+/* Again and again, so soon that nobody has beaten twice: what the dead of all generations have left
+ * brings none of them back, though those that look know nothing of earlier ones. */
+static void test_generations(void **state)
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct sim sim = {.set = nodes_from_to(NODES, NODES), .seed = seed};
+
+        sim_init(&sim, NODES * TIMES, seed);
+        for (uint32_t k = 0; k < NODES; k++)
+            sim_owner(&sim, generation(seed, 0, k), RDZV_JOIN);
+        if (!sim_run(&sim, sim.now + 5 * SIM_S, sim_all_in))
+            fail_msg("seed %" PRIu64 ": the first have not met", seed);
+        for (uint32_t i = 1; i < TIMES; i++) {
+            sim_run(&sim, sim.now + sim_draw(&sim, 2 * SIM_S), NULL);
+            for (uint32_t k = 0; k < NODES; k++)
+                kill_node(&sim, generation(seed, i - 1, k));
+            for (uint32_t k = 0; k < NODES; k++) {
+                sim_run(&sim, sim.now + sim_draw(&sim, 20 * SIM_MS), NULL);
+                succeed(&sim, generation(seed, i - 1, k), generation(seed, i, k));
+            }
+            if (!sim_run(&sim, sim.now + SIM_S, sim_all_in))
+                fail_msg("seed %" PRIu64 ": generation %u has not met in a second", seed, i);
+        }
+        assert_int_equal(sim.removed, NODES * (TIMES - 1));
+        sim_deinit(&sim);
+    }
+}
+
 /* As test_successors, without the knowledge: whoever has the same name is somebody else, and the
  * dead are waited for. */
 static void test_namesakes(void **state)
@@ -549,14 +585,14 @@ static void test_at_random(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_meet),    cmocka_unit_test(test_cost),
-    cmocka_unit_test(test_left_behind), cmocka_unit_test(test_successors),
-    cmocka_unit_test(test_namesakes),   cmocka_unit_test(test_naps),
-    cmocka_unit_test(test_deaths),      cmocka_unit_test(test_one_missed),
-    cmocka_unit_test(test_too_few),     cmocka_unit_test(test_never_enough),
-    cmocka_unit_test(test_stand_in),    cmocka_unit_test(test_all_leave),
-    cmocka_unit_test(test_closed),      cmocka_unit_test(test_store_restarts),
-    cmocka_unit_test(test_at_random),
+    cmocka_unit_test(test_all_meet),       cmocka_unit_test(test_cost),
+    cmocka_unit_test(test_left_behind),    cmocka_unit_test(test_successors),
+    cmocka_unit_test(test_generations),    cmocka_unit_test(test_namesakes),
+    cmocka_unit_test(test_naps),           cmocka_unit_test(test_deaths),
+    cmocka_unit_test(test_one_missed),     cmocka_unit_test(test_too_few),
+    cmocka_unit_test(test_never_enough),   cmocka_unit_test(test_stand_in),
+    cmocka_unit_test(test_all_leave),      cmocka_unit_test(test_closed),
+    cmocka_unit_test(test_store_restarts), cmocka_unit_test(test_at_random),
 };
 
 TEST_MAIN(tests)
