@@ -47,6 +47,7 @@ struct left_out *left_out_free(struct left_out *l)
     DL_DELETE(l->members->left_outs, l);
     buffer_deinit(&l->published);
     buffer_deinit(&l->told);
+    buffer_deinit(&l->due);
     free(l->name);
     free(l->key);
     free(l);
@@ -90,6 +91,8 @@ static void left_out_write_key(const struct left_out *l, uint64_t node,
                    node);
 }
 
+static void left_out_write(struct left_out *l);
+
 static void left_out_on_published(void *owner, const struct backend_answer *answer)
 {
     struct left_out *l = left_out_take(owner);
@@ -100,58 +103,104 @@ static void left_out_on_published(void *owner, const struct backend_answer *answ
     l->lost = answer->status < 0 || !answer->won;
     if (answer->status == 0)
         l->token = answer->token;
+    if (l->due.len > 0)
+        left_out_write(l);
+    members_go_on_leaving(l->members);
 }
 
-void left_out_publish(struct left_out *l, const struct progress_point *least,
-                      const struct progress_point *began)
+/* What is due, in place of what the store has. */
+static void left_out_write(struct left_out *l)
 {
-    struct progress_report report = {.last = PROGRESS_NO_ROUND, .has_point = true, .point = *least};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
     char key[BACKEND_KEY_MAX];
 
-    progress_learn(&report.known, 0, began);
-    progress_report_write(&report, &text);
-    bool same = text.len == l->published.len && memcmp(text.data, l->published.data, text.len) == 0;
-    if (l->writing || (same && !l->lost))
-        return;
-    l->published.len = 0;
-    must_append(&l->published, text.data, text.len);
+    buffer_deinit(&l->published);
+    l->published = l->due;
+    l->due = (struct dl_buffer){0};
     l->writing = true;
     left_out_write_key(l, member_id(l->members->member), key);
-    backend_set(l->members->backend, key, l->token, (struct dl_span){text.data, text.len},
-                left_out_on_published, left_out_call(l, 0));
+    backend_set(l->members->backend, key, l->token,
+                (struct dl_span){l->published.data, l->published.len}, left_out_on_published,
+                left_out_call(l, 0));
 }
 
+bool left_outs_are_writing(const struct members *m)
+{
+    const struct left_out *l;
+
+    DL_FOREACH (m->left_outs, l)
+        if (l->writing)
+            return true;
+    return false;
+}
+
+/* In the store, of the rounds that a report knows: 0: where it began; 1 and 2: its word. */
+void left_out_publish(struct left_out *l, const struct progress_point *least,
+                      const struct progress_point *began, const struct left_out_word *word)
+{
+    struct progress_report report = {.last = PROGRESS_NO_ROUND, .has_point = true, .point = *least};
+
+    progress_learn(&report.known, 0, began);
+    if (word) {
+        progress_learn(&report.known, 1, &word->furthest);
+        progress_learn(&report.known, 2, &word->last);
+    }
+    l->due.len = 0;
+    progress_report_write(&report, &l->due);
+    bool same =
+        l->due.len == l->published.len && memcmp(l->due.data, l->published.data, l->due.len) == 0;
+    if (same && (l->writing || !l->lost))
+        l->due.len = 0;
+    else if (!l->writing)
+        left_out_write(l);
+}
+
+/* The latest: a node that was cut off can be so again. */
 static struct absence *left_out_find(const struct left_out *l, uint64_t id)
+{
+    struct absence *absence, *found = NULL;
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->id == id && !absence->said)
+            found = absence;
+    return found;
+}
+
+/* It may have been said meanwhile what is missing, as far as was known. */
+static struct absence *left_out_find_asking(const struct left_out *l, uint64_t id)
 {
     struct absence *absence;
 
     DL_FOREACH (l->absences, absence)
-        if (absence->id == id && !absence->said)
+        if (absence->id == id && absence->asking)
             return absence;
     return NULL;
 }
 
-/* One that began later than that point is as far as it began. */
+/* When the round began, its ranks may have been on their way there. */
 static void left_out_on_position(void *owner, const struct backend_answer *answer)
 {
     struct left_out_call *call = owner;
     uint64_t node = call->node;
     struct left_out *l = left_out_take(call);
-    struct absence *absence = l ? left_out_find(l, node) : NULL;
+    struct absence *absence = l ? left_out_find_asking(l, node) : NULL;
     struct progress_report report;
 
-    if (!absence || !absence->asking)
+    if (!absence)
         return;
     absence->failed = answer->status < 0;
     if (absence->failed)
         return;
     absence->asking = false;
     if (answer->token != 0 && progress_report_read(answer->data, UINT64_MAX, &report) &&
-        report.has_point && progress_compare(&report.point, &absence->what.from) == PROGRESS_AFTER)
+        report.has_point)
         absence->what.from = report.point;
+    if (answer->token != 0 && progress_find(&report.known, 2)) {
+        absence->has_word = true;
+        absence->word = (struct left_out_word){progress_find(&report.known, 1)->begin,
+                                               progress_find(&report.known, 2)->begin};
+    }
     left_out_tell(l);
+    shared_loaders_publish(l->members); /* reports may have waited for it */
     if (!l->members->ending)
         l->members->events->changed(l->members->context);
 }
@@ -257,6 +306,91 @@ void left_out_gone(struct left_out *l, const struct left_out_node *node,
     absence->asking = true;
     left_out_ask(l, absence);
     left_out_tell(l);
+}
+
+bool left_out_is_learning(const struct left_out *l)
+{
+    const struct absence *absence;
+
+    DL_FOREACH (l->absences, absence)
+        if (!absence->what.has_to && absence->asking)
+            return true;
+    return false;
+}
+
+/* The latest of that name, which may come back; NULL: none is missed. */
+static const struct absence *left_out_find_name(const struct left_out *l, const char *name)
+{
+    const struct absence *absence, *found = NULL;
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->id != 0 && !absence->said && strcmp(absence->what.node, name) == 0)
+            found = absence;
+    return found;
+}
+
+struct former_place left_out_former(const struct left_out *l, uint64_t world)
+{
+    const struct absence *absence;
+    struct former_place former = {0};
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->id != 0 && absence->what.world == world &&
+            strcmp(absence->what.node, l->members->self_name) == 0)
+            former = (struct former_place){absence->what.first, world};
+    return former;
+}
+
+bool left_outs_miss(const struct members *m, const char *name)
+{
+    const struct left_out *l;
+
+    DL_FOREACH (m->left_outs, l)
+        if (left_out_find_name(l, name))
+            return true;
+    return false;
+}
+
+/* Of those that are back, the one that the others have missed for longest. */
+static bool left_out_find_back(const struct left_out *l, struct progress_point *ret)
+{
+    const struct members *m = l->members;
+    bool any = false;
+
+    for (uint32_t i = 0; i < m->n_nodes; i++) {
+        const struct absence *absence =
+            m->shares[i].came ? left_out_find_name(l, m->shares[i].name) : NULL;
+
+        if (!absence || !absence->what.has_to ||
+            (any && progress_compare(&absence->what.to, ret) != PROGRESS_BEFORE))
+            continue;
+        *ret = absence->what.to;
+        any = true;
+    }
+    return any;
+}
+
+static void left_out_raise_to(const struct progress_point *to, struct progress_point *point)
+{
+    if (progress_compare(to, point) == PROGRESS_AFTER)
+        *point = *to;
+}
+
+void left_out_raise(const struct left_out *l, const struct progress *progress,
+                    struct progress_point *point)
+{
+    const struct absence *absence;
+    struct progress_point at;
+
+    DL_FOREACH (l->absences, absence) {
+        if (absence->what.has_to || !absence->has_word)
+            continue;
+        left_out_raise_to(&absence->word.furthest, point);
+        if (progress_next(progress, &absence->word.last, &at))
+            left_out_raise_to(&at, point);
+    }
+    if (left_out_find_back(l, &at))
+        left_out_raise_to(&at, point);
 }
 
 void left_out_went_on(struct left_out *l, const struct progress_point *point)
