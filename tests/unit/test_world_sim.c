@@ -231,12 +231,22 @@ static bool sim_knows_its_ranks(const struct sim_daemon *d)
     return true;
 }
 
+/* Another one that knows how far its ranks are would be left. */
+static bool sim_one_knows_besides(const struct sim_daemon *d)
+{
+    for (unsigned i = 0; i < NODES; i++)
+        if (sim->daemons[i] && sim->daemons[i] != d && sim_knows_its_ranks(sim->daemons[i]))
+            return true;
+    return false;
+}
+
 static void sim_happen(void)
 {
     unsigned what = (unsigned)sim_draw(8), number = (unsigned)sim_draw(NODES);
     struct sim_daemon *d = sim->daemons[number];
 
-    if (!d || sim->faults == 0 || !(sim_kinds >> what & 1) || !sim_knows_its_ranks(d))
+    if (!d || sim->faults == 0 || !(sim_kinds >> what & 1) || !sim_knows_its_ranks(d) ||
+        !sim_one_knows_besides(d))
         return;
     sim->faults--;
     switch (what) {

@@ -370,6 +370,17 @@ static bool left_out_find_back(const struct left_out *l, struct progress_point *
     return any;
 }
 
+/* Another daemon has taken its place at once. */
+static bool left_out_came_again(const struct left_out *l, const struct absence *absence)
+{
+    const struct members *m = l->members;
+
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        if (m->shares[i].came && strcmp(m->shares[i].name, absence->what.node) == 0)
+            return true;
+    return false;
+}
+
 static void left_out_raise_to(const struct progress_point *to, struct progress_point *point)
 {
     if (progress_compare(to, point) == PROGRESS_AFTER)
@@ -379,11 +390,18 @@ static void left_out_raise_to(const struct progress_point *to, struct progress_p
 void left_out_raise(const struct left_out *l, const struct progress *progress,
                     struct progress_point *point)
 {
+    const struct progress_round *latest = progress_latest(progress);
     const struct absence *absence;
     struct progress_point at;
 
     DL_FOREACH (l->absences, absence) {
-        if (absence->what.has_to || !absence->has_word)
+        if (absence->what.has_to)
+            continue;
+        /* Its ranks may have been on their way to where the last round began, and further than
+         * those of the others. */
+        if (latest && left_out_came_again(l, absence))
+            left_out_raise_to(&latest->begin, point);
+        if (!absence->has_word)
             continue;
         left_out_raise_to(&absence->word.furthest, point);
         if (progress_next(progress, &absence->word.last, &at))
