@@ -142,7 +142,8 @@ void left_out_publish(struct left_out *l, const struct progress_point *least,
     progress_learn(&report.known, 0, began);
     if (word) {
         progress_learn(&report.known, 1, &word->furthest);
-        progress_learn(&report.known, 2, &word->last);
+        if (word->has_last)
+            progress_learn(&report.known, 2, &word->last);
     }
     l->due.len = 0;
     progress_report_write(&report, &l->due);
@@ -176,6 +177,18 @@ static struct absence *left_out_find_asking(const struct left_out *l, uint64_t i
     return NULL;
 }
 
+static void left_out_take_word(struct absence *absence, const struct progress *said)
+{
+    const struct progress_round *furthest = progress_find(said, 1), *last = progress_find(said, 2);
+
+    absence->has_word = furthest != NULL;
+    if (furthest)
+        absence->word.furthest = furthest->begin;
+    absence->word.has_last = last != NULL;
+    if (last)
+        absence->word.last = last->begin;
+}
+
 /* When the round began, its ranks may have been on their way there. */
 static void left_out_on_position(void *owner, const struct backend_answer *answer)
 {
@@ -183,7 +196,7 @@ static void left_out_on_position(void *owner, const struct backend_answer *answe
     uint64_t node = call->node;
     struct left_out *l = left_out_take(call);
     struct absence *absence = l ? left_out_find_asking(l, node) : NULL;
-    struct progress_report report;
+    struct progress_report report = {0};
 
     if (!absence)
         return;
@@ -194,11 +207,8 @@ static void left_out_on_position(void *owner, const struct backend_answer *answe
     if (answer->token != 0 && progress_report_read(answer->data, UINT64_MAX, &report) &&
         report.has_point)
         absence->what.from = report.point;
-    if (answer->token != 0 && progress_find(&report.known, 2)) {
-        absence->has_word = true;
-        absence->word = (struct left_out_word){progress_find(&report.known, 1)->begin,
-                                               progress_find(&report.known, 2)->begin};
-    }
+    if (answer->token != 0)
+        left_out_take_word(absence, &report.known);
     left_out_tell(l);
     shared_loaders_publish(l->members); /* reports may have waited for it */
     if (!l->members->ending)
@@ -404,7 +414,7 @@ void left_out_raise(const struct left_out *l, const struct progress *progress,
         if (!absence->has_word)
             continue;
         left_out_raise_to(&absence->word.furthest, point);
-        if (progress_next(progress, &absence->word.last, &at))
+        if (absence->word.has_last && progress_next(progress, &absence->word.last, &at))
             left_out_raise_to(&at, point);
     }
     if (left_out_find_back(l, &at))

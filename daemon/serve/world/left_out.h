@@ -27,10 +27,12 @@ struct left_out *left_out_new(struct members *members, const char *key, const ch
                               uint64_t batch);
 struct left_out *left_out_free(struct left_out *left_out); /* NULL is fine; returns NULL */
 
-/* This daemon ends, and its ranks go on: the furthest is there; and the last of them, which takes
- * its next step once it has a daemon again. In lock step no rank goes beyond that before. */
+/* This daemon ends, and its ranks go on: the furthest is there; and the last of those that are not
+ * at the epoch's end, which takes its next step once it has a daemon again. In lock step no rank
+ * goes beyond that before. */
 struct left_out_word {
     struct progress_point furthest, last;
+    bool has_last;
 };
 
 /* All ranks of this node are at `least`, and had begun at `began` here, at most: trainers that went

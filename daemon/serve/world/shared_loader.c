@@ -297,20 +297,22 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
 /* False: none of its ranks goes on. */
 static bool shared_loader_find_word(const struct shared_loader *shared, struct left_out_word *ret)
 {
-    bool any = false, some = false;
+    bool any = false;
 
+    *ret = (struct left_out_word){0};
     for (uint32_t i = 0; i < shared->members->local; i++) {
         const struct shared_rank *rank = &shared->ranks[i];
-        const struct progress_point *at = &rank->progress.given;
+        const struct progress_point *at = &rank->progress.behind;
 
-        if (rank->progress.entered == PROGRESS_NO_ROUND)
+        if (rank->progress.entered == PROGRESS_NO_ROUND || !rank->session)
             continue;
-        if (!some || progress_compare(at, &ret->furthest) == PROGRESS_AFTER)
+        if (!any || progress_compare(at, &ret->furthest) == PROGRESS_AFTER)
             ret->furthest = *at;
-        some = true;
-        if (rank->asks && (!any || progress_compare(at, &ret->last) == PROGRESS_BEFORE))
+        any = true;
+        if (rank->asks && (!ret->has_last || progress_compare(at, &ret->last) == PROGRESS_BEFORE)) {
             ret->last = *at;
-        any |= rank->asks;
+            ret->has_last = true;
+        }
     }
     return any;
 }
@@ -328,7 +330,8 @@ static void shared_loader_publish_position(struct shared_loader *shared)
         if (rank->progress.entered == PROGRESS_NO_ROUND && !has_word)
             return;
         if (rank->progress.entered == PROGRESS_NO_ROUND) { /* it is in this epoch, too */
-            least = (struct progress_point){.pass = word.last.pass, .epoch = word.last.epoch};
+            least =
+                (struct progress_point){.pass = word.furthest.pass, .epoch = word.furthest.epoch};
             break;
         }
         if (i == 0 || progress_compare(&rank->progress.behind, &least) == PROGRESS_BEFORE)
@@ -418,8 +421,10 @@ void shared_loaders_forget_session(struct members *m, const void *session)
     DL_FOREACH (m->shared_loaders, shared) {
         shared_weights_forget_session(shared, session);
         for (uint32_t i = 0; i < m->local; i++)
-            if (shared->ranks[i].session == session)
+            if (shared->ranks[i].session == session) {
+                shared->ranks[i].session = NULL;
                 shared->ranks[i].report_due = shared->ranks[i].asks = false;
+            }
         reports_write_if_known(shared);
     }
 }
