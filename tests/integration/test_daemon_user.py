@@ -51,7 +51,9 @@ class DaemonUser(TestCase):
             self.assertIn(word, done.stderr)
 
     def granted(self, done):
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        # A build for coverage says that this user may not write down what ran.
+        said = [line for line in done.stderr.splitlines() if not line.startswith("profiling:")]
+        self.assertEqual((done.returncode, said), (0, []))
 
     def test_by_its_user(self):
         """Each row: whose daemon, who asks, and whether that is right."""

@@ -210,7 +210,7 @@ class Loader:
         self.workers = [Worker(self, number) for number in range(spec["workers"]["count"])]
         self.iterable = self.workers[0].source.iterable
 
-    def start(self, epoch=0, rank=0, world=1, step=0, credits=0, dataset_states=None):
+    def start(self, epoch=0, rank=0, world=1, step=0, credits=0, dataset_states=None, expected_steps=0):
         assert dataset_states is None  # as long as Epoch.has_dataset_state says so
         self.epoch = Epoch(self, {"epoch": epoch, "step": step, "credits": credits})
         return self.epoch

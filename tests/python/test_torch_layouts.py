@@ -202,9 +202,12 @@ class TestSentOn(Case):
 
     def test_nothing_stays(self):
         self.sent(DataLoader, 18)
-        before = kept_open()
+        files, mapped, left = kept_open()
         self.sent(DataLoader, 60)
-        self.assertEqual(kept_open(), before)
+        more_files, more_mapped, more_left = kept_open()
+        self.assertLessEqual(more_files, files)  # fewer: what torch's queues keep open for a while
+        self.assertLessEqual(more_mapped, mapped)
+        self.assertEqual(more_left, left)
 
     def test_made_shared(self):
         def told(cls):
