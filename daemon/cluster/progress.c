@@ -165,18 +165,6 @@ static bool progress_round_at(const struct progress *progress, const struct prog
     return false;
 }
 
-bool progress_next(const struct progress *progress, const struct progress_point *point,
-                   struct progress_point *ret)
-{
-    struct progress_round round;
-    struct history before;
-
-    if (!progress_round_at(progress, point, &round) || round.world == 0)
-        return false;
-    uint64_t step = progress_point_split(point, round.world, &before);
-    return progress_point_after(ret, point->pass, point->epoch, &before, round.world, step + 1);
-}
-
 uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
                         uint64_t pass, uint64_t epoch, const struct history *before)
 {
@@ -198,60 +186,30 @@ uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_
     return limit;
 }
 
-static bool progress_take_place(const struct progress *progress, const struct progress_point *point,
-                                uint64_t first, uint64_t world, struct progress_round *round)
-{
-    struct history before;
-    uint64_t step = progress_point_split(point, world, &before);
-
-    round->first = first;
-    round->world = world;
-    return step <
-           progress_limit(progress, round->number, world, point->pass, point->epoch, &before);
-}
-
-/* How many ranks there were on the way from that point to the latest beginning; 0: it does not lead
- * there, or there is no step between. */
-static uint64_t progress_next_world(const struct progress *progress,
-                                    const struct progress_point *point)
-{
-    const struct progress_point *to = &progress_latest(progress)->begin;
-    uint32_t n = point->history.n;
-
-    if (progress_compare(point, to) != PROGRESS_BEFORE || to->epoch != point->epoch ||
-        to->pass != point->pass)
-        return 0;
-    if (n > 0 && to->history.stretches[n - 1].steps > point->history.stretches[n - 1].steps)
-        n--;
-    return to->history.stretches[n].world;
-}
-
 /* The node was in no such round; but the rank was, by what its client says, when another daemon
- * served the node. Or only the node was: then others say so. */
+ * served the node. */
 static bool progress_take_former(const struct progress *progress,
                                  const struct resume_request *request,
                                  const struct progress_point *point, struct progress_round *round)
 {
     const struct former_place *former = &request->former;
-    uint64_t next = progress_next_world(progress, point);
+    struct history before;
+    uint64_t step;
 
-    if (former->world > 0 && former->rank >= request->local &&
-        progress_take_place(progress, point, former->rank - request->local, former->world, round))
-        return true;
-    if (!request->tell || next == 0)
+    if (former->world == 0 || former->rank < request->local)
         return false;
-    const struct former_place told = request->tell(request->teller, next);
-    return told.world > 0 && progress_take_place(progress, point, told.rank, told.world, round);
+    step = progress_point_split(point, former->world, &before);
+    round->first = former->rank - request->local;
+    round->world = former->world;
+    return step < progress_limit(progress, round->number, round->world, point->pass, point->epoch,
+                                 &before);
 }
 
 /* ---- where a rank resumes ---------------------------------------------------------------------
  */
 
-/* Where it asks to resume. If it has had that already, and the epoch is over for it, it is in
- * another pass. Within an epoch it goes back, as ranks do that a launcher has started again: of
- * those some may be there yet. */
-static int progress_requested_point(const struct progress *progress,
-                                    const struct progress_rank *rank,
+/* Where it asks to resume. If it has had that already, it is in another pass. */
+static int progress_requested_point(const struct progress_rank *rank,
                                     const struct resume_request *request,
                                     const struct progress_round *latest, struct progress_point *ret,
                                     struct dl_error *err)
@@ -268,11 +226,7 @@ static int progress_requested_point(const struct progress *progress,
     if (is_new)
         return 0;
     enum progress_order order = progress_compare(ret, &rank->behind);
-    struct progress_round round;
-    bool goes_back = order == PROGRESS_BEFORE &&
-                     (ret->history.n > 0 || ret->epoch == rank->behind.epoch) &&
-                     progress_round_at(progress, ret, &round);
-    ret->pass += !goes_back && (order == PROGRESS_BEFORE || order == PROGRESS_UNRELATED);
+    ret->pass += order == PROGRESS_BEFORE || order == PROGRESS_UNRELATED;
     return 0;
 }
 
@@ -325,64 +279,29 @@ static bool progress_is_beginning(const struct resume_request *request,
            (is_first && (request->former.world == 0 || latest->begin.pass > 0));
 }
 
-/* Steps of the world that it was in which a rank at that point has not had, and will not have: up
- * to where the others went on without it. What they did then was theirs. */
-static uint64_t progress_lost(const struct progress *progress, const struct progress_point *point,
-                              uint64_t world)
-{
-    struct history before;
-    uint64_t step = progress_point_split(point, world, &before), lost = UINT64_MAX;
-
-    for (uint32_t i = 0; i < progress->n; i++) {
-        const struct progress_point *begin = &progress->rounds[i].begin;
-        struct history path = begin->history;
-
-        if (!progress->rounds[i].known || begin->pass != point->pass ||
-            begin->epoch != point->epoch || path.n <= before.n)
-            continue;
-        path.n = before.n;
-        bool same =
-            history_equal(&path, &before) && begin->history.stretches[before.n].world == world;
-        uint64_t end = same ? begin->history.stretches[before.n].steps : 0;
-        lost = min_u64(lost, end > step ? end - step : 0);
-    }
-    return lost;
-}
-
-/* The world that it was in last, as its client says or as is known here. */
-static uint64_t progress_former_world(const struct progress *progress,
-                                      const struct progress_rank *rank,
-                                      const struct resume_request *request)
-{
-    const struct progress_round *entered = progress_find(progress, rank->entered);
-
-    return entered && entered->world > 0 ? entered->world : request->former.world;
-}
-
 int progress_resume(const struct progress *progress, const struct progress_rank *rank,
                     const struct resume_request *request, struct resume_place *ret,
                     struct dl_error *err)
 {
     const struct progress_round *latest = progress_latest(progress);
     struct progress_round round = {0};
-    bool is_new = rank->entered == PROGRESS_NO_ROUND, anywhere = request->epoch == RESUME_ANYWHERE;
-    struct progress_point point = {0}, from = {0};
-    uint64_t lost = 0;
+    bool is_new = rank->entered == PROGRESS_NO_ROUND, anywhere = request->epoch == RESUME_ANYWHERE,
+         moved;
+    struct progress_point point = {0};
     int r;
 
     if (is_new && progress_is_beginning(request, latest)) {
         r = progress_find_beginning(progress, request, &point, err);
     } else {
         point = rank->behind;
-        r = anywhere ? 0 : progress_requested_point(progress, rank, request, latest, &point, err);
+        r = anywhere ? 0 : progress_requested_point(rank, request, latest, &point, err);
     }
     if (r < 0)
         return r;
-    if (!progress_round_at(progress, &point, &round) ||
-        (round.world == 0 && !progress_take_former(progress, request, &point, &round)) ||
-        (is_new && !progress_leads_on(&round.begin, &point, round.world))) {
-        from = point;
-        lost = progress_lost(progress, &from, progress_former_world(progress, rank, request));
+    moved = !progress_round_at(progress, &point, &round) ||
+            (round.world == 0 && !progress_take_former(progress, request, &point, &round)) ||
+            (is_new && !progress_leads_on(&round.begin, &point, round.world));
+    if (moved) {
         round = *latest;
         point = latest->begin;
     }
@@ -391,8 +310,7 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
                                  .world = round.world,
                                  .pass = point.pass,
                                  .epoch = point.epoch,
-                                 .lost = lost,
-                                 .from = from};
+                                 .moved = moved};
     ret->step = progress_point_split(&point, round.world, &ret->before);
     ret->limit =
         progress_limit(progress, round.number, round.world, point.pass, point.epoch, &ret->before);

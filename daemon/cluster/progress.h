@@ -74,10 +74,6 @@ const struct progress_round *progress_latest(const struct progress *progress);
 /* The first whose beginning is known, and that the node has a place in. */
 const struct progress_round *progress_first(const struct progress *progress);
 
-/* Behind the step that a rank at that point takes next. False: the node does not know the world. */
-bool progress_next(const struct progress *progress, const struct progress_point *point,
-                   struct progress_point *ret);
-
 /* Of an epoch's stream in the world of that round, of so many ranks, begun behind `before`: the
  * step that it ends before; UINT64_MAX: it goes to the end of the epoch. */
 uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
@@ -109,10 +105,6 @@ struct resume_request {
     struct history before; /* behind this */
     uint64_t local;        /* its rank on this node */
     struct former_place former;
-    /* The place that the node's rank 0 had, by others, in a world of that size; world 0: none.
-     * NULL: they say nothing. */
-    struct former_place (*tell)(const void *teller, uint64_t world);
-    const void *teller;
 };
 
 struct resume_place {
@@ -120,10 +112,7 @@ struct resume_place {
     uint64_t limit;               /* the step that it ends before; UINT64_MAX: none */
     uint64_t pass, epoch, step;
     struct history before;
-    /* Steps of its own between where it was and here, which nobody takes; UINT64_MAX: all that it
-     * had left of its epoch. Where it was: */
-    uint64_t lost;
-    struct progress_point from;
+    bool moved; /* it was before all that is known here: the steps between are lost */
 };
 
 /* There is a latest round, and the node has a place in it. 0; -EINVAL: the request cannot be

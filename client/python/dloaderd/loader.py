@@ -168,13 +168,6 @@ class _Pass(_device.BatchIterator):
             loader.rank, loader.world_size = epoch.rank, epoch.world
             loader._steps = epoch.steps
 
-    def place(self) -> bytes | None:
-        """The state before its next batch; None: there is no such state."""
-        try:
-            return bytes(self._epoch.state())
-        except OSError:
-            return None
-
     def _keep(self) -> None:
         if self._token is not None:
             self._loader._kept = (self._number, self._step), self._token
@@ -607,8 +600,6 @@ class Loader:
             if error.errno != errno.ENOENT:
                 raise
             unknown = error
-        if self._local is not None and unknown is None:
-            self._meet()
         if self._local is not None or not _rejoin.is_needed(self._among[1]):
             return unknown
         known = None if unknown else self._at
@@ -619,28 +610,6 @@ class Loader:
         self._stand(*place)
         self._ahead = self._start(*place)
         return None
-
-    def _meet(self) -> None:
-        """In a cluster's world, where a launcher starts all ranks again: each daemon knows how far its own
-        ranks were, and all resume at the least of that."""
-        from . import _client  # type: ignore[attr-defined]
-        assert self._ahead is not None and self.rank is not None and self.world_size is not None
-        if not _rejoin.is_one_group(self.world_size):
-            return
-        state = self._ahead.place()
-        if state is None:
-            return
-        said = json.loads(_client.state_json(state))
-        samples = said["world"] * said["steps"] + sum(one["world"] * one["steps"] for one in said["before"])
-        known = said["epoch"], samples, base64.b64encode(state).decode()
-        place = _rejoin.least(f"{self.job or ''}/{self._opened().fingerprint:x}", self.rank, self.world_size,
-                              known)
-        assert place is not None
-        if place[:2] == known[:2]:
-            return
-        self._drop_ahead()
-        self.load_state_dict({"version": VERSION, "token": place[2]})
-        self._ahead = self._start(*self._at)
 
     def __iter__(self) -> Iterator[Any]:
         """The next epoch; the first time after load_state_dict(), what is left of that one."""

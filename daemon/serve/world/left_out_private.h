@@ -13,8 +13,6 @@ struct absence {
     uint64_t id;   /* of the node; 0: a rank of this one */
     bool asking;   /* the store, how far the node was, */
     bool failed;   /* in vain: again at the next tick */
-    bool has_word; /* its daemon ended under trainers that go on: */
-    struct left_out_word word;
     uint64_t heir; /* the daemon that took its place, */
     bool asking_heir, knows_heir;
     struct progress_point heir_began; /* whose ranks began there */
@@ -33,7 +31,6 @@ struct left_out {
     struct dl_buffer published; /* what the store has, or will have, */
     uint64_t token;             /* and what that is worth there */
     bool writing;
-    struct dl_buffer due;        /* what is to be published next, meanwhile; empty: nothing */
     bool lost;                   /* it may not have it */
     struct progress_point ended; /* the end of the latest epoch that came to one */
     /* left_out_told.c: what this node tells others of its absences, as the store has it, */
@@ -41,7 +38,6 @@ struct left_out {
     bool telling, told_lost;
     bool came; /* and what others told it, if it came when the loader was read, in that epoch: */
     uint64_t came_epoch;
-    bool coming;    /* and nothing of it is known yet */
     bool hearing;   /* the store is asked what they tell; */
     bool hears_end; /* since that epoch has ended, */
     bool heard_end; /* and has answered */

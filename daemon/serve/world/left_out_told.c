@@ -174,7 +174,7 @@ static void left_out_told_on_listed(void *owner, const struct backend_answer *an
 
     if (!l)
         return;
-    l->hearing = l->coming = false;
+    l->hearing = false;
     if (answer->status < 0) /* at the epoch's end it is asked again */
         return;
     for (uint32_t i = 0; i < answer->n; i++)
@@ -199,14 +199,8 @@ void left_out_came(struct left_out *l, const struct progress_point *begin)
     l->came = true;
     l->came_epoch = begin->epoch;
     l->hears_end = l->heard_end = false;
-    l->coming = true;
     if (!l->hearing)
         left_out_told_list(l);
-}
-
-bool left_out_is_coming(const struct left_out *l)
-{
-    return l->coming;
 }
 
 bool left_out_is_hearing(struct left_out *l, const struct progress_point *end)

@@ -49,10 +49,8 @@ void shared_loader_leave(struct shared_loader *shared);
 void shared_loader_note(struct shared_loader *shared, uint64_t local, const void *stream,
                         const struct progress_point *given, const struct progress_point *behind);
 /* Its stream has ended before the round did: the position is the `behind` that was noted last, and
- * what it was given beyond that comes again. `asks`: its client goes on, and will ask for the next
- * step, here or, if this daemon ends, the next one. */
-void shared_loader_ended(struct shared_loader *shared, uint64_t local, const void *stream,
-                         bool asks);
+ * what it was given beyond that comes again. */
+void shared_loader_ended(struct shared_loader *shared, uint64_t local, const void *stream);
 /* Its stream was cut off: the rank's client knows the position, and says it by its next request. */
 void shared_loader_mark_report_due(struct shared_loader *shared, uint64_t local,
                                    const void *stream);
