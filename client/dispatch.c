@@ -12,6 +12,10 @@
 #include <endian.h>
 #include <errno.h>
 
+#define DAEMON_SPEAKS \
+    "the daemon speaks version %llu of the protocol, this library " DL_PROTOCOL_SPOKEN
+#define SAME_RELEASE "install the same release of both"
+
 int no_memory_for(struct dl_client *client, const struct dl_message *msg)
 {
     return connection_fail(&client->conn, ENOMEM, "", "no memory to handle %s",
@@ -70,11 +74,7 @@ static int dispatch_on_welcome(struct dl_client *client, const struct dl_message
     if (r < 0)
         return r;
     if (version < DL_PROTOCOL_OLDEST || version > client->says)
-        return violated(
-            client,
-            "the daemon speaks version %llu of the protocol, this library " DL_PROTOCOL_SPOKEN
-            "; install the same release of both",
-            (ull)version);
+        return violated(client, DAEMON_SPEAKS "; " SAME_RELEASE, (ull)version);
     client->conn.version = (uint32_t)version;
     if (dispatch_due_call(client)->is_repeat && msg->welcome.life == client->reconnect.ended)
         return connection_fail(&client->conn, ECONNRESET, client->reconnect.path,
@@ -278,12 +278,24 @@ static int dispatch_on_end(struct dl_client *client, int code, const char *path,
         return client_lost(client, &why);
     }
     if (code == EBADMSG && client->conn.version == 1)
-        return connection_fail(
-            &client->conn, code, path,
-            "%s; the daemon speaks version 1 of the protocol, this library " DL_PROTOCOL_SPOKEN
-            "; install the same release of both",
-            text);
+        return connection_fail(&client->conn, code, path, "%s; " DAEMON_SPEAKS "; " SAME_RELEASE,
+                               text, 1ull);
     return connection_fail(&client->conn, code, path, "%s", text);
+}
+
+/* A daemon of a release before this one may not know a key of the spec, or starts another package's
+ * host: its text cannot say so. It is cut where no room would be left. */
+static void dispatch_refuse(struct dl_client *client, int code, const char *path, const char *text)
+{
+    struct call *call = dispatch_due_call(client);
+
+    if (call->answer == DL_MSG_OPENED && client->conn.version < DL_PROTOCOL_VERSION &&
+        (code == EINVAL || strcmp(path, "dataset.interpreter") == 0))
+        dl_error_set(&call->refused, code, path,
+                     "%.800s; " DAEMON_SPEAKS ": if this release takes it, " SAME_RELEASE, text,
+                     (ull)client->conn.version);
+    else
+        dl_error_set(&call->refused, code, path, "%s", text);
 }
 
 static int dispatch_on_error(struct dl_client *client, const struct dl_message *msg)
@@ -300,7 +312,7 @@ static int dispatch_on_error(struct dl_client *client, const struct dl_message *
     r = dispatch_check_answer(client, msg, msg->error.request);
     if (r < 0)
         return r;
-    dl_error_set(&dispatch_due_call(client)->refused, code, path, "%s", text);
+    dispatch_refuse(client, code, path, text);
     dispatch_due_call(client)->done = true;
     return 0;
 }

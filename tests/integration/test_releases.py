@@ -38,7 +38,9 @@ WORKER = os.path.join(os.path.dirname(DLOADERD), "dloader-worker")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
 UNKNOWN = "not a key of a dataset of kind npy; it takes kind, files"
 FORMER = "unknown key; did you mean paths? dataset takes kind, paths"
-BOTH = "the daemon speaks version 1 of the protocol, this library 1 to 3; install the same release of both"
+SPEAKS = "the daemon speaks version 1 of the protocol, this library 1 to 3"
+BOTH = f"{SPEAKS}; install the same release of both"
+OLDER = f"{SPEAKS}: if this release takes it, install the same release of both"
 
 
 class Release:
@@ -71,6 +73,11 @@ class ReleaseCase(test_reconnect.RestartCase):
         self.begin()
         wait_until(self.listening, "the daemon to listen")
 
+    def end_daemon(self):
+        self.now.process.terminate()
+        self.assertEqual(self.now.process.wait(PATIENCE), 0, self.now.log)
+        self.now.log_file.close()
+
     def call(self, release, *args, status=0):
         done = subprocess.run([release.dlctl, *args, "--socket", self.now.socket], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE)
@@ -86,11 +93,6 @@ class Restarts(ReleaseCase):
     def read(self, count):
         for _ in range(count):
             self.seen.append(self.trainer.stdout.readline().rstrip("\n"))
-
-    def end_daemon(self):
-        self.now.process.terminate()
-        self.assertEqual(self.now.process.wait(PATIENCE), 0, self.now.log)
-        self.now.log_file.close()
 
     def follow(self, *daemons):
         """The trainer's daemons are these, one after the other."""
@@ -148,7 +150,7 @@ class Restarts(ReleaseCase):
 
     def test_back_to_other_names(self):
         """Where the last release calls something by another name, a trainer of this one hears which."""
-        self.go_back(Release(), Release("last"), f"dataset.paths: a new daemon is running, but {UNKNOWN}")
+        self.go_back(Release(), Release("last"), f"dataset.paths: a new daemon is running, but {UNKNOWN}; {OLDER}")
 
     def go_back(self, this, former, why):
         self.start(this)
@@ -201,7 +203,8 @@ class Dlctl(ReleaseCase):
             self.start(daemon)
             spec = self.spec_for(other)
             for client in (last, this):
-                self.assertEqual(self.call(client, "run", spec, "--digest", status=1), f"dlctl: dataset.{why}\n")
+                both = f"; {OLDER}" if (client, daemon) == (this, last) else ""
+                self.assertEqual(self.call(client, "run", spec, "--digest", status=1), f"dlctl: dataset.{why}{both}\n")
 
     def test_states(self):
         """A state that another release saved is continued here as one of this release is."""
