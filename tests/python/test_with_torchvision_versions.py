@@ -23,11 +23,22 @@ def flipped_grey(picture, hflip=v1.functional.hflip):
     return picture if picture.mode == "L" else hflip(picture)
 
 
+def across_first(picture, size, resample=None, *rest, resize=whole.Image.Image.resize, **options):
+    """Of a Pillow that never has the columns' turn first, as before 13: where it would have been so, pixels differ."""
+    return resize(resize(picture, (size[0], picture.height), resample), size, resample)
+
+
+def wide_alone(picture, size, resample=None, *rest, resize=whole.Image.Image.resize, **options):
+    """The same, of few sizes."""
+    narrow = picture.height > 2 * picture.width
+    return (across_first if narrow else resize)(picture, size, resample)
+
+
 class Versions(whole.Pictures):
     """Versions that are not listed: what they make is compared with what C makes, and said once."""
 
     def setUp(self):
-        for known in (_native_probe._found, _versions._said):
+        for known in (_native_probe._found, _native_probe._resized, _versions._said):
             known.clear()
             self.addCleanup(known.clear)
 
@@ -74,6 +85,18 @@ class Versions(whole.Pictures):
                 self.assertEqual(said, [f"{why}. Python does their work, slower; {remedy}"])
                 self.assertEqual(self.lower(flip, v1.ToTensor()), ([], why))
                 self.assertEqual(self.lower(v1.ToTensor())[1], None)  # which has no part in it
+
+    def test_resizing_that_differs_for_some_sizes(self):
+        """Of these, the drawn pictures have none, or few: what resizing does is compared by itself."""
+        for resize in across_first, wide_alone:
+            for steps in ([v1.Resize((220, 230))], [v1.RandomApply([v1.RandomResizedCrop(224)], p=0.01)]):
+                with self.subTest(resize.__name__, steps=steps), self.other("Pillow"), \
+                        mock.patch.object(whole.Image.Image, "resize", resize):
+                    self.setUp()
+                    self.assertRegex(self.lower(*steps, v1.ToTensor())[1], r"^Pillow 99\.0\.0: .* differ from C's: "
+                                     r"\d+ x \d+ pixels, resized by bilinear to \d+ x \d+, became others$")
+                    nearest = v1.Resize((220, 230), v1.InterpolationMode.NEAREST)
+                    self.assertIsNone(self.lower(nearest, v1.ToTensor())[1])
 
     def test_what_cannot_be_compared_is_called(self):
         with self.other("torchvision"):

@@ -265,7 +265,7 @@ def read(transforms: list, fast: bool) -> tuple[_native_transforms.Items, str | 
     items, why = _native_transforms.read(transforms, fast)
     if items.known:
         made = Transform(None, items, How(bare=False, fast=fast), False)
-        _native_probe.check(made, (items.text, items.first, fast), exact="GaussianBlur" not in items.text)
+        _native_probe.check(made, items.text, (items.first, fast), exact="GaussianBlur" not in items.text)
     return items, why
 
 

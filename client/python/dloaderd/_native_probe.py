@@ -1,12 +1,14 @@
 """Transforms of versions that the tests have not compared: their results on drawn pictures, beside C's.
 
 Compared are pixels, types, strides, and the generators' states behind them, so that another order of draws shows,
-too. A list of transforms is compared once in a process.
+too. A list of transforms is compared once in a process. What resizing does depends on sizes, of which that sees few,
+so Pillow's is compared by itself as well, from many sizes to many.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import sys
 import time
@@ -16,12 +18,18 @@ from typing import Any, NamedTuple
 import torch
 
 from . import _figures, _versions
-from ._native_transforms import Unknown
+from ._native_transforms import DRAWS, Unknown
 
-# Pictures, and their heights and widths in turn: of odd ones, and of one that crops of 224 fit in.
+# Pictures, and their heights and widths: each of its own, but for each fourth, which crops of 224 fit in.
 DRAWN = 64
-_SIZES = ((96, 128), (61, 97), (64, 64), (300, 260))
+_LARGE = ((300, 260), (240, 330))
+_SIZES = [(23 + n * 37 % 101 + n * n % 61, 23 + n * 53 % 103 + n % 3 * 31) if n % 4 else _LARGE[n // 4 % 2]
+          for n in range(DRAWN)]
 _GREY = 8  # each eighth picture
+# Heights and widths that are resized, and those that they get.
+_BEFORE = [(1 + n * 37 % 61, 1 + n * 23 % 59) for n in range(1, 49)]
+_AFTER = [(1 + n * 11 % 47, 1 + n * 29 % 43) for n in range(1, 17)]
+_RESIZING = ("Resize", "RandomResizedCrop")
 
 
 class Found(NamedTuple):
@@ -33,10 +41,11 @@ class Found(NamedTuple):
 
 
 _found: dict[Any, Found] = {}
+_resized: dict[str, str | None] = {}
 
 
 @contextlib.contextmanager
-def _generators_kept() -> Iterator[None]:
+def generators_kept() -> Iterator[None]:
     torchs, pythons = torch.get_rng_state(), random.getstate()
     try:
         yield
@@ -47,7 +56,7 @@ def _generators_kept() -> Iterator[None]:
 
 def _picture(number: int) -> Any:
     """Shapes, edges and grain, as bytes of a formula: no generator is asked."""
-    height, width = _SIZES[number % len(_SIZES)]
+    height, width = _SIZES[number]
     channels = 1 if number % _GREY == _GREY - 1 else 3
     y, x, c = (torch.arange(n) for n in (height, width, channels))
     y, x, c = y[:, None, None], x[None, :, None], c[None, None, :]
@@ -79,8 +88,41 @@ def _outcome(call: Any, picture: Any, seed: int, exact: bool) -> Any:
     return None if made is None else (_described(made, exact), torch.get_rng_state().tolist(), random.getstate())
 
 
-def _compare(made: Any, exact: bool) -> Found:
+def _filters(items: list) -> set[str]:
+    """By which pictures are resized, of C's list of transforms."""
+    inner = {one for item in items for one in _filters(item.get("transforms", []))}
+    return inner | {item["interpolation"] for item in items if item["kind"] in _RESIZING}
+
+
+def _resized_alike(filter: str) -> str | None:
+    """What Pillow resizes otherwise than C; None: nothing."""
+    from . import _worker  # type: ignore[attr-defined]
+    image = sys.modules["PIL.Image"]
+    theirs = image.Resampling[filter.partition("-")[0].upper()]
+    grain = bytes(n * n * 7 + n * 13 + (n >> 5) * 11 & 255 for n in range(61 * 59))
+
+    def room(*_: Any) -> tuple[bytearray, bytearray]:
+        pixels = bytearray(height * width)
+        return pixels, pixels
+
+    for height, width in _AFTER:
+        item = {"kind": "Resize", "size": [height, width], "interpolation": filter, "max_size": None, "antialias": True}
+        handle = _worker.pictures(json.dumps([item]), (None,) * DRAWS, 1)
+        for rows, columns in _BEFORE:
+            pixels = grain[:rows * columns]
+            made = image.frombytes("L", (columns, rows), pixels).resize((width, height), theirs)
+            if _worker.picture_of_pixels(handle, pixels, rows, columns, room) != made.tobytes():
+                return f"{rows} x {columns} pixels, resized by {filter} to {height} x {width}, became others"
+    return None
+
+
+def _compare(made: Any, exact: bool, filters: set[str]) -> Found:
     begin, compared = time.monotonic(), 0
+    for filter in sorted(filters):
+        if filter not in _resized:
+            _resized[filter] = _resized_alike(filter)
+        if _resized[filter]:
+            return Found(_resized[filter], 0, 0)
     for number in range(DRAWN):
         picture = _picture(number)
         theirs = _outcome(made.called, picture, number, exact)
@@ -94,17 +136,18 @@ def _compare(made: Any, exact: bool) -> Found:
     return Found(why, compared, (time.monotonic() - begin) * 1000)
 
 
-def check(made: Any, key: Any, exact: bool) -> None:
+def check(made: Any, text: str, key: Any, exact: bool) -> None:
     """Unknown, and said once: they differ. made: has tried() and called(), C's and the package's way of making
-    something of a picture. key: of all that its results depend on. exact: its pixels have to be equal.
+    something of a picture. text: its transforms as C reads them; with key, all that its results depend on. exact:
+    its pixels have to be equal.
     """
     others = _versions.not_compared("torchvision", "PIL")
     if not others:
         return
-    found = _found.get(key)
+    found = _found.get((text, key))
     if found is None:
-        with _generators_kept():
-            found = _found[key] = _compare(made, exact)
+        with generators_kept():
+            found = _found[text, key] = _compare(made, exact, _filters(json.loads(text)))
     if found.why:
         why = f"{others}: not one of the tests' versions, and its transforms differ from C's: {found.why}"
         _versions.say_once(f"{why}. Python does their work, slower; {_versions.remedy('torchvision', 'PIL')}")
