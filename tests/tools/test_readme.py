@@ -10,6 +10,8 @@ import re
 import subprocess
 import unittest
 
+import packages
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -111,6 +113,16 @@ class Documentation(unittest.TestCase):
                                ("client/python/README.md", implied | not_for_pip)):
             told = re.search(r"^apt install ((?:.*\\\n)*.*)", pages()[page], re.MULTILINE)[1]
             self.assertEqual(set(listed[1].split()) - left_out - set(told.replace("\\", "").split()), set(), page)
+
+    def test_versions_are_those_that_the_tests_run_with(self):
+        """One table says which, client/python/dloaderd/_versions.py's; a page names none of its own."""
+        page = pages()["client/docs/what-runs-native.md"]
+        listed = re.search(r"^\| Package \| The tests run with .*\n\| --- .*\n((?:\|.*\n)*)", page, re.MULTILINE)
+        self.assertEqual(listed[1].splitlines(), packages.page())
+        names = "|".join(sorted({*packages.table(), "Pillow", "streaming"}))
+        prose = FENCED.sub("", page.replace(listed[0], ""))
+        self.assertEqual(re.findall(rf"\b(?:{names})`? v?[0-9]+\.[0-9.]+[^\n]* compared", prose), [])
+        self.assertNotRegex(prose, "__version__")
 
     def test_lines_are_not_long(self):
         for page, text in pages().items():

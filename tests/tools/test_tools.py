@@ -15,6 +15,7 @@ import generated
 import layers
 import log_man
 import named
+import packages
 import sleeps
 import spec_man
 import statics
@@ -378,6 +379,31 @@ class Named(unittest.TestCase):
             with self.subTest(wanted), self.assertRaises(LookupError) as caught:
                 named.matches(self.NAMES, wanted)
             self.assertIn(why, str(caught.exception))
+
+
+class Packages(unittest.TestCase):
+    """Which versions of packages the tests run with."""
+
+    def test_sets(self):
+        one, three = ("1.0.2",), ("5.0.1", "5.1.0", "5.2.0")
+        for window, which, version in [
+                (one, "oldest", "1.0.2"), (one, "newest", "1.0.2"), (one, "7", "1.0.2"), (three, "oldest", "5.0.1"),
+                (three, "newest", "5.2.0"), (three, "0", "5.0.1"), (three, "1", "5.1.0"), (three, "11", "5.2.0")]:
+            self.assertEqual(packages.chosen(window, which), version)
+
+    def told(self, *args):
+        done = subprocess.run([sys.executable, HERE / "packages.py", *args], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout
+
+    def test_what_is_printed(self):
+        window = packages.table()["torch"][0]
+        self.assertEqual(self.told("newest", "torch"), (0, f"torch=={window[-1]}\n"))
+        self.assertEqual(len(self.told("oldest")[1].splitlines()), len(packages.table()))
+        for args, says in [((), "usage: packages.py SET"), (("latest",), "latest is not a set"),
+                           (("newest", "numpy"), "numpy is not in ")]:
+            status, out = self.told(*args)
+            self.assertEqual((status, says in out), (1, True), out)
 
 
 class Tap(unittest.TestCase):

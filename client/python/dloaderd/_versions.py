@@ -1,8 +1,9 @@
 """Versions of the packages whose work C does: which have been compared with C's, and what is said of others.
 
-With those of COMPARED the tests found C's results equal. Of others, a package whose results can be compared within
-milliseconds is compared where it is used (_native_probe.py); what another one does is left to it. Either is said
-once, since a loader that is slow for its version alone would otherwise be slow in silence.
+With those of PACKAGES the tests found C's results equal. Of others, a package whose results can be compared within
+milliseconds is compared where it is used: transforms on drawn pictures (_native_probe.py), datasets and collators on
+rows of the user's own; what another one does is left to it. Either is said once, since a loader that is slow for its
+version alone would otherwise be slow in silence.
 """
 
 from __future__ import annotations
@@ -10,19 +11,41 @@ from __future__ import annotations
 import platform
 import sys
 import warnings
+from typing import NamedTuple
 
 from ._native_transforms import Unknown
 
-# By module, the beginnings of versions, oldest first. What trains with them is tried with those of .ci/run.
-COMPARED = {
-    "torchvision": ("0.27", "0.28", "0.29"),
-    "PIL": ("13.0",),
-    "datasets": ("3", "4", "5"),
-    "transformers": ("4", "5"),
-    "webdataset": ("1.0.2",),
-    "streaming": ("0.13",),
+
+class Package(NamedTuple):
+    """module: what is imported. window: the versions that the tests run with, oldest first, whole (.ci/run installs
+    them; tests/tools/packages.py). before: the beginnings of older ones that they ran with. Of the window, too, a
+    version is known by its beginning, of so many numbers.
+    """
+
+    module: str
+    window: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    numbers: int = 2
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        return *self.before, *(".".join(one.split(".")[:self.numbers]) for one in self.window)
+
+
+# By the name they are installed by: the last three minor versions, or as many as work together.
+PACKAGES = {
+    "torch": Package("torch", ("2.13.0", "2.14.1"), ("1.13",)),
+    "torchvision": Package("torchvision", ("0.28.0", "0.29.1"), ("0.27",)),
+    "pillow": Package("PIL", ("13.0.0",)),
+    "datasets": Package("datasets", ("5.0.1", "5.1.0", "5.2.0"), ("3", "4")),
+    "transformers": Package("transformers", ("5.22.2", "5.23.0", "5.24.0"), ("4",)),
+    "webdataset": Package("webdataset", ("1.0.2",), numbers=3),
+    "mosaicml-streaming": Package("streaming", ("0.13.0",)),
+    "accelerate": Package("accelerate", ("1.13.0", "1.14.0", "1.15.0")),
+    "lightning": Package("lightning", ("2.6.6",)),
 }
 _TITLES = {"PIL": "Pillow"}
+COMPARED = {package.module: package.beginnings for package in PACKAGES.values()}
 # Where pictures have been compared: compilers may round otherwise on others.
 MACHINES = ("x86_64",)
 
@@ -49,6 +72,11 @@ def is_compared(module: str, known: tuple[str, ...] = ()) -> bool:
     return any(version == one or version.startswith(f"{one}.") for one in known or COMPARED[module])
 
 
+def beginnings(module: str, release: str) -> tuple[str, ...]:
+    """Those of one release."""
+    return tuple(one for one in COMPARED[module] if one.split(".")[0] == release)
+
+
 def remedy(*modules: str) -> str:
     newest = [f"{_TITLES.get(module, module)} {COMPARED[module][-1]}" for module in modules]
     return f"install {' and '.join(newest)}, or a dloaderd that knows what is here"
@@ -62,9 +90,14 @@ def check(module: str, known: tuple[str, ...] = ()) -> None:
         raise Unknown(why)
 
 
+def others_of(*modules: str) -> list[str]:
+    """Those of these packages that have not been compared."""
+    return [title_of(module) for module in modules if not is_compared(module)]
+
+
 def not_compared(*modules: str) -> str:
     """Which of these packages, or whether this machine, is not one of those that were; empty: all are."""
-    others = [title_of(module) for module in modules if not is_compared(module)]
+    others = others_of(*modules)
     if platform.machine() not in MACHINES:
         others.append(f"a processor of {platform.machine()}")
     return " and ".join(others)
