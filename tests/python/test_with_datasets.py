@@ -9,6 +9,7 @@ import random
 import sys
 import tempfile
 import unittest
+import warnings
 from unittest import mock
 
 import numpy
@@ -17,7 +18,7 @@ import torch
 import dloaderd
 import trainers
 from black_box import QUICK, Case, TorchLoader
-from dloaderd import DataLoader
+from dloaderd import DataLoader, _native_datasets, _versions
 
 rows, transformers = trainers.need("datasets", "transformers")
 import pyarrow  # noqa: E402
@@ -336,6 +337,94 @@ class TestImages(Case):
         with mock.patch("PIL.__version__", "1.0"), \
                 self.assertWarnsRegex(UserWarning, "Pillow 1.0: not one of the tests' versions, but its decoders gave"):
             DataLoader(data.with_format("torch"), num_workers=1, native="require")
+
+
+def of(home, function):
+    """It, as if it were that module's own."""
+    function.__code__ = function.__code__.replace(co_filename=home.__file__)
+    return function
+
+
+class TestVersions(Case):
+    """Versions that are not listed: C does the work if it makes of some rows what the packages make, and it is said."""
+
+    def setUp(self):
+        super().setUp()
+        _versions._said.clear()
+        self.addCleanup(_versions._said.clear)
+
+    def told(self, data, **options):
+        """What was said, and why C does not do it; None: it does."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                why = DataLoader(data, batch_size=4, num_workers=1, native="require", **options) and None
+            except ValueError as error:
+                why = str(error)
+        return [str(one.message) for one in said if "tests' versions" in str(one.message)], why
+
+    def cases(self):
+        """What a user has: (the package that is another one, datasets, options, a change of the package's results)."""
+        numbers, labels = table().with_format("torch"), table().rename_column("y", "label").remove_columns("name")
+        lines, collate = padded()
+        image = pictures([plain_picture(random.Random(4), (40, 32))[0]] * 3).with_format("torch")
+        masks = transformers.DataCollatorForLanguageModeling(collate.tokenizer, mlm=False)
+        formatter, collators = rows.formatting.torch_formatter, transformers.data.data_collator
+        backwards = mock.patch.object(
+            formatter.TorchFormatter, "format_batch",
+            lambda *args, make=formatter.TorchFormatter.format_batch: {k: v[::-1] for k, v in make(*args).items()})
+        doubled = mock.patch.object(collators, "torch_default_data_collator", of(
+            collators, lambda samples, make=collators.torch_default_data_collator: {
+                key: value * 2 for key, value in make(samples).items()}))
+        base = transformers.tokenization_utils_base
+        sided = mock.patch.object(base.PreTrainedTokenizerBase, "_pad", of(
+            base, lambda *args, make=base.PreTrainedTokenizerBase._pad, **options: {
+                key: value[::-1] for key, value in make(*args, **options).items()}))
+        feature = rows.features.image
+        turned = mock.patch.object(feature.Image, "decode_example", of(
+            feature, lambda *args, make=feature.Image.decode_example, **more: make(*args, **more).transpose(0)))
+        return {
+            "rows": (rows, numbers, {}, backwards),
+            "labels": (transformers, labels, {"collate_fn": transformers.default_data_collator}, doubled),
+            "padding": (transformers, lines, {"collate_fn": collate}, sided),
+            "tokens": (transformers, lines.remove_columns("label"), {"collate_fn": masks}, sided),
+            "padded rows": (rows, lines, {"collate_fn": collate}, sided),
+            "pictures": (rows, image, {}, turned),
+        }
+
+    def test_equal_ones_are_native_and_said_once(self):
+        for name, (package, data, options, _) in self.cases().items():
+            with self.subTest(name), mock.patch.object(package, "__version__", "9.7.1"):
+                before = torch.get_rng_state().tolist()
+                said, why = self.told(data, **options)
+                self.assertEqual((why, len(said)), (None, 1))
+                self.assertRegex(said[0], f"^{package.__name__} 9.7.1: not one of the tests' versions, but rows "
+                                 r"0(, \d+)* of a Dataset became what C makes of them; C does its work$")
+                self.assertEqual(self.told(data, **options), ([], None))
+                self.assertEqual(torch.get_rng_state().tolist(), before)
+                _versions._said.clear()
+
+    def test_different_ones_are_called_and_said_once(self):
+        for name, (package, data, options, change) in self.cases().items():
+            with self.subTest(name), mock.patch.object(package, "__version__", "9.7.1"), change:
+                said, why = self.told(data, **options)
+                self.assertIn(f"{package.__name__} 9.7.1: not one of the tests' versions, and rows 0", why)
+                self.assertIn("became something else than C makes of them", why)
+                self.assertRegex(said[0], "Python does its work, slower; install datasets .*, or a dloaderd that knows")
+                self.assertEqual((len(said), self.told(data, **options)[0]), (1, []))
+                _versions._said.clear()
+
+    def test_listed_ones_are_not_compared(self):
+        with mock.patch.object(_native_datasets, "_outcome", side_effect=AssertionError):
+            for name, (_, data, options, _) in self.cases().items():
+                with self.subTest(name):
+                    self.assertEqual(self.told(data, **options), ([], None))
+
+    def test_a_collator_with_a_seed_is_called(self):
+        lines, collate = padded()
+        masks = transformers.DataCollatorForLanguageModeling(collate.tokenizer, mlm=False, seed=3)
+        with mock.patch.object(transformers, "__version__", "9.7.1"):
+            self.assertIn("a seed of its own cannot be compared", self.told(lines, collate_fn=masks)[1])
 
 
 class TestNative(Case):

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.data import default_collate
 
-from . import _versions
+from . import _native_probe, _versions
 from ._native_transforms import Unknown
 
 _METHODS = ("__getitem__", "__getitems__", "_getitem", "__len__", "num_rows")
@@ -47,11 +49,10 @@ def _collators() -> Any:
 
 
 def is_collator(function: Any) -> bool:
-    """Whether it is transformers' default_data_collator. Unknown: another version, or changed."""
+    """Whether it is transformers' default_data_collator. Unknown: it is changed."""
     module = _collators()
     if module is None or function is not getattr(module, "default_data_collator", None):
         return False
-    _versions.check("transformers")
     for name in ("default_data_collator", "torch_default_data_collator"):
         if getattr(getattr(module, name, None), "__code__", None) is None or \
                 getattr(module, name).__code__.co_filename != module.__file__:
@@ -292,24 +293,70 @@ _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def lower(dataset: Any, collate: Any) -> Any:
     """The columns (_native.Columns) of a dataset that is_dataset(). collate: None: default_collate; else
     one that is_collator(). Unknown: why it has to be called."""
-    _versions.check("datasets")
     _check_methods(dataset)
     how = _How(_check_format(dataset), collate is not None)
     now = (dataset._data, dataset._indices, dataset._format_columns, how, torch.get_default_dtype())
     known = _found.get(dataset)
     if known is None or any(one is not other for one, other in zip(known[0][:2], now, strict=False)) or \
             known[0][2:] != now[2:]:
-        known = _found[dataset] = (now, _lower_or_why(dataset, how))
+        known = _found[dataset] = (now, _lower_or_why(dataset, how, collate))
     if isinstance(known[1], str):
         raise Unknown(known[1])
     return known[1]
 
 
-def _lower_or_why(dataset: Any, how: _How) -> Any:
+def _lower_or_why(dataset: Any, how: _How, collate: Any) -> Any:
     try:
-        return _lower(dataset, how)
+        columns = _lower(dataset, how)
+        modules = ("datasets",) if collate is None else ("datasets", "transformers")
+        compare(dataset, _versions.others_of(*modules), modules, lambda keys: take(columns, torch.tensor(keys)),
+                lambda keys: (collate or default_collate)(dataset.__getitems__(keys)))
+        return columns
     except Unknown as why:
         return str(why)
+
+
+# ---- versions that the tests have not compared --------------------------------------------------
+
+_COMPARED = 4  # rows, the first, the last, and some between them
+
+
+def _told(made: Any) -> Any:
+    """All that a batch is."""
+    if isinstance(made, torch.Tensor):
+        return type(made), made.dtype, made.shape, made.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    if isinstance(made, Mapping):
+        return type(made), [(key, _told(value)) for key, value in made.items()]
+    if isinstance(made, (list, tuple)):
+        return type(made), [_told(one) for one in made]
+    tell = getattr(made, "tobytes", None)
+    return type(made), (made.dtype, made.shape, tell()) if tell else made
+
+
+def _outcome(make: Callable, keys: list[int]) -> Any:
+    """What it makes of these rows, and PyTorch's generator behind it; or what it raises."""
+    with _native_probe.generators_kept():
+        torch.manual_seed(1)
+        try:
+            return _told(make(keys)), torch.get_rng_state().tolist()
+        except Exception as error:
+            return type(error)
+
+
+def compare(dataset: Any, others: list[str], modules: tuple[str, ...], ours: Callable, theirs: Callable) -> None:
+    """Unknown, and said once: they make different things of some of the dataset's rows. others: the packages that
+    have to be compared; ours, theirs: C's and the package's way of making something of the rows with these keys.
+    """
+    if not others or len(dataset) == 0:
+        return
+    keys = sorted({len(dataset) * n // _COMPARED for n in range(_COMPARED)} | {len(dataset) - 1})
+    which = f"{' and '.join(others)}: not one of the tests' versions"
+    rows = f"rows {', '.join(map(str, keys))} of a Dataset"
+    if _outcome(ours, keys) != _outcome(theirs, keys):
+        why = f"{which}, and {rows} became something else than C makes of them"
+        _versions.say_once(f"{why}. Python does its work, slower; {_versions.remedy(*modules)}")
+        raise Unknown(why)
+    _versions.say_once(f"{which}, but {rows} became what C makes of them; C does its work")
 
 
 # ---- a batch in this process --------------------------------------------------------------------

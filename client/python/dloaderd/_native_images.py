@@ -316,7 +316,6 @@ def _check_own(function: Any, home: str) -> None:
 
 
 def _check(dataset: Any) -> None:
-    _versions.check("datasets")
     _native_datasets._check_methods(dataset)
     columns = _columns(dataset)
     format = _native_datasets._check_format(dataset)
@@ -337,6 +336,8 @@ def _check(dataset: Any) -> None:
 def lower(dataset: Any, how: _native_pictures.How) -> _native_pictures.Lowered:
     """Of a dataset that has_pictures(); Unknown: its pictures are made by it, and why."""
     _check(dataset)
+    _native_datasets.compare(dataset, _versions.others_of("datasets"), ("datasets",),
+                             lambda keys: Rows(dataset, False).__getitems__(keys), dataset.__getitems__)
     stage = _native_pictures.Stage
     stages = [stage("samples", type(dataset).__name__, "its own code, but for the pictures"),
               stage("pictures", f"columns {', '.join(_columns(dataset))}: JPEG and PNG, grey or RGB; others by Pillow",

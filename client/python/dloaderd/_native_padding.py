@@ -18,8 +18,6 @@ import torch
 from . import _native_datasets, _versions
 from ._native_transforms import Unknown
 
-# transformers' releases whose padding was compared.
-_RELEASES = ("5",)
 _KINDS = ("DataCollatorWithPadding", "DataCollatorForLanguageModeling")
 # Of one length with the tokens; what pads them is an attribute of the tokenizer, or a number.
 _BESIDE: dict[str, str | int] = {"attention_mask": 0, "token_type_ids": "pad_token_type_id", "special_tokens_mask": 1}
@@ -43,7 +41,6 @@ def _check_home(kind: type, names: tuple[str, ...], file: str | None, own: dict)
 
 def _check_collator(collate: Any) -> Any:
     """Its tokenizer."""
-    _versions.check("transformers", _RELEASES)
     module = sys.modules["transformers.data.data_collator"]
     methods = ("__call__",) if type(collate).__name__ == _KINDS[0] else ("__call__", "torch_call", "torch_mask_tokens")
     _check_home(type(collate), methods, module.__file__, vars(collate))
@@ -246,7 +243,6 @@ def lower(dataset: Any, collate: Any) -> tuple[Rows, Any]:
     if not _native_datasets.is_dataset(type(dataset)):
         raise Unknown(f"{type(dataset).__name__} is not a datasets.Dataset")
     tokenizer = _check_collator(collate)
-    _versions.check("datasets")
     _native_datasets._check_methods(dataset)
     if _native_datasets._check_format(dataset) == "numpy":
         raise Unknown("the Dataset's format is numpy; torch and none are known")
@@ -255,4 +251,18 @@ def lower(dataset: Any, collate: Any) -> tuple[Rows, Any]:
     table = Table(dataset, tokenizer)
     own = copy.copy(collate)
     own.tokenizer = _Tokenizer(tokenizer, dataset, table)
-    return Rows(dataset, table), own
+    rows = Rows(dataset, table)
+    _compare(dataset, rows, own, collate)
+    return rows, own
+
+
+def _compare(dataset: Any, rows: Rows, own: Any, collate: Any) -> None:
+    """Unknown, and said once: of other versions, they give other batches."""
+    others = _versions.others_of("datasets")
+    if not _versions.is_compared("transformers", _versions.beginnings("transformers", "5")):
+        others.append(_versions.title_of("transformers"))
+    if others and getattr(collate, "seed", None) is not None:
+        raise Unknown(f"{' and '.join(others)}: not one of the tests' versions, and a collator with a seed of its own "
+                      "cannot be compared")
+    _native_datasets.compare(dataset, others, ("datasets", "transformers"), lambda keys: own(rows.__getitems__(keys)),
+                             lambda keys: collate(dataset.__getitems__(keys)))

@@ -82,10 +82,10 @@ def remedy(*modules: str) -> str:
     return f"install {' and '.join(newest)}, or a dloaderd that knows what is here"
 
 
-def check(module: str, known: tuple[str, ...] = ()) -> None:
+def check(module: str) -> None:
     """Unknown, and said once: this version of the package has not been compared."""
-    if not is_compared(module, known):
-        why = f"{title_of(module)} has not been compared; {' and '.join(known or COMPARED[module])} has"
+    if not is_compared(module):
+        why = f"{title_of(module)} has not been compared; {' and '.join(COMPARED[module])} has"
         say_once(f"{why}: Python does its work, slower; {remedy(module)}")
         raise Unknown(why)
 
