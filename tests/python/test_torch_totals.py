@@ -256,7 +256,7 @@ class Known(TotalsCase):
             self.assertEqual((epoch["steps"], rank["steps"]), (500000, 500000))
             self.assertGreater(epoch["left_s"], 0)
             self.assertEqual(epoch["left_s"], rank["left_s"])
-        self.assertRegex(text, r" [0-9]+ ?% +[0-9.]+k? +[0-9]+( ms| s| min|:)")
+        self.assertRegex(text, r" [0-9]+ ?% +([0-9]+/[0-9]+ +)?[0-9.]+k? +[0-9.]+( µs| ms| s| min|:)")
 
 
 class NotKnown(TotalsCase):
