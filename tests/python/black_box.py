@@ -6,6 +6,8 @@ plays the same loader with PyTorch's class in the same process and compares all 
 """
 
 import collections.abc
+import contextlib
+import importlib.metadata
 import os
 import random
 import select
@@ -28,6 +30,12 @@ else:
     raise SystemExit(f"DLOADER_TEST_CLASS is {CLASS!r}; it may be dloaderd or torch")
 
 OURS = CLASS == "dloaderd"
+if OURS and os.environ.get("DLOADER_TEST_ANY_VERSION"):
+    # As has to be done before a version is listed: C does what it would do of a known one.
+    from dloaderd import _versions
+    for name, package in _versions.PACKAGES.items():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            _versions.COMPARED[package.module] += (importlib.metadata.version(name),)
 # What `./dev test` without arguments asks for: each kind of a thing once, not crossed with others.
 QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])

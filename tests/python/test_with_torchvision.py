@@ -1,8 +1,8 @@
 """torchvision's datasets and transforms, made in C: samples, batches, errors and generators are its own.
 
 Pipelines are drawn at random from both generations of torchvision's transforms, and run on files of all kinds.
-$TORCHVISION_SEED draws others, $TORCHVISION_CASES more; with $TORCHVISION_ANY versions that are not in _versions.py
-run it, too, as has to be done before they are listed.
+$TORCHVISION_SEED draws others, $TORCHVISION_CASES more; with $DLOADER_TEST_ANY_VERSION versions that are not in
+_versions.py run it, too (black_box.py).
 """
 
 import contextlib
@@ -39,7 +39,7 @@ FILTERS = ["NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", 
 EXACT = _native_pictures.How(bare=False, fast=False)
 WARPS = ["NEAREST", "BILINEAR", "BICUBIC"]
 
-if _versions.not_compared("torchvision", "PIL") and not os.environ.get("TORCHVISION_ANY"):
+if _versions.not_compared("torchvision", "PIL"):
     raise unittest.SkipTest(f"{_versions.not_compared('torchvision', 'PIL')} is not compared")
 
 

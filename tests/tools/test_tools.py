@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+import compat
 import config_man
 import generated
 import layers
@@ -404,6 +405,24 @@ class Packages(unittest.TestCase):
                            (("newest", "numpy"), "numpy is not in ")]:
             status, out = self.told(*args)
             self.assertEqual((status, says in out), (1, True), out)
+
+
+class Compat(unittest.TestCase):
+    """What is said of a package's tests: cases that passed, that failed, that were skipped, of each file."""
+
+    def test_verdicts(self):
+        for counts, says in [([], "by its user's"), ([(0, 0, 1)], "1 skipped"), ([(9, 0, 0)], "equal: 9 passed"),
+                             ([(9, 0, 2), (1, 0, 0)], "equal: 10 passed, 2 skipped"),
+                             ([(9, 0, 0), (3, 1, 0)], "different: 1 of 13 failed"),
+                             ([(0, 1, 0)], "different: 1 of 1 failed")]:
+            with self.subTest(counts):
+                self.assertEqual(compat.verdict(counts), says)
+
+    def test_each_package_of_the_table_has_its_tests(self):
+        self.assertEqual(compat.ORACLES.keys(), packages.table().keys())
+        for names in compat.ORACLES.values():
+            for name in names:
+                self.assertTrue((ROOT / f"tests/python/{name}.py").exists(), name)
 
 
 class Tap(unittest.TestCase):
