@@ -151,7 +151,7 @@ static double unigram_score(double exact)
     char *e = strchr(text, 'e'), *point = strchr(text, '.');
     if (!e || exact == 0)
         return exact;
-    exponent = atoi(e + 1) - (point ? (int)(e - point - 1) : 0);
+    exponent = (int)strtol(e + 1, NULL, 10) - (point ? (int)(e - point - 1) : 0);
     *e = '\0';
     if (point)
         memmove(point, point + 1, strlen(point));
@@ -197,10 +197,10 @@ int unigram_read(const struct file_node *node, struct model *model)
     const size_t n = file_items(&vocab);
     int r = file_bool(&fallback, false, &model->byte_fallback);
 
-    if (r == 0 && (n == 0 || n >= INT32_MAX))
-        r = file_refuse(&vocab, "is not a list of tokens and their scores");
     if (r < 0)
         return r;
+    if (n == 0 || n >= INT32_MAX)
+        return file_refuse(&vocab, "is not a list of tokens and their scores");
     model->unigram = calloc(1, sizeof *model->unigram);
     if (model->unigram)
         model->unigram->scores = calloc(n, sizeof *model->unigram->scores);
