@@ -3,6 +3,7 @@
 import collections.abc
 import contextlib
 import unittest
+import warnings
 from unittest import mock
 
 import numpy
@@ -13,6 +14,9 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 import black_box
 from black_box import Case, DataLoader, OURS, TORCH
+
+if OURS:
+    from dloaderd import _native_probe, _rules, _versions
 
 RULES = theirs.default_collate_fn_map
 
@@ -154,6 +158,69 @@ class TestUnchanged(Case):
             DataLoader(NUMBERS, batch_size=4, native="require")
             loader = DataLoader([1.0] * 4, batch_size=4, num_workers=1)
             self.assertEqual(next(iter(loader)).tolist(), [1.0] * 4)
+
+
+def in_its_name(name, change):
+    """The rule of that name, its results changed, by a function that looks like torch's."""
+    original = getattr(theirs, name)
+
+    def other(batch, *, collate_fn_map=None):
+        return change(original(batch, collate_fn_map=collate_fn_map))
+
+    other.__code__ = other.__code__.replace(co_filename=theirs.__file__)
+    other.__name__ = name
+    return other
+
+
+@unittest.skipUnless(OURS, "it is a matter of ours")
+class TestOtherTorch(Case):
+    """Of a torch that is not listed, default_collate is compared with what C makes, and it is said once."""
+
+    def setUp(self):
+        super().setUp()
+        for known in (_rules._others, _versions._said):
+            known.clear()
+            self.addCleanup(known.clear)
+        patch = mock.patch.object(torch, "__version__", "99.1.0")
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def told(self):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                why = DataLoader(NUMBERS, batch_size=4, num_workers=1, native="require") and None
+            except ValueError as error:
+                why = str(error)
+        # Debian's PyTorch 1.13 has words of NumPy's in each default_collate.
+        return [str(one.message) for one in said if "99.1.0" in str(one.message)], why
+
+    def test_an_equal_one_is_native_and_said_once(self):
+        said, why = self.told()
+        self.assertEqual((why, len(said)), (None, 1))
+        self.assertRegex(said[0], r"^torch 99\.1\.0: not what the tests run with, but default_collate made what C "
+                         r"makes of \d+ kinds of samples, in [\d.]+ (µs|ms|s); C does the work$")
+        self.assertEqual(self.told(), ([], None))
+
+    def test_a_different_one_is_called_and_said_once(self):
+        changes = {float: ("collate_float_fn", lambda made: made.float()), str: ("collate_str_fn", tuple),
+                   torch.Tensor: ("collate_tensor_fn", lambda made: made.flip(0)), int: ("collate_int_fn", torch.neg)}
+        for kind, (name, change) in changes.items():
+            other = in_its_name(name, change)
+            with self.subTest(name), mock.patch.dict(RULES, {kind: other}), mock.patch.object(_rules, "_seen", None):
+                self.setUp()
+                said, why = self.told()
+                self.assertIn("torch 99.1.0: not what the tests run with, and default_collate makes something else "
+                              "than C of ", why)
+                self.assertRegex(said[0], "Python does the work, slower; install torch .*, or a dloaderd that knows")
+                self.assertEqual((len(said), self.told()), (1, ([], why)))
+
+    def test_what_it_is_compared_with_is_what_c_makes(self):
+        kinds = _rules._batches()
+        samples = [{name: pair[n] for name, pair, _ in kinds} for n in (0, 1)]
+        batch = next(iter(DataLoader(samples, batch_size=2, num_workers=1)))
+        self.assertEqual({key: _native_probe.told(value) for key, value in batch.items()},
+                         {name: _native_probe.told(made) for name, _, made in kinds})
 
 
 if __name__ == "__main__":

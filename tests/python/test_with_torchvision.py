@@ -39,8 +39,8 @@ FILTERS = ["NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", 
 EXACT = _native_pictures.How(bare=False, fast=False)
 WARPS = ["NEAREST", "BILINEAR", "BICUBIC"]
 
-if _versions.not_compared("torchvision", "PIL"):
-    raise unittest.SkipTest(f"{_versions.not_compared('torchvision', 'PIL')} is not compared")
+if _versions.others_of("torchvision", "PIL"):
+    raise unittest.SkipTest(f"{' and '.join(_versions.others_of('torchvision', 'PIL'))}: not compared")
 
 
 # ---- pictures ------------------------------------------------------------------------------------

@@ -85,12 +85,17 @@ def look(make, root):
     return ("Python", whys[0]) if whys else ("C", "")
 
 
-for package, (module, *_) in _versions.PACKAGES.items():
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        try:
-            importlib.import_module(module)
-            by = look(SAMPLES[package], folder) if package in SAMPLES else ("it trains", "")
-        except Exception as error:
-            by = "no sample", f"{type(error).__name__}: {error}"
-        told = [package, _versions.is_compared(module), *by]
-    print(json.dumps(told), flush=True)
+def main():
+    for package, (module, *_) in _versions.PACKAGES.items():
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+            try:
+                importlib.import_module(module)
+                by = look(SAMPLES[package], folder) if package in SAMPLES else ("it trains", "")
+            except Exception as error:
+                by = "no sample", f"{type(error).__name__}: {error}"
+            told = [package, _versions.is_compared(module), *by]
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

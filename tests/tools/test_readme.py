@@ -119,6 +119,9 @@ class Documentation(unittest.TestCase):
         page = pages()["client/docs/what-runs-native.md"]
         listed = re.search(r"^\| Package \| The tests run with .*\n\| --- .*\n((?:\|.*\n)*)", page, re.MULTILINE)
         self.assertEqual(listed[1].splitlines(), packages.page())
+        others = re.search(r"^\| Package \| With another version .*\n\| --- .*\n((?:\|.*\n)*)", page, re.MULTILINE)
+        told = re.findall(r"`([\w-]+)`", " ".join(row.split("|")[1] for row in others[1].splitlines()))
+        self.assertEqual(sorted(told), sorted(packages.table()))
         names = "|".join(sorted({*packages.table(), "Pillow", "streaming"}))
         prose = FENCED.sub("", page.replace(listed[0], ""))
         self.assertEqual(re.findall(rf"\b(?:{names})`? v?[0-9]+\.[0-9.]+[^\n]* compared", prose), [])

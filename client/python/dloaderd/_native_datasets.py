@@ -11,8 +11,9 @@ Python to read, and of pictures _native_images.py has more.
 from __future__ import annotations
 
 import sys
+import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -321,24 +322,12 @@ def _lower_or_why(dataset: Any, how: _How, collate: Any) -> Any:
 _COMPARED = 4  # rows, the first, the last, and some between them
 
 
-def _told(made: Any) -> Any:
-    """All that a batch is."""
-    if isinstance(made, torch.Tensor):
-        return type(made), made.dtype, made.shape, made.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    if isinstance(made, Mapping):
-        return type(made), [(key, _told(value)) for key, value in made.items()]
-    if isinstance(made, (list, tuple)):
-        return type(made), [_told(one) for one in made]
-    tell = getattr(made, "tobytes", None)
-    return type(made), (made.dtype, made.shape, tell()) if tell else made
-
-
 def _outcome(make: Callable, keys: list[int]) -> Any:
     """What it makes of these rows, and PyTorch's generator behind it; or what it raises."""
-    with _native_probe.generators_kept():
+    with _native_probe.undisturbed():
         torch.manual_seed(1)
         try:
-            return _told(make(keys)), torch.get_rng_state().tolist()
+            return _native_probe.told(make(keys)), torch.get_rng_state().tolist()
         except Exception as error:
             return type(error)
 
@@ -350,13 +339,11 @@ def compare(dataset: Any, others: list[str], modules: tuple[str, ...], ours: Cal
     if not others or len(dataset) == 0:
         return
     keys = sorted({len(dataset) * n // _COMPARED for n in range(_COMPARED)} | {len(dataset) - 1})
-    which = f"{' and '.join(others)}: not one of the tests' versions"
-    rows = f"rows {', '.join(map(str, keys))} of a Dataset"
+    which, rows, begin = " and ".join(others), ", ".join(map(str, keys)), time.monotonic()
     if _outcome(ours, keys) != _outcome(theirs, keys):
-        why = f"{which}, and {rows} became something else than C makes of them"
-        _versions.say_once(f"{why}. Python does its work, slower; {_versions.remedy(*modules)}")
-        raise Unknown(why)
-    _versions.say_once(f"{which}, but {rows} became what C makes of them; C does its work")
+        raise _versions.different(which, f"rows {rows} of a Dataset became something else than C makes of them",
+                                  *modules)
+    _versions.tell_equal(which, "rows", f"{rows} of a Dataset became what C makes of them", time.monotonic() - begin)
 
 
 # ---- a batch in this process --------------------------------------------------------------------

@@ -262,7 +262,7 @@ def _compare(dataset: Any, rows: Rows, own: Any, collate: Any) -> None:
     if not _versions.is_compared("transformers", _versions.beginnings("transformers", "5")):
         others.append(_versions.title_of("transformers"))
     if others and getattr(collate, "seed", None) is not None:
-        raise Unknown(f"{' and '.join(others)}: not one of the tests' versions, and a collator with a seed of its own "
-                      "cannot be compared")
+        raise _versions.different(" and ".join(others), "a collator with a seed of its own cannot be compared",
+                                  "datasets", "transformers")
     _native_datasets.compare(dataset, others, ("datasets", "transformers"), lambda keys: own(rows.__getitems__(keys)),
                              lambda keys: collate(dataset.__getitems__(keys)))

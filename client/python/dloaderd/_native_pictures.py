@@ -21,6 +21,7 @@ import math
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -275,15 +276,19 @@ class Probe:
     why: str | None = None
     formats = "JPEG and PNG"
     asked = False
+    seconds = 0.0
 
     @classmethod
     def check(cls) -> None:
         if not cls.asked:
-            cls.asked = True
+            cls.asked, begin = True, time.monotonic()
             cls.why = cls._find()
+            cls.seconds = time.monotonic() - begin
         if cls.why:
-            if _versions.not_compared("PIL"):
-                _versions.say_once(f"{cls.why}: Pillow decodes, slower; {_versions.remedy('PIL')}")
+            # Of a listed version it is a build by others than PyPI's.
+            others = _versions.not_compared("PIL")
+            remedy = _versions.remedy(others, "PIL") if others else "install the Pillow of PyPI"
+            _versions.say_once(f"{cls.why}: Pillow decodes, slower; {remedy}")
             raise Unknown(cls.why)
 
     @classmethod
@@ -324,8 +329,7 @@ def check_pillow(where: str = "") -> None:
     Probe.check()
     others = _versions.not_compared("PIL")
     if others:
-        _versions.say_once(f"{others}: not one of the tests' versions, but its decoders gave what C's give, of drawn "
-                           "pictures; C decodes")
+        _versions.tell_equal(others, "decoders", "gave what C's give, of drawn pictures", Probe.seconds)
 
 
 def _check_loader(loader: Any) -> None:

@@ -12,13 +12,13 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from . import _figures, _versions
-from ._native_transforms import DRAWS, Unknown
+from . import _versions
+from ._native_transforms import DRAWS
 
 # Pictures, and their heights and widths: each of its own, but for each fourth, which crops of 224 fit in.
 DRAWN = 64
@@ -33,11 +33,11 @@ _RESIZING = ("Resize", "RandomResizedCrop")
 
 
 class Found(NamedTuple):
-    """why: what differed; None: nothing did. compared: pictures. ms: how long it took."""
+    """why: what differed; None: nothing did. compared: pictures. seconds: how long it took."""
 
     why: str | None
     compared: int
-    ms: float
+    seconds: float
 
 
 _found: dict[Any, Found] = {}
@@ -45,13 +45,29 @@ _resized: dict[str, str | None] = {}
 
 
 @contextlib.contextmanager
-def generators_kept() -> Iterator[None]:
-    torchs, pythons = torch.get_rng_state(), random.getstate()
+def undisturbed() -> Iterator[None]:
+    """Behind it the generators are as before. Within it torch has one thread, as in a worker: of pictures this small,
+    several wait for each other."""
+    torchs, pythons, threads = torch.get_rng_state(), random.getstate(), torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         yield
     finally:
+        torch.set_num_threads(threads)
         torch.set_rng_state(torchs)
         random.setstate(pythons)
+
+
+def told(made: Any) -> Any:
+    """All that a batch is."""
+    if isinstance(made, torch.Tensor):
+        return type(made), made.dtype, made.shape, made.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    if isinstance(made, Mapping):
+        return type(made), [(key, told(value)) for key, value in made.items()]
+    if isinstance(made, (list, tuple)):
+        return type(made), [told(one) for one in made]
+    tell = getattr(made, "tobytes", None)
+    return type(made), (made.dtype, made.shape, tell()) if tell else made
 
 
 def _picture(number: int) -> Any:
@@ -133,7 +149,7 @@ def _compare(made: Any, exact: bool, filters: set[str]) -> Found:
         if ours != theirs:
             return Found(f"picture {number} of {DRAWN} became another one", compared, 0)
     why = None if compared else "none of the drawn pictures could be compared"
-    return Found(why, compared, (time.monotonic() - begin) * 1000)
+    return Found(why, compared, time.monotonic() - begin)
 
 
 def check(made: Any, text: str, key: Any, exact: bool) -> None:
@@ -146,11 +162,8 @@ def check(made: Any, text: str, key: Any, exact: bool) -> None:
         return
     found = _found.get((text, key))
     if found is None:
-        with generators_kept():
+        with undisturbed():
             found = _found[text, key] = _compare(made, exact, _filters(json.loads(text)))
     if found.why:
-        why = f"{others}: not one of the tests' versions, and its transforms differ from C's: {found.why}"
-        _versions.say_once(f"{why}. Python does their work, slower; {_versions.remedy('torchvision', 'PIL')}")
-        raise Unknown(why)
-    _versions.say_once(f"{others}: not one of the tests' versions, but its transforms gave what C's give, of "
-                       f"{found.compared} drawn pictures, in {_figures.seconds(found.ms / 1e3)}; C does their work")
+        raise _versions.different(others, f"transforms differ from C's: {found.why}", "torchvision", "PIL")
+    _versions.tell_equal(others, "transforms", f"gave what C's give, of {found.compared} drawn pictures", found.seconds)

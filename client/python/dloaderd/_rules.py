@@ -7,11 +7,14 @@ own in the place of PyTorch's. Then the rules in C are not those of the program,
 from __future__ import annotations
 
 import sys
+import time
 import types
 from typing import Any
 
 import torch
 from torch.utils.data._utils import collate as _collate
+
+from . import _native_probe, _versions
 
 # Which of PyTorch's functions is for which type that C knows; None: collate() itself does it.
 _CHOICES: dict[type, str | None] = {
@@ -24,6 +27,8 @@ _TORCHS = ("stack", "tensor", "as_tensor")
 
 # The rules when they were last found to be PyTorch's own.
 _seen: Any = None
+# By the torch that is there: why its rules are not those that C knows; None: they are.
+_others: dict[str, str | None] = {}
 
 
 def _is_own(function: Any, name: str) -> bool:
@@ -84,6 +89,53 @@ def _changed_rules() -> str | None:
     return None
 
 
+def _batches() -> list[tuple[str, list, Any]]:
+    """Of each kind of samples that C knows: its name, two of them, and the batch that C makes of these."""
+    def tensor(values: list, name: str) -> torch.Tensor:
+        return torch.tensor(values, dtype=getattr(torch, name))
+
+    whole, real = tensor([1, 2], "int64"), tensor([0.5, 2], "float64")
+    kinds: list[tuple[str, list, Any]] = [
+        ("int", [1, 2], whole), ("float", [0.5, 2.0], real), ("bool", [True, False], tensor([1, 0], "bool")),
+        ("str", ["a", "b"], ["a", "b"]), ("bytes", [b"a", b"b"], [b"a", b"b"]),
+        ("dict", [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}], {"x": whole, "y": ["a", "b"]}),
+        ("list", [[1, 0.5], [2, 2.0]], [whole, real]), ("tuple", [(1, 0.5), (2, 2.0)], [whole, real])]
+    numpy = sys.modules.get("numpy")
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64", "bfloat16"):
+        rows, made = [[1, 0], [0, 1]], tensor([[1, 0], [0, 1]], name)
+        kinds.append((f"tensors of {name}", [tensor(row, name) for row in rows], made))
+        if numpy is not None and name != "bfloat16":
+            kinds += [(f"arrays of {name}", [numpy.array(row, name) for row in rows], made),
+                      (f"NumPy's {name}", [numpy.dtype(name).type(n) for n in rows[0]], made[0])]
+    return kinds
+
+
+def _made(samples: list) -> Any:
+    """What default_collate makes of them; None: it refuses."""
+    try:
+        return _native_probe.told(_collate.default_collate(samples))
+    except (RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _other_rules() -> str | None:
+    """Of a torch that the tests do not run with: why its default_collate is not C's, which is found once."""
+    others = " and ".join(_versions.others_of("torch"))
+    if not others:
+        return None
+    if others not in _others:
+        begin, kinds = time.monotonic(), _batches()
+        differ = [name for name, samples, batch in kinds if _made(samples) != _native_probe.told(batch)]
+        if differ:
+            how = f"default_collate makes something else than C of {', '.join(differ)}"
+            _others[others] = str(_versions.different(others, how, "torch"))
+        else:
+            _others[others] = None
+            _versions.tell_equal(others, "default_collate", f"made what C makes of {len(kinds)} kinds of samples",
+                                 time.monotonic() - begin)
+    return _others[others]
+
+
 def is_default(function: Any) -> bool:
     """Whether it is PyTorch's default_collate, whatever has that name now."""
     return _is_own(function, "default_collate")
@@ -97,4 +149,4 @@ def why_not(function: Any) -> str | None:
     if not is_default(function):
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"collate_fn: {name} is not PyTorch's default_collate"
-    return _changed_rules() or changed_functions()
+    return _changed_rules() or changed_functions() or _other_rules()

@@ -1,9 +1,9 @@
 """Versions of the packages whose work C does: which have been compared with C's, and what is said of others.
 
 With those of PACKAGES the tests found C's results equal. Of others, a package whose results can be compared within
-milliseconds is compared where it is used: transforms on drawn pictures (_native_probe.py), datasets and collators on
-rows of the user's own; what another one does is left to it. Either is said once, since a loader that is slow for its
-version alone would otherwise be slow in silence.
+milliseconds is compared where it is used: torch's default_collate on samples of each kind (_rules.py), transforms on
+drawn pictures (_native_probe.py), datasets and collators on rows of the user's own; what another one does is left to
+it. Either is said once, since a loader that is slow for its version alone would otherwise be slow in silence.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import warnings
 from typing import NamedTuple
 
+from . import _figures
 from ._native_transforms import Unknown
 
 
@@ -46,15 +47,17 @@ PACKAGES = {
 }
 _TITLES = {"PIL": "Pillow"}
 COMPARED = {package.module: package.beginnings for package in PACKAGES.values()}
-# Where pictures have been compared: compilers may round otherwise on others.
+_NAMES = {package.module: name for name, package in PACKAGES.items()}
+# Where the tests of pictures run. On others, where compilers may round otherwise, they are compared as for a version.
 MACHINES = ("x86_64",)
 
 _said: set[str] = set()
 
 
-def say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
+def say_once(text: str, key: str = "") -> None:
+    """key: what it is about, if the text may be another one the next time."""
+    if (key or text) not in _said:
+        _said.add(key or text)
         warnings.warn(text, stacklevel=2)
 
 
@@ -77,16 +80,30 @@ def beginnings(module: str, release: str) -> tuple[str, ...]:
     return tuple(one for one in COMPARED[module] if one.split(".")[0] == release)
 
 
-def remedy(*modules: str) -> str:
-    newest = [f"{_TITLES.get(module, module)} {COMPARED[module][-1]}" for module in modules]
-    return f"install {' and '.join(newest)}, or a dloaderd that knows what is here"
+def remedy(others: str, *modules: str) -> str:
+    """What makes C do the work that these packages do, some of which, or the machine, are among the others."""
+    newest = [f"{_NAMES[one]} {COMPARED[one][-1]}" for one in modules if title_of(one) in others]
+    return "install " + ", or ".join([*filter(None, [" and ".join(newest)]), "a dloaderd that knows what is here"])
+
+
+def tell_equal(others: str, what: str, gave: str, seconds: float) -> None:
+    """Says once that others, which are not listed, were compared. what: of theirs; gave: how it compared."""
+    say_once(f"{others}: not what the tests run with, but {what} {gave}, in {_figures.seconds(seconds)}; "
+             "C does the work", f"{others}: {what}")
+
+
+def different(others: str, how: str, *modules: str) -> Unknown:
+    """Says once that these, which are not listed, differ from C; an Unknown with the reason."""
+    why = f"{others}: not what the tests run with, and {how}"
+    say_once(f"{why}. Python does the work, slower; {remedy(others, *modules)}")
+    return Unknown(why)
 
 
 def check(module: str) -> None:
     """Unknown, and said once: this version of the package has not been compared."""
     if not is_compared(module):
         why = f"{title_of(module)} has not been compared; {' and '.join(COMPARED[module])} has"
-        say_once(f"{why}: Python does its work, slower; {remedy(module)}")
+        say_once(f"{why}: Python does its work, slower; {remedy(title_of(module), module)}")
         raise Unknown(why)
 
 
