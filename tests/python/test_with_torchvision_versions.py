@@ -87,6 +87,11 @@ class Versions(whole.Pictures):
                 self.assertEqual(self.lower(flip, v1.ToTensor()), ([], why))
                 self.assertEqual(self.lower(v1.ToTensor())[1], None)  # which has no part in it
 
+    def test_of_a_processor_the_remedy_is_no_package(self):
+        with self.other("machine"), mock.patch.object(v1.functional, "hflip", v1.functional.vflip):
+            said, why = self.lower(v1.RandomHorizontalFlip(), v1.ToTensor())
+            self.assertEqual(said, [f"{why}. Python does the work, slower; install a dloaderd that knows what is here"])
+
     def test_resizing_that_differs_for_some_sizes(self):
         """Of these, the drawn pictures have none, or few: what resizing does is compared by itself."""
         for resize in across_first, wide_alone:
