@@ -8,6 +8,7 @@ _versions.py; who makes its samples, and why; and what its tests said, in quick 
 ones. Exit status 1: C does the work of something and its tests fail.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import subprocess
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-PATIENCE = 900  # seconds, of an installation, or of one file of tests
+PATIENCE = 900  # seconds, of one file of tests; an installation has four times as long
 # The tests that compare C with the package.
 ORACLES = {
     "torch": ["test_torch_collate", "test_torch_rules"], "torchvision": ["test_with_torchvision"],
@@ -24,16 +25,20 @@ ORACLES = {
     "webdataset": ["test_with_webdataset"], "mosaicml-streaming": ["test_with_streaming"],
     "accelerate": ["test_with_accelerate"], "lightning": ["test_with_lightning"],
 }
+# What names older versions of the others than it works with, and what it needs besides.
+ALONE = {"mosaicml-streaming": ["brotli", "catalogue", "cramjam", "python-snappy", "zstd"]}
 
 
-def run(*command, **options):
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, **options)
+def run(*command, patience=PATIENCE, **options):
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=patience, **options)
 
 
 def install(venv):
-    """All of them at once, so that pip finds those that go together."""
+    """Those that go together at once, so that pip finds such versions."""
     run(sys.executable, "-m", "venv", "--clear", venv, check=True)
-    run(f"{venv}/bin/pip", "install", "-q", "numpy", *ORACLES, check=True)
+    pip = f"{venv}/bin/pip", "install", "-q"
+    run(*pip, "numpy", *(one for one in ORACLES if one not in ALONE), patience=4 * PATIENCE, check=True)
+    run(*pip, "--no-deps", *itertools.chain.from_iterable([one, *needs] for one, needs in ALONE.items()), check=True)
 
 
 def newest(venv, package):
