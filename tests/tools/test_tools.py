@@ -12,6 +12,7 @@ import unittest
 
 import compat
 import config_man
+import docs_site
 import generated
 import layers
 import log_man
@@ -279,6 +280,36 @@ class Text(unittest.TestCase):
                           "most"])
         self.assertEqual(self.wrong("a.py", "a\n" * text.MAX_FILE), [])
         self.assertEqual(len(self.wrong("a.py", "a\n" * (text.MAX_FILE + 1))), 1)
+
+
+class DocsSite(unittest.TestCase):
+    def faults(self, **files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                pathlib.Path(folder, name.replace("_", ".")).write_text(content)
+            return sorted(docs_site.faults(pathlib.Path(folder)))
+
+    def test_links_within_it_and_to_elsewhere_are_fine(self):
+        self.assertEqual(self.faults(a_html='<h1 id="x"></h1><a href="#x"></a><a href="https://example.org/y"></a>'
+                                            '<link rel="next" href="b.html"><img src="c.png"><script src="d.js?v=1">',
+                                     b_html='<a href="a.html#x"></a>', c_png="", d_js="",
+                                     e_css="a { background: url(c.png) }"), [])
+
+    def test_what_leads_nowhere_or_is_loaded_from_elsewhere_is_named(self):
+        self.assertEqual(self.faults(a_html='<a href="b.html"></a><a href="#y"></a><img src="https://x/z.png">'
+                                            '<link rel="stylesheet" href="//x/y.css">',
+                                     c_css="@import '//x/y.css'; a { src: url('https://x/f.woff2') }"),
+                         ["a.html loads //x/y.css", "a.html loads https://x/z.png", "a.html: nothing is at #y",
+                          "a.html: nothing is at b.html", "c.css loads //x/y.css", "c.css loads https://x/f.woff2"])
+
+    def test_a_page_is_relinked(self):
+        shown = {"client/docs/formats.md": "", "README.md": ""}
+        for before, after in (("[a](formats.md#sound)", None), ("[b](https://example.org)", None), ("[c](#d)", None),
+                              ("[folder](../examples)", "folder"), ("[s](../examples/softmax.c)", None),
+                              ("[the manual](../dloader-spec.5.scd)", "[the manual](../../man/dloader-spec.5.md)"),
+                              ("*dlctl*(1) tells", "[*dlctl*(1)](../../man/dlctl.1.md) tells"), ("*ls*(1)", None),
+                              ("```sh\n*dlctl*(1)\n```", None)):
+            self.assertEqual(docs_site.relink("client/docs/formats.md", before, shown), after or before)
 
 
 class Summary(unittest.TestCase):
