@@ -33,7 +33,7 @@ static const struct kind_entry kinds_entries[] = {
     {DATASET_ARROW, "map", "Arrow IPC files and streams, and Hugging Face's datasets on disk"},
     {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
     {DATASET_LMDB, "map", "the keys and values of LMDB, without its lock file"},
-    {DATASET_AUDIOFOLDER, "map", "a directory of WAV, FLAC and Ogg for each class"},
+    {DATASET_AUDIOFOLDER, "map", "a directory of WAV, FLAC, Ogg and MP3 for each class"},
     {DATASET_HDF5, "map", "datasets of numbers and text of an HDF5 file"},
     {DATASET_PLUGIN, "either", "samples from its shared library"},
     {DATASET_PYTHON, "either", "samples from its Python code"},
@@ -92,8 +92,9 @@ static void kinds_say(struct kind_lacks *lacks, const char *before, const char *
 bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
 {
     const uint32_t sounds = KIND(TAR) | KIND(ARROW) | KIND(PARQUET), bit = 1U << kind;
-    const char *no_sound = bit & (sounds | KIND(AUDIOFOLDER)) ? audio_file_missing() : NULL;
-
+    const bool has_sounds = bit & (sounds | KIND(AUDIOFOLDER));
+    const char *no_sound = has_sounds ? audio_file_missing() : NULL;
+    const char *no_mp3 = has_sounds && !no_sound ? audio_file_missing_mp3() : NULL;
     const char *no_tiff = bit & PICTURED ? image_tiff_missing() : NULL;
     const char *no_hdf5 = kind == DATASET_HDF5 ? hdf5_library_missing() : NULL;
 
@@ -108,5 +109,7 @@ bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
         kinds_say(ret, "but what dloaderd reads itself, as ", no_hdf5);
     if (no_sound)
         kinds_say(ret, bit & sounds ? "without sound, as " : "", no_sound);
+    if (no_mp3)
+        kinds_say(ret, "without MP3, as ", no_mp3);
     return ret->text[0] != '\0';
 }

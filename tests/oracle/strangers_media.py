@@ -75,7 +75,7 @@ def sound(path):
 def soundfiles(path):
     import soundfile
     values, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    is_exact = soundfile.info(path).format != "OGG"
+    is_exact = soundfile.info(path).format not in ("OGG", "MP3")
     return {"sound": Array(values, 0 if is_exact else 1e-6), "rate": rate}
 
 
@@ -165,7 +165,7 @@ def numpys(path):
 
 READERS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"), (picture, pillows)),
-    **dict.fromkeys((".wav", ".flac", ".ogg", ".oga", ".opus"), (sound, soundfiles)),
+    **dict.fromkeys((".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3"), (sound, soundfiles)),
     **dict.fromkeys((".tar", ".tgz"), (shard, tarfiles)),
     **dict.fromkeys((".h5", ".hdf5", ".he5", ".mat", ".nc"), (datasets, h5pys)),
     ".npy": (array, numpys),

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define NOT_READ "is neither a WAV, FLAC nor Ogg file; \"ffmpeg -i IN out.flac\" makes FLAC of MP3"
+#define NOT_READ "is neither a WAV, FLAC, Ogg nor MP3 file; \"ffmpeg -i IN out.flac\" makes FLAC"
 
 static struct audio_decoder *must_decoder(const struct spec_dataset *spec)
 {
@@ -133,8 +133,8 @@ static void test_crops(void **state)
 static void test_cuts_of_the_whole(void **state)
 {
     static const char *const names[] = {"stereo.flac", "24.flac", "unknown.flac", "pcm16.wav",
-                                        "vorbis.ogg"};
-    static float whole[8192], part[8192];
+                                        "vorbis.ogg",  "vbr.mp3", "cbr.mp3",      "bare.mp3"};
+    static float whole[16384], part[16384];
     static struct bytes file;
     struct audio_shape shape, cut;
 
@@ -166,8 +166,10 @@ static void test_codings(void **state)
         {"rf64.wav", 60, 2, 8000},    {"stereo.flac", 300, 2, 8000},
         {"24.flac", 300, 1, 22050},   {"unknown.flac", 300, 2, 8000},
         {"vorbis.ogg", 300, 1, 8000}, {"opus.opus", 300, 1, 8000},
+        {"vbr.mp3", 2500, 1, 22050},  {"cbr.mp3", 3000, 2, 44100},
+        {"bare.mp3", 4608, 1, 16000}, /* with the encoder's delay, of which it says nothing */
     };
-    static float out[8192];
+    static float out[16384];
     static struct bytes file;
 
     if (!can_decode())
@@ -223,8 +225,13 @@ static void test_heads(void **state)
          4,
          "should have 17 bytes of sound, but there are 16"},
         {{PCM, 2, 8000, 16, some, 16}, 0, 0x46464951, 4, NOT_READ},
-        {{PCM, 2, 8000, 16, some, 16}, 0, 0x04334449, 4, NOT_READ}, /* MP3, with ID3 in front */
-        {{PCM, 2, 8000, 16, some, 16}, 0, 0x0090FBFF, 4, NOT_READ}, /* and without */
+        {{PCM, 2, 8000, 16, some, 16}, 0, 0x04334449, 4, "ends in its ID3 tag; it is truncated"},
+        {{PCM, 2, 8000, 16, some, 16}, 0, 0x0090FBFF, 4, "it ends in the frame at byte 0"},
+        {{PCM, 2, 8000, 16, some, 16},
+         0,
+         0x0090FDFF,
+         4,
+         "has no MP3 frame at byte 0"}, /* layer II */
         {{PCM, 2, 8000, 16, some, 16}, 12, 0x20202020, 4, "is a WAV file without a format"},
         {{PCM, 2, 8000, 16, some, 16}, 16, 4000, 4, "ends in its header, at byte 60"},
         {{PCM, 2, 8000, 16, some, 16}, 36, 0x20202020, 4, "ends in its header, at byte 60"},
@@ -296,8 +303,9 @@ static uint64_t frames_of(const struct bytes *bytes)
 /* Cut anywhere: never a shorter sound. */
 static void test_cut(void **state)
 {
-    static const char *const names[] = {"opus.opus", "vorbis.ogg",  "rf64.wav", "pcm16.wav",
-                                        "float.wav", "stereo.flac", "24.flac"};
+    static const char *const names[] = {"opus.opus", "vorbis.ogg", "rf64.wav",
+                                        "pcm16.wav", "float.wav",  "stereo.flac",
+                                        "24.flac",   "vbr.mp3",    "cbr.mp3"};
     static struct bytes file;
 
     if (!can_decode())
@@ -339,6 +347,61 @@ static void test_end_of_ogg(void **state)
     assert_true(frames_of(&file) != AUDIO_FRAMES_UNKNOWN);
 }
 
+/* Of an MP3 file, which has tags at both ends, and in which nothing says how long it is: cut where
+ * a frame ends it is a shorter sound, which nobody can know; else an error. */
+static void test_cut_of_frames(void **state)
+{
+    enum { TAG = 151, FRAME = 36, STEP = 576 };
+    static struct bytes file;
+
+    if (!can_decode())
+        return;
+    from_corpus(&file, "bare.mp3");
+    assert_int_equal(file.n, TAG + 8 * FRAME + 128);
+    for (file.n--; file.n >= TAG + 8 * FRAME + 3; file.n--)
+        assert_int_equal(frames_of(&file), 8 * STEP);
+    for (; file.n >= TAG + 2 * FRAME; file.n--) {
+        if ((file.n - TAG) % FRAME == 0)
+            assert_int_equal(frames_of(&file), (file.n - TAG) / FRAME * STEP);
+        else
+            expect_refused(&file, EINVAL, "is truncated: it ends in the frame at byte ");
+    }
+    for (; file.n > 12; file.n--)
+        assert_true(frames_of(&file) == AUDIO_FRAMES_UNKNOWN);
+}
+
+static void test_frames_of_mp3(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t at, n; /* so many bytes become `byte` */
+        uint8_t byte;
+        const char *says;
+    } rows[] = {
+        {"bare.mp3", 6, 4, 0x7F, "ends in its ID3 tag; it is truncated"},
+        {"bare.mp3", 151, 1, 0, "has no MP3 frame at byte 151"},
+        {"bare.mp3", 187, 1, 0, "has no MP3 frame at byte 187"},
+        {"bare.mp3", 153, 1, 0xF8, "has no MP3 frame at byte 151"}, /* a rate that there is not */
+        {"bare.mp3", 153, 1, 0x08, "has no MP3 frame at byte 151"}, /* free of one */
+        {"vbr.mp3", 25, 1, 4, "should have 67109827 bytes of MP3, but there are 963"},
+        {"vbr.mp3", 20, 1, 0, "as its header has no length; \"ffmpeg -i IN -c copy"},
+        {"vbr.mp3", 13, 1, 0, "as its header has no length"},
+        {"vbr.mp3", 24, 1, 15, "ends after "},
+    };
+    static struct bytes file;
+
+    if (!can_decode())
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        from_corpus(&file, rows[i].name);
+        memset(file.data + rows[i].at, rows[i].byte, rows[i].n);
+        expect_refused(&file, EINVAL, rows[i].says);
+    }
+    for (size_t i = 0; i < 20; i++)
+        memcpy(file.data + 10 * i, "ID3\4\0\0\0\0\0", 10);
+    expect_refused(&file, EINVAL, "has more ID3 tags than are read; another may begin at byte 160");
+}
+
 /* One that lies about its length takes no memory for it; one that is cut is an error. */
 static void test_lengths_that_lie(void **state)
 {
@@ -360,7 +423,8 @@ static void test_lengths_that_lie(void **state)
 /* Cut at each byte, a bit flipped at each byte: an error that names the file, or a sound. */
 static void test_damaged(void **state)
 {
-    static const char *const names[] = {"pcm16.wav", "extensible.wav", "stereo.flac", "opus.opus"};
+    static const char *const names[] = {"pcm16.wav", "extensible.wav", "stereo.flac",
+                                        "opus.opus", "vbr.mp3",        "bare.mp3"};
     struct spec_dataset spec = spec_of(DL_DTYPE_INT16, AUDIO_MONO, 0, 100, AUDIO_CROP_RANDOM);
     static struct bytes file, bad;
     int16_t out[100];
@@ -393,12 +457,13 @@ static void test_damaged(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pcm),     cmocka_unit_test(test_floats_to_int16),
-    cmocka_unit_test(test_crops),   cmocka_unit_test(test_cuts_of_the_whole),
-    cmocka_unit_test(test_codings), cmocka_unit_test(test_heads),
-    cmocka_unit_test(test_ogg),     cmocka_unit_test(test_lengths_that_lie),
-    cmocka_unit_test(test_cut),     cmocka_unit_test(test_end_of_ogg),
-    cmocka_unit_test(test_damaged),
+    cmocka_unit_test(test_pcm),           cmocka_unit_test(test_floats_to_int16),
+    cmocka_unit_test(test_crops),         cmocka_unit_test(test_cuts_of_the_whole),
+    cmocka_unit_test(test_codings),       cmocka_unit_test(test_heads),
+    cmocka_unit_test(test_ogg),           cmocka_unit_test(test_lengths_that_lie),
+    cmocka_unit_test(test_cut),           cmocka_unit_test(test_end_of_ogg),
+    cmocka_unit_test(test_damaged),       cmocka_unit_test(test_cut_of_frames),
+    cmocka_unit_test(test_frames_of_mp3),
 };
 
 TEST_MAIN(tests)

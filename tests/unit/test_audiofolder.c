@@ -136,15 +136,15 @@ static void test_folders_that_are_none(void **state)
         return;
     make_dir("quiet");
     make_dir("quiet/a");
-    snprintf(path, sizeof path, "%s", harness_file("quiet/a/1.mp3", "x", 1));
-    path[strlen(path) - strlen("/a/1.mp3")] = '\0';
+    snprintf(path, sizeof path, "%s", harness_file("quiet/a/1.aac", "x", 1));
+    path[strlen(path) - strlen("/a/1.aac")] = '\0';
     file.path = path;
     spec.files = &file;
     spec.n_files = 1;
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
     assert_error(&err, ENOENT, path,
-                 "no sound was found for the class a; sounds end in .wav, .flac, .ogg, .oga or "
-                 ".opus; remove empty folders");
+                 "no sound was found for the class a; sounds end in .wav, .flac, .ogg, .oga, .opus "
+                 "or .mp3; remove empty folders");
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */

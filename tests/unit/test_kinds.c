@@ -12,12 +12,17 @@
 #include "tests/lib/harness.h"
 
 static struct {
-    bool zstd, brotli, sentencepiece, tokenizer, sndfile, webp, tiff, hdf5;
+    bool zstd, brotli, sentencepiece, tokenizer, sndfile, mp3, webp, tiff, hdf5;
 } have;
 
 const char *audio_file_missing(void)
 {
     return have.sndfile ? NULL : "this system has no libsndfile.so.1";
+}
+
+const char *audio_file_missing_mp3(void)
+{
+    return have.mp3 ? NULL : "this system's libsndfile decodes no MP3";
 }
 
 bool parquet_codec_is_built_in(uint32_t codec)
@@ -58,6 +63,7 @@ bool compression_is_built_in(enum compression compression)
 #define ZSTD   "not by zstd, as this build has no libzstd"
 #define BROTLI "not by brotli, as this build has no libbrotlidec"
 #define SOUND  "this system has no libsndfile.so.1"
+#define MP3    "without MP3, as this system's libsndfile decodes no MP3"
 
 static void test_some_are_missing(void **state)
 {
@@ -84,7 +90,7 @@ static void test_some_are_missing(void **state)
         {DATASET_HDF5, false, false, false, ""},
     };
 
-    have.tokenizer = have.webp = have.tiff = have.hdf5 = true;
+    have.tokenizer = have.webp = have.tiff = have.hdf5 = have.mp3 = true;
     have.sentencepiece = false;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct kind_lacks lacks;
@@ -95,8 +101,13 @@ static void test_some_are_missing(void **state)
         if (some != (rows[i].says[0] != '\0') || strcmp(lacks.text, rows[i].says) != 0)
             fail_msg("row %zu: %s", i, lacks.text);
     }
-    have.tokenizer = have.webp = have.tiff = have.hdf5 = false;
+    have.tokenizer = have.webp = have.tiff = have.hdf5 = have.mp3 = false;
     struct kind_lacks lacks;
+    have.zstd = have.brotli = have.sndfile = true;
+    assert_true(data_kind_lacks(DATASET_AUDIOFOLDER, &lacks));
+    assert_string_equal(lacks.text, MP3);
+    assert_true(data_kind_lacks(DATASET_TAR, &lacks));
+    assert_non_null(strstr(lacks.text, MP3));
     assert_true(data_kind_lacks(DATASET_IMAGEFOLDER, &lacks));
     assert_string_equal(lacks.text, "without WebP, as this build has no libwebp; without TIFF, as "
                                     "this system has no libtiff.so.6");

@@ -6,8 +6,8 @@
  * A result is [frames], or with `channels: keep` [frames, channels]: frames come first, as lengths
  * are compared, and padded, by the first dimension. Only what a crop needs is decoded.
  *
- * What WAV and FLAC give is the same on every machine; Ogg's codecs compute in floats, and their
- * results may differ in the last bit from one build of them to another.
+ * What WAV and FLAC give is the same on every machine; the codecs of Ogg and MP3 compute in floats,
+ * and their results may differ in the last bit from one build of them to another.
  *
  * A file that is cut or corrupt is an error; memory is taken as frames are decoded, not as a header
  * says. Not thread-safe: one decoder for each thread.

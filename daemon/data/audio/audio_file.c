@@ -11,10 +11,14 @@
 #define SNDFILE_FILES "libsndfile.so.1"
 #endif
 
-enum { BLOCK_BYTES = 32768 };
+enum { BLOCK_BYTES = 32768, SKIP_VALUES = 4096 };
+
+/* libsndfile 1.1's; its header may be an older one's. */
+enum { FORMAT_MPEG = 0x230000, FORMAT_MPEG_LAYER_3 = 0x0082 };
 
 #define SNDFILE_FUNCTIONS(X) \
     X(close)                 \
+    X(command)               \
     X(error)                 \
     X(open_virtual)          \
     X(readf_float)           \
@@ -34,6 +38,7 @@ struct audio_file {
     SNDFILE *sound; /* owned; NULL: none is open */
     struct audio_source source;
     uint64_t at;               /* libsndfile's position in the bytes */
+    uint32_t mp3_channels;     /* 0: it is not MP3 */
     int error;                 /* a negative errno of reading them; 0: none yet */
     size_t block;              /* bytes in `data` */
     uint64_t block_at;         /* where they are from */
@@ -60,6 +65,23 @@ const char *audio_file_missing(void)
         return NULL;
     return "this system has no libsndfile.so.1; install it (libsndfile1 of Debian and Ubuntu, "
            "libsndfile of Fedora)";
+}
+
+const char *audio_file_missing_mp3(void)
+{
+    int n = 0;
+    bool is_there = false;
+
+    (void)sndfile_library.command(NULL, SFC_GET_FORMAT_MAJOR_COUNT, &n, sizeof n);
+    for (int i = 0; i < n && !is_there; i++) {
+        SF_FORMAT_INFO info = {.format = i};
+        is_there = sndfile_library.command(NULL, SFC_GET_FORMAT_MAJOR, &info, sizeof info) == 0 &&
+                   info.format == FORMAT_MPEG;
+    }
+    return is_there
+               ? NULL
+               : "this system's libsndfile decodes no MP3; install version 1.1 or later, built "
+                 "with MPEG, such as Debian 12's";
 }
 
 int audio_file_new(const char *place, struct audio_file **ret, struct dl_error *err)
@@ -179,13 +201,13 @@ static bool audio_file_is_float(int format)
     int coding = format & SF_FORMAT_SUBMASK;
 
     return coding == SF_FORMAT_FLOAT || coding == SF_FORMAT_DOUBLE || coding == SF_FORMAT_VORBIS ||
-           coding == SF_FORMAT_OPUS;
+           coding == SF_FORMAT_OPUS || coding == FORMAT_MPEG_LAYER_3;
 }
 
 static bool audio_file_is_known(int format)
 {
-    static const int types[] = {SF_FORMAT_WAV, SF_FORMAT_WAVEX, SF_FORMAT_RF64, SF_FORMAT_FLAC,
-                                SF_FORMAT_OGG};
+    static const int types[] = {SF_FORMAT_WAV,  SF_FORMAT_WAVEX, SF_FORMAT_RF64,
+                                SF_FORMAT_FLAC, SF_FORMAT_OGG,   FORMAT_MPEG};
     static const int codings[] = {SF_FORMAT_PCM_S8, SF_FORMAT_PCM_U8, SF_FORMAT_PCM_16,
                                   SF_FORMAT_PCM_24, SF_FORMAT_PCM_32, SF_FORMAT_ULAW,
                                   SF_FORMAT_ALAW};
@@ -217,6 +239,21 @@ static int audio_file_check(const struct audio_file *file, const SF_INFO *info,
     return 0;
 }
 
+/* What of MP3's frames libsndfile does not know, it guesses; it gives no more than that. */
+static int audio_file_count(const struct audio_file *file, const struct audio_head *head,
+                            uint64_t *frames, struct dl_error *err)
+{
+    if (head->mpeg_frames == 0)
+        return 0;
+    if (head->mpeg_frames - min_u64(head->mpeg_frames, *frames) >= head->mpeg_step)
+        return dl_error_set(err, EINVAL, file->source.path,
+                            "has %llu frames of sound, of which libsndfile finds %llu, as its "
+                            "header has no length; \"ffmpeg -i IN -c copy OUT.mp3\" writes one",
+                            (unsigned long long)head->mpeg_frames, (unsigned long long)*frames);
+    *frames = min_u64(*frames, head->mpeg_frames);
+    return 0;
+}
+
 int audio_file_open(struct audio_file *file, const struct audio_source *source,
                     struct audio_info *ret, struct dl_error *err)
 {
@@ -229,6 +266,7 @@ int audio_file_open(struct audio_file *file, const struct audio_source *source,
     };
     const struct audio_head_source head = {
         .read = audio_file_bytes_at, .owner = file, .bytes = source->bytes};
+    struct audio_head told;
     SF_INFO info = {0};
     int r;
 
@@ -237,8 +275,12 @@ int audio_file_open(struct audio_file *file, const struct audio_source *source,
     file->at = 0;
     file->error = 0;
     file->block = 0;
-    if ((r = audio_head_check(&head, source->path, err)) < 0)
+    file->mp3_channels = 0;
+    if ((r = audio_head_check(&head, source->path, &told, err)) < 0)
         return r;
+    const char *missing = told.mpeg_step ? audio_file_missing_mp3() : NULL;
+    if (missing)
+        return dl_error_set(err, ENOTSUP, source->path, "is MP3, but %s", missing);
     file->sound = sndfile_library.open_virtual(&io, SFM_READ, &info, file);
     if (!file->sound)
         return audio_file_refuse(file, err);
@@ -250,7 +292,8 @@ int audio_file_open(struct audio_file *file, const struct audio_source *source,
                                .channels = (uint32_t)info.channels,
                                .rate = (uint32_t)info.samplerate,
                                .is_int = !audio_file_is_float(info.format)};
-    return 0;
+    file->mp3_channels = told.mpeg_step ? ret->channels : 0;
+    return audio_file_count(file, &told, &ret->frames, err);
 }
 
 void audio_file_close(struct audio_file *file)
@@ -262,8 +305,29 @@ void audio_file_close(struct audio_file *file)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+/* libmpg123 lands on other bits than it decodes from the beginning; at low rates, on another sound.
+ */
+static int audio_file_skip(struct audio_file *file, uint64_t frames, struct dl_error *err)
+{
+    float values[SKIP_VALUES];
+    size_t got = 0;
+    int r = 0;
+
+    for (uint64_t at = 0; r == 0 && at < frames; at += got) {
+        size_t n = (size_t)min_u64(frames - at, SKIP_VALUES / file->mp3_channels);
+        r = audio_file_read_float(file, values, n, &got, err);
+        if (r == 0 && got < n)
+            return dl_error_set(err, EINVAL, file->source.path,
+                                "ends after %llu frames; it is truncated",
+                                (unsigned long long)at + got);
+    }
+    return r;
+}
+
 int audio_file_seek(struct audio_file *file, uint64_t frame, struct dl_error *err)
 {
+    if (file->mp3_channels)
+        return audio_file_skip(file, frame, err);
     if (sndfile_library.seek(file->sound, (sf_count_t)frame, SEEK_SET) == (sf_count_t)frame)
         return 0;
     if (file->error < 0 || sndfile_library.error(file->sound) != SF_ERR_NO_ERROR)

@@ -1,6 +1,6 @@
 /*
- * A file of sound that is open: WAV, FLAC, Ogg Vorbis and Opus, by libsndfile, which is looked for
- * at run time, at the first use, so that nobody else loads it and the codecs that it brings.
+ * A file of sound that is open: WAV, FLAC, Ogg Vorbis and Opus, MP3, by libsndfile, which is looked
+ * for at run time, at the first use, so that nobody else loads it and the codecs that it brings.
  *
  * libsndfile opens nothing by its name: it reads through us, from a descriptor or from memory, and
  * only what audio_head.h has looked at. The file may be cut meanwhile; that is an error of its own.
@@ -35,6 +35,9 @@ struct audio_file; /* with a buffer for what is read of it; kept from file to fi
 /* NULL: libsndfile is here; else why there is none, and what to do, for people. */
 const char *audio_file_missing(void);
 
+/* Likewise, where libsndfile is here: it decodes MP3, or why not. */
+const char *audio_file_missing_mp3(void);
+
 /* -ENOTSUP: no libsndfile; -ENOMEM. Errors name `place`. */
 int _nodiscard_ audio_file_new(const char *place, struct audio_file **ret, struct dl_error *err);
 struct audio_file *audio_file_free(struct audio_file *file); /* NULL in, NULL out */
@@ -47,7 +50,7 @@ int _nodiscard_ audio_file_open(struct audio_file *file, const struct audio_sour
                                 struct audio_info *ret, struct dl_error *err);
 void audio_file_close(struct audio_file *file); /* one that is not open is fine */
 
-/* The next frame that is read is `frame`. */
+/* The next frame that is read is `frame`; of MP3 only forward from the beginning. */
 int _nodiscard_ audio_file_seek(struct audio_file *file, uint64_t frame, struct dl_error *err);
 
 /*

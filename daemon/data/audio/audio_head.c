@@ -135,12 +135,14 @@ static int audio_head_check_wav(struct wav_walk *walk, struct dl_error *err)
                         CHUNKS_MAX);
 }
 
-int audio_head_check(const struct audio_head_source *source, const char *path, struct dl_error *err)
+int audio_head_check(const struct audio_head_source *source, const char *path,
+                     struct audio_head *ret, struct dl_error *err)
 {
     struct wav_walk walk = {.source = source, .path = path, .at = RIFF_BYTES};
     uint8_t first[RIFF_BYTES];
     int64_t n = source->read(source->owner, first, sizeof first, 0);
 
+    *ret = (struct audio_head){0};
     if (n < 0)
         return dl_error_set(err, (int)-n, path, "cannot be read: %s", strerror((int)-n));
     if (n == 0)
@@ -154,7 +156,9 @@ int audio_head_check(const struct audio_head_source *source, const char *path, s
     if ((memcmp(first, "RIFF", 4) == 0 || memcmp(first, "RF64", 4) == 0) &&
         memcmp(first + 8, "WAVE", 4) == 0)
         return audio_head_check_wav(&walk, err);
+    if (audio_head_is_mpeg(first))
+        return audio_head_check_mpeg(source, path, ret, err);
     return dl_error_set(err, EINVAL, path,
-                        "is neither a WAV, FLAC nor Ogg file; \"ffmpeg -i IN out.flac\" makes FLAC "
-                        "of MP3 and of others");
+                        "is neither a WAV, FLAC, Ogg nor MP3 file; \"ffmpeg -i IN out.flac\" makes "
+                        "FLAC of others");
 }

@@ -11,6 +11,11 @@ const char *audio_file_missing(void)
     return "this build has no libsndfile; build it with libsndfile1-dev";
 }
 
+const char *audio_file_missing_mp3(void)
+{
+    return NULL;
+}
+
 int audio_file_new(const char *place, struct audio_file **ret, struct dl_error *err)
 {
     *ret = NULL;

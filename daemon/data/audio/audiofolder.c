@@ -13,11 +13,13 @@
 
 #include <errno.h>
 
-static const char *const audiofolder_endings[] = {".wav", ".flac", ".ogg", ".oga", ".opus", NULL};
+static const char *const audiofolder_endings[] = {".wav",  ".flac", ".ogg", ".oga",
+                                                  ".opus", ".mp3",  NULL};
 const struct class_files audio_files = {.endings = audiofolder_endings,
                                         .what = "sound",
                                         .found = "sounds found",
-                                        .ends = "sounds end in .wav, .flac, .ogg, .oga or .opus"};
+                                        .ends =
+                                            "sounds end in .wav, .flac, .ogg, .oga, .opus or .mp3"};
 
 struct audiofolder {
     struct dataset base;

@@ -1,4 +1,5 @@
-/* A folder of sounds: WAV, FLAC and Ogg, a folder for each class. audiofolder.c says what is read.
+/* A folder of sounds: WAV, FLAC, Ogg and MP3, a folder for each class. audiofolder.c says what is
+ * read.
  */
 #ifndef DL_DATA_AUDIOFOLDER_H
 #define DL_DATA_AUDIOFOLDER_H
