@@ -53,7 +53,8 @@ extern "C" {
 #define DL_API
 #endif
 
-/* Version of this header; dl_version() returns that of the library at run time: "0.1.0". */
+/* Version of this header; dl_version() returns that of the library at run time, such as
+ * "0.2.0". */
 #define DL_CLIENT_API_VERSION 1
 DL_API const char *dl_version(void);
 

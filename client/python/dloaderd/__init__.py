@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .random import sample_rng
     from .stateful import StatefulDataLoader
 
-__version__ = "0.1.0"
+__version__: str
 
 __all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "SamplesLeftOutError",
            "StateError", "StatefulDataLoader", "WorldChangedError", "__version__", "adopt", "explain",
@@ -69,7 +69,9 @@ def _of_torch(name: str) -> Any:
 def __getattr__(name: str) -> Any:
     import importlib
     import sys
-    if name in _LAZY:
+    if name == "__version__":
+        value = importlib.import_module("._client", __name__).version
+    elif name in _LAZY:
         value = getattr(importlib.import_module("." + _LAZY[name], __name__), name)
     elif name in _OF_TORCH or name in getattr(sys.modules.get("torch.utils.data"), "__all__", ()):
         value = _of_torch(name)
