@@ -5,11 +5,13 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import abi
 import compat
 import config_man
 import docs_site
@@ -310,6 +312,33 @@ class DocsSite(unittest.TestCase):
                               ("*dlctl*(1) tells", "[*dlctl*(1)](../../man/dlctl.1.md) tells"), ("*ls*(1)", None),
                               ("```sh\n*dlctl*(1)\n```", None)):
             self.assertEqual(docs_site.relink("client/docs/formats.md", before, shown), after or before)
+
+
+@unittest.skipUnless(shutil.which("abidiff"), "abidiff is not installed (Debian: abigail-tools)")
+class Abi(unittest.TestCase):
+    BEFORE = "struct dl_x { int n; };", "int dl_a(struct dl_x *x) { return x->n; }\nint dl_b(void) { return 2; }"
+
+    def compare(self, types, code):
+        """What is said of a library that has these, where before it had BEFORE's."""
+        with tempfile.TemporaryDirectory() as folder:
+            places = [pathlib.Path(folder, name) for name in ("old", "new")]
+            for place, (header, functions) in zip(places, [self.BEFORE, (types, code)]):
+                place.mkdir()
+                (place / "dlclient.h").write_text(header)
+                (place / "a.c").write_text(f'#include "dlclient.h"\n{functions}\n')
+                subprocess.run(["cc", "-g", "-shared", "-fPIC", "-Wl,-soname,libdlclient.so.0", "-o",
+                                place / "libdlclient.so", place / "a.c"], check=True)
+            self.assertEqual(abi.soversion(places[1]), "libdlclient.so.0")
+            return abi.compare(*places)
+
+    def test_more_functions_are_no_finding(self):
+        self.assertEqual(self.compare(self.BEFORE[0], self.BEFORE[1] + "\nint dl_c(void) { return 3; }"), "")
+
+    def test_what_programs_use_and_is_gone_is_named(self):
+        self.assertIn("dl_b", self.compare(self.BEFORE[0], self.BEFORE[1].splitlines()[0]))
+
+    def test_a_changed_struct_is_named(self):
+        self.assertIn("dl_x", self.compare("struct dl_x { long before; int n; };", self.BEFORE[1]))
 
 
 class Summary(unittest.TestCase):
