@@ -21,6 +21,7 @@ import sys
 import sysconfig
 
 import build_backend
+import sbom
 
 GLIBC = "2.28"
 PLATFORM = "manylinux_2_28_x86_64"
@@ -88,6 +89,7 @@ class Libraries:
             made.mkdir(parents=True)
         self.streams = folder / "streams.o"
         run(*compiler, "-O2", "-fPIC", "-c", STREAMS, "-o", self.streams)
+        self.uses = {}  # how each of Debian's packages is used, in words
         self.names = folder / "renamed"
         self.names.write_text("".join(f"{old} {new}\n" for old, new in RENAMED.items()),
                               encoding="ascii")
@@ -124,6 +126,8 @@ class Libraries:
                 self.add_archive(file)
             elif file.suffix == ".pc":
                 self.add_pkgconfig(file, linked)
+        self.uses[package] = ("linked statically" if linked else "found at run time" if names in FOUND else
+                              "headers are compiled in")
         if names not in FOUND:
             shutil.copyfile(f"/usr/share/doc/{package}/copyright", self.licences / f"{package}.txt")
 
@@ -165,7 +169,7 @@ def build(work, libraries, command):
 
 
 def finish(work, wheel, libraries):
-    """With the licences of the project and of all that is compiled in, and no path of the build."""
+    """With the licences of the project and of all that is compiled in, a list of that, and no path of the build."""
     unpacked = work / "unpacked"
     shutil.rmtree(unpacked, ignore_errors=True)
     run(sys.executable, "-m", "wheel", "unpack", "--dest", unpacked, wheel)
@@ -173,6 +177,9 @@ def finish(work, wheel, libraries):
     licences = next(folder.glob("*.dist-info")) / "licenses"
     shutil.copytree(libraries.licences, licences / "libraries")
     shutil.copyfile(ROOT / "LICENSE", licences / "LICENSE")
+    listed = licences.parent / "sboms/dloaderd.cdx.json"
+    listed.parent.mkdir()
+    listed.write_text(sbom.document(folder.name.partition("-")[2], libraries.uses), encoding="utf-8")
     for program in (folder / "dloaderd/bin").iterdir():
         run("patchelf", "--remove-rpath", program)
     run(sys.executable, "-m", "wheel", "pack", "--dest-dir", wheel.parent, folder)

@@ -123,6 +123,13 @@ class Stranger:
         self.told["torch"] = run_well(self.bin / "python", script, PYTHONPATH=folder)
 
 
+    def uninstall(self):
+        """What pip leaves of it."""
+        run_well(self.bin / "pip", "uninstall", "--yes", "dloaderd")
+        self.told["left"] = sorted(str(path.relative_to(self.work)) for path in (self.work / "venv").rglob("*")
+                                   if path.name.startswith(("dloader", "dlctl")))
+
+
 def main(wheel, data, work, torch=None):
     stranger = Stranger(wheel, pathlib.Path(data), pathlib.Path(work))
     stranger.work.mkdir(parents=True, exist_ok=True)
@@ -131,6 +138,7 @@ def main(wheel, data, work, torch=None):
     stranger.refusals()
     if torch:
         stranger.use_torch(torch)
+    stranger.uninstall()
     print(json.dumps(stranger.told))
 
 

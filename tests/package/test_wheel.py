@@ -152,6 +152,19 @@ class Contents(unittest.TestCase):
         for library in ("libjpeg62-turbo-dev", "libpng-dev", "libuv1-dev", "uthash-dev"):
             self.assertIn(library + ".txt", found)
 
+    def test_what_is_in_it_is_listed(self):
+        [listed] = [name for name in self.zip.namelist() if name.endswith(".dist-info/sboms/dloaderd.cdx.json")]
+        bom = json.loads(self.zip.read(listed))
+        self.assertEqual((bom["bomFormat"], bom["specVersion"]), ("CycloneDX", "1.6"))
+        self.assertEqual(bom["metadata"]["component"]["version"], WHEEL.name.split("-")[1])
+        uses = {one["bom-ref"]: one["properties"][0]["value"] for one in bom["components"]}
+        self.assertTrue(all(one["version"] and one["licenses"][0]["expression"] for one in bom["components"]))
+        # A notice of each that is within, and none of those that are not.
+        notices = {pathlib.PurePath(name).stem for name in self.zip.namelist()
+                   if "/licenses/libraries/" in name and name.endswith(".txt")}
+        self.assertEqual({name for name, use in uses.items() if use != "found at run time"}, notices)
+        self.assertIn("libsndfile1-dev", set(uses) - notices)
+
 
 class Stranger:
     """What a stranger told: `told` is set by the classes below."""
@@ -176,6 +189,9 @@ class Stranger:
         if "torch" not in self.told:
             self.skipTest("no PyTorch of this Python's version")
         self.assertEqual(self.told["torch"], "100")
+
+    def test_uninstalling_leaves_nothing(self):
+        self.assertEqual(self.told["left"], [])
 
     def test_what_is_not_in_it_is_refused_with_a_remedy(self):
         refusals = self.told["refusals"]

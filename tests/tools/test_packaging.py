@@ -4,17 +4,23 @@ says how to get them; nothing is built here.
 Environment: UNITS: the source's folder systemd; VERSION: the project's.
 """
 
+import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SYSTEMD = pathlib.Path(os.environ["UNITS"])
 DEBIAN = SYSTEMD / "debian"
 DEV = SYSTEMD.parent / "dev"
+
+sys.path.insert(0, str(SYSTEMD.parent / "client/python"))
+import sbom  # noqa: E402
 
 # Every Debian system that builds packages has these, or they come with another one.
 IMPLIED = {"gcc", "libc6-dev"}
@@ -47,6 +53,21 @@ class Packaging(unittest.TestCase):
                 "dh-sequence-installsysusers": "debhelper", "systemd-dev": "systemd"}
         installed = list_of_dev("build_packages") | list_of_dev("deb_packages")
         self.assertEqual({told.get(name, name) for name in build_depends()} - installed, set())
+
+    def test_the_licence_of_all_that_a_wheel_takes_is_known(self):
+        builder = (SYSTEMD.parent / "client/python/build_wheel.py").read_text(encoding="utf-8")
+        taken = {name for lists in re.findall(r"^(?:LINKED|HEADERS|FOUND) = (\[[^\]]*\])", builder, re.MULTILINE)
+                 for name in re.findall(r'"([^"]+)"', lists)}
+        self.assertGreater(len(taken), 15)
+        self.assertEqual(set(sbom.LICENCES), taken)
+        fields = {"source:Package": "xz", "Version": "1:5.4+dfsg-1"}
+        with unittest.mock.patch.object(sbom, "answer", lambda package, field: fields[field]):
+            one, other = (sbom.document("0.2.0", dict.fromkeys(names, "linked statically"))
+                          for names in (taken, sorted(taken)))
+        self.assertEqual(one, other)
+        told = json.loads(one)
+        self.assertEqual(told["components"][0]["purl"], "pkg:deb/debian/libcurl4-openssl-dev@1%3A5.4%2Bdfsg-1")
+        self.assertEqual(told["dependencies"], [{"ref": "dloaderd", "dependsOn": sorted(taken)}])
 
     def test_the_symbols_are_of_the_maps_version(self):
         symbols = (DEBIAN / "libdlclient0.symbols").read_text(encoding="utf-8")
