@@ -54,6 +54,12 @@ class Packaging(unittest.TestCase):
         installed = list_of_dev("build_packages") | list_of_dev("deb_packages")
         self.assertEqual({told.get(name, name) for name in build_depends()} - installed, set())
 
+    def test_the_image_has_packages_of_the_projects(self):
+        control = (DEBIAN / "control").read_text(encoding="utf-8")
+        wanted = re.findall(r"/tmp/packages/([\w-]+)_", (SYSTEMD / "Containerfile").read_text(encoding="utf-8"))
+        self.assertEqual(len(wanted), 4)
+        self.assertLessEqual(set(wanted), set(re.findall(r"^Package: (\S+)", control, re.MULTILINE)))
+
     def test_the_licence_of_all_that_a_wheel_takes_is_known(self):
         builder = (SYSTEMD.parent / "client/python/build_wheel.py").read_text(encoding="utf-8")
         taken = {name for lists in re.findall(r"^(?:LINKED|HEADERS|FOUND) = (\[[^\]]*\])", builder, re.MULTILINE)
