@@ -60,9 +60,10 @@ class System:
             if done.returncode:
                 raise Impossible(f"debootstrap {self.release}: {log.read()[-500:]}")
 
-    def run(self, *command, bind=None, limit=120):
-        """The command's CompletedProcess. bind: {a folder here: where it is there}, read-only."""
-        binds = [f"{here}={there}" for here, there in (bind or {}).items()]
+    def run(self, *command, bind=None, out=None, limit=120):
+        """The command's CompletedProcess. bind: {a folder here: where it is there}, read-only; out: writable."""
+        binds = [f"ro={here}={there}" for here, there in (bind or {}).items()]
+        binds += [f"rw={here}={there}" for here, there in (out or {}).items()]
         return subprocess.run([*UNSHARE, sys.executable, __file__, str(self.root), *binds, "--",
                                *map(str, command)], stdout=subprocess.PIPE, text=True, timeout=limit,
                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
@@ -78,8 +79,8 @@ def enter(system, binds, command):
     sandbox.mount("-t", "overlay", "overlay", root, "-o",
                   f"lowerdir={system},upperdir={place}/upper,workdir={place}/work")
     sandbox.make_kernel_folders(root)
-    for here, there in (bind.split("=", 1) for bind in binds):
-        sandbox.bind(here, root / there.lstrip("/"), "ro")
+    for mode, here, there in (bind.split("=", 2) for bind in binds):
+        sandbox.bind(here, root / there.lstrip("/"), mode)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=False, stderr=subprocess.DEVNULL)
     os.chroot(root)
     os.chdir("/tmp")

@@ -20,6 +20,7 @@ import layers
 import log_man
 import named
 import packages
+import release
 import sleeps
 import spec_man
 import statics
@@ -339,6 +340,29 @@ class Abi(unittest.TestCase):
 
     def test_a_changed_struct_is_named(self):
         self.assertIn("dl_x", self.compare("struct dl_x { long before; int n; };", self.BEFORE[1]))
+
+
+class Release(unittest.TestCase):
+    def test_this_tree_can_be_released(self):
+        self.assertEqual(list(release.faults(ROOT)), [])
+
+    def test_a_version_that_changes_do_not_have_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            (tree / "systemd/debian").mkdir(parents=True)
+            (tree / "meson.build").write_text("project('x',\n  version: '1.2.3',\n)\n")
+            (tree / "CHANGELOG.md").write_text("# Changes\n\n## 1.2.30\n")
+            (tree / "systemd/debian/changelog").write_text("dloaderd (1.2.2-1) unstable; urgency=medium\n")
+            self.assertEqual([fault.split()[0] for fault in release.faults(tree)],
+                             ["CHANGELOG.md", "systemd/debian/changelog"])
+
+    def test_sums_are_of_all_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "a").mkdir()
+            (pathlib.Path(folder) / "a/b").write_text("")
+            release.sums(pathlib.Path(folder))
+            subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+            self.assertIn("  a/b\n", (pathlib.Path(folder) / "SHA256SUMS").read_text())
 
 
 class Summary(unittest.TestCase):
