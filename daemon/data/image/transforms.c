@@ -321,17 +321,15 @@ static bool transforms_take_narrow_row(void *to, const uint8_t *row)
 
 /* Rows are resized as they are decoded, where Pillow begins with that; else it is one after the
  * other. */
-static int transforms_begin_resized(const struct transforms *transforms,
-                                    struct transforms_runner *run, struct image_decoder *decoder,
-                                    const struct picture_box *box, struct image_size goal)
+int runner_decode_resized(struct transforms_runner *run, struct image_decoder *decoder,
+                          const struct picture_box *box, const struct runner_goal *goal)
 {
-    enum resize_filter filter = transforms->list[0].filter;
     struct resizer *resizer = &run->resizer;
     struct image_part part;
     int r;
 
-    image_choose_part(decoder, box, transforms->how.fast ? &goal : NULL, &part);
-    r = resizer_begin(resizer, part.box.size, &part.within, goal, filter);
+    image_choose_part(decoder, box, goal->fast ? &goal->size : NULL, &part);
+    r = resizer_begin(resizer, part.box.size, &part.within, goal->size, goal->filter);
     if (r < 0)
         return runner_take(run, r);
     if (r > 0) {
@@ -342,8 +340,8 @@ static int transforms_begin_resized(const struct transforms *transforms,
     }
     if ((r = image_decode_into(decoder, &part, &run->now, run->err)) < 0)
         return r;
-    return runner_take(
-        run, resizer_run_part(resizer, &run->now, &part.within, goal, filter, &run->spare));
+    return runner_take(run, resizer_run_part(resizer, &run->now, &part.within, goal->size,
+                                             goal->filter, &run->spare));
 }
 
 /* Decodes what the first transform wants of the file's picture, and does the rest of that one. */
@@ -352,7 +350,7 @@ static int transforms_begin(const struct transforms *transforms, struct transfor
 {
     const struct transform *first = transforms->n > 0 ? &transforms->list[0] : NULL;
     struct picture_box box = {.size = image_source(decoder)};
-    struct image_size goal;
+    struct runner_goal goal;
     int r;
 
     run->now.size = box.size;
@@ -360,9 +358,11 @@ static int transforms_begin(const struct transforms *transforms, struct transfor
         return r;
     if (box.size.height == 0 || box.size.width == 0)
         r = runner_take(run, picture_set(&run->spare, box.size, false));
-    else if (transforms_resizes(first, &box, &goal))
-        return transforms_begin_resized(transforms, run, decoder, &box, goal);
-    else
+    else if (transforms_resizes(first, &box, &goal.size)) {
+        goal.filter = first->filter;
+        goal.fast = transforms->how.fast;
+        return runner_decode_resized(run, decoder, &box, &goal);
+    } else
         r = image_decode_picture(decoder, &box, &run->now, run->err);
     if (r < 0 || !first)
         return r;
@@ -371,14 +371,20 @@ static int transforms_begin(const struct transforms *transforms, struct transfor
     return first->kind->apply ? first->kind->apply(first, run) : 0;
 }
 
-static void transforms_set(const struct transforms *transforms, struct transforms_runner *run,
-                           struct draws *draws, const char *path, struct dl_error *err)
+void runner_begin(struct transforms_runner *run, struct draws *draws, const char *path,
+                  struct dl_error *err)
 {
     run->draws = draws;
     run->path = path;
     run->err = err;
     run->is_tensor = false;
     run->stack = 0;
+}
+
+static void transforms_set(const struct transforms *transforms, struct transforms_runner *run,
+                           struct draws *draws, const char *path, struct dl_error *err)
+{
+    runner_begin(run, draws, path, err);
     run->first_generation = transforms->how.first_generation;
 }
 

@@ -250,6 +250,8 @@ static PyMethodDef module_methods[] = {
     {"picture_of_file", pictures_of_file, METH_VARARGS, pictures_of_file_text},
     {"picture_of_path", pictures_of_path, METH_VARARGS, pictures_of_path_text},
     {"picture_of_pixels", pictures_of_pixels, METH_VARARGS, pictures_of_pixels_text},
+    {"picture_steps", picture_steps, METH_VARARGS, picture_steps_text},
+    {"picture_is_whole", picture_is_whole, METH_O, picture_is_whole_text},
     {"tar_members", tar_members_open, METH_VARARGS, tar_members_open_text},
     {"tar_member", tar_members_next, METH_O, tar_members_next_text},
     {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,

@@ -346,13 +346,28 @@ PyObject *pictures_of_path(PyObject *module, PyObject *args)
     return result;
 }
 
+/* Of a picture in colours no more is looked at than the first transform wants. */
+static int pictures_run_pixels(struct pictures *p, const struct transforms_pixels *from,
+                               struct draws *draws, struct transforms_shape *ret)
+{
+    const struct image_pixels open = {
+        .pixels = from->pixels, .size = from->size, .step = PICTURE_COLOURS};
+    struct dl_error err;
+
+    if (p->channels != PICTURE_COLOURS || from->size.height == 0 || from->size.width == 0)
+        return transforms_run_pixels(p->transforms, p->run, from, draws, ret, &err);
+    if (!p->decoder && image_decoder_new(&p->decoder, &err) < 0)
+        return -1;
+    image_open_pixels(p->decoder, &open);
+    return transforms_run(p->transforms, p->run, p->decoder, draws, "picture", ret, &err);
+}
+
 PyObject *pictures_of_pixels(PyObject *module, PyObject *args)
 {
     struct transforms_pixels from = {0};
     PyObject *handle, *make, *result = NULL;
     struct picture_draws draws;
     struct transforms_shape shape;
-    struct dl_error err;
     Py_buffer pixels;
 
     (void)module;
@@ -365,7 +380,7 @@ PyObject *pictures_of_pixels(PyObject *module, PyObject *args)
                  (uint64_t)pixels.len == (uint64_t)from.size.height * from.size.width * p->channels;
     if (whole && picture_draws_init(&draws, p->calls) == 0) {
         uint64_t began = pictures_begin(p, &draws);
-        int r = transforms_run_pixels(p->transforms, p->run, &from, &draws.base, &shape, &err);
+        int r = pictures_run_pixels(p, &from, &draws.base, &shape);
         result = pictures_end(p, &draws, began, r == 0 ? &shape : NULL, make);
     }
     PyBuffer_Release(&pixels);

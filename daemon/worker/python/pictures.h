@@ -23,4 +23,9 @@ PyObject *pictures_of_pixels(PyObject *module, PyObject *args);
 extern const char pictures_open_text[], pictures_of_file_text[], pictures_of_path_text[],
     pictures_of_pixels_text[];
 
+/* Likewise, of picture_steps.c. */
+PyObject *picture_steps(PyObject *module, PyObject *args);
+PyObject *picture_is_whole(PyObject *module, PyObject *data);
+extern const char picture_steps_text[], picture_is_whole_text[];
+
 #endif

@@ -1,0 +1,140 @@
+/* Pictures for dloaderd._lazy: steps done at once. */
+#include "daemon/worker/python/pictures.h"
+
+#include "daemon/data/image/steps.h"
+
+const char picture_steps_text[] =
+    "picture_steps(data, height, width, most_pixels, steps) -> (bytes, height, width), or None\n\n"
+    "data: a file's bytes, with height and width 0; or R, G, B of so many pixels. A file's "
+    "picture\n"
+    "has at most most_pixels. steps: a tuple of (kind, left, top, width, height, choice), as\n"
+    "daemon/data/image/steps.h has them. The result is R, G, B, row by row. None: the file cannot\n"
+    "be decoded here, or a step cannot be done; or another thread is at it.";
+
+const char picture_is_whole_text[] = "picture_is_whole(data): whether these bytes are a JPEG file "
+                                     "with all its parts, as far as its\n"
+                                     "markers show it.";
+
+enum { STEPS_MAX = 64 };
+
+/* Of this process; used by one thread at a time. */
+static struct steps_memory {
+    struct transforms_runner *run; /* owned; NULL: none yet */
+    struct image_decoder *decoder; /* likewise */
+    bool busy;
+} steps_memory;
+
+struct steps_call {
+    Py_buffer data;
+    struct image_size size; /* of pixels; 0: it is a file */
+    unsigned long long most;
+    struct picture_step steps[STEPS_MAX];
+    uint32_t n;
+};
+
+static int steps_read(PyObject *list, struct steps_call *call)
+{
+    Py_ssize_t n = PyTuple_Size(list);
+
+    if (n < 0 || n > STEPS_MAX) {
+        if (n >= 0)
+            PyErr_Format(PyExc_ValueError, "more than %d steps", STEPS_MAX);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        struct picture_step *step = &call->steps[i];
+        unsigned kind;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(list, i), "IIIIII", &kind, &step->left, &step->top,
+                              &step->size.width, &step->size.height, &step->choice))
+            return -1;
+        if (kind > STEP_TRANSPOSE) {
+            PyErr_SetString(PyExc_ValueError, "no such kind of step");
+            return -1;
+        }
+        step->kind = (enum picture_step_kind)kind;
+    }
+    call->n = (uint32_t)n;
+    return 0;
+}
+
+static int steps_open(const struct steps_call *call, struct image_decoder *decoder,
+                      struct dl_error *err)
+{
+    struct image_file file = {
+        .data = call->data.buf, .bytes = (size_t)call->data.len, .path = "picture", .exact = true};
+    struct image_size size;
+
+    if (call->size.height > 0) {
+        image_open_pixels(decoder, &(struct image_pixels){.pixels = call->data.buf,
+                                                          .size = call->size,
+                                                          .step = PICTURE_COLOURS});
+        return 0;
+    }
+    int r = image_open(decoder, &file, &size, err);
+    return r < 0 ? r : (uint64_t)size.height * size.width > call->most ? -1 : 0;
+}
+
+static int steps_do(const struct steps_call *call, struct image_size *ret)
+{
+    struct steps_memory *m = &steps_memory;
+    struct dl_error err;
+
+    if ((!m->run && transforms_runner_new(&m->run, &err) < 0) ||
+        (!m->decoder && image_decoder_new(&m->decoder, &err) < 0) ||
+        steps_open(call, m->decoder, &err) < 0)
+        return -1;
+    return steps_run(call->steps, call->n, m->run, m->decoder, ret, &err);
+}
+
+static PyObject *steps_result(const struct steps_call *call)
+{
+    struct image_size size;
+    int r;
+
+    steps_memory.busy = true;
+    Py_BEGIN_ALLOW_THREADS;
+    r = steps_do(call, &size);
+    Py_END_ALLOW_THREADS;
+    PyObject *pixels =
+        r < 0 ? NULL
+              : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size.height * (Py_ssize_t)size.width *
+                                                    PICTURE_COLOURS);
+    if (pixels)
+        transforms_write(steps_memory.run, false, PyBytes_AsString(pixels));
+    steps_memory.busy = false;
+    return pixels ? Py_BuildValue("(NII)", pixels, size.height, size.width) : NULL;
+}
+
+PyObject *picture_steps(PyObject *module, PyObject *args)
+{
+    struct steps_call call = {0};
+    PyObject *list, *result = NULL;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*IIKO:picture_steps", &call.data, &call.size.height,
+                          &call.size.width, &call.most, &list))
+        return NULL;
+    bool whole =
+        call.size.height == 0 ||
+        (call.size.width > 0 &&
+         (uint64_t)call.data.len == (uint64_t)call.size.height * call.size.width * PICTURE_COLOURS);
+    if (steps_read(list, &call) == 0 && whole && !steps_memory.busy)
+        result = steps_result(&call);
+    PyBuffer_Release(&call.data);
+    if (!result && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return result;
+}
+
+PyObject *picture_is_whole(PyObject *module, PyObject *data)
+{
+    Py_buffer bytes;
+
+    (void)module;
+    if (PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const struct image_file file = {.data = bytes.buf, .bytes = (size_t)bytes.len};
+    bool whole = image_jpeg_looks_whole(&file);
+    PyBuffer_Release(&bytes);
+    return PyBool_FromLong(whole);
+}
