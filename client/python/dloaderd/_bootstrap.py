@@ -218,12 +218,13 @@ class Job:
     of the first epoch; the generators run on from there. states: as _dataset_state.to_send() says, or None.
     native: what is known of the dataset is done in C. pictures: how its pictures are, too
     (_native.pictures_of()), and stages of a pipeline; None: they are not. pads: batches are padded at once,
-    if the dataset is known.
+    if the dataset is known. lazy: pictures that the dataset's own code opens are decoded by C (_lazy.py).
     """
 
     def __init__(self, dataset: Any, iterable: bool, collate: Callable,
                  init: Callable[[int], None] | None, base_seed: int, states: dict | None, *,
-                 batched: bool = True, native: bool = False, pictures: Any = None, pads: bool = False) -> None:
+                 batched: bool = True, native: bool = False, pictures: Any = None, pads: bool = False,
+                 lazy: bool = False) -> None:
         self.dataset = dataset
         self.iterable = iterable
         self.collate = collate
@@ -234,6 +235,7 @@ class Job:
         self.native = native
         self.pictures = pictures
         self.pads = pads
+        self.lazy = lazy
         self.columns = self._lower()
         self.padded = self._pad()
         self.numbered = self._number()
@@ -292,6 +294,16 @@ class Job:
             return self.dataset
         return _native.with_pictures(self.dataset, self.pictures, shared)
 
+    def has_lazy_pictures(self) -> bool:
+        """Whether those that Pillow opens are; in a host, before it forks workers, so that this is found out once."""
+        if not self.lazy or self.columns is not None or "PIL.Image" not in sys.modules:
+            return False
+        from . import _versions
+        if _versions.not_compared("PIL"):
+            return False
+        from . import _lazy
+        return _lazy.why_not() is None
+
     def dataset_in_worker(self) -> Any:
         """After init(): what gives its samples."""
         return self.known if self.init is None else self._with_pictures(False)
@@ -336,6 +348,10 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             numbered = job.numbered_in_worker()
             if numbered is not None:
                 source.dataset, source.files, source.keeper = numbered, numbered.files, None
+        if job.has_lazy_pictures():
+            # What is known of the dataset is, by now: its functions have to be the library's own.
+            from . import _lazy
+            _lazy.install()
     except Exception as error:
         source.dataset, source.saver, source.keeper = _Broken(error), None, None
     return source

@@ -107,7 +107,7 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
     return _bootstrap.Job(loader.dataset, loader._is_iterable, loader.collate_fn,
                           _datapipes.worker_init(loader), args["base_seed"], states, batched=loader._auto_collation,
                           native=_native.is_on(loader), pictures=_native.pictures_of(loader),
-                          pads=_native.pads(loader))
+                          pads=_native.pads(loader), lazy=loader._options.native != "off")
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -1,0 +1,317 @@
+"""Pictures that a dataset's own code opens, in its workers: decoded when their pixels are needed, by C.
+
+install() puts a function of ours around PIL.Image.open. Pillow reads the header, as ever. If the file is a JPEG, what
+comes back is of a class derived from Pillow's, whose convert("RGB"), crop(), resize(), transpose() and copy() give a
+Picture: the file's bytes, and what is to be done to its picture. Whatever needs its pixels, any method of Pillow's that
+is not one of these, makes it an ordinary PIL.Image.Image first. C does all steps at once (daemon/data/image/steps.h):
+it decodes the rows that a crop wants, and resizes them as they come. _lazy_transforms.py gives C whole lists of
+torchvision's transforms.
+
+Nobody is to notice but by the clock. So Pillow does the work where an argument is not one of the usual ones, where C
+refuses a file, and where somebody has replaced a function of Pillow's. A damaged file raises where Pillow would, as far
+as that can be seen: decoding is put off only if the file ends as a JPEG does, and if no code between here and the
+worker catches exceptions (_lazy_frames.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from typing import Any
+
+from PIL import Image, ImageFile, JpegImagePlugin
+
+from . import _lazy_frames, _native_pictures, _native_probe, _versions, _worker  # type: ignore[attr-defined]
+from ._native_transforms import Unknown
+
+CROP, RESIZE, TRANSPOSE = range(3)
+# As daemon/data/image/resize.h has them.
+_FILTERS = {Image.Resampling.NEAREST: 0, Image.Resampling.BOX: 1, Image.Resampling.BILINEAR: 2,
+            Image.Resampling.HAMMING: 3, Image.Resampling.BICUBIC: 4, Image.Resampling.LANCZOS: 5}
+_STEPS_MAX = 16
+_MOST_PIXELS = 1 << 26
+
+# What must be as Pillow has it: it does what is put off here.
+_REPLACEABLE = [(Image.Image, name) for name in
+                ("convert", "crop", "resize", "transpose", "copy", "load", "tobytes", "_new", "_crop")] + \
+    [(ImageFile.ImageFile, "load"), (JpegImagePlugin.JpegImageFile, "load_read"), (Image, "frombytes")]
+_originals = [vars(owner)[name] for owner, name in _REPLACEABLE]
+
+
+def _is_pillows() -> bool:
+    return all(vars(owner).get(name) is one for (owner, name), one in zip(_REPLACEABLE, _originals, strict=True)) \
+        and not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+class Source:
+    """A picture that steps begin with. file: its bytes, or None. pixels: of `size`, height and width; or None."""
+
+    __slots__ = ("asked", "file", "pixels", "size")
+    # Whether the last picture was asked for more than once: then the next one is decoded as a whole.
+    again = False
+
+    def __init__(self, file: bytes | None, pixels: bytes | None = None, size: tuple[int, int] = (0, 0)) -> None:
+        self.file = file
+        self.pixels = pixels
+        self.size = size
+        self.asked = 0
+
+    def __del__(self) -> None:
+        if self.file is not None and self.asked:
+            type(self).again = self.asked > 1
+
+    def decode(self) -> bool:
+        """Now, as a whole; False: C cannot."""
+        if self.pixels is None:
+            made = self._run(())
+            if made is not None:
+                self.pixels, self.size = made[0], made[1:]
+        return self.pixels is not None
+
+    def ask(self) -> None:
+        """Before each use of its picture."""
+        if self.asked or Source.again:
+            self.decode()
+        self.asked += 1
+
+    def run(self, steps: tuple) -> tuple[bytes, int, int] | None:
+        """(R, G, B, height, width) behind the steps; None: C cannot do it."""
+        self.ask()
+        if not steps and self.pixels is not None:
+            return self.pixels, *self.size
+        return self._run(steps)
+
+    def _run(self, steps: tuple) -> tuple[bytes, int, int] | None:
+        return _worker.picture_steps(self.file if self.pixels is None else self.pixels, *self.size, _MOST_PIXELS, steps)
+
+    def opened(self) -> Any:
+        """By Pillow."""
+        if self.pixels is not None:
+            return Image.frombytes("RGB", self.size[::-1], self.pixels)
+        return JpegImagePlugin.JpegImageFile(io.BytesIO(self.file or b"")).convert("RGB")
+
+
+class _Deferred:
+    """Methods of Pillow's classes that need no pixels, as long as there are none: no attribute _im."""
+
+    def _after(self: Any, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
+        """A Picture behind the steps, or None. frame: of the code that asks for it."""
+        raise NotImplementedError
+
+    def convert(self: Any, mode: Any = None, *args: Any, **options: Any) -> Any:
+        if type(mode) is str and mode == "RGB" and not args and not options:
+            made = self._after((), self._size, sys._getframe(1))
+            if made is not None:
+                return made
+        return Image.Image.convert(self, mode, *args, **options)
+
+    def copy(self: Any) -> Any:
+        made = self._after((), self._size, sys._getframe(1)) if self._mode == "RGB" else None
+        return Image.Image.copy(self) if made is None else made
+
+    __copy__ = copy
+
+    def crop(self: Any, box: Any = None) -> Any:
+        made = None
+        if self._mode == "RGB" and type(box) in (tuple, list) and [*map(type, box)] == [int] * 4:
+            left, top, right, bottom = box
+            width, height = self._size
+            if 0 <= left < right <= width and 0 <= top < bottom <= height:
+                size = right - left, bottom - top
+                made = self._after(((CROP, left, top, *size, 0),), size, sys._getframe(1))
+        return Image.Image.crop(self, box) if made is None else made
+
+    def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
+        made = None
+        if self._mode == "RGB" and box is None and reducing_gap is None and type(size) in (tuple, list) and \
+                [*map(type, size)] == [int] * 2 and min(size) > 0 and size[0] * size[1] <= _MOST_PIXELS and \
+                type(resample) in (type(None), int, Image.Resampling):
+            filter = _FILTERS.get(Image.Resampling.BICUBIC if resample is None else resample)
+            if filter is not None:
+                steps = () if tuple(size) == self._size else ((RESIZE, 0, 0, *size, filter),)
+                made = self._after(steps, tuple(size), sys._getframe(1))
+        return Image.Image.resize(self, size, resample, box, reducing_gap) if made is None else made
+
+    def transpose(self: Any, method: Any) -> Any:
+        made = None
+        if self._mode == "RGB" and type(method) in (int, Image.Transpose) and 0 <= method <= max(Image.Transpose):
+            turned = method not in (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM,
+                                    Image.Transpose.ROTATE_180)
+            size = self._size[::-1] if turned else self._size
+            made = self._after(((TRANSPOSE, 0, 0, 0, 0, int(method)),), size, sys._getframe(1))
+        return Image.Image.transpose(self, method) if made is None else made
+
+    def __getattr__(self: Any, name: str) -> Any:
+        if name == "_im" and "_todo" in self.__dict__:
+            self._settle()
+            return self.__dict__["_im"]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        self._settle()
+        return self.__reduce_ex__(protocol)
+
+    def __eq__(self: Any, other: Any) -> Any:
+        for one in (self, other):
+            if isinstance(one, _Deferred):
+                one._settle()  # type: ignore[attr-defined]
+        return self == other
+
+    __hash__ = Image.Image.__hash__
+
+
+def _named_as(theirs: type) -> Any:
+    """For messages, and for pickle's and PyTorch's names of a class."""
+    def rename(ours: type) -> type:
+        ours.__name__, ours.__qualname__, ours.__module__ = theirs.__name__, theirs.__qualname__, theirs.__module__
+        return ours
+    return rename
+
+
+@_named_as(Image.Image)
+class Picture(_Deferred, Image.Image):
+    """In mode RGB. _todo: its source, and the steps behind it."""
+
+    def _after(self, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
+        if "_im" in self.__dict__:
+            return None
+        source, before = self._todo
+        if len(before) >= _STEPS_MAX:
+            source, before = self._made(self._todo)
+            if source.pixels is None:
+                return None
+        return picture(source, before + steps, size, self._copy_info())
+
+    def _made(self, todo: tuple[Source, tuple]) -> tuple[Source, tuple]:
+        """What is to be done once C has done the steps, if it can."""
+        source, steps = todo
+        if steps or source.pixels is None:
+            made = source.run(steps)
+            if made is not None:
+                todo = self._todo = Source(None, made[0], made[1:]), ()
+        return todo
+
+    def _settle(self) -> None:
+        """Makes it one of Pillow's."""
+        todo = self.__dict__.get("_todo")
+        if todo is not None and "_im" not in self.__dict__:
+            source, steps = self._made(todo)
+            made = source.opened()
+            for step in steps:
+                made = _done(made, step)
+            self._im = made.im
+        self.__dict__.pop("_todo", None)
+        self.__class__ = Image.Image  # type: ignore[assignment]
+
+    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
+        if "_im" not in self.__dict__ and encoder_name == "raw" and not args:
+            source, steps = self._made(self._todo)
+            if source.pixels is not None and not steps:
+                return source.pixels
+        return Image.Image.tobytes(self, encoder_name, *args)
+
+
+def _done(image: Any, step: tuple) -> Any:
+    """By Pillow."""
+    kind, left, top, width, height, choice = step
+    if kind == CROP:
+        return image.crop((left, top, left + width, top + height))
+    if kind == RESIZE:
+        return image.resize((width, height), next(one for one, number in _FILTERS.items() if number == choice))
+    return image.transpose(choice)
+
+
+def picture(source: Source, steps: tuple, size: tuple[int, int], info: dict) -> Picture:
+    made = Picture.__new__(Picture)
+    vars(made).update(_todo=(source, steps), _mode="RGB", _size=size, palette=None, info=info, _readonly=0, _exif=None)
+    return made
+
+
+@_named_as(JpegImagePlugin.JpegImageFile)
+class File(_Deferred, JpegImagePlugin.JpegImageFile):
+    """As Pillow has opened it. _todo, once its bytes have been read: these, its tiles, and whether it is whole."""
+
+    def _after(self, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
+        if "_todo" not in self.__dict__ and not self._take():
+            return None
+        if "_im" in self.__dict__:
+            return None
+        source, _, is_whole = self._todo
+        if source.pixels is None and (not is_whole or _lazy_frames.is_guarded(frame)) and not source.decode():
+            self._settle()
+            return None
+        return picture(source, steps, size, self._copy_info())
+
+    def _take(self) -> bool:
+        """Reads the bytes, which leaves the file as Pillow's load() does. False: it has to be Pillow's."""
+        fp = self.fp
+        if self._mode not in ("RGB", "L", "CMYK") or len(self.tile) != 1 or self.decoderconfig or self._im is not None \
+                or not isinstance(fp, io.BufferedIOBase) or "transparency" in self.info or not _is_pillows() \
+                or self._size[0] * self._size[1] > min(_MOST_PIXELS, _native_pictures.limit()):
+            return False
+        fp.seek(0)
+        data = fp.read()
+        if self._exclusive_fp and self._close_exclusive_fp_after_loading:
+            fp.close()
+        self._todo = Source(data), self.tile, _worker.picture_is_whole(data)
+        self.fp, self.tile, self.map, self.readonly = None, [], None, 0
+        del self._im
+        return True
+
+    def _settle(self) -> None:
+        """Makes it one of Pillow's, and has that load it, if its bytes were read."""
+        todo = self.__dict__.pop("_todo", None)
+        self.__class__ = JpegImagePlugin.JpegImageFile  # type: ignore[assignment]
+        if todo is None or "_im" in self.__dict__:
+            return
+        source, tile, _ = todo
+        self._im = None
+        if self._mode == "RGB" and source.pixels is not None:
+            self._im = Image.frombytes("RGB", self._size, source.pixels).im
+            return
+        self.tile, self.fp = tile, io.BytesIO(source.file)
+        self.load()
+
+    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
+        if self._mode == "RGB" and encoder_name == "raw" and not args:
+            made = self._after((), self._size, sys._getframe(1))
+            if made is not None:
+                return made.tobytes()
+        return Image.Image.tobytes(self, encoder_name, *args)
+
+
+# ---- in a worker ---------------------------------------------------------------------------------
+
+_open = Image.open
+
+
+@functools.wraps(_open)
+def open_lazily(*args: Any, **options: Any) -> Any:
+    found = _open(*args, **options)
+    if type(found) is JpegImagePlugin.JpegImageFile:
+        found.__class__ = File  # type: ignore[assignment]
+    return found
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why Pillow decodes; None: C's pictures are Pillow's here."""
+    if _versions.not_compared("PIL"):
+        return f"{_versions.title_of('PIL')} on this machine has not been compared"
+    if getattr(getattr(_open, "__code__", None), "co_filename", None) != Image.__file__ or not _is_pillows():
+        return "functions of Pillow's have been replaced"
+    try:
+        with _native_probe.undisturbed():
+            _native_pictures.Probe.check()
+    except (Unknown, OSError) as why:  # OSError: it is built without the format
+        return str(why)
+    return None
+
+
+def install() -> None:
+    """In this process, from now on."""
+    if why_not() is None and Image.open is _open:
+        Image.open = open_lazily  # type: ignore[assignment]
+        from . import _lazy_transforms
+        _lazy_transforms.install()

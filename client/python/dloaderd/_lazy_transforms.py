@@ -1,0 +1,148 @@
+"""torchvision's Compose, called on a picture that is not decoded yet (_lazy.py), done by C as far as it is known.
+
+As for torchvision's own datasets (_native_pictures.py): known transforms next to each other are one list of C's, which
+draws by torch's functions; those between are called on what it makes. A Compose is read again when it has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from typing import Any
+
+import torch
+
+from . import _lazy, _native_pictures
+from ._native_transforms import Unknown
+
+# Where each sample makes a Compose of its own, reading it takes longer than it saves.
+_READ_MAX, _USED_LEAST = 64, 8
+
+
+class Part(_native_pictures.Made):
+    """Known transforms, of a picture in mode RGB."""
+
+    def of(self, picture: Any) -> Any:
+        made = self._try(picture)
+        return self.called(picture) if made is None else made
+
+    def _try(self, picture: Any) -> Any:
+        from . import _worker  # type: ignore[attr-defined]
+        source = _encoded(picture, sys._getframe(3))
+        if source is None:
+            return None
+        source.ask()
+        handle = self._handle(3)
+        if source.pixels is None:
+            made = self._with(_worker.picture_of_file, handle, source.file, _native_pictures.limit())
+        else:
+            made = self._with(_worker.picture_of_pixels, handle, source.pixels, *source.size)
+        return None if made is None else self._finish(made, picture._copy_info)
+
+
+def _encoded(picture: Any, frame: Any) -> Any:
+    """Its source, with no steps left; None: it is not one of ours any more."""
+    kind = type(picture)
+    if kind is _lazy.File and picture.mode == "RGB":
+        picture = picture._after((), picture.size, frame)
+        kind = type(picture)
+    if kind is not _lazy.Picture or "_im" in picture.__dict__:
+        return None
+    source, steps = picture._made(picture._todo) if picture._todo[1] else picture._todo
+    return None if steps else source
+
+
+# ---- lists ---------------------------------------------------------------------------------------
+
+def _inner(transforms: Any) -> list:
+    """All of them, and those in them."""
+    found = []
+    for one in transforms:
+        found.append(one)
+        inside = getattr(one, "transforms", None)
+        if isinstance(inside, (list, tuple, torch.nn.ModuleList)):
+            found += _inner(inside)
+    return found
+
+
+def _state(transform: Any) -> dict:
+    return {name: list(value) if type(value) is list else value for name, value in vars(transform).items()}
+
+
+class Plan:
+    """How a Compose is done. parts: Part, or a transform that is called."""
+
+    def __init__(self, compose: Any) -> None:
+        self._all = _inner(compose.transforms)
+        self._states = [_state(one) if hasattr(one, "__dict__") else {} for one in self._all]
+        self.parts: list[Any] = []
+        rest = list(compose.transforms)
+        while rest:
+            items, _ = _native_pictures.read(rest, False)
+            done = len(items.known)
+            # Pillow keeps what a file says besides its pixels through more transforms than C does.
+            if done and (items.is_tensor or items.keeps_info):
+                self.parts.append(Part(items, _native_pictures.How(bare=False, fast=False), False))
+            else:
+                done = max(done, 1)
+                self.parts += rest[:done]
+            rest = rest[done:]
+        self.is_any = any(type(one) is Part for one in self.parts)
+
+    def is_of(self, compose: Any) -> bool:
+        """Whether nothing has changed since."""
+        now = _inner(compose.transforms)
+        try:
+            return len(now) == len(self._all) and \
+                all(one is other for one, other in zip(now, self._all, strict=True)) and \
+                all(vars(one) == state for one, state in zip(now, self._states, strict=True) if state)
+        except (RuntimeError, ValueError):
+            return False
+
+    def run(self, picture: Any) -> Any:
+        for part in self.parts:
+            picture = part.of(picture) if type(part) is Part else part(picture)
+        return picture
+
+
+class _Plans:
+    """Of this process. read, used: how many times."""
+
+    known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+    read = used = 0
+
+    @classmethod
+    def of(cls, compose: Any) -> Plan | None:
+        """None: it has to be called."""
+        plan = cls.known.get(compose)
+        cls.used += 1
+        if plan is None or not plan.is_of(compose):
+            if cls.read >= _READ_MAX and cls.used < _USED_LEAST * cls.read:
+                return None
+            cls.read += 1
+            plan = cls.known[compose] = Plan(compose)
+        return plan if plan.is_any else None
+
+
+def _around(theirs: Any, kind: type) -> Any:
+    @functools.wraps(theirs)
+    def called(self: Any, *inputs: Any) -> Any:
+        if type(self) is kind and len(inputs) == 1 and type(inputs[0]) in (_lazy.File, _lazy.Picture):
+            try:
+                plan = _Plans.of(self) if type(self.transforms) in (list, tuple) else None
+            except Unknown:
+                plan = None
+            if plan is not None:
+                return plan.run(inputs[0])
+        return theirs(self, *inputs)
+    return called
+
+
+def install() -> None:
+    """What is imported of torchvision by now."""
+    for name, method in (("torchvision.transforms.transforms", "__call__"),
+                         ("torchvision.transforms.v2._container", "forward")):
+        kind = getattr(sys.modules.get(name), "Compose", None)
+        if kind is not None:
+            setattr(kind, method, _around(getattr(kind, method), kind))
