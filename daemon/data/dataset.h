@@ -13,14 +13,14 @@
 #define DL_DATASET_H
 
 #include "daemon/cache/pictures_cache.h"
-#include "daemon/data/guard.h"
-#include "daemon/data/reader.h"
 #include "daemon/data/sample.h"
 #include "proto/dataset_state.h"
 #include "proto/spec.h"
 #include "proto/tree.h"
 
 struct dataset;
+struct guard;
+struct reader;
 struct shared_indexes;
 
 #define DATASET_LENGTH_UNKNOWN UINT64_MAX

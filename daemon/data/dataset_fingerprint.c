@@ -1,7 +1,7 @@
 #include "daemon/data/dataset_fingerprint.h"
 
 #include "daemon/data/file_hasher.h"
-#include "daemon/data/spec_files.h"
+#include "daemon/data/kinds.h"
 
 #include <errno.h>
 
@@ -52,14 +52,4 @@ int dataset_fingerprint(const struct spec_dataset *spec, const struct data_env *
     if (r == 0 && *ret == 0)
         r = dl_error_set(err, ENOMEM, "", "out of memory for a fingerprint");
     return r;
-}
-
-uint64_t dataset_fingerprint_join(uint64_t before, uint64_t next)
-{
-    struct file_hasher hasher;
-
-    file_hasher_begin(&hasher, NULL);
-    file_hasher_add_number(&hasher, before);
-    file_hasher_add_number(&hasher, next);
-    return file_hasher_end(&hasher);
 }

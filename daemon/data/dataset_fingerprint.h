@@ -23,7 +23,4 @@ enum { FINGERPRINT_FILES = 1024 };
 int _nodiscard_ dataset_fingerprint(const struct spec_dataset *spec, const struct data_env *env,
                                     uint64_t *ret, struct dl_error *err);
 
-/* Of datasets one after another: begins with 0. */
-uint64_t dataset_fingerprint_join(uint64_t before, uint64_t next);
-
 #endif

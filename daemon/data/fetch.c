@@ -1,6 +1,7 @@
 #include "daemon/data/fetch.h"
 
 #include "daemon/data/collate/collate.h"
+#include "daemon/data/guard.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/replica.h"
 #include "daemon/data/rows.h"

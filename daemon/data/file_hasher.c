@@ -73,3 +73,13 @@ int file_hasher_add_file(struct file_hasher *hasher, const char *path)
     data_tell(hasher->env, "files compared with the cache's", ++hasher->files, UINT64_MAX);
     return hasher->r < 0 ? hasher->r : steal_fd(&fd);
 }
+
+uint64_t file_hasher_join(uint64_t before, uint64_t next)
+{
+    struct file_hasher hasher;
+
+    file_hasher_begin(&hasher, NULL);
+    file_hasher_add_number(&hasher, before);
+    file_hasher_add_number(&hasher, next);
+    return file_hasher_end(&hasher);
+}

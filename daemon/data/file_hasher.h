@@ -27,4 +27,7 @@ void file_hasher_add_number(struct file_hasher *hasher, uint64_t number);
  * negative errno, which also sticks. */
 int file_hasher_add_file(struct file_hasher *hasher, const char *path);
 
+/* The fingerprint of what has this one so far, 0 at first, and then that one: of datasets, say. */
+uint64_t file_hasher_join(uint64_t before, uint64_t next);
+
 #endif

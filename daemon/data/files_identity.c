@@ -2,11 +2,11 @@
 
 #include "daemon/data/audio/audio_files.h"
 #include "daemon/data/class_list.h"
-#include "daemon/data/combine/combine.h"
 #include "daemon/data/file_hasher.h"
 #include "daemon/data/image/image_files.h"
+#include "daemon/data/kinds.h"
+#include "daemon/data/place.h"
 #include "daemon/data/source.h"
-#include "daemon/data/spec_files.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -2,8 +2,8 @@
 #include "daemon/data/audio/audio_files.h"
 #include "daemon/data/file_hasher.h"
 #include "daemon/data/image/image_files.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/lengths.h"
-#include "daemon/data/spec_files.h"
 
 #include <errno.h>
 #include <sys/stat.h>

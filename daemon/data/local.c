@@ -1,5 +1,6 @@
 #include "daemon/data/local.h"
 
+#include "daemon/data/guard.h"
 #include "daemon/data/index_files.h"
 #include "daemon/data/local_plan.h"
 #include "proto/shared/words.h"

@@ -3,6 +3,7 @@
  * or iterable: then each replica counts through all of it, or, divided, through its own share.
  */
 #include "daemon/data/arrays/array.h"
+#include "daemon/data/kinds.h"
 
 #include <errno.h>
 
@@ -99,7 +100,8 @@ static const struct dataset_ops range_ops = {.read_rows = range_read_rows, .clos
 static const struct dataset_ops range_iterable_ops = {.iterate = range_iterate,
                                                       .close = range_close};
 
-int range_open(const struct spec_dataset *spec, struct dataset **ret, struct dl_error *err)
+int range_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+               struct dataset **ret, struct dl_error *err)
 {
     struct range *range;
     struct dataset *ds;

@@ -1,5 +1,7 @@
 /* Opening, checking and mapping of data files; gzip by zlib. */
 #include "daemon/data/source.h"
+#include "daemon/data/guard.h"
+#include "daemon/data/reader.h"
 #include "daemon/data/seen.h"
 #include "proto/common/fd_io.h"
 

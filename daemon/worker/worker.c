@@ -1,8 +1,10 @@
 #include "daemon/worker/worker.h"
 
 #include "daemon/data/files_identity.h"
+#include "daemon/data/guard.h"
 #include "daemon/data/index_files.h"
 #include "daemon/data/lengths.h"
+#include "daemon/data/reader.h"
 #include "daemon/data/shared_index.h"
 #include "daemon/worker/forked.h"
 #include "daemon/worker/worker_socket.h"

@@ -41,7 +41,7 @@ static int check_ok(const char *path, char *rest)
     uint32_t dtype;
     int failed;
 
-    if (npy_open(path, &(struct data_env){0}, &array, &err) < 0)
+    if (array_open_npy(path, &(struct data_env){0}, &array, &err) < 0)
         return wrong(path, err.message);
     char *name = strtok(rest, " ");
     unsigned long ndim = strtoul(strtok(NULL, " "), NULL, 10);
@@ -64,7 +64,7 @@ static int check_refused(const char *path, const char *message)
     struct array array;
     struct dl_error err = {0};
 
-    if (npy_open(path, &(struct data_env){0}, &array, &err) == 0) {
+    if (array_open_npy(path, &(struct data_env){0}, &array, &err) == 0) {
         array_deinit(&array);
         return wrong(path, "was accepted");
     }

@@ -117,7 +117,7 @@ static void refused(const char *name, const void *data, size_t len, int code, st
     const char *path = harness_file(name, data, len);
 
     *ret = (struct dl_error){0};
-    assert_int_equal(idx_open(path, &anywhere, &array, ret), -code);
+    assert_int_equal(array_open_idx(path, &anywhere, &array, ret), -code);
     assert_int_equal(array.count, 99);
     assert_string_equal(ret->path, path);
 }
@@ -202,7 +202,7 @@ static void check_type(uint8_t type, uint32_t dtype, bool gzip)
     len += 15 * element;
     const char *path = gzip ? harness_file("t.gz", gz, make_gzip(data, len, gz, sizeof gz))
                             : harness_file("t", data, len);
-    assert_int_equal(idx_open(path, &anywhere, &array, NULL), 0);
+    assert_int_equal(array_open_idx(path, &anywhere, &array, NULL), 0);
     assert_int_equal(array.dtype, dtype);
     assert_int_equal(array.count, 5);
     assert_int_equal(array.row_bytes, row);
@@ -237,7 +237,7 @@ static void test_no_rows_and_no_bytes(void **state)
             size_t packed = make_gzip(data, len, gz, sizeof gz);
             const char *paths[] = {harness_file("z", data, len), harness_file("z.gz", gz, packed)};
             for (size_t p = 0; p < 2; p++) {
-                assert_int_equal(idx_open(paths[p], &anywhere, &array, NULL), 0);
+                assert_int_equal(array_open_idx(paths[p], &anywhere, &array, NULL), 0);
                 assert_int_equal(array.count, shapes[i][0]);
                 assert_int_equal(array_read_rows(&array, (uint64_t[]){4}, 1, out),
                                  shapes[i][0] > 4 ? 1 : 0);
@@ -259,7 +259,7 @@ static void open_fashion(const char *name, uint64_t count, uint32_t ndim, struct
         print_message("%s is missing: install the package dataset-fashion-mnist\n", path);
         skip();
     }
-    if (idx_open(path, &anywhere, ret, &err) < 0)
+    if (array_open_idx(path, &anywhere, ret, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
     assert_int_equal(ret->count, count);
     assert_int_equal(ret->ndim, ndim);

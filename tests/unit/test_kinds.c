@@ -1,6 +1,6 @@
 /* What dlctl kinds says is missing, on systems that have some of the libraries: which ones is said
  * by stand-ins for those who look for them. */
-#include "daemon/data/kinds.h"
+#include "daemon/data/kind_lacks.h"
 
 #include "daemon/data/audio/audio_file.h"
 #include "daemon/data/hdf5/hdf5_library.h"
@@ -123,7 +123,7 @@ static void test_some_are_missing(void **state)
 static void test_nothing_is_cut(void **state)
 {
     size_t n, longest = 0;
-    const struct kind_entry *entries = data_kinds(&n);
+    const struct kind_entry *entries = kind_entries(&n);
 
     memset(&have, 0, sizeof have);
     for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
 /* LMDB: records of leaves, branches and pages of their own, prefixes, and what is refused. */
-#include "daemon/data/lmdb/lmdb.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/lmdb/lmdb_tree.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"

@@ -1,6 +1,6 @@
 /* Megatron's indexed datasets: both views, lengths, and files that are wrong in one place. */
+#include "daemon/data/kinds.h"
 #include "daemon/data/lengths.h"
-#include "daemon/data/megatron/megatron.h"
 #include "daemon/data/megatron/megatron_index.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"

@@ -324,7 +324,7 @@ static void refused(const uint8_t *data, size_t len, struct dl_error *ret)
     const char *path = harness_file("bad.npy", data, len);
 
     *ret = (struct dl_error){0};
-    assert_int_equal(npy_open(path, &anywhere, &array, ret), -EINVAL);
+    assert_int_equal(array_open_npy(path, &anywhere, &array, ret), -EINVAL);
     assert_int_equal(array.count, 99);
     assert_string_equal(ret->path, path);
 }
@@ -341,7 +341,7 @@ static void test_open(void **state)
 
     for (size_t i = head; i < len; i += 2, value++)
         memcpy(data + i, &value, 2);
-    assert_int_equal(npy_open(harness_file("a.npy", data, len), &anywhere, &array, NULL), 0);
+    assert_int_equal(array_open_npy(harness_file("a.npy", data, len), &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, 3);
     assert_int_equal(array.row_bytes, 4);
     assert_int_equal(array_read_rows(&array, (uint64_t[]){2, 0}, 2, out), 2);
@@ -370,14 +370,14 @@ static void test_no_rows_and_no_bytes(void **state)
     struct array array;
 
     size_t len = make_npy(data, 1, DICT("'<f4'", "False", "(0, 10)"));
-    assert_int_equal(npy_open(harness_file("z.npy", data, len), &anywhere, &array, NULL), 0);
+    assert_int_equal(array_open_npy(harness_file("z.npy", data, len), &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, 0);
     assert_int_equal(array.row_bytes, 40);
     assert_int_equal(array_read_rows(&array, (uint64_t[]){0}, 1, out), 0);
     array_deinit(&array);
 
     len = make_npy(data, 1, DICT("'<f4'", "False", "(10, 0)"));
-    assert_int_equal(npy_open(harness_file("z.npy", data, len), &anywhere, &array, NULL), 0);
+    assert_int_equal(array_open_npy(harness_file("z.npy", data, len), &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, 10);
     assert_int_equal(array.row_bytes, 0);
     assert_int_equal(array_read_rows(&array, (uint64_t[]){9, 10}, 2, out), 1);

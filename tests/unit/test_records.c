@@ -29,7 +29,7 @@ static int refused(const struct spec_dataset *spec, struct dl_error *ret)
     int r;
 
     *ret = (struct dl_error){0};
-    r = records_open(spec, &anywhere, &array, ret);
+    r = array_open_records(spec, &anywhere, &array, ret);
     assert_true(r < 0);
     assert_int_equal(array.count, 99);
     return -r;
@@ -45,7 +45,7 @@ static void test_rows(void **state)
         data[i] = (uint8_t)i;
     const char *path = harness_file("r", data, sizeof data);
     struct spec_dataset spec = records(path, DL_DTYPE_UINT16, 1, (uint64_t[]){3}, 3);
-    assert_int_equal(records_open(&spec, &anywhere, &array, NULL), 0);
+    assert_int_equal(array_open_records(&spec, &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, 4);
     assert_int_equal(array.row_bytes, 6);
     assert_int_equal(array.ndim, 1);
@@ -57,7 +57,7 @@ static void test_rows(void **state)
 
     /* A record that is one number. */
     spec = records(path, DL_DTYPE_UINT8, 0, NULL, 0);
-    assert_int_equal(records_open(&spec, &anywhere, &array, NULL), 0);
+    assert_int_equal(array_open_records(&spec, &anywhere, &array, NULL), 0);
     assert_int_equal(array.count, sizeof data);
     assert_int_equal(array.ndim, 0);
     array_deinit(&array);
@@ -74,7 +74,7 @@ static void test_sizes(void **state)
             const char *path = harness_file("s", data, bytes);
             struct spec_dataset spec = records(path, DL_DTYPE_FLOAT32, 1, (uint64_t[]){2}, offset);
             if (offset <= bytes && (bytes - offset) % 8 == 0) {
-                assert_int_equal(records_open(&spec, &anywhere, &array, &err), 0);
+                assert_int_equal(array_open_records(&spec, &anywhere, &array, &err), 0);
                 assert_int_equal(array.count, (bytes - offset) / 8);
                 array_deinit(&array);
             } else {

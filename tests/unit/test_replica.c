@@ -3,6 +3,7 @@
 
 #include "daemon/data/arrays/array.h"
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/replica.h"
 
 #include <errno.h>
@@ -605,7 +606,7 @@ static void test_range_is_divided_among_ranks_then_workers(void **state)
         struct dataset *ds;
         unsigned seen[30] = {0};
 
-        assert_int_equal(range_open(&spec, &ds, &err), 0);
+        assert_int_equal(range_open(&spec, "dataset", NULL, &ds, &err), 0);
         assert_true(dataset_is_iterable(ds) && ds->length == length);
         for (uint32_t rank = 0; rank < 2; rank++) {
             for (uint32_t worker = 0; worker < 3; worker++) {

@@ -1,6 +1,6 @@
 /* TFRecord files: sums, Examples of every kind of list, and what is refused. */
+#include "daemon/data/kinds.h"
 #include "daemon/data/shared_index.h"
-#include "daemon/data/tfrecord/tfrecord.h"
 #include "daemon/data/tfrecord/tfrecord_example.h"
 #include "daemon/data/tfrecord/tfrecord_index.h"
 #include "proto/common/sealed.h"

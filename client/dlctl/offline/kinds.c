@@ -1,11 +1,11 @@
 /* dlctl kinds: which kinds of dataset this installation reads, and what of them it cannot. */
-#include "daemon/data/kinds.h"
 #include "client/dlctl/form.h"
 #include "client/dlctl/offline/offline.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/table.h"
 #include "client/dlctl/text.h"
+#include "daemon/data/kind_lacks.h"
 
 #include <errno.h>
 
@@ -14,13 +14,13 @@ static int kinds_fill(struct value *map)
     int error = 0;
     struct form form = {.map = map, .error = &error};
     size_t n;
-    const struct kind_entry *entries = data_kinds(&n);
+    const struct kind_entry *entries = kind_entries(&n);
     struct value *rows = form_array(&form, "kinds");
 
     for (size_t i = 0; i < n; i++) {
         struct form row = form_row(&form, rows);
         struct kind_lacks lacks;
-        form_text(&row, "kind", dataset_kind_name(entries[i].kind));
+        form_text(&row, "kind", entries[i].name);
         form_text(&row, "style", entries[i].style);
         form_text(&row, "reads", entries[i].reads);
         if (data_kind_lacks(entries[i].kind, &lacks))

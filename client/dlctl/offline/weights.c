@@ -36,7 +36,7 @@ static int weights_convert(const char *path, const struct array *array, double *
 static int weights_read(const char *path, double **ret, uint64_t *ret_n, struct dl_error *err)
 {
     struct array array = {0};
-    int r = npy_open(path, &offline_env, &array, err);
+    int r = array_open_npy(path, &offline_env, &array, err);
 
     if (r < 0)
         return r;

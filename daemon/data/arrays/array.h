@@ -64,8 +64,8 @@ const char *shape_text(uint32_t ndim, const uint64_t *shape, char text[static SH
  * gzip by content. One-byte elements of a plain file are used in place; the others are turned into
  * the machine's byte order once, in private memory.
  */
-int _nodiscard_ idx_open(const char *path, const struct data_env *env, struct array *ret,
-                         struct dl_error *err);
+int _nodiscard_ array_open_idx(const char *path, const struct data_env *env, struct array *ret,
+                               struct dl_error *err);
 /* The header alone, from the first `len` bytes of a file. */
 int _nodiscard_ idx_parse(const uint8_t *data, uint64_t len, const char *path,
                           struct array_header *ret, struct dl_error *err);
@@ -74,8 +74,8 @@ int _nodiscard_ idx_unpack(const uint8_t *data, uint64_t len, const char *path, 
                            struct dl_error *err);
 
 /* NumPy's .npy, versions 1 to 3; used in place. */
-int _nodiscard_ npy_open(const char *path, const struct data_env *env, struct array *ret,
-                         struct dl_error *err);
+int _nodiscard_ array_open_npy(const char *path, const struct data_env *env, struct array *ret,
+                               struct dl_error *err);
 bool npy_is(const uint8_t *data, uint64_t len); /* by how it starts */
 int _nodiscard_ npy_parse(const uint8_t *data, uint64_t len, const char *path,
                           struct array_header *ret, struct dl_error *err);
@@ -84,11 +84,7 @@ int _nodiscard_ npy_parse_value(const uint8_t *data, uint64_t len, const char *p
                                 struct array_header *ret, struct dl_error *err);
 
 /* Raw records of the spec's dtype and shape, after its offset; used in place. */
-int _nodiscard_ records_open(const struct spec_dataset *spec, const struct data_env *env,
-                             struct array *ret, struct dl_error *err);
-
-/* The dataset of kind range: sample i is the number i. */
-int _nodiscard_ range_open(const struct spec_dataset *spec, struct dataset **ret,
-                           struct dl_error *err);
+int _nodiscard_ array_open_records(const struct spec_dataset *spec, const struct data_env *env,
+                                   struct array *ret, struct dl_error *err);
 
 #endif

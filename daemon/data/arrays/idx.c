@@ -212,7 +212,8 @@ static int idx_open_plain(struct source *source, const char *path, struct array 
     return 0;
 }
 
-int idx_open(const char *path, const struct data_env *env, struct array *ret, struct dl_error *err)
+int array_open_idx(const char *path, const struct data_env *env, struct array *ret,
+                   struct dl_error *err)
 {
     _cleanup_(source_close)
     struct source source = {0};

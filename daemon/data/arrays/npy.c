@@ -338,7 +338,8 @@ int npy_parse_value(const uint8_t *data, uint64_t len, const char *path, struct 
     return npy_parse_either(data, len, path, false, ret, err);
 }
 
-int npy_open(const char *path, const struct data_env *env, struct array *ret, struct dl_error *err)
+int array_open_npy(const char *path, const struct data_env *env, struct array *ret,
+                   struct dl_error *err)
 {
     _cleanup_(source_close)
     struct source source = {0};

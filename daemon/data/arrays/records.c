@@ -47,8 +47,8 @@ static int records_count_records(const struct spec_dataset *spec, uint64_t recor
     return 0;
 }
 
-int records_open(const struct spec_dataset *spec, const struct data_env *env, struct array *ret,
-                 struct dl_error *err)
+int array_open_records(const struct spec_dataset *spec, const struct data_env *env,
+                       struct array *ret, struct dl_error *err)
 {
     _cleanup_(source_close)
     struct source source = {0};

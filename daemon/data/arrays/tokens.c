@@ -7,7 +7,8 @@
  */
 #include "daemon/data/arrays/array.h"
 #include "daemon/data/arrays/widen.h"
-#include "daemon/data/combine/combine.h"
+#include "daemon/data/kinds.h"
+#include "daemon/data/place.h"
 
 #include <errno.h>
 

@@ -1,4 +1,5 @@
 #include "daemon/data/arrow/arrow.h"
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/arrow/arrow_features.h"
 #include "daemon/data/arrow/arrow_files.h"

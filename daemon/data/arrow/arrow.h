@@ -8,10 +8,6 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/globs.h"
 
-/* Errors name the file, or the key below `place`. */
-int _nodiscard_ arrow_open(const struct spec_dataset *spec, const char *place,
-                           const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
 /*
  * The same of `files`, chunks of litData's, each of which has such a file at its end; of `rows` in
  * all, or it is refused. `files` is emptied.

@@ -1,6 +1,6 @@
 #include "daemon/data/arrow/arrow_body.h"
 
-#include "daemon/data/parquet/codec.h"
+#include "daemon/data/parquet/lz.h"
 #include "daemon/data/unpack.h"
 
 #include <errno.h>

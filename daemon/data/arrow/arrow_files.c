@@ -1,4 +1,5 @@
 #include "daemon/data/arrow/arrow_files.h"
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/source.h"
 
@@ -243,7 +244,7 @@ static int arrow_files_append(const struct file_list *from, struct file_list *to
     return r;
 }
 
-int arrow_files_list(const struct spec_dataset *spec, const struct data_env *env,
+int arrow_list_files(const struct spec_dataset *spec, const struct data_env *env,
                      struct file_list *ret, struct dl_error *err)
 {
     struct arrow_files files = {0};

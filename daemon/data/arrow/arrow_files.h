@@ -19,8 +19,4 @@ int _nodiscard_ arrow_files_find(const struct spec_dataset *spec, const struct d
                                  struct arrow_files *ret, struct dl_error *err);
 void arrow_files_deinit(struct arrow_files *files);
 
-/* All of them, added to `ret`. */
-int _nodiscard_ arrow_files_list(const struct spec_dataset *spec, const struct data_env *env,
-                                 struct file_list *ret, struct dl_error *err);
-
 #endif

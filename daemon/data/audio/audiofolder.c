@@ -5,7 +5,8 @@
  * With one channel and a length all samples have one shape, and lie in the batch when they are
  * made. Files are read from, not mapped: one that is truncated meanwhile is an error of its own.
  */
-#include "daemon/data/audio/audiofolder.h"
+#include "daemon/data/kinds.h"
+
 #include "daemon/data/audio/audio.h"
 #include "daemon/data/audio/audio_files.h"
 #include "daemon/data/lengths.h"

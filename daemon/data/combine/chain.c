@@ -3,7 +3,9 @@
  * parts in turn, as ChainDataset does.
  */
 #include "daemon/data/combine/combine.h"
-#include "daemon/data/dataset_fingerprint.h"
+#include "daemon/data/file_hasher.h"
+#include "daemon/data/kinds.h"
+#include "daemon/data/place.h"
 
 #include <errno.h>
 
@@ -146,7 +148,7 @@ static int chain_add_part(struct chain *chain, uint32_t i, const struct spec_dat
     if (!dataset_is_iterable(chain->parts[i]))
         return dl_error_set(err, EINVAL, path,
                             "is map-style; chain takes iterable datasets, concat map-style ones");
-    chain->base.content = dataset_fingerprint_join(chain->base.content, chain->parts[i]->content);
+    chain->base.content = file_hasher_join(chain->base.content, chain->parts[i]->content);
     chain->base.can_skip = chain->base.can_skip && chain->parts[i]->can_skip;
     /* Known if each is. */
     if (chain->parts[i]->length == DATASET_LENGTH_UNKNOWN ||

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 
 static int combine_copy_schema(const struct tree *from, struct tree *to)
 {
@@ -72,14 +71,4 @@ void leaf_cursor_advance(struct leaf_cursor *cursor, uint64_t n)
 {
     for (uint32_t i = 0; i < cursor->n; i++)
         cursor->dst[i] = (char *)cursor->dst[i] + n * cursor->row_bytes[i];
-}
-
-void place_key(char ret[static DL_ERROR_PATH_MAX], const char *place, const char *key)
-{
-    snprintf(ret, DL_ERROR_PATH_MAX, "%s.%s", place, key);
-}
-
-void place_item(char ret[static DL_ERROR_PATH_MAX], const char *place, const char *key, uint32_t i)
-{
-    snprintf(ret, DL_ERROR_PATH_MAX, "%s.%s.%u", place, key, i);
 }

@@ -15,28 +15,11 @@
 
 enum { COMBINE_CHUNK = 256 };
 
-/* dataset_open() for a dataset anywhere in the spec. */
-int _nodiscard_ dataset_open_at(const struct spec_dataset *spec, const char *place,
-                                const struct data_env *env, struct dataset **ret,
-                                struct dl_error *err);
-
-/* `first`: the first part, which becomes the dataset's in any case; NULL: it is opened, too. */
-int _nodiscard_ concat_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_env *env, struct dataset *first, struct dataset **ret,
-                            struct dl_error *err);
-
-/* Mixed by weights: map-style datasets are one list, whose order is the plan's (concat.c); iterable
- * ones are mixed here (mix_streams.h). As the first is, all have to be. */
-int _nodiscard_ mix_open(const struct spec_dataset *spec, const char *place,
-                         const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
-/* Iterable datasets one after another. */
-int _nodiscard_ chain_open(const struct spec_dataset *spec, const char *place,
-                           const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
-/* subset and split: some samples of one dataset, in an order of their own. */
-int _nodiscard_ subset_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
+/* As concat_open(). `first`: the first part, which becomes the dataset's in any case; NULL: it is
+ * opened, too. */
+int _nodiscard_ concat_open_from(const struct spec_dataset *spec, const char *place,
+                                 const struct data_env *env, struct dataset *first,
+                                 struct dataset **ret, struct dl_error *err);
 
 /* Refuses a dataset at `place` that has no indices to be taken by. */
 int _nodiscard_ combine_check(const struct dataset *inner, const char *place, struct dl_error *err);
@@ -59,18 +42,5 @@ void leaf_cursor_deinit(struct leaf_cursor *cursor);
 /* To the first of the samples that go to `dst`, and past `n` of them. */
 void leaf_cursor_begin(struct leaf_cursor *cursor, void *const *dst);
 void leaf_cursor_advance(struct leaf_cursor *cursor, uint64_t n);
-
-/* "dataset.datasets.1" or "dataset.indices"; cut where it is long. */
-void place_item(char ret[static DL_ERROR_PATH_MAX], const char *place, const char *key, uint32_t i);
-void place_key(char ret[static DL_ERROR_PATH_MAX], const char *place, const char *key);
-
-/* The tokens of a flat file, in windows: tokens.c. */
-int _nodiscard_ tokens_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
-/* Images in a folder for each class: imagefolder.c. */
-int _nodiscard_ imagefolder_open(const struct spec_dataset *spec, const char *place,
-                                 const struct data_env *env, struct dataset **ret,
-                                 struct dl_error *err);
 
 #endif

@@ -4,8 +4,10 @@
  * must have the same, since one batch may hold some of each; what comes of others, collate sees.
  */
 #include "daemon/data/combine/combine.h"
-#include "daemon/data/dataset_fingerprint.h"
+#include "daemon/data/file_hasher.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/lengths.h"
+#include "daemon/data/place.h"
 #include "proto/common/bisect.h"
 
 #include <errno.h>
@@ -349,8 +351,7 @@ static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_
     if (r < 0)
         return r;
     concat_add_sizes(concat, concat->parts[i]);
-    concat->base.content =
-        dataset_fingerprint_join(concat->base.content, concat->parts[i]->content);
+    concat->base.content = file_hasher_join(concat->base.content, concat->parts[i]->content);
     if (add_overflows(concat_part_begin(concat, i), concat->parts[i]->length, &concat->ends[i]) ||
         concat->ends[i] > INT64_MAX)
         return dl_error_set(err, EINVAL, path,
@@ -358,8 +359,8 @@ static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_
     return 0;
 }
 
-int concat_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                struct dataset *first, struct dataset **ret, struct dl_error *err)
+int concat_open_from(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                     struct dataset *first, struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
     struct dataset *ds = NULL, *part = first;
@@ -399,4 +400,10 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
             concat->ahead = 1;
     *ret = steal_ptr(ds);
     return 0;
+}
+
+int concat_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                struct dataset **ret, struct dl_error *err)
+{
+    return concat_open_from(spec, place, env, NULL, ret, err);
 }

@@ -1,10 +1,12 @@
 /* Mixtures of iterable datasets. See mix_streams.h. */
 #include "daemon/data/combine/mix_streams.h"
+#include "daemon/data/kinds.h"
+#include "daemon/data/place.h"
 
 #include <assert.h>
 #include <errno.h>
 
-#include "daemon/data/dataset_fingerprint.h"
+#include "daemon/data/file_hasher.h"
 #include "daemon/plan/sampler.h"
 
 /* Keeps seeds apart from whatever else is drawn for a seed. */
@@ -364,7 +366,7 @@ static int mix_streams_look(struct mix_streams *mix, struct dl_error *err)
                                 "is map-style, and %s.datasets.0 iterable; a mix takes only "
                                 "map-style or only iterable datasets",
                                 mix->place);
-        mix->base.content = dataset_fingerprint_join(mix->base.content, part->content);
+        mix->base.content = file_hasher_join(mix->base.content, part->content);
         mix->base.can_skip = mix->base.can_skip && part->can_skip;
         saves = saves || part->saves_state;
         can = can && (part->saves_state || part->can_skip);
@@ -435,6 +437,8 @@ static int mix_streams_open(const struct spec_dataset *spec, const char *place,
     return 0;
 }
 
+/* Map-style datasets are one list, whose order is the plan's (concat.c); iterable ones are mixed
+ * here (mix_streams.h). As the first is, all have to be. */
 int mix_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
              struct dataset **ret, struct dl_error *err)
 {
@@ -449,5 +453,5 @@ int mix_open(const struct spec_dataset *spec, const char *place, const struct da
     if (r < 0)
         return r;
     return dataset_is_iterable(first) ? mix_streams_open(spec, place, env, first, ret, err)
-                                      : concat_open(spec, place, env, first, ret, err);
+                                      : concat_open_from(spec, place, env, first, ret, err);
 }

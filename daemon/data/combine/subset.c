@@ -4,7 +4,9 @@
  * spec's seed. Either is a table of indices; a split keeps those of its own part alone.
  */
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/lengths.h"
+#include "daemon/data/place.h"
 #include "daemon/plan/permute.h"
 
 #include <assert.h>
@@ -228,8 +230,9 @@ static int subset_take_part(struct subset *subset, const struct spec_dataset *sp
     return 0;
 }
 
-int subset_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                struct dataset **ret, struct dl_error *err)
+/* subset and split: some samples of one dataset, in an order of their own. */
+static int subset_open_some(const struct spec_dataset *spec, const char *place,
+                            const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
     struct dataset *ds = NULL;
@@ -261,4 +264,16 @@ int subset_open(const struct spec_dataset *spec, const char *place, const struct
         return dl_error_set(err, ENOMEM, place, "out of memory");
     *ret = steal_ptr(ds);
     return 0;
+}
+
+int subset_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                struct dataset **ret, struct dl_error *err)
+{
+    return subset_open_some(spec, place, env, ret, err);
+}
+
+int split_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+               struct dataset **ret, struct dl_error *err)
+{
+    return subset_open_some(spec, place, env, ret, err);
 }

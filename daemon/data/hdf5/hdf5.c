@@ -1,4 +1,11 @@
-#include "daemon/data/hdf5/hdf5.h"
+/*
+ * HDF5: datasets of one file that have equally many rows, map-style: sample i has row i of each.
+ * What is read of the format: hdf5_head.h and hdf5_array.h; by libhdf5: hdf5_foreign.h.
+ *
+ * A reader of our own comes first: libhdf5 has one state for the whole process, trusts what a file
+ * says, and gives fewer rows a second.
+ */
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/hdf5/hdf5_array.h"
 #include "daemon/data/hdf5/hdf5_foreign.h"

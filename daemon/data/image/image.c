@@ -1,8 +1,8 @@
 /* Decoding and resampling, row by row. */
 #include "daemon/data/image/image.h"
-#include "daemon/data/combine/combine.h"
 #include "daemon/data/image/resample.h"
 #include "daemon/data/image/vectors.h"
+#include "daemon/data/place.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 #include "daemon/data/image/image_views.h"
-#include "daemon/data/combine/combine.h"
+#include "daemon/data/place.h"
 #include "proto/spec_table.h"
 
 #include <errno.h>

@@ -7,11 +7,11 @@
  * without, each has its own. Files are read whole, not mapped: one that is truncated meanwhile is
  * an error of its own.
  */
-#include "daemon/data/combine/combine.h"
 #include "daemon/data/image/cached_pictures.h"
 #include "daemon/data/image/image.h"
 #include "daemon/data/image/image_files.h"
 #include "daemon/data/image/image_views.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/source.h"
 
 #include <assert.h>

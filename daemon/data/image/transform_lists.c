@@ -2,8 +2,8 @@
  * Transforms of transforms: torchvision/transforms/v2/_container.py of torchvision 0.28. What may
  * or may not be applied must leave the sample's type and channels alone; its size it may change.
  */
-#include "daemon/data/combine/combine.h"
 #include "daemon/data/image/transform.h"
+#include "daemon/data/place.h"
 
 #include <errno.h>
 

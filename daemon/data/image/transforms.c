@@ -1,7 +1,7 @@
 /* The table, and lists of transforms: read, checked, run. */
 #include "daemon/data/image/transforms.h"
-#include "daemon/data/combine/combine.h"
 #include "daemon/data/image/transform.h"
+#include "daemon/data/place.h"
 #include "proto/spec_table.h"
 
 #include <assert.h>

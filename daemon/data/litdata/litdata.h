@@ -23,12 +23,4 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/globs.h"
 
-int _nodiscard_ litdata_open(const struct spec_dataset *spec, const char *place,
-                             const struct data_env *env, struct dataset **ret,
-                             struct dl_error *err);
-
-/* Adds index.json and the chunks that it lists. */
-int _nodiscard_ litdata_list_files(const struct spec_dataset *spec, const struct data_env *env,
-                                   struct file_list *ret, struct dl_error *err);
-
 #endif

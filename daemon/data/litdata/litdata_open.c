@@ -1,5 +1,6 @@
 #include "daemon/data/arrow/arrow.h"
 #include "daemon/data/arrow/arrow_table.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/litdata/litdata_chunk.h"
 #include "daemon/data/litdata/litdata_private.h"
 

@@ -1,4 +1,15 @@
-#include "daemon/data/lmdb/lmdb.h"
+/*
+ * LMDB environments: sample i is record i of the main database, in the order of its keys, as
+ *
+ *   key     bytes
+ *   value   bytes; or, if the spec names it in `images`, uint8 [H, W, 3] or what image.h makes of
+ * it
+ *
+ * A path is a directory with data.mdb, or such a file (MDB_NOSUBDIR). With a prefix, samples are
+ * the records whose keys begin with it. Read where it is mapped, without the lock file: nobody may
+ * write to it meanwhile.
+ */
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/field_choice.h"
 #include "daemon/data/image/image_field.h"

@@ -1,4 +1,5 @@
 #include "daemon/data/mds/mds.h"
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/field_choice.h"
 #include "daemon/data/mds/mds_index.h"

@@ -34,11 +34,4 @@
 
 #define MDS_UNPACKED_BYTES (UINT64_C(1) << 30)
 
-int _nodiscard_ mds_open(const struct spec_dataset *spec, const char *place,
-                         const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
-/* Adds index.json and the shards that it lists. */
-int _nodiscard_ mds_list_files(const struct spec_dataset *spec, const struct data_env *env,
-                               struct file_list *ret, struct dl_error *err);
-
 #endif

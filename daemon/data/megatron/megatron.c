@@ -1,4 +1,17 @@
-#include "daemon/data/megatron/megatron.h"
+/*
+ * Datasets that Megatron-LM's preprocess_data.py wrote: a .bin file of tokens, and its .idx file
+ * (megatron_index.h). Two views of the same tokens:
+ *
+ *   documents   Sample d is document d: {"tokens": [its length]}.
+ *   samples     Sample i is the sequence_length tokens from i · sequence_length on of all documents
+ *               one after another, and those one further on: {"tokens": [L], "labels": [L]}. As
+ *               GPTDataset cuts them where its documents are not shuffled: the loader's sampler
+ *               shuffles samples instead. Nothing is made or kept for that, however many there are.
+ *
+ * Both files are mapped; of the index, what a sample needs is read with it. Tokens are widened to
+ * int64 on their way to the batch unless the spec says otherwise.
+ */
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/arrays/widen.h"
 #include "daemon/data/lengths.h"
@@ -169,8 +182,8 @@ static void megatron_path(const struct spec_dataset *spec, const char *extension
     snprintf(ret, PREFIX_ROOM, "%.*s%s", (int)len, path, extension);
 }
 
-int megatron_list_files(const struct spec_dataset *spec, struct file_list *ret,
-                        struct dl_error *err)
+int megatron_list_files(const struct spec_dataset *spec, const struct data_env *env,
+                        struct file_list *ret, struct dl_error *err)
 {
     char path[PREFIX_ROOM];
     int r;

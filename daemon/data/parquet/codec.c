@@ -1,4 +1,5 @@
 #include "daemon/data/parquet/codec.h"
+#include "daemon/data/parquet/lz.h"
 
 #include "daemon/data/unpack.h"
 

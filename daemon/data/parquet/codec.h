@@ -30,11 +30,4 @@ bool parquet_codec_is_built_in(uint32_t codec);
 int _nodiscard_ parquet_codec_unpack(uint32_t codec, const uint8_t *data, uint64_t bytes,
                                      uint8_t *ret, uint64_t room);
 
-/* The same of single formats: snappy with its length in front, as google/snappy's
- * format_description.txt has it, an LZ4 block, as lz4_Block_format.md has it, and one of LZ4's
- * frames, as lz4_Frame_format.md has it. -EINVAL. */
-int _nodiscard_ snappy_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room);
-int _nodiscard_ lz4_unpack_frame(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room);
-int _nodiscard_ lz4_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room);
-
 #endif

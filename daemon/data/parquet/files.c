@@ -1,4 +1,5 @@
 #include "daemon/data/parquet/files.h"
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/source.h"
 

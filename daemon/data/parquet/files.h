@@ -23,10 +23,6 @@ int _nodiscard_ parquet_files_make(const struct spec_dataset *spec, const struct
                                    struct parquet_files *ret, struct dl_error *err);
 void parquet_files_deinit(struct parquet_files *files);
 
-/* The same paths alone. */
-int _nodiscard_ parquet_list_files(const struct spec_dataset *spec, const struct data_env *env,
-                                   struct file_list *ret, struct dl_error *err);
-
 /* A directory's name=value. */
 struct parquet_partition {
     char name[DL_BOUND_NAME_BYTES + 1];

@@ -2,7 +2,7 @@
  * Snappy and LZ4: literals, and copies of what came out already. Both are decoded through one pair
  * of functions that check each step against what there is and what there is room for.
  */
-#include "daemon/data/parquet/codec.h"
+#include "daemon/data/parquet/lz.h"
 
 #include <errno.h>
 #include <xxhash.h>

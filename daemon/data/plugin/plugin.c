@@ -1,8 +1,9 @@
 /* Plug-ins as datasets and as collate functions: each call is made, and its result judged, here. */
+#include "daemon/data/kinds.h"
 #include "daemon/data/plugin/plugin_private.h"
 
-#include "daemon/data/combine/combine.h"
 #include "daemon/data/lengths.h"
+#include "daemon/data/place.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -16,13 +16,6 @@
 
 #include "daemon/data/dataset.h"
 
-/*
- * The dataset of kind plugin: files[0].path, opened with `config`. Map-style (get) or iterable, as
- * the plug-in has it. `env` is borrowed for its life.
- */
-int _nodiscard_ plugin_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
 /* Collating by a plug-in: collate.path, opened with collate.config. `env` is borrowed. */
 struct plugin_collate;
 int _nodiscard_ plugin_collate_open(const struct spec_collate *spec, const struct data_env *env,

@@ -1,4 +1,5 @@
 #include "daemon/data/tar/tar.h"
+#include "daemon/data/kinds.h"
 
 #include "daemon/data/globs.h"
 #include "daemon/data/rng.h"
@@ -322,8 +323,10 @@ static int tar_check_shards(const struct tar *tar, struct dl_error *err)
     return 0;
 }
 
-int tar_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-             struct dataset **ret, struct dl_error *err)
+/* All files must be there; what is in them is looked at later, and compressed ones are unpacked
+ * when they are read. */
+static int tar_open_stream(const struct spec_dataset *spec, const char *place,
+                           const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
     struct dataset *ds = NULL;
@@ -346,4 +349,11 @@ int tar_open(const struct spec_dataset *spec, const char *place, const struct da
         return r;
     *ret = steal_ptr(ds);
     return 0;
+}
+
+int tar_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+             struct dataset **ret, struct dl_error *err)
+{
+    return (spec->index > INDEX_OFF ? tar_indexed_open : tar_open_stream)(spec, place, env, ret,
+                                                                          err);
 }

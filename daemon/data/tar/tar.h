@@ -22,11 +22,6 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/globs.h"
 
-/* All files must be there; what is in them is looked at later, and compressed ones are unpacked
- * when they are read. `env` must stay for the dataset's life. */
-int _nodiscard_ tar_open(const struct spec_dataset *spec, const char *place,
-                         const struct data_env *env, struct dataset **ret, struct dl_error *err);
-
 /*
  * The same samples by index, those of the first shard first: a map-style dataset. Where each begins
  * is found by one scan of all shards, or as tar_index.h says; by wids' index a shard is
@@ -36,10 +31,5 @@ int _nodiscard_ tar_open(const struct spec_dataset *spec, const char *place,
 int _nodiscard_ tar_indexed_open(const struct spec_dataset *spec, const char *place,
                                  const struct data_env *env, struct dataset **ret,
                                  struct dl_error *err);
-
-/* Adds the files of its index, if it has any. tar_indexed.c */
-int _nodiscard_ tar_list_index(const struct spec_dataset *spec, const struct data_env *env,
-                               const struct file_list *shards, struct file_list *ret,
-                               struct dl_error *err);
 
 #endif

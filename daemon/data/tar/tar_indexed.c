@@ -1,6 +1,7 @@
 /* Tar shards as a map-style dataset. */
 #include "daemon/data/globs.h"
 #include "daemon/data/index_files.h"
+#include "daemon/data/kinds.h"
 #include "daemon/data/tar/tar.h"
 #include "daemon/data/tar/tar_archive.h"
 #include "daemon/data/tar/tar_cached.h"
@@ -342,18 +343,19 @@ static int tar_indexed_open_known(struct tar_indexed *tar, const struct spec_dat
     return 0;
 }
 
-int tar_list_index(const struct spec_dataset *spec, const struct data_env *env,
-                   const struct file_list *shards, struct file_list *ret, struct dl_error *err)
+/* The shards, and the files of the index, if it has any. */
+int tar_list_files(const struct spec_dataset *spec, const struct data_env *env,
+                   struct file_list *ret, struct dl_error *err)
 {
     char path[INDEX_ROOM];
-    int r = 0;
+    int r = file_list_make(spec, env, ret, err);
 
-    if (!spec->index_path)
-        return 0;
+    if (r < 0 || !spec->index_path)
+        return r;
     if (tar_indexed_is_json(spec->index_path))
         return file_list_add(ret, spec->index_path, err);
-    for (uint32_t i = 0, n = shards->n; r == 0 && i < n; i++) {
-        tar_indexed_index_path(spec->index_path, shards->paths[i], env, path);
+    for (uint32_t i = 0, n = ret->n; r == 0 && i < n; i++) {
+        tar_indexed_index_path(spec->index_path, ret->paths[i], env, path);
         r = file_list_add(ret, path, err);
     }
     return r;

@@ -1,5 +1,7 @@
 #include "daemon/serve/base/rights.h"
 
+#include "proto/kinds.h"
+
 #include <errno.h>
 
 static const char rights_remedy[] = "start a daemon of your own (systemctl --user enable --now "
@@ -63,40 +65,13 @@ static int rights_check_dataset(const struct rights_asker *asker,
         r = rights_check_dataset(asker, &dataset->datasets[i], err);
     if (r < 0)
         return r;
-    switch (dataset->kind) {
-    case DATASET_PYTHON:
+    if (files_sort_of(dataset->kind) == FILES_NONE)
+        return 0;
+    if (dataset->kind == DATASET_PYTHON)
         r = rights_check_python(asker, dataset, err);
-        break;
-    case DATASET_PLUGIN:
+    else if (dataset->kind == DATASET_PLUGIN)
         r = rights_check_listed(asker, &asker->config->site.plugins, "site.plugins", "dataset.path",
                                 dataset->files[0].path, err);
-        break;
-    case DATASET_RANGE:
-    case DATASET_CONCAT:
-    case DATASET_MIX:
-    case DATASET_SUBSET:
-    case DATASET_SPLIT:
-    case DATASET_CHAIN:
-        return 0;
-    case DATASET_IDX:
-    case DATASET_NPY:
-    case DATASET_RECORDS:
-    case DATASET_TOKENS:
-    case DATASET_TEXT:
-    case DATASET_IMAGEFOLDER:
-    case DATASET_TAR:
-    case DATASET_MEGATRON:
-    case DATASET_MDS:
-    case DATASET_TFRECORD:
-    case DATASET_PARQUET:
-    case DATASET_ARROW:
-    case DATASET_CSV:
-    case DATASET_LMDB:
-    case DATASET_AUDIOFOLDER:
-    case DATASET_HDF5:
-    case DATASET_LITDATA:
-        break;
-    }
     return r < 0 ? r : rights_check_roots(asker, dataset, err);
 }
 
