@@ -37,6 +37,34 @@ struct dl_plugin_rng {
     struct rng rng;
 };
 
+/* What is to be opened: a path and a configuration, and where that stands in the spec. */
+struct plugin_choice {
+    enum plugin_role role;
+    const char *path;
+    const struct value *config;
+    const char *place;
+};
+
+/* plugin.c: the plug-in, loaded and opened. */
+int _nodiscard_ plugin_new(const struct plugin_choice *choice, const struct data_env *env,
+                           struct plugin **ret, struct dl_error *err);
+struct plugin *plugin_free(struct plugin *p); /* NULL is fine; returns NULL */
+
+static inline void plugin_freep(struct plugin **p)
+{
+    *p = plugin_free(*p);
+}
+
+/*
+ * What a function of the plug-in returned: 0 where that is fine, else an error in the best words
+ * there are: its own, those of the sample that broke, or ours. `what` begins the message.
+ */
+int _nodiscard_ plugin_judge(struct plugin *p, int r, const struct dl_error *why, const char *what,
+                             struct dl_error *err);
+/* As plugin_judge(), for a function that builds a sample. */
+int _nodiscard_ plugin_judge_sample(struct plugin *p, int r, const struct dl_plugin_sample *built,
+                                    const char *what, struct dl_error *err);
+
 /* plugin_load.c: finds, judges and loads the library at `path`, and checks its table. */
 int _nodiscard_ plugin_load(struct plugin *p, const char *path, enum plugin_role role,
                             struct dl_error *err);
