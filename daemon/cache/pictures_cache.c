@@ -264,7 +264,8 @@ static bool pictures_take_place(const struct pictures_cache *cache, uint64_t byt
         if (at < pictures_first(cache) || at % UNIT != 0 || bytes > cache->bytes ||
             at > cache->bytes - bytes)
             return false;
-    } while (!__atomic_compare_exchange_n(tail, &at, at + bytes, true, __ATOMIC_RELAXED,
+        /* Acquire: whoever has given this room back has written to it for the last time. */
+    } while (!__atomic_compare_exchange_n(tail, &at, at + bytes, true, __ATOMIC_ACQUIRE,
                                           __ATOMIC_RELAXED));
     *ret = (struct pictures_room){.place = at, .end = at + bytes};
     return true;
@@ -282,9 +283,8 @@ bool pictures_cache_take(const struct pictures_cache *cache, const struct pictur
         return false;
     }
     struct pictures_record *record = (void *)((uint8_t *)cache->arena + ret->place);
-    record->key = *key;
-    record->height = height;
-    record->width = width;
+    struct pictures_record head = {.key = *key, .height = height, .width = width};
+    memcpy(record, &head, sizeof head);
     ret->pixels = record->pixels;
     return true;
 }
@@ -293,15 +293,17 @@ void pictures_cache_drop(const struct pictures_cache *cache, const struct pictur
 {
     uint64_t end = room->end;
 
+    /* Release: to whoever takes it next. */
     (void)__atomic_compare_exchange_n(&cache->arena->tail, &end, room->place, false,
-                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+                                      __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 bool pictures_cache_publish(const struct pictures_cache *cache, const struct pictures_room *room)
 {
     const struct pictures_record *record =
         (const void *)((const uint8_t *)cache->arena + room->place);
-    const struct pictures_key key = record->key;
+    struct pictures_key key;
+    memcpy(&key, &record->key, sizeof key);
     uint64_t word = room->place / UNIT << TAG_BITS | pictures_tag(pictures_hash(cache, &key));
     uint64_t places = cache->bytes / BYTES_A_PLACE, place;
     struct pictures_entry other;

@@ -12,7 +12,8 @@
  * picture takes room at the arena's end, writes the record, and then puts its place into the index
  * by one compare-and-swap (release): a record that is found is whole, and that of a writer who died
  * is never found. Its room is lost, at most one picture's for each death. Of two who decode the
- * same picture at a time one loses, and gives its room back if it is still the last.
+ * same picture at a time one loses, and gives its room back if it is still the last (release):
+ * whoever takes it next (acquire) writes after that one has.
  *
  * Which pictures get in is drawn by a keyed hash of their identity, as many as the arena has room
  * for of all the files of the folder, by the mean size of what was decoded so far: half the arena
