@@ -8,6 +8,9 @@
  * the client uses no further step. So both know the same position, though neither has waited for
  * the other. A closed word stays closed; the next stream has another.
  *
+ * Nothing else is read on the strength of it, so any order of memory would do: what counts is that
+ * the word has one order of its changes.
+ *
  * The daemon doubts what it reads: it lies between what was released and what was delivered.
  */
 #ifndef DL_POSITION_H

@@ -18,9 +18,22 @@
  *
  * Behind the queues there is a note, for what the worker has to say about something else than its
  * tasks: it is read before the completions that were put after it was written. So is what it says
- * of a sample that took long. While the worker opens the dataset it notes nothing, and the note's
- * path, not marked as full, is that of what it is at, and its code counts these: a worker that
- * hangs there cannot say so.
+ * of a sample that took long. `full` hands the text over, by release and acquire, in either
+ * direction; `tail` and `head` of the slow samples do as those of the queues.
+ *
+ * A worker that hangs while it opens the dataset cannot say where: the note's memory has what it is
+ * at, written anew at any time. That is a seqlock: `count` is odd while words are written. Each
+ * word is stored with release and loaded with acquire, so that a reader that finds a word of a
+ * later text finds `count` changed, too; it tries again, or has a text of two parts. No note is
+ * there by then: the worker notes after a task, which it gets when the daemon knows it has opened,
+ * and from then on the daemon reads no place.
+ *
+ * What a slot holds is handed on in the same order: written by the daemon, its task put (release);
+ * taken (acquire), filled by the worker, its completion put; taken by the daemon, and told to the
+ * client by a message. A message of a socket, or a bell, orders as release and acquire do: the
+ * kernel's locks do. The way back, by which a slot is free again, is RELEASE, a message, too.
+ *
+ * tests/unit/test_memory_order.c tries all this in each order that C11 allows.
  *
  * The daemon trusts nothing here: positions are masked, records copied out before they are checked.
  */
@@ -78,11 +91,22 @@ struct queue_slow {
     struct slow_sample samples[SLOW_SAMPLES];
 };
 
+/* Where the text is, before the dataset is open: what the worker is at. */
+struct queue_place {
+    _Atomic uint32_t count; /* twice the places so far; odd: one is being written */
+    _Atomic uint32_t path[DL_ERROR_PATH_MAX / sizeof(uint32_t)];
+};
+
 /* One text: the worker writes it while it is empty, and the daemon empties it. */
 struct queue_note {
     _Alignas(64) _Atomic uint32_t full;
-    struct dl_error text;
+    union {
+        struct dl_error text;
+        struct queue_place place;
+    };
 };
+_Static_assert(offsetof(struct queue_note, place.path) == offsetof(struct queue_note, text.path),
+               "shared layout");
 
 struct worker_queues {
     struct queue_end tasks;
@@ -174,7 +198,7 @@ static inline bool note_put(struct queue_note *note, const struct dl_error *text
 {
     if (atomic_load_explicit(&note->full, memory_order_acquire))
         return false;
-    note->text = *text;
+    memcpy(&note->text, text, sizeof *text);
     atomic_store_explicit(&note->full, 1, memory_order_release);
     return true;
 }
@@ -182,9 +206,11 @@ static inline bool note_put(struct queue_note *note, const struct dl_error *text
 /* The daemon. False: there is none. Its texts are made fit to be shown. */
 static inline bool note_take(struct queue_note *note, struct dl_error *ret)
 {
+    struct dl_error text;
+
     if (!atomic_load_explicit(&note->full, memory_order_acquire))
         return false;
-    struct dl_error text = note->text;
+    memcpy(&text, &note->text, sizeof text);
     atomic_store_explicit(&note->full, 0, memory_order_release);
     text.path[sizeof text.path - 1] = text.message[sizeof text.message - 1] = '\0';
     (void)dl_error_set(ret, text.code, text.path, "%s", text.message);
@@ -195,19 +221,48 @@ static inline bool note_take(struct queue_note *note, struct dl_error *ret)
  */
 static inline void note_place(struct queue_note *note, const char *path)
 {
-    size_t len = strnlen(path, sizeof note->text.path - 1);
+    struct queue_place *place = &note->place;
+    uint32_t count = atomic_load_explicit(&place->count, memory_order_relaxed);
+    char text[DL_ERROR_PATH_MAX] = "";
+    size_t len = strnlen(path, sizeof text - 1);
 
-    memcpy(note->text.path, path, len);
-    note->text.path[len] = '\0';
-    note->text.code = (int)((unsigned)note->text.code + 1);
+    memcpy(text, path, len);
+    atomic_store_explicit(&place->count, count | 1, memory_order_relaxed);
+    for (size_t i = 0; i * sizeof(uint32_t) <= len; i++) {
+        uint32_t word;
+        memcpy(&word, text + i * sizeof word, sizeof word);
+        atomic_store_explicit(&place->path[i], word, memory_order_release);
+    }
+    atomic_store_explicit(&place->count, (count | 1) + 1, memory_order_release);
 }
 
-/* The daemon. Which one it is of all, so far; "": nothing yet. */
-static inline int note_read_place(const struct queue_note *note, char ret[static DL_ERROR_PATH_MAX])
+/* One reading of it: the count, or an odd number if it is not of one text. */
+static inline uint32_t note_try_place(const struct queue_place *place,
+                                      char ret[static DL_ERROR_PATH_MAX])
 {
-    memcpy(ret, note->text.path, DL_ERROR_PATH_MAX);
+    uint32_t count = atomic_load_explicit(&place->count, memory_order_acquire);
+    bool ends = false;
+
+    for (size_t i = 0; i < ARRAY_SIZE(place->path) && !ends; i++) {
+        uint32_t word = atomic_load_explicit(&place->path[i], memory_order_acquire);
+        memcpy(ret + i * sizeof word, &word, sizeof word);
+        ends = memchr(&word, '\0', sizeof word) != NULL;
+    }
     ret[DL_ERROR_PATH_MAX - 1] = '\0';
-    return note->text.code;
+    return count | (atomic_load_explicit(&place->count, memory_order_relaxed) != count);
+}
+
+/* The daemon. A number that each place changes; "": nothing yet. Of a worker that goes on all the
+ * time, or dies as it writes, the text may be of two. */
+static inline uint32_t note_read_place(const struct queue_note *note,
+                                       char ret[static DL_ERROR_PATH_MAX])
+{
+    enum { TRIES = 16 };
+    uint32_t count = 1;
+
+    for (unsigned i = 0; i < TRIES && count % 2; i++)
+        count = note_try_place(&note->place, ret);
+    return count;
 }
 
 /* The worker. Whether there is room for one. */
@@ -225,7 +280,7 @@ static inline bool slow_put(struct queue_slow *slow, const struct slow_sample *w
 
     if (!slow_has_room(slow))
         return false;
-    slow->samples[tail % SLOW_SAMPLES] = *what;
+    memcpy(&slow->samples[tail % SLOW_SAMPLES], what, sizeof *what);
     atomic_store_explicit(&slow->tail, tail + 1, memory_order_release);
     return true;
 }
@@ -238,7 +293,7 @@ static inline bool slow_take(struct queue_slow *slow, struct slow_sample *ret)
 
     if (atomic_load_explicit(&slow->tail, memory_order_acquire) == head)
         return false;
-    *ret = slow->samples[head % SLOW_SAMPLES];
+    memcpy(ret, &slow->samples[head % SLOW_SAMPLES], sizeof *ret);
     atomic_store_explicit(&slow->head, head + 1, memory_order_release);
     ret->name[SLOW_NAME - 1] = '\0';
     (void)dl_error_set(&fit, 1, "", "%s", ret->name);

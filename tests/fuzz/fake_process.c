@@ -153,7 +153,7 @@ uint64_t process_take_slow_ns(struct process *p)
     return UINT64_MAX; /* a worker may write what it likes there */
 }
 
-int process_read_place(const struct process *p, char ret[static DL_ERROR_PATH_MAX])
+uint32_t process_read_place(const struct process *p, char ret[static DL_ERROR_PATH_MAX])
 {
     FUZZ_ASSERT(p);
     memset(ret, 'x', DL_ERROR_PATH_MAX - 1); /* likewise, but that it ends */

@@ -35,7 +35,7 @@ static bool pool_opening_is_at_it(const struct member *m)
 
 struct progress_made {
     uint64_t cpu_ns; /* computed, or waited for a processor */
-    int place;
+    uint32_t place;
 };
 
 static struct progress_made pool_opening_read(const struct member *m)
@@ -45,7 +45,9 @@ static struct progress_made pool_opening_read(const struct member *m)
     struct usage usage;
     uint64_t waited;
 
-    struct progress_made made = {.place = process_read_place(m->process, place)};
+    struct progress_made made = {0};
+    if (m->state == WORKER_STARTING)
+        made.place = process_read_place(m->process, place);
     if (usage_read(pid, &usage))
         made.cpu_ns = usage.cpu_ns;
     if (usage_read_cpu_wait(pid, &waited))

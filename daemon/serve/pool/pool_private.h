@@ -56,7 +56,7 @@ struct member {
     uint64_t started_since; /* ns; while STARTING */
     uint64_t quiet_since;   /* ns; it opens the dataset, and went on last; */
     uint64_t quiet_cpu_ns;  /* its processor time then, and what it waited for one; */
-    int quiet_place;        /* which file it was at */
+    uint32_t quiet_place;   /* which file it was at */
     uint64_t killed_since;  /* ns; its process was killed and has not ended; 0: it was not */
     uint32_t stuck;         /* processes before this one that have not ended */
     bool opens;             /* while STARTING: its process was told to open the dataset */

@@ -382,7 +382,7 @@ bool process_take_note(struct process *p, struct dl_error *ret)
     return note_take(&p->queues->note, ret);
 }
 
-int process_read_place(const struct process *p, char ret[static DL_ERROR_PATH_MAX])
+uint32_t process_read_place(const struct process *p, char ret[static DL_ERROR_PATH_MAX])
 {
     return note_read_place(&p->queues->note, ret);
 }

@@ -96,9 +96,9 @@ void process_ring(struct process *process);
 bool _nodiscard_ process_take_done(struct process *process, struct queue_done *ret);
 /* What it has noted before the last completion that was taken, or since. False: nothing. */
 bool _nodiscard_ process_take_note(struct process *process, struct dl_error *ret);
-/* The file that it turned to last while it opens the dataset, and which one that is of all; "": not
- * known. Its word. */
-int process_read_place(const struct process *process, char ret[static DL_ERROR_PATH_MAX]);
+/* The file that it turned to last, and a number that changes with it; "": not known. Its word. Only
+ * while it opens the dataset: then the memory is for notes. */
+uint32_t process_read_place(const struct process *process, char ret[static DL_ERROR_PATH_MAX]);
 bool _nodiscard_ process_take_slow(struct process *process, struct slow_sample *ret);
 /* The time of its slow samples that it had not told before. */
 uint64_t process_take_slow_ns(struct process *process);
