@@ -5,57 +5,67 @@
 
 Each command has mounts, processes and a network (of nothing but itself) of its own, and all that it
 writes is in memory. Needs root, debootstrap, and an archive of Debian that apt is configured for.
+
+A system of another processor has its packages unpacked, and not set up. Its programs are run by
+qemu-user-static, which the kernel is told of in a user namespace of the command's own.
 """
 
 import os
 import pathlib
 import shutil
 import subprocess
+import platform
 import sys
 
 import sandbox
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "client/python"))
+
+from debian_packages import Impossible, Packages, archive  # noqa: E402
+
+HERE = platform.machine()
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--propagation", "private")
+AS_OTHER = (*UNSHARE, "--user", "--map-root-user", "--cgroup")
+# A processor's programs, by the bytes they begin with, and those bytes' bits that count.
+PROGRAMS = {"aarch64": (r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00",
+                        r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff")}
+# What debootstrap's smallest system has, as far as a test needs it.
+SMALLEST = ("base-files", "base-passwd", "bash", "coreutils", "dash", "grep", "libc-bin", "sed")
 ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root",
        "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-class Impossible(Exception):
-    """What keeps this machine from having such a system."""
-
-
-def archive():
-    """Where apt gets this machine's own Debian from."""
-    done = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian",
-                           "Created-By: Packages"], capture_output=True, text=True, check=False)
-    found = done.stdout.split()
-    if not found:
-        raise Impossible("apt is configured for no archive of Debian")
-    return found[0]
 
 
 class System:
     """A release with its minimal packages and these; `folder` keeps it."""
 
-    def __init__(self, release, folder, packages=()):
+    def __init__(self, release, folder, packages=(), machine=HERE):
         if os.geteuid() != 0:
             raise Impossible("needs root")
-        if shutil.which("debootstrap") is None:
-            raise Impossible("there is no debootstrap")
-        self.release, self.root = release, pathlib.Path(folder, release)
+        self.other = "" if machine == HERE else machine
+        tool = f"qemu-{machine}-static" if self.other else "debootstrap"
+        if shutil.which(tool) is None:
+            raise Impossible(f"there is no {tool}")
+        self.release = release
+        self.root = pathlib.Path(folder, f"{release}-{machine}" if self.other else release)
         wanted = " ".join(packages)
         made = self.root.with_suffix(".packages")
         if not made.exists() or made.read_text(encoding="ascii") != wanted:
-            self.make(packages)
+            shutil.rmtree(self.root, ignore_errors=True)
+            self.root.mkdir(parents=True)
+            if self.other:
+                Packages(f"{self.root}-packages", machine, release).unpack_all((*SMALLEST, *packages), self.root)
+                # As update-alternatives does when they are set up.
+                for library in self.root.glob("usr/lib/*/[bl]*a*/lib*.so.3"):
+                    (library.parent.parent / library.name).symlink_to(library.relative_to(library.parent.parent))
+            else:
+                self.make(packages)
             made.write_text(wanted, encoding="ascii")
 
     def make(self, packages):
-        shutil.rmtree(self.root, ignore_errors=True)
-        self.root.parent.mkdir(parents=True, exist_ok=True)
         options = ["--include=" + ",".join(packages)] if packages else []
         with open(self.root.with_suffix(".log"), "w+", encoding="utf-8") as log:
             done = subprocess.run(["debootstrap", "--variant=minbase", *options, self.release,
-                                   self.root, archive()], stdout=log, stderr=log, check=False)
+                                   self.root, archive()[0]], stdout=log, stderr=log, check=False)
             log.seek(0)
             if done.returncode:
                 raise Impossible(f"debootstrap {self.release}: {log.read()[-500:]}")
@@ -64,13 +74,26 @@ class System:
         """The command's CompletedProcess. bind: {a folder here: where it is there}, read-only; out: writable."""
         binds = [f"ro={here}={there}" for here, there in (bind or {}).items()]
         binds += [f"rw={here}={there}" for here, there in (out or {}).items()]
-        return subprocess.run([*UNSHARE, sys.executable, __file__, str(self.root), *binds, "--",
+        return subprocess.run([*(AS_OTHER if self.other else UNSHARE), sys.executable, __file__, str(self.root),
+                               self.other, *binds, "--",
                                *map(str, command)], stdout=subprocess.PIPE, text=True, timeout=limit,
                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
 
 
-def enter(system, binds, command):
+def register(machine):
+    """Has the kernel run this processor's programs by qemu: of those in this user namespace."""
+    magic, mask = PROGRAMS[machine]
+    place = pathlib.Path("/proc/sys/fs/binfmt_misc")
+    sandbox.mount("-t", "binfmt_misc", "binfmt_misc", place)
+    # F: it is opened now, as it will be out of reach.
+    (place / "register").write_text(f":qemu-{machine}:M::{magic}:{mask}:{shutil.which(f'qemu-{machine}-static')}:F",
+                                    encoding="ascii")
+
+
+def enter(system, other, binds, command):
     """Within the new mounts: runs the command in the system, over memory."""
+    if other:
+        register(other)
     place = pathlib.Path("/mnt")
     sandbox.mount("-t", "tmpfs", "tmpfs", place)
     root = place / "root"
@@ -89,4 +112,4 @@ def enter(system, binds, command):
 
 if __name__ == "__main__":
     split = sys.argv.index("--")
-    enter(sys.argv[1], sys.argv[2:split], sys.argv[split + 1:])
+    enter(sys.argv[1], sys.argv[2], sys.argv[3:split], sys.argv[split + 1:])

@@ -1,7 +1,8 @@
 """What somebody does with a wheel on a machine that has Python, pip and NumPy; told as JSON.
 
-    stranger.py WHEEL DATA WORK [TORCH]    DATA: folder of specs (*.yaml) and what they load; WORK: a
-                                           new folder; TORCH: a folder to import a PyTorch from
+    stranger.py WHEEL DATA WORK [TORCH [PILLOW]]    DATA: folder of specs (*.yaml) and what they load;
+                                                    WORK: a new folder; TORCH, PILLOW: folders to
+                                                    import PyTorch and Pillow from, or ""
 
 Run by the machine's own Python, with nothing of the project in reach but the wheel.
 """
@@ -38,7 +39,36 @@ if __name__ == "__main__":
     print(sum(len(batch) for batch in DataLoader(Squares(), batch_size=8, num_workers=2)))
 """
 
+PATIENCE = 300  # seconds, of one command
+
 ARRAYS = "import numpy, sys; print(*sorted(numpy.load(sys.argv[1])))"
+
+# Whether C's pixels are other than Pillow's, by format and size; null: C does not read it.
+PICTURES = """import io, json
+from PIL import Image, features
+from dloaderd import _worker
+
+def never(*_):
+    raise AssertionError("nothing is drawn")
+
+def differ(format, size, **options):
+    file = io.BytesIO()
+    pixels = bytes((x * x * (7 + c) + y * y * 5 + x * y * c) >> 3 & 255 for y in range(35) for x in range(51)
+                   for c in range(3))
+    Image.frombytes("RGB", (51, 35), pixels).save(file, format, quality=80, **options)
+    with Image.open(file) as image:
+        wanted = image.resize(size, Image.Resampling.BILINEAR) if size else image
+        target = bytearray(wanted.tobytes())
+        target[:] = bytes(len(target))
+        text = [{"kind": "Resize", "size": size[::-1]}] if size else []
+        handle = _worker.pictures(json.dumps(text), (never,) * 8, 3)
+        made = _worker.picture_of_file(handle, file.getvalue(), 1 << 40, lambda *_: (target, target))
+        return None if made is None else bytes(made) != wanted.tobytes()
+
+formats = [("JPEG", {"subsampling": way}) for way in ("4:4:4", "4:2:2", "4:2:0")] + [("PNG", {}), ("WEBP", {})]
+print(json.dumps({f"{format} {options} {size}": differ(format, size, **options) for format, options in formats
+                  for size in (None, (22, 20), (90, 13))}))
+"""
 
 # What a wheel does without, where there is none.
 ETCD = "rendezvous:\n  backend: etcd\n  endpoint: 127.0.0.1:2379\n  id: none\n"
@@ -48,7 +78,7 @@ PIECES = "dataset: {kind: text, paths: [x], tokenizer: sentencepiece, model: x}\
 def run(*command, **env):
     return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
-                          timeout=120, env={**os.environ, **env})
+                          timeout=PATIENCE, env={**os.environ, **env})
 
 
 def run_well(*command, **env):
@@ -123,6 +153,11 @@ class Stranger:
         self.told["torch"] = run_well(self.bin / "python", script, PYTHONPATH=folder)
 
 
+    def use_pillow(self, folder):
+        script = self.work / "pictures.py"
+        script.write_text(PICTURES, encoding="ascii")
+        self.told["pictures"] = json.loads(run_well(self.bin / "python", script, PYTHONPATH=folder))
+
     def uninstall(self):
         """What pip leaves of it."""
         run_well(self.bin / "pip", "uninstall", "--yes", "dloaderd")
@@ -130,7 +165,7 @@ class Stranger:
                                    if path.name.startswith(("dloader", "dlctl")))
 
 
-def main(wheel, data, work, torch=None):
+def main(wheel, data, work, torch="", pillow=""):
     stranger = Stranger(wheel, pathlib.Path(data), pathlib.Path(work))
     stranger.work.mkdir(parents=True, exist_ok=True)
     stranger.install()
@@ -138,6 +173,8 @@ def main(wheel, data, work, torch=None):
     stranger.refusals()
     if torch:
         stranger.use_torch(torch)
+    if pillow:
+        stranger.use_pillow(pillow)
     stranger.uninstall()
     print(json.dumps(stranger.told))
 

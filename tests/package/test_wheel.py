@@ -4,7 +4,8 @@
 
 Environment: DLCTL: a dlctl of this machine's own build, whose digests count. CHROOTS: a folder for
 bare Debian systems, which are made if they are not there; without it they are left out. TORCH: a
-Python with a PyTorch, for the systems that have a Python of that version.
+Python with a PyTorch, for the systems that have a Python of that version. PILLOW: a folder to import
+the Pillow of the wheel's processor from, where that is not this machine's.
 """
 
 import gzip
@@ -12,6 +13,7 @@ import io
 import json
 import os
 import pathlib
+import platform
 import re
 import struct
 import subprocess
@@ -21,6 +23,7 @@ import unittest
 import zipfile
 
 import bare
+import kinds
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -29,11 +32,12 @@ sys.path.insert(0, str(HERE.parent / "lib"))
 import media  # noqa: E402
 
 WHEEL = pathlib.Path()  # set by the command line
+MACHINE = platform.machine()  # the processor that it is for
 MOST_BYTES = 8 * 1024 * 1024
 NEWEST_GLIBC = (2, 28)
 # glibc's own; everything else has to be in the wheel.
 SYSTEM = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1",
-          "ld-linux-x86-64.so.2"}
+          "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 PACKAGES = ("python3", "python3-numpy", "python3-pip", "python3-venv")
 PATIENCE = 600
 
@@ -116,7 +120,7 @@ class Contents(unittest.TestCase):
         self.assertLessEqual(WHEEL.stat().st_size, MOST_BYTES)
 
     def test_its_tags(self):
-        self.assertRegex(WHEEL.name, r"^dloaderd-[\d.]+-cp311-abi3-manylinux_2_28_x86_64\.whl$")
+        self.assertRegex(WHEEL.name, r"^dloaderd-[\d.]+-cp311-abi3-manylinux_2_28_(x86_64|aarch64)\.whl$")
 
     def test_its_programs_need_glibc_alone(self):
         programs = set(self.programs())
@@ -229,6 +233,12 @@ class Here(Stranger, Everywhere):
     """This machine's Python, in an environment of its own, with no compiler on the path."""
 
     @classmethod
+    def setUpClass(cls):
+        if platform.machine() != MACHINE:
+            raise unittest.SkipTest(f"the wheel is for {MACHINE}")
+        super().setUpClass()
+
+    @classmethod
     def ask(cls):
         tools = cls.work / "bin"
         tools.mkdir()
@@ -247,12 +257,16 @@ class Here(Stranger, Everywhere):
 class Bare(Stranger, Everywhere):
     """A Debian with Python, pip, NumPy and nothing else, and without a network."""
 
+    other = False  # than this machine's processor
+
     @classmethod
     def setUpClass(cls):
         if "CHROOTS" not in os.environ:
             raise unittest.SkipTest("no folder for bare systems (CHROOTS)")
+        if (platform.machine() != MACHINE) != cls.other:
+            raise unittest.SkipTest(f"the wheel is for {MACHINE}")
         try:
-            cls.system = bare.System(cls.release, os.environ["CHROOTS"], cls.packages)
+            cls.system = bare.System(cls.release, os.environ["CHROOTS"], cls.packages, MACHINE)
         except bare.Impossible as why:
             raise unittest.SkipTest(f"no bare system: {why}") from None
         super().setUpClass()
@@ -261,11 +275,13 @@ class Bare(Stranger, Everywhere):
     def ask(cls):
         bind = {HERE: "/stranger", WHEEL.parent: "/wheel", cls.data: "/data"}
         there = cls.system.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-        torch = torch_for(there.stdout.strip())
+        torch = None if cls.other else torch_for(there.stdout.strip())
+        pillow = os.environ.get("PILLOW") if cls.other else None
         bind |= {torch: "/torch"} if torch else {}
+        bind |= {pillow: "/pillow"} if pillow else {}
         return cls.heard(cls.system.run(
             "python3", "/stranger/stranger.py", f"/wheel/{WHEEL.name}", "/data", "/tmp/work",
-            *(["/torch"] if torch else []), bind=bind, limit=PATIENCE))
+            "/torch" if torch else "", "/pillow" if pillow else "", bind=bind, limit=PATIENCE))
 
     def test_nothing_could_be_compiled(self):
         self.assertEqual(self.told["compilers"], [])
@@ -282,10 +298,43 @@ class Debian13(Bare):
     release, packages = "trixie", PACKAGES
 
 
+class OtherProcessor(Bare):
+    """Its programs are interpreted, some ten times as slow."""
+
+    release, other = "bookworm", True
+    packages = (*PACKAGES, "libseccomp2", "libsndfile1", "libtiff6")
+
+    def test_workers_are_closed_in(self):
+        self.skipTest("qemu's system calls know no sandbox")
+
+    def test_etcd_without_libcurl_is_refused_with_a_remedy(self):
+        self.skipTest("said above, on this machine's processor")
+
+    def test_every_kind(self):
+        """Of every kind of dataset, by the program alone: neither daemon nor Python."""
+        with zipfile.ZipFile(WHEEL) as archive:
+            archive.extractall(self.work / "wheel")
+        for name in ("dlctl", "dloader-worker"):
+            (self.work / "wheel/dloaderd/bin" / name).chmod(0o755)
+        wanted = kinds.make(self.work / "kinds")
+        told = kinds.heard(self.system.run("sh", "-c", kinds.SCRIPT, "sh", self.work / "kinds", "/w/dloaderd",
+                                           bind={self.work / "kinds": str(self.work / "kinds"),
+                                                 self.work / "wheel": "/w"}, limit=PATIENCE))
+        self.assertEqual(told, {name: wanted[name] for name in told})
+        self.assertGreater(len(told), 70)
+
+    def test_pictures_are_pillows(self):
+        if "PILLOW" not in os.environ:
+            self.skipTest("no Pillow of that processor (PILLOW)")
+        self.assertEqual({what: differs for what, differs in self.told["pictures"].items() if differs is not False}, {})
+
+
 class Debian11(unittest.TestCase):
     """Whose Python is too old, and whose glibc is 2.31: the programs alone."""
 
     def test_the_programs_run(self):
+        if platform.machine() != MACHINE:
+            self.skipTest(f"the wheel is for {MACHINE}")
         if "CHROOTS" not in os.environ:
             self.skipTest("no folder for bare systems (CHROOTS)")
         try:
@@ -314,4 +363,5 @@ del Bare, Stranger
 
 if __name__ == "__main__":
     WHEEL = pathlib.Path(sys.argv.pop(1)).resolve()
+    MACHINE = re.search(r"manylinux_\d+_\d+_(\w+)\.whl", WHEEL.name)[1]
     unittest.main(verbosity=2)
