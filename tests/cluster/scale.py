@@ -2,13 +2,18 @@
 
     python3 tests/cluster/scale.py members 16 64 192 500 1000
     python3 tests/cluster/scale.py daemons 16 64 192
+    python3 tests/cluster/scale.py epochs 16 64 128 192 --store c10d --load 40
 
 `members` are those of member_probe.c, all in one process but one, which is killed: each has its own
-connections and says what a daemon says. `daemons` are real ones. $MEMBER_PROBE, $DLOADERD and
-$DLCTL name the programs. Bytes are those of etcd's connections with its clients, both ways.
+connections and says what a daemon says. `daemons` are real ones; in `epochs` a reader of each takes part in one
+epoch, and what the store sends and receives for that is told, less what it does at rest: once with
+nothing else on the machine, or beside `--load` processes that do nothing but run. $MEMBER_PROBE,
+$DLOADERD and $DLCTL name the programs. Bytes are those of the store's connections with its clients,
+both ways.
 """
 
 import argparse
+import collections
 import json
 import math
 import os
@@ -20,6 +25,7 @@ import tempfile
 import threading
 import time
 
+import store_case
 import stores
 
 SETTLE = 12  # seconds: two beats and more
@@ -27,10 +33,10 @@ REST = 20
 
 
 class Meter:
-    """Bytes and processor time of etcd. Its connections with itself are its gateway's."""
+    """Bytes and processor time of a store. Its connections with itself are etcd's gateway's."""
 
-    def __init__(self, etcd):
-        self.etcd = etcd
+    def __init__(self, store):
+        self.port, self.pid = store.port, store.process.pid
         self.links = {}
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
@@ -41,15 +47,15 @@ class Meter:
             self.sample()
 
     def sample(self):
-        out = subprocess.run(["ss", "-tinpH", f"sport = :{self.etcd.port} or dport = :{self.etcd.port}"],
+        out = subprocess.run(["ss", "-tinpH", f"sport = :{self.port} or dport = :{self.port}"],
                              capture_output=True, text=True, check=True).stdout.splitlines()
-        pid = f"pid={self.etcd.process.pid},"
+        pid = f"pid={self.pid},"
         own, served = set(), []
         for head, info in zip(out[::2], out[1::2]):
             here, there = head.split()[3:5]
             if pid not in head:
                 continue
-            if here.endswith(f":{self.etcd.port}"):
+            if here.endswith(f":{self.port}"):
                 served.append((there, info))
             else:
                 own.add(here)
@@ -61,7 +67,7 @@ class Meter:
 
     def read(self):
         self.sample()
-        with open(f"/proc/{self.etcd.process.pid}/stat", encoding="ascii") as stat:
+        with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()
         ticks = int(fields[11]) + int(fields[12])
         return time.monotonic(), sum(self.links.values()), ticks / os.sysconf("SC_CLK_TCK")
@@ -156,54 +162,119 @@ def measure_members(count):
     return figures
 
 
+class Served:
+    """A TCPStore that is served by itself."""
+
+    def __init__(self):
+        self.server = store_case.Server(0, "127.0.0.1", 4096)
+        self.process, self.port = self.server.process, self.server.port
+        self.backend, self.endpoint = "c10d", f"127.0.0.1:{self.port}"
+
+    def stop(self):
+        self.server.close()
+
+
 def configure(store, name, count):
     return json.dumps({"rendezvous": {
-        "backend": "etcd", "endpoint": store.endpoint, "id": "scale", "node": name,
+        "backend": store.backend, "endpoint": store.endpoint, "id": "scale", "node": name,
         "local_ranks": 1, "nodes": {"min": count, "max": count}}})
 
 
-def measure_daemons(count):
-    etcd = stores.Etcd()
-    meter = Meter(etcd)
-    folder = tempfile.mkdtemp(prefix="dloader-scale-")
-    daemons, logs = [], [f"{folder}/{i}.log" for i in range(count)]
+class Daemons:
+    """So many, that have met in a store; and what that cost."""
 
-    def met():
-        return all("is complete" in open(log, encoding="utf-8").read() for log in logs)
-
-    try:
-        before = meter.read()
-        for i, log in enumerate(logs):
-            with open(f"{folder}/{i}.conf", "w", encoding="utf-8") as conf:
-                conf.write(configure(etcd, f"node{i}", count))
-            with open(log, "wb") as err:
-                # pylint: disable=consider-using-with
-                daemons.append(subprocess.Popen(
-                    [os.environ["DLOADERD"], "--config", f"{folder}/{i}.conf", "--socket",
-                     f"{folder}/{i}"], stdout=err, stderr=err))
+    def __init__(self, count, store):
+        self.store = {"etcd": stores.Etcd, "c10d": Served}[store]()
+        self.meter = Meter(self.store)
+        self.folder = tempfile.mkdtemp(prefix="dloader-scale-")
+        self.processes, self.logs = [], [f"{self.folder}/{i}.log" for i in range(count)]
+        before = self.meter.read()
+        for i, log in enumerate(self.logs):
+            with open(f"{self.folder}/{i}.conf", "w", encoding="utf-8") as conf:
+                conf.write(configure(self.store, f"node{i}", count))
+            self.start(log, os.environ["DLOADERD"], "--config", f"{self.folder}/{i}.conf", "--socket",
+                       self.socket(i))
         started = time.monotonic()
-        wait(f"{count} daemons to meet", met)
-        figures = {"nodes": count, "start_s": round(started - before[0], 2),
-                   "meet_s": round(time.monotonic() - before[0], 2), "meet": since(meter, before)}
+        wait(f"{count} daemons to meet", self.met)
+        self.figures = {"nodes": count, "start_s": round(started - before[0], 2),
+                        "meet_s": round(time.monotonic() - before[0], 2),
+                        "meet": since(self.meter, before)}
+
+    def socket(self, i):
+        return f"{self.folder}/{i}"
+
+    def start(self, log, *command):
+        with open(log, "wb") as out:
+            # pylint: disable=consider-using-with
+            self.processes.append(subprocess.Popen(command, stdout=out, stderr=out))
+        return self.processes[-1]
+
+    def met(self):
+        return all("is complete" in self.read(log) for log in self.logs)
+
+    def read(self, path):
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    def rest(self):
         time.sleep(SETTLE)
-        before = meter.read()
+        before = self.meter.read()
         time.sleep(REST)
-        figures["rest"] = since(meter, before)
+        self.figures["rest"] = since(self.meter, before)
+
+    def end(self):
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+        self.meter.close()
+        self.store.stop()
+        shutil.rmtree(self.folder)
+
+
+def measure_daemons(count, store, load):
+    daemons = Daemons(count, store)
+    try:
+        daemons.rest()
+        return daemons.figures
     finally:
-        for daemon in daemons:
-            daemon.kill()
-        for daemon in daemons:
-            daemon.wait()
-        meter.close()
-        etcd.stop()
-        shutil.rmtree(folder)
-    return figures
+        daemons.end()
 
 
-def exponent(figures, key):
+def measure_epochs(count, store, load):
+    """Each rank has ten steps; all begin at once."""
+    daemons = Daemons(count, store)
+    try:
+        daemons.rest()
+        for _ in range(load):
+            daemons.start(os.devnull, "sh", "-c", "while :; do :; done")
+        spec = f"{daemons.folder}/spec.yaml"
+        with open(spec, "w", encoding="utf-8") as file:
+            json.dump({"dataset": {"kind": "range", "length": 10 * count}, "batch": {"size": 1},
+                       "sampler": {"kind": "random"}, "seed": 1, "workers": {"count": 1}}, file)
+        before = daemons.meter.read()
+        outs = [f"{daemons.folder}/{i}.out" for i in range(count)]
+        readers = [daemons.start(out, os.environ["DLCTL"], "run", spec, "--world", "cluster", "--rank",
+                                 "0", "--socket", daemons.socket(i)) for i, out in enumerate(outs)]
+        wait(f"{count} readers", lambda: all(reader.poll() is not None for reader in readers), 1500)
+        figures = daemons.figures
+        figures["epoch"] = since(daemons.meter, before)
+        figures["KB a node"] = round(1e3 * (figures["epoch"]["MB"] - figures["epoch"]["seconds"] *
+                                            figures["rest"]["MB/s"]) / count, 1)
+        figures["failed"] = sum(reader.returncode != 0 for reader in readers)
+        for words, n in collections.Counter(
+                daemons.read(out).strip() for reader, out in zip(readers, outs)
+                if reader.returncode != 0).most_common(3):
+            print(f"{n} x {words[-400:]}")
+        figures["fenced"] = sum("nothing is given out" in daemons.read(log) for log in daemons.logs)
+        return figures
+    finally:
+        daemons.end()
+
+
+def exponent(figures, of):
     """Of a power of the number of nodes, by least squares."""
-    points = [(math.log(f["nodes"]), math.log(f[key]["MB/s"] if key == "rest" else f[key]["MB"]))
-              for f in figures]
+    points = [(math.log(f["nodes"]), math.log(of(f))) for f in figures]
     mean_x, mean_y = (sum(values) / len(points) for values in zip(*points))
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum(
         (x - mean_x) ** 2 for x, _ in points)
@@ -211,17 +282,24 @@ def exponent(figures, key):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["members", "daemons"])
+    parser.add_argument("what", choices=["members", "daemons", "epochs"])
     parser.add_argument("counts", type=int, nargs="+")
+    parser.add_argument("--store", choices=["etcd", "c10d"], default="etcd")
+    parser.add_argument("--load", type=int, default=0)
     args = parser.parse_args()
-    measure = {"members": measure_members, "daemons": measure_daemons}[args.what]
+    measure = {"members": lambda count, *_: measure_members(count), "daemons": measure_daemons,
+               "epochs": measure_epochs}[args.what]
     figures = []
     for count in args.counts:
-        figures.append(measure(count))
+        figures.append(measure(count, args.store, args.load))
         print(json.dumps(figures[-1]), flush=True)
     if len(figures) > 1:
-        print(f"traffic grows as nodes^{exponent(figures, 'rest'):.2f} at rest, "
-              f"^{exponent(figures, 'meet'):.2f} in all until they have met")
+        rest, meet = (exponent(figures, of) for of in (lambda f: f["rest"]["MB/s"],
+                                                       lambda f: f["meet"]["MB"]))
+        print(f"traffic grows as nodes^{rest:.2f} at rest, ^{meet:.2f} in all until they have met")
+    if len(figures) > 1 and args.what == "epochs":
+        print(f"that of an epoch's start and end as nodes^"
+              f"{exponent(figures, lambda f: f['KB a node'] * f['nodes']):.2f}")
 
 
 if __name__ == "__main__":
