@@ -31,7 +31,8 @@
  * write them again. What cannot be said in this way is another format, which the state and its head
  * begin with. All releases read a card, for it says which formats its node knows, from the least to
  * the greatest: those of 2 alone do not say so. The state is written in the greatest that all nodes
- * know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor cards.
+ * know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor cards. From
+ * format 3 on nodes in front say for all what they have read (allgather.h).
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H
@@ -40,6 +41,7 @@
 
 enum {
     RDZV_CARD = 2, /* what a card begins with, and the format of who says of none */
+    RDZV_SUMS = 3, /* the first format of whose nodes those in front say what they have read */
     RDZV_NODES_MAX = 4096,
     RDZV_LOCAL_MAX = 4096,      /* ranks on one node */
     RDZV_NAME_MAX = 64,         /* bytes with the final NUL */

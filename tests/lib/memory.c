@@ -15,8 +15,8 @@ struct value {
 struct memory_store {
     struct value *values;
     struct memory *backends;
-    uint64_t tokens;
-    bool away;
+    uint64_t tokens, bytes;
+    bool away, lists_little;
 };
 
 enum kind { GET, SET, PUT, LIST, DROP };
@@ -114,6 +114,16 @@ void memory_store_forget(struct memory_store *store)
 void memory_store_take_away(struct memory_store *store, bool away)
 {
     store->away = away;
+}
+
+void memory_store_list_little(struct memory_store *store)
+{
+    store->lists_little = true;
+}
+
+uint64_t memory_store_bytes(const struct memory_store *store)
+{
+    return store->bytes;
 }
 
 struct memory_store *memory_store_free(struct memory_store *store)
@@ -222,6 +232,9 @@ static void answer(struct memory *memory, struct call *call)
         with.token = value->token;
         with.data = span_of(&value->data);
     }
+    store->bytes += strlen(call->key) + call->data.len + call->note.len + with.data.len;
+    for (uint32_t i = 0; i < with.n; i++)
+        store->bytes += strlen(call->key) + strlen(with.items[i].name) + with.items[i].data.len;
     call->done(call->owner, &with);
     free((struct backend_item *)with.items);
     call_free(call);
@@ -342,6 +355,15 @@ static const struct backend_ops ops = {.lists_all = true,
                                        .health = memory_health,
                                        .free = memory_free};
 
+static const struct backend_ops little_ops = {.get = memory_get,
+                                              .set = memory_set,
+                                              .put = memory_put,
+                                              .list = memory_list,
+                                              .drop = memory_drop,
+                                              .watch = memory_watch,
+                                              .health = memory_health,
+                                              .free = memory_free};
+
 int memory_new(uv_loop_t *loop, struct memory_store *store, struct backend **ret,
                struct dl_error *err)
 {
@@ -349,7 +371,7 @@ int memory_new(uv_loop_t *loop, struct memory_store *store, struct backend **ret
 
     if (!memory)
         return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
-    memory->backend.ops = &ops;
+    memory->backend.ops = store->lists_little ? &little_ops : &ops;
     memory->store = store;
     (void)uv_timer_init(loop, &memory->timer);
     DL_APPEND(store->backends, memory);

@@ -16,6 +16,10 @@ struct memory_store *memory_store_free(struct memory_store *store);
 void memory_store_forget(struct memory_store *store);
 /* Until it is back all calls fail. */
 void memory_store_take_away(struct memory_store *store, bool away);
+/* Of its backends from now on: as of one that lists only what was put. */
+void memory_store_list_little(struct memory_store *store);
+/* Of keys and values, asked and answered. */
+uint64_t memory_store_bytes(const struct memory_store *store);
 
 /* Answers in the loop's next turn. */
 int _nodiscard_ memory_new(uv_loop_t *loop, struct memory_store *store, struct backend **ret,

@@ -3,7 +3,7 @@
 #include "tests/lib/memory.h"
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/cluster/allgather.h"
+#include "daemon/cluster/allgather_sum.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -280,6 +280,267 @@ static void test_store_forgets(void **state)
     tear_down(&f);
 }
 
+/* ---- many nodes ----------------------------------------------------------------------------- */
+
+enum { CROWD_MAX = 256 };
+
+struct crowd {
+    uv_loop_t loop;
+    struct memory_store *store;
+    uint32_t n;
+    uint64_t timeout;
+    bool differ; /* each has something else to say */
+    struct crowd_node {
+        struct crowd *crowd;
+        struct backend *backend;
+        struct allgather *allgather;
+        bool done;
+        struct dl_error error;
+    } nodes[CROWD_MAX];
+};
+
+static void crowd_say(const struct crowd *crowd, uint32_t i, char ret[static 64])
+{
+    (void)snprintf(ret, 64, "1\nlast 12\nat 0 3 64:%u\nround 12 0 3 64:5\n", crowd->differ ? i : 7);
+}
+
+static void crowd_set_up(struct crowd *crowd, uint32_t n, bool lists, bool differ)
+{
+    *crowd = (struct crowd){.n = n, .timeout = 60000 * MS, .differ = differ};
+    assert_int_equal(uv_loop_init(&crowd->loop), 0);
+    crowd->store = memory_store_new();
+    assert_non_null(crowd->store);
+    if (!lists)
+        memory_store_list_little(crowd->store);
+    for (uint32_t i = 0; i < n; i++) {
+        crowd->nodes[i].crowd = crowd;
+        assert_int_equal(memory_new(&crowd->loop, crowd->store, &crowd->nodes[i].backend, NULL), 0);
+    }
+}
+
+static void crowd_tear_down(struct crowd *crowd)
+{
+    for (uint32_t i = 0; i < crowd->n; i++)
+        backend_free(crowd->nodes[i].backend);
+    uv_run(&crowd->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&crowd->loop), 0);
+    memory_store_free(crowd->store);
+}
+
+/* Of each that it has waited for it has what that has said. */
+static void on_crowd_gathered(void *owner, const struct dl_span *values,
+                              const struct dl_error *error)
+{
+    struct crowd_node *node = owner;
+    char said[64];
+
+    assert_false(node->done);
+    node->done = true;
+    node->allgather = NULL;
+    if (error)
+        node->error = *error;
+    for (uint32_t i = 0; values && i < node->crowd->n; i++) {
+        crowd_say(node->crowd, i, said);
+        assert_true(values[i].len == 0 || (values[i].len == strlen(said) &&
+                                           memcmp(values[i].data, said, values[i].len) == 0));
+        node->error.code += values[i].len == 0;
+    }
+}
+
+/* Those from `from` on, up to `to`, wait for those from `wanted` on. */
+static void crowd_gather(struct crowd *crowd, uint64_t round, uint32_t from, uint32_t to,
+                         uint32_t wanted)
+{
+    struct allgather_node nodes[CROWD_MAX];
+    char said[64];
+
+    for (uint32_t i = 0; i < crowd->n; i++) {
+        nodes[i] = (struct allgather_node){.id = 1000 + i, .wanted = i >= wanted};
+        (void)snprintf(nodes[i].name, sizeof nodes[i].name, "node%u", i);
+    }
+    for (uint32_t i = from; i < to; i++) {
+        crowd->nodes[i].done = false;
+        crowd->nodes[i].error = (struct dl_error){0};
+        crowd_say(crowd, i, said);
+        struct allgather_options options = {.loop = &crowd->loop,
+                                            .backend = crowd->nodes[i].backend,
+                                            .key = "course/run-17/0123456789abcdef0123456789abcdef",
+                                            .round = round,
+                                            .nodes = nodes,
+                                            .n = crowd->n,
+                                            .self = i,
+                                            .value = span_str(said),
+                                            .timeout_ns = crowd->timeout,
+                                            .sums = true,
+                                            .done = on_crowd_gathered,
+                                            .owner = &crowd->nodes[i]};
+        crowd->nodes[i].allgather = allgather_start(&options);
+    }
+}
+
+/* `lacks`: of how many nodes each had nothing, as it did not wait for them. */
+static void crowd_await(struct crowd *crowd, uint32_t from, uint32_t to, int lacks)
+{
+    for (uint32_t i = from; i < to; i++) {
+        while (!crowd->nodes[i].done)
+            uv_run(&crowd->loop, UV_RUN_ONCE);
+        assert_int_equal(crowd->nodes[i].error.code, lacks);
+    }
+}
+
+static uint64_t crowd_cost(uint32_t n, bool lists, bool differ)
+{
+    static struct crowd crowd;
+
+    crowd_set_up(&crowd, n, lists, differ);
+    for (uint64_t round = 3; round < 5;
+         round++) { /* the second one finds what the first has left */
+        crowd_gather(&crowd, round, 0, n / 2, 0);
+        for (unsigned i = 0; i < 3 * n; i++)
+            uv_run(&crowd.loop, UV_RUN_NOWAIT);
+        crowd_gather(&crowd, round, n / 2, n, 0);
+        crowd_await(&crowd, 0, n, 0);
+    }
+    uint64_t bytes = memory_store_bytes(crowd.store);
+    crowd_tear_down(&crowd);
+    return bytes / n;
+}
+
+/* What a node costs hardly grows with their number. Where all say something else, what it reads is
+ * a little of each. */
+static void test_cost(void **state)
+{
+    static const uint32_t counts[] = {16, 64, 128, 192};
+
+    for (unsigned row = 0; row < 4; row++) {
+        bool lists = row & 1, differ = row & 2;
+        uint64_t few = crowd_cost(counts[0], lists, differ);
+
+        for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+            uint64_t bytes = crowd_cost(counts[i], lists, differ);
+
+            printf("# %u nodes, lists %d, all differ %d: %" PRIu64 " bytes a node\n", counts[i],
+                   lists, differ, bytes);
+            assert_true(bytes <= 5 * few / 4 + (differ ? UINT64_C(256) * counts[i] : 0));
+        }
+    }
+}
+
+/* Nodes at the front that the others do not wait for, and that come late: these go on without them,
+ * and they find what is there. */
+static void test_newcomers_in_front(void **state)
+{
+    static struct crowd crowd;
+
+    for (unsigned lists = 0; lists < 2; lists++) {
+        crowd_set_up(&crowd, 40, lists, true);
+        crowd_gather(&crowd, 3, 10, 40, 10);
+        crowd_await(&crowd, 10, 40, 10);
+        crowd_gather(&crowd, 3, 0, 10, 0);
+        crowd_await(&crowd, 0, 10, 0);
+        crowd_tear_down(&crowd);
+    }
+}
+
+/* Whoever is in front says its own, and then nothing more. */
+static void test_front_ends(void **state)
+{
+    static struct crowd crowd;
+
+    for (unsigned lists = 0; lists < 2; lists++) {
+        crowd_set_up(&crowd, 40, lists, true);
+        crowd.timeout = 3000 * MS;
+        crowd_gather(&crowd, 3, 0, 20, 0);
+        for (unsigned i = 0; i < 100; i++)
+            uv_run(&crowd.loop, UV_RUN_NOWAIT);
+        for (unsigned i = 0; i < 10; i++)
+            crowd.nodes[i].allgather = allgather_cancel(crowd.nodes[i].allgather);
+        for (unsigned i = 0; i < 10; i++) {
+            backend_free(crowd.nodes[i].backend);
+            assert_int_equal(memory_new(&crowd.loop, crowd.store, &crowd.nodes[i].backend, NULL),
+                             0);
+        }
+        crowd_gather(&crowd, 3, 20, 40, 0);
+        crowd_await(&crowd, 10, 40, 0);
+        crowd_tear_down(&crowd);
+    }
+}
+
+/* One never comes: all know which. */
+static void test_names_of_many(void **state)
+{
+    static struct crowd crowd;
+
+    for (unsigned lists = 0; lists < 2; lists++) {
+        crowd_set_up(&crowd, 20, lists, false);
+        crowd.timeout = 200 * MS;
+        crowd_gather(&crowd, 3, 0, 13, 0);
+        crowd_gather(&crowd, 3, 14, 20, 0);
+        for (unsigned i = 0; i < 20; i++) {
+            while (i != 13 && !crowd.nodes[i].done)
+                uv_run(&crowd.loop, UV_RUN_ONCE);
+            if (i != 13)
+                assert_non_null(
+                    strstr(crowd.nodes[i].error.message, " no rank of node13 requested"));
+        }
+        crowd_tear_down(&crowd);
+    }
+}
+
+/* ---- the sum as bytes ----------------------------------------------------------------------- */
+
+static enum allgather_sum_age read_sum(const char *text, struct dl_buffer values[static 6])
+{
+    return allgather_sum_read(span_str(text), 3, 0xabc, values, 6);
+}
+
+static void test_sum(void **state)
+{
+    static const char text[] = "round 3 of 0000000000000abc\n2 4\nb\n\n3 0-2,5\none\n";
+    static const struct {
+        const char *text;
+        enum allgather_sum_age age;
+        unsigned values;
+    } rows[] = {
+        {text, ALLGATHER_SUM_NOW, 5},
+        {"", ALLGATHER_SUM_NONE, 0},
+        {"round 3\none", ALLGATHER_SUM_NONE, 0},
+        {"round 03 of 0000000000000abc\n3 0\none\n", ALLGATHER_SUM_NONE, 0},
+        {"round 3 of abc\n3 0\none\n", ALLGATHER_SUM_NONE, 0},
+        {"round 2 of 0000000000000abc\n3 0\none\n", ALLGATHER_SUM_OLD, 0},
+        {"round 3 of 0000000000000abd\n3 0\none\n", ALLGATHER_SUM_OLD, 0},
+        {"round 4 of 0000000000000abc\n3 0\none\n", ALLGATHER_SUM_LATER, 0},
+        {"round 3 of 0000000000000abc\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n3 6\none\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n3 0,6\none\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n3 2-1\none\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n3 \none\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n03 0\none\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n0 0\n\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n4 0\none", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n99999999999999999999 0\none\n", ALLGATHER_SUM_NOW, 0},
+        {"round 3 of 0000000000000abc\n3 0\none\n3 1\ntw", ALLGATHER_SUM_NOW, 1},
+    };
+    struct dl_buffer again = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_buffer values[6] = {0};
+        unsigned n = 0;
+
+        assert_int_equal(read_sum(rows[i].text, values), rows[i].age);
+        for (unsigned k = 0; k < 6; k++)
+            n += values[k].len > 0;
+        assert_int_equal(n, rows[i].values);
+        if (i == 0)
+            allgather_sum_write(3, 0xabc, values, 6, &again);
+        for (unsigned k = 0; k < 6; k++)
+            buffer_deinit(&values[k]);
+    }
+    assert_int_equal(again.len, strlen(text));
+    assert_memory_equal(again.data, text, again.len);
+    buffer_deinit(&again);
+}
+
 static void test_cancel(void **state)
 {
     struct fixture f;
@@ -293,10 +554,19 @@ static void test_cancel(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_have_all),  cmocka_unit_test(test_rounds),
-    cmocka_unit_test(test_nonsense),      cmocka_unit_test(test_not_wanted),
-    cmocka_unit_test(test_missing),       cmocka_unit_test(test_store_away),
-    cmocka_unit_test(test_store_forgets), cmocka_unit_test(test_cancel),
+    cmocka_unit_test(test_all_have_all),
+    cmocka_unit_test(test_rounds),
+    cmocka_unit_test(test_nonsense),
+    cmocka_unit_test(test_not_wanted),
+    cmocka_unit_test(test_missing),
+    cmocka_unit_test(test_store_away),
+    cmocka_unit_test(test_store_forgets),
+    cmocka_unit_test(test_cost),
+    cmocka_unit_test(test_newcomers_in_front),
+    cmocka_unit_test(test_front_ends),
+    cmocka_unit_test(test_names_of_many),
+    cmocka_unit_test(test_sum),
+    cmocka_unit_test(test_cancel),
 };
 
 UV_TEST_MAIN(tests)

@@ -106,12 +106,13 @@ static void test_blob(void **state)
     bytes.data[1] = 1;
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
                      -EPROTONOSUPPORT);
-    assert_non_null(strstr(err.message, "is of format 1, and this release knows format 2; run "
-                                        "a release on all nodes that knows the same"));
-    bytes.data[1] = 3;
+    assert_non_null(strstr(err.message,
+                           "is of format 1, and this release knows formats 2 to 3; run "
+                           "a release on all nodes that knows the same"));
+    bytes.data[1] = 4;
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
                      -EPROTONOSUPPORT);
-    assert_non_null(strstr(err.message, "format 3"));
+    assert_non_null(strstr(err.message, "format 4"));
     assert_null(to.nodes);
 }
 

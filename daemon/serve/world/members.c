@@ -187,6 +187,7 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     m->paused = false;
     shared_loaders_note_gone(m, state);
     members_note_nodes(m, state);
+    m->sums = state->format >= RDZV_SUMS;
     m->state = MEMBERS_IN;
     bool told = m->placed && m->round == state->round;
     m->placed = false;

@@ -54,6 +54,7 @@ struct members {
     struct allgather_node *nodes; /* owned; members of that round */
     struct left_out_node *shares; /* owned; of the same, with their ranks */
     uint32_t n_nodes, self;       /* `self`: which of them this node is */
+    bool sums;                    /* their releases all know RDZV_SUMS */
     bool paused;              /* that round is over, and what was given in it may be done with */
     struct dl_error why_over; /* the latest round that was */
     struct progress progress; /* of this node, in the latest rounds */

@@ -71,6 +71,7 @@ static void newcomers_say(struct members *m, bool asks)
                                         .self = m->self,
                                         .value = {(const uint8_t *)text, strlen(text)},
                                         .timeout_ns = m->join_ns,
+                                        .sums = m->sums,
                                         .done = newcomers_on_gathered,
                                         .owner = word};
     word->allgather = allgather_start(&options);

@@ -130,6 +130,7 @@ static void reports_publish(struct shared_loader *shared, struct dl_span text, b
                                         .self = m->self,
                                         .value = text,
                                         .timeout_ns = m->join_ns,
+                                        .sums = m->sums,
                                         .done = done,
                                         .owner = round};
     round->allgather = allgather_start(&options);
