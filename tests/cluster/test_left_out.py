@@ -13,7 +13,7 @@ import unittest
 
 import stores
 import test_daemons
-from dltest import DLCTL, dlctl, heartbeats, wait_until
+from dltest import DLCTL, DaemonError, dlctl, heartbeats, wait_until
 from tap import slow
 from trainers import BATCH, LENGTH, SPEC, Trainer
 
@@ -24,7 +24,7 @@ BEAT_MS, MISSED = 100, 40
 
 class LeftOut(test_daemons.Epochs):
     def configure(self, *args, **more):
-        return super().configure(*args, heartbeat={"interval": f"{BEAT_MS}ms", "missed": MISSED}, **more)
+        return super().configure(*args, **{"heartbeat": {"interval": f"{BEAT_MS}ms", "missed": MISSED}, **more})
 
     def view(self, name, daemon):
         return json.loads(dlctl(name, "--json", daemon=daemon).stdout)
@@ -162,19 +162,47 @@ class LeftOut(test_daemons.Epochs):
         self.assertEqual([trainer.left_out for trainer in trainers[:4] + again], [""] * 6)
 
     def test_store_and_node_gone(self):
-        """Nobody can know what became of the others' shares: that is told, too. Each rank waits for the fence, and each
-        daemon, when it ends, for the store."""
-        daemons = self.nodes(3, fence="2s", timeouts={"join": "50s", "last_call": "1s", "close": "1s"})
-        trainers = self.trainers_of(*daemons)
+        """Nobody can know what became of the others' shares: the epoch ends with an error, which says nothing of them,
+        once fence and timeouts.join are over. Who then asks where to go on is told at once."""
+        daemons = self.nodes(3, fence="2s", timeouts={"join": "10s", "last_call": "1s", "close": "1s"})
+        trainers = [Trainer(self, daemon, local, counts=True) for daemon in daemons for local in range(2)]
+        self.begin(trainers)
         self.take(trainers, 31, 31, 31, 31, 2, 2)
         self.store.kill()
         daemons[2].kill()
         for daemon in daemons[:2]:
             wait_until(lambda daemon=daemon: self.view("members", daemon)["last_write_s"] > 1, "silence")
         for trainer in trainers[:4]:
-            self.assertFalse(trainer.take())
-            self.assertIn("samples are not known to have been used", trainer.left_out)
-            self.assertIn("ranks 4 to 5 of 6 on node c, steps 0 to 31", trainer.left_out)
+            over = trainer.told_over()
+            self.assertEqual((over.code, over.path), (errno.ESTALE, "world"))
+        for trainer in trainers[:4]:
+            begun = time.monotonic()
+            with self.assertRaises(DaemonError) as caught:
+                trainer.start().started()
+            self.assertEqual((caught.exception.code, caught.exception.path),
+                             (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
+            self.assertLess(time.monotonic() - begun, 9)  # less than once more
+
+    def test_late_is_not_gone(self):
+        """A node whose heartbeat is late, for longer than the fence, is there again: nothing was left out, and that is
+        what is told."""
+        beat = {"interval": f"{BEAT_MS}ms", "missed": 10 * MISSED}
+        daemons = [self.node(name, 2, 2, fence="1s", heartbeat=beat) for name in "ab"]
+        trainers = self.trainers_of(*daemons)
+        self.take(trainers[2:], 2, 2)
+
+        def silence():
+            return max(row["silence_s"] for row in self.view("members", daemons[0])["nodes"])
+
+        daemons[1].process.send_signal(signal.SIGSTOP)
+        try:
+            wait_until(lambda: silence() > 1, "silence")
+            self.take(trainers[:2], *[LENGTH // BATCH // 4] * 2)
+            wait_until(lambda: silence() > 3, "more of it")
+        finally:
+            daemons[1].process.send_signal(signal.SIGCONT)
+        self.finish(trainers)
+        self.assertEqual([trainer.left_out for trainer in trainers], [""] * 4)
 
     def stop_after_some_steps(self, process, daemon):
         """Where it has used one at least, and is not through: it is let go on for a moment at a time."""

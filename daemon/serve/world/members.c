@@ -188,6 +188,7 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     shared_loaders_note_gone(m, state);
     members_note_nodes(m, state);
     m->sums = state->format >= RDZV_SUMS;
+    sights_enter_round(m);
     m->state = MEMBERS_IN;
     bool told = m->placed && m->round == state->round;
     m->placed = false;
@@ -493,6 +494,7 @@ static void members_destroy(struct members *m)
     shared_loaders_deinit(m);
     newcomers_deinit(m);
     shared_weights_deinit(m);
+    sights_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     left_out_deinit(m);
     m->predecessor = predecessor_close(m->predecessor);

@@ -13,6 +13,7 @@
 #include "daemon/serve/world/left_out.h"
 #include "daemon/serve/world/members.h"
 #include "daemon/serve/world/shared_loader.h"
+#include "daemon/serve/world/sights.h"
 
 #include <uthash.h>
 
@@ -72,6 +73,7 @@ struct members {
     uint64_t fenced_ns; /* since then; */
     bool fenced_over;   /* and the streams have ended */
     uint64_t published_ns;
+    struct sights sights;                  /* of the others' heartbeats */
     char trouble[sizeof(struct dl_error)]; /* of the store or what lies there; "": none */
     struct left_out *left_outs;            /* the shared loaders' */
     struct left_out_call *left_out_calls;  /* owned */
@@ -108,8 +110,10 @@ void members_watch_begin(struct members *m);
 /* What this node sees of another of its latest round; late: with its heartbeat. One that is gone is
  * replaced if another daemon of that name is there: then *ret_heir is its id, else 0. */
 enum members_sight { MEMBERS_THERE, MEMBERS_LATE, MEMBERS_GONE, MEMBERS_REPLACED };
-enum members_sight members_look_for(const struct members *m, const struct left_out_node *node,
+enum members_sight members_look_for(struct members *m, const struct left_out_node *node,
                                     uint64_t *ret_heir);
+/* By this node's own looks. */
+bool members_watch_is_late(const struct members *m, uint64_t id);
 
 /* ---- shared_weights.c ----------------------------------------------------------------------- */
 

@@ -16,18 +16,30 @@ static uint64_t members_watch_late_ns(const struct members *m)
     return m->beat_ns + 2 * m->poll_ns;
 }
 
-/* Nodes look at each other's beats in turn, and rarely where they are many: who has to know looks.
- */
+static bool members_watch_is_recent(const struct members *m, uint64_t seen_ns)
+{
+    return uv_hrtime() - seen_ns <= members_watch_late_ns(m);
+}
+
+/* Nodes look at each other's beats in turn, and rarely where they are many: who has to know looks,
+ * or reads what those in front have seen. */
 static bool members_watch_has_looked(const struct members *m)
 {
-    return uv_hrtime() - member_looked_ns(m->member) <= members_watch_late_ns(m);
+    return members_watch_is_recent(m, max_u64(member_looked_ns(m->member), sights_seen_ns(m)));
+}
+
+bool members_watch_is_late(const struct members *m, uint64_t id)
+{
+    return member_beat_age(m->member, id) > members_watch_late_ns(m);
 }
 
 static enum members_sight members_watch_judge(const struct members *m, uint64_t id)
 {
-    uint64_t age = member_beat_age(m->member, id);
+    bool late = members_watch_is_recent(m, member_looked_ns(m->member))
+                    ? members_watch_is_late(m, id)
+                    : sights_is_late(m, id);
 
-    return age > members_watch_late_ns(m) ? MEMBERS_LATE : MEMBERS_THERE;
+    return late ? MEMBERS_LATE : MEMBERS_THERE;
 }
 
 /* Without the store this node sees nobody. */
@@ -56,7 +68,7 @@ static enum members_sight members_watch_find(const struct members *m,
     return found;
 }
 
-enum members_sight members_look_for(const struct members *m, const struct left_out_node *node,
+enum members_sight members_look_for(struct members *m, const struct left_out_node *node,
                                     uint64_t *ret_heir)
 {
     enum members_sight found = MEMBERS_LATE;
@@ -66,8 +78,8 @@ enum members_sight members_look_for(const struct members *m, const struct left_o
         return MEMBERS_LATE;
     if (members_watch_has_looked(m))
         found = members_watch_find(m, node, ret_heir);
-    if (found == MEMBERS_LATE && uv_hrtime() - member_looked_ns(m->member) > m->poll_ns)
-        member_look(m->member);
+    if (found == MEMBERS_LATE)
+        sights_ask(m);
     return found;
 }
 
@@ -128,6 +140,8 @@ static void members_watch_on_timer(uv_timer_t *timer)
 
     members_watch_fence(m, now);
     members_watch_publish(m, now);
+    if (!members_watch_is_blind(m))
+        sights_tick(m);
     shared_weights_tick(m, now);
 }
 

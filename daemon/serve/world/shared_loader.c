@@ -124,6 +124,15 @@ void shared_loaders_deinit(struct members *m)
 }
 /* ---- what is asked for ---------------------------------------------------------------------- */
 
+/* A rank whose epoch has ended because the store was away for so long has waited. */
+static uint64_t shared_loader_asked(const struct members *m,
+                                    const struct shared_loader_request *request)
+{
+    bool waited = m && m->fenced_over && request->resume.former.world > 0;
+
+    return waited ? min_u64(request->asked, m->fenced_ns) : request->asked;
+}
+
 /* What a rank that was cut off asks for is what it had; or less, if its last step was lost with the
  * nodes that are gone. One that asks for all of an epoch begins it again. */
 static void shared_loader_take_report(struct shared_loader *shared,
@@ -228,7 +237,7 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
 {
     struct members_place place;
     char key[SHARED_KEY_MAX];
-    int r = members_place(m, request->local, request->asked, &place, err);
+    int r = members_place(m, request->local, shared_loader_asked(m, request), &place, err);
 
     *ret = NULL;
     if (r < 0 || request->fixed)
@@ -399,10 +408,11 @@ void shared_loaders_note_gone(struct members *m, const struct rdzv_state *state)
                 shared_loader_miss(shared, &m->shares[i]);
 }
 
-/* Of nodes that are not there it is asked how far they were. True: one of them may still be. */
+/* Of nodes that are gone it is asked how far they were. True: one of the others is late, or it is
+ * not known; in time its heartbeat comes, or it is gone. */
 static bool shared_loader_look_around(struct shared_loader *shared)
 {
-    const struct members *m = shared->members;
+    struct members *m = shared->members;
     bool late = false;
 
     for (uint32_t i = 0; i < m->n_nodes; i++) {
@@ -411,7 +421,8 @@ static bool shared_loader_look_around(struct shared_loader *shared)
         enum members_sight sight = i == m->self ? MEMBERS_THERE : members_look_for(m, node, &heir);
 
         late = late || sight == MEMBERS_LATE;
-        if (sight != MEMBERS_THERE && !left_out_knows(shared->left_out, node->id))
+        if ((sight == MEMBERS_GONE || sight == MEMBERS_REPLACED) &&
+            !left_out_knows(shared->left_out, node->id))
             shared_loader_miss(shared, node);
     }
     return late;
@@ -425,18 +436,34 @@ static bool shared_loader_find_end(const struct resume_place *place, uint64_t st
                                 steps);
 }
 
+/* Not because the store is slow is anything told to be left out. Who takes a node's place is waited
+ * for no longer than the fence is. */
+static bool shared_loader_waits(struct shared_loader *shared, const struct progress_point *end,
+                                uint64_t waited_ns)
+{
+    const struct members *m = shared->members;
+    bool finds_out = m->state == MEMBERS_IN || m->state == MEMBERS_JOINING;
+    bool late = shared_loader_look_around(shared) && finds_out;
+
+    return late || (left_out_is_asking(shared->left_out, end) &&
+                    (waited_ns < m->fence_ns || (m->fenced && finds_out)));
+}
+
 int shared_loader_finish(struct shared_loader *shared, const struct resume_place *place,
                          uint64_t steps, uint64_t since, struct dl_error *err)
 {
     struct members *m = shared->members;
     struct progress_point end;
     uint64_t now = uv_hrtime();
-    bool late = shared_loader_look_around(shared);
 
     if (!shared_loader_find_end(place, steps, &end))
         return 0;
-    if ((late || left_out_is_asking(shared->left_out, &end)) && now - since < m->fence_ns) {
-        members_be_patient(m, now, min_u64(now + m->poll_ns, since + m->fence_ns));
+    if (shared_loader_waits(shared, &end, now - since)) {
+        if (m->fenced_over) {
+            *err = m->why_over;
+            return -err->code;
+        }
+        members_be_patient(m, now, now + m->poll_ns);
         return 1;
     }
     return left_out_say(shared->left_out, &end, err);
