@@ -19,8 +19,7 @@ enum { RETRY_SHIFT_MAX = 8 };
 static const uint64_t FIRST_SLOT_NS = SECOND / 50;
 enum { FIRST_SLOT_CALLS = 4, RETRY_CALLS = 2 };
 
-/* Nodes that read each change of a state that does not concern them; more read fewer, and go by its
- * head where they can. */
+/* Nodes that read each change of a state that does not concern them; more go by its head. */
 enum { RDZV_READERS = RDZV_LISTED_MAX };
 
 /* While nodes gather the state changes, and is told to all, once in so many parts of poll_ns as
@@ -593,7 +592,7 @@ static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, s
         return;
     }
     rdzv->trouble = *event->error;
-    rdzv->blind = true;
+    rdzv_watch_failed(rdzv);
     rdzv->failures++;
     rdzv->again = false;
     rdzv->not_before =
@@ -677,6 +676,7 @@ static void rdzv_on_answer(struct rdzv *rdzv, const struct rdzv_event *event,
     assert(rdzv->doing != RDZV_NOTHING);
     if (event->type != RDZV_FAILING) {
         rdzv->latency = max_u64(rdzv->clock - rdzv->asked, rdzv->latency / 2);
+        rdzv->heard = rdzv->clock;
         rdzv->trouble.code = 0;
         rdzv->failures = 0;
         rdzv->not_before = 0;

@@ -64,7 +64,9 @@
  * this node's own time, between when the beat was first seen and when a later look began.
  * Of time in which this node did not run, or its clock jumped, or the store was stuck, only an
  * eighth of rdzv_silence() counts, and after it who may have slept, too, has time to show that it
- * lives. After the store failed all watching starts anew: who was cut off takes nobody for dead.
+ * lives. So it is, too, where a call of the store failed, if there is room for a beat after it.
+ * Else, and where it has failed for a whole silence, all watching starts anew: who was cut off takes
+ * nobody for dead.
  *
  * A node whose owner knows that another one is dead, as a daemon does of the one before it, says so
  * on its card: it replaces that one, which whoever looks takes out at once, however short its
@@ -199,6 +201,7 @@ struct rdzv {
     uint64_t clock, now;
     uint64_t asked;      /* when the store was */
     uint64_t latency;    /* of its calls, lately */
+    uint64_t heard;      /* latest answer, */
     uint64_t answered;   /* latest look */
     uint64_t told_at;    /* the latest head, */
     uint64_t told_nonce; /* of that nonce */

@@ -13,6 +13,18 @@ static uint64_t rdzv_watch_patience(const struct rdzv *rdzv)
     return min_u64(2 * rdzv->set.beat_ns, slack * 2 / 3);
 }
 
+/* The store has failed. If it answered a moment ago, and there is room in a silence for a beat
+ * after that, it is as a nap: else a store that is slow now and then would hide a death for long.
+ */
+void rdzv_watch_failed(struct rdzv *rdzv)
+{
+    if (rdzv->clock - rdzv->heard <= rdzv_silence(&rdzv->set) &&
+        rdzv_watch_patience(rdzv) >= rdzv->set.beat_ns)
+        rdzv->napped = true;
+    else
+        rdzv->blind = true;
+}
+
 void rdzv_pass_time(struct rdzv *rdzv, uint64_t now)
 {
     uint64_t passed = now > rdzv->now ? now - rdzv->now : 0;

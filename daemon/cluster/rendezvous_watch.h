@@ -7,6 +7,9 @@
 /* Adds the time that has passed, as far as it counts. */
 void rdzv_pass_time(struct rdzv *rdzv, uint64_t now);
 
+/* A call of the store has failed. */
+void rdzv_watch_failed(struct rdzv *rdzv);
+
 /* The next number of its own. */
 uint64_t rdzv_draw(struct rdzv *rdzv);
 

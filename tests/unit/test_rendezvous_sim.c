@@ -117,6 +117,51 @@ static void kill_node(struct sim *sim, uint32_t i)
     sim->nodes[i].since = sim->now;
 }
 
+/* Since the death of one of them, until all others know of it. */
+static uint64_t death_is_known(struct sim *sim)
+{
+    uint64_t since = sim->now;
+    uint32_t know = 0;
+
+    while (know < sim->n - 1 && sim->now - since < 600 * SIM_S) {
+        sim_run(sim, sim->now + SIM_S / 4, NULL);
+        know = 0;
+        for (uint32_t i = 0; i < sim->n; i++)
+            know += !sim->nodes[i].dead && sim->nodes[i].opened > 0;
+    }
+    return sim->now - since;
+}
+
+/* The store does all, or does not answer a tenth of what is asked, or a third: a death is known in
+ * time, or soon. Who lives is not taken for dead (sim_check()). */
+static void test_death_in_a_slow_store(void **state)
+{
+    static const struct {
+        uint32_t lose;
+        uint64_t within;
+    } rows[] = {{0, 17 * SIM_S}, {50, 32 * SIM_S}, {170, 70 * SIM_S}};
+
+    for (size_t row = 0; row < ARRAY_SIZE(rows); row++) {
+        uint64_t longest = 0;
+
+        for (uint64_t seed = 0; seed < 20; seed++) {
+            struct sim sim = {
+                .set = nodes_from_to(63, 64), .polls = seed % 2, .finds = seed % 4 == 0};
+
+            sim_init(&sim, 64, seed);
+            all_join(&sim, 10 * SIM_S);
+            sim.lose = rows[row].lose;
+            sim_run(&sim, sim.now + (20 + seed) * SIM_S, NULL);
+            kill_node(&sim, (uint32_t)seed * 29 % 64);
+            longest = max_u64(longest, death_is_known(&sim));
+            sim_deinit(&sim);
+        }
+        printf("# of 1,000 messages %u are lost: a death is known after %.1f s at most\n",
+               rows[row].lose, (double)longest / (double)SIM_S);
+        assert_true(longest <= rows[row].within);
+    }
+}
+
 /* Until the living have a round without the dead. */
 static void survive(struct sim *sim, uint64_t within)
 {
@@ -585,14 +630,15 @@ static void test_at_random(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_meet),       cmocka_unit_test(test_cost),
-    cmocka_unit_test(test_left_behind),    cmocka_unit_test(test_successors),
-    cmocka_unit_test(test_generations),    cmocka_unit_test(test_namesakes),
-    cmocka_unit_test(test_naps),           cmocka_unit_test(test_deaths),
-    cmocka_unit_test(test_one_missed),     cmocka_unit_test(test_too_few),
-    cmocka_unit_test(test_never_enough),   cmocka_unit_test(test_stand_in),
-    cmocka_unit_test(test_all_leave),      cmocka_unit_test(test_closed),
-    cmocka_unit_test(test_store_restarts), cmocka_unit_test(test_at_random),
+    cmocka_unit_test(test_all_meet),    cmocka_unit_test(test_cost),
+    cmocka_unit_test(test_left_behind), cmocka_unit_test(test_death_in_a_slow_store),
+    cmocka_unit_test(test_successors),  cmocka_unit_test(test_generations),
+    cmocka_unit_test(test_namesakes),   cmocka_unit_test(test_naps),
+    cmocka_unit_test(test_deaths),      cmocka_unit_test(test_one_missed),
+    cmocka_unit_test(test_too_few),     cmocka_unit_test(test_never_enough),
+    cmocka_unit_test(test_stand_in),    cmocka_unit_test(test_all_leave),
+    cmocka_unit_test(test_closed),      cmocka_unit_test(test_store_restarts),
+    cmocka_unit_test(test_at_random),
 };
 
 TEST_MAIN(tests)
