@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <utlist.h>
 
-enum { C10D_TIMEOUT_MS = 5000 };
+enum { C10D_TIMEOUT_MS = 5000, C10D_MS_NS = 1000000 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
@@ -25,7 +25,11 @@ static void c10d_call_free(struct c10d_call *call)
 
 void c10d_answer(struct c10d_call *call, const struct backend_answer *with)
 {
-    DL_DELETE(call->c10d->calls, call);
+    struct c10d *c10d = call->c10d;
+
+    if (with->status == 0)
+        patience_answered(&c10d->patience, (uv_now(c10d->loop) - call->began) * C10D_MS_NS);
+    DL_DELETE(c10d->calls, call);
     call->done(call->owner, with);
     c10d_call_free(call);
 }
@@ -39,6 +43,8 @@ void c10d_answer_error(struct c10d_call *call, int code, const char *what)
     dl_error_set(&err, code, "rendezvous.endpoint", "%s %s at the TCPStore %s: %s",
                  reads ? "reading" : "writing", call->key, tcpstore_client_endpoint(c10d->client),
                  what);
+    if (code == ETIMEDOUT && tcpstore_client_dialect(c10d->client) != TCPSTORE_ANY)
+        patience_late(&c10d->patience);
     c10d->health.answers = false;
     c10d->health.failures++;
     c10d->health.latest = err;
@@ -70,14 +76,13 @@ void c10d_ask_for(struct c10d_call *call, enum tcpstore_op op, const char *key,
                   const struct dl_span *values, tcpstore_done done, void *owner)
 {
     struct c10d *c10d = call->c10d;
-    uint64_t spent = uv_now(c10d->loop) - call->began;
+    uint64_t most_ms = c10d->patience.now_ns / C10D_MS_NS, spent = uv_now(c10d->loop) - call->began;
     const struct dl_span span = span_str(key);
-    const struct tcpstore_question question = {
-        .op = op,
-        .keys = &span,
-        .values = values,
-        .times = 1,
-        .timeout_ms = spent < c10d->timeout_ms ? c10d->timeout_ms - spent : 1};
+    const struct tcpstore_question question = {.op = op,
+                                               .keys = &span,
+                                               .values = values,
+                                               .times = 1,
+                                               .timeout_ms = spent < most_ms ? most_ms - spent : 1};
 
     if (tcpstore_client_dialect(c10d->client) == TCPSTORE_ANY)
         c10d_host_try(c10d->host);
@@ -346,11 +351,11 @@ static int c10d_open_both(struct c10d *c10d, const struct c10d_options *options,
 
     if (r < 0)
         return r;
-    c10d->timeout_ms = options->timeout_ns / 1000000;
-    if (c10d->timeout_ms == 0)
-        c10d->timeout_ms = C10D_TIMEOUT_MS;
+    uint64_t timeout_ms =
+        options->timeout_ns / C10D_MS_NS ? options->timeout_ns / C10D_MS_NS : C10D_TIMEOUT_MS;
+    c10d->patience = patience_of(timeout_ms * C10D_MS_NS, options->timeout_most_ns);
     c10d->client = tcpstore_client_new(&(struct tcpstore_client_options){
-        .loop = options->loop, .host = host, .port = port, .timeout_ms = c10d->timeout_ms});
+        .loop = options->loop, .host = host, .port = port, .timeout_ms = timeout_ms});
     c10d->host = c10d_host_new(&(struct c10d_host_options){.loop = options->loop,
                                                            .host = host,
                                                            .port = port,

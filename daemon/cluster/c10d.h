@@ -26,9 +26,10 @@ enum { C10D_PORT = 29400 }; /* PyTorch's */
 
 struct c10d_options {
     uv_loop_t *loop;
-    const char *endpoint; /* host[:port], [v6]:port; copied */
-    uint64_t timeout_ns;  /* of a call; 0: 5 s */
-    const char *prefix;   /* of all keys; NULL: BACKEND_PREFIX */
+    const char *endpoint;     /* host[:port], [v6]:port; copied */
+    uint64_t timeout_ns;      /* of a call; 0: 5 s */
+    uint64_t timeout_most_ns; /* while the store is slow (patience.h); 0: not more */
+    const char *prefix;       /* of all keys; NULL: BACKEND_PREFIX */
     enum c10d_hosting hosting;
     c10d_said said; /* what becomes of that, for logs; may be NULL */
     /* It answers over another connection than before: what was left there may be gone. From the

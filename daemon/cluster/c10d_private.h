@@ -6,6 +6,7 @@
 #define DL_C10D_PRIVATE_H
 
 #include "daemon/cluster/c10d.h"
+#include "daemon/cluster/patience.h"
 #include "daemon/cluster/tcpstore_client.h"
 #include "daemon/serve/base/memory.h"
 
@@ -58,7 +59,7 @@ struct c10d {
     uv_loop_t *loop;
     struct tcpstore_client *client; /* owned */
     struct c10d_host *host;         /* owned */
-    uint64_t timeout_ms;
+    struct patience patience;
     char prefix[BACKEND_PREFIX_MAX];
     struct c10d_call *calls;
     uint64_t links; /* of the client, that are known of */

@@ -46,6 +46,11 @@ static void etcd_answer(struct etcd_call *call, const struct backend_answer *wit
     etcd_call_free(call);
 }
 
+static uint64_t etcd_spent_ns(const struct etcd_call *call)
+{
+    return (uv_now(call->etcd->loop) - call->began) * MS;
+}
+
 void etcd_answer_error(struct etcd_call *call, int code, const char *what)
 {
     struct etcd *etcd = call->etcd;
@@ -55,6 +60,8 @@ void etcd_answer_error(struct etcd_call *call, int code, const char *what)
     format_seconds((double)(uv_now(etcd->loop) - call->began) / 1000, tried, sizeof tried);
     dl_error_set(&err, code, "rendezvous.endpoint", "%s %s at etcd: %s; tried for %s",
                  etcd_call_writes(call) ? "writing" : "reading", call->key, what, tried);
+    if (etcd_spent_ns(call) >= etcd->patience.now_ns / 10 * 9)
+        patience_late(&etcd->patience);
     etcd->health.answers = false;
     etcd->health.failures++;
     etcd->health.latest = err;
@@ -93,6 +100,7 @@ static void etcd_answer_value(struct etcd_call *call, struct etcd_kv *kv,
         .won = kv->won, .token = kv->revision, .data = data, .items = list->items, .n = list->n};
 
     call->etcd->health.answers = true;
+    patience_answered(&call->etcd->patience, etcd_spent_ns(call));
     etcd_notice_value(call, kv);
     /* It was done by a try whose answer did not come. */
     if (call->kind == ETCD_CALL_SET && !kv->won && data.len == own.len &&
@@ -109,14 +117,14 @@ static void etcd_answer_value(struct etcd_call *call, struct etcd_kv *kv,
 
 uint64_t etcd_try_ns(const struct etcd *etcd)
 {
-    return etcd->timeout_ns / etcd->client.n;
+    return etcd->patience.now_ns / etcd->client.n;
 }
 
 static uint64_t etcd_left_ns(const struct etcd_call *call)
 {
-    uint64_t spent = (uv_now(call->etcd->loop) - call->began) * MS;
+    uint64_t most = call->etcd->patience.now_ns, spent = etcd_spent_ns(call);
 
-    return spent < call->etcd->timeout_ns ? call->etcd->timeout_ns - spent : 0;
+    return spent < most ? most - spent : 0;
 }
 
 bool etcd_try_next(struct etcd_call *call, const char *why, bool worth)
@@ -447,7 +455,8 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
 
     etcd->backend.ops = &etcd_ops;
     etcd->loop = options->loop;
-    etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;
+    etcd->patience = patience_of(options->timeout_ns ? options->timeout_ns : 5000 * MS,
+                                 options->timeout_most_ns);
     etcd->keep_s = options->keep_s;
     backend_copy_prefix(etcd->prefix, options->prefix);
     etcd->lease = options->keep_s > 0 ? etcd_lease_of(etcd->prefix, options->run) : 0;

@@ -31,11 +31,12 @@ struct etcd_options {
     const char *user;      /* NULL: none is asked for */
     const char *password;
     const char *ca, *cert,
-        *key;            /* files, of https; NULL: the system's authorities, no certificate */
-    uint64_t timeout_ns; /* of a call; 0: 5 s */
-    const char *prefix;  /* of all keys; NULL: BACKEND_PREFIX */
-    const char *run;     /* with `keep_s`: whose lease it is */
-    uint64_t keep_s;     /* 0: there is no lease, and what is written stays */
+        *key;                 /* files, of https; NULL: the system's authorities, no certificate */
+    uint64_t timeout_ns;      /* of a call; 0: 5 s */
+    uint64_t timeout_most_ns; /* while etcd is slow (patience.h); 0: not more */
+    const char *prefix;       /* of all keys; NULL: BACKEND_PREFIX */
+    const char *run;          /* with `keep_s`: whose lease it is */
+    uint64_t keep_s;          /* 0: there is no lease, and what is written stays */
     /* The watched key has been gone, or is another than it was: so may be all the rest. From the
      * loop, never from inside a call; may be NULL. */
     void (*renewed)(void *context);

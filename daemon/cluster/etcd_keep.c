@@ -24,7 +24,7 @@ static void etcd_keep_on_compacted(void *owner, const struct http_answer *with)
 void etcd_keep_history_short(struct etcd *etcd, uint64_t revision)
 {
     struct http_request request = {
-        .timeout_ns = etcd->timeout_ns, .done = etcd_keep_on_compacted, .owner = etcd};
+        .timeout_ns = etcd->patience.now_ns, .done = etcd_keep_on_compacted, .owner = etcd};
     uint64_t now = uv_now(etcd->loop);
 
     if (etcd->history > 0 && now - etcd->history_ms < HISTORY_MS)
@@ -52,7 +52,7 @@ void etcd_keep_lease(uv_timer_t *timer)
 {
     struct etcd *etcd = container_of(timer, struct etcd, keep);
     struct http_request request = {
-        .timeout_ns = etcd->timeout_ns, .done = etcd_keep_on_answer, .owner = etcd};
+        .timeout_ns = etcd->patience.now_ns, .done = etcd_keep_on_answer, .owner = etcd};
 
     if (!etcd->keeping)
         (void)!etcd_client_post(&etcd->client, "lease/keepalive", etcd_keepalive_body(etcd->lease),

@@ -9,6 +9,7 @@
 #include "daemon/cluster/etcd_client.h"
 #include "daemon/cluster/etcd_json.h"
 #include "daemon/cluster/etcd_watch.h"
+#include "daemon/cluster/patience.h"
 #include "daemon/serve/base/memory.h"
 
 enum { TRIED_MAX = 640 };
@@ -42,7 +43,8 @@ struct etcd {
     struct backend backend;
     uv_loop_t *loop;
     struct etcd_client client;
-    uint64_t timeout_ns, keep_s;
+    struct patience patience;
+    uint64_t keep_s;
     char prefix[BACKEND_PREFIX_MAX];
 
     struct etcd_call *calls;

@@ -12,6 +12,14 @@ static uint64_t members_backend_call_ns(const struct config_rendezvous *config)
     return min_u64(config->timeouts.read, config->timeouts.join / 2);
 }
 
+/* While the store is slow: so that after an answer there is time for a heartbeat. */
+static uint64_t members_backend_most_ns(const struct config_rendezvous *config)
+{
+    struct rdzv_settings set = members_settings(config);
+
+    return min_u64(rdzv_silence(&set) - set.beat_ns, config->timeouts.join / 2);
+}
+
 static const char *members_backend_given(const char *text)
 {
     return *text ? text : NULL;
@@ -37,6 +45,7 @@ static int members_backend_open_etcd(struct members *m, const struct config_rend
                                    .cert = members_backend_given(config->tls.certificate),
                                    .key = members_backend_given(config->tls.key),
                                    .timeout_ns = members_backend_call_ns(config),
+                                   .timeout_most_ns = members_backend_most_ns(config),
                                    .prefix = config->prefix,
                                    .run = config->id,
                                    .keep_s =
@@ -68,6 +77,7 @@ static int members_backend_open_c10d(struct members *m, const struct config_rend
     struct c10d_options options = {.loop = m->loop,
                                    .endpoint = config->endpoint,
                                    .timeout_ns = members_backend_call_ns(config),
+                                   .timeout_most_ns = members_backend_most_ns(config),
                                    .prefix = config->prefix,
                                    .hosting = hosting[config->host],
                                    .said = members_backend_on_said,
