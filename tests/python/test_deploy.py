@@ -183,6 +183,13 @@ class Kubernetes(Case):
                               stderr=subprocess.PIPE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_gpu_nodes(self):
+        """The daemon's pod is put on nodes that are tainted for pods with GPUs."""
+        _, daemons, _ = self.manifests()
+        tolerated = {(each["key"], each["operator"], each["effect"])
+                     for each in daemons["spec"]["template"]["spec"]["tolerations"]}
+        self.assertLessEqual({(f"{maker}.com/gpu", "Exists", "NoSchedule") for maker in ("nvidia", "amd")}, tolerated)
+
     @unittest.skipUnless(os.geteuid() == 0 and may_unshare(), "no namespaces")
     def test_pods(self):
         """They share the socket's folder and the data. A /dev/shm of 64 KiB is enough: it is not used."""
