@@ -65,8 +65,8 @@
  * Of time in which this node did not run, or its clock jumped, or the store was stuck, only an
  * eighth of rdzv_silence() counts, and after it who may have slept, too, has time to show that it
  * lives. So it is, too, where a call of the store failed, if there is room for a beat after it.
- * Else, and where it has failed for a whole silence, all watching starts anew: who was cut off takes
- * nobody for dead.
+ * Else, and where it has failed for a whole silence, all watching starts anew: who was cut off
+ * takes nobody for dead.
  *
  * A node whose owner knows that another one is dead, as a daemon does of the one before it, says so
  * on its card: it replaces that one, which whoever looks takes out at once, however short its

@@ -322,6 +322,26 @@ class WithTcpStore(LeftOut, test_daemons.ClusterCase):
         self.finish(trainers)
 
     @slow
+    def test_stopped_while_it_waits(self):
+        """For other nodes: that it was stopped for longer than timeouts.join does not end its patience."""
+        more = {"timeouts": {"join": "10s", "last_call": "1s", "close": "1s"},
+                "heartbeat": {"interval": "1s", "missed": 8}}
+        spec = {**SPEC, "seed": 1}
+        daemon = self.node("a", 2, 2, **more)
+        trainers = [Trainer(self, daemon, local, spec).start() for local in range(2)]
+        self.view("epochs", daemon)  # answered after what was asked before
+        daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(13)  # more than timeouts.join
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+        other = self.node("b", 2, 2, **more)
+        trainers += [Trainer(self, other, local, spec).start() for local in range(2)]
+        for trainer in trainers:
+            trainer.started()
+        self.finish(trainers)
+
+    @slow
     def test_stopped_node(self):
         """What has not run for so long has not tried to reach the store: it has the whole time to do so."""
         daemon, trainers = self.alone()

@@ -568,7 +568,8 @@ int members_wait(struct members *m, uint64_t asked, uint64_t patience_ns, struct
 {
     uint64_t now = uv_hrtime();
 
-    if (now - asked > patience_ns)
+    asked = max_u64(asked, members_watch_woke_ns(m)); /* while it was stopped nobody could come */
+    if (now > asked + patience_ns)
         return members_say_late(m, err);
     if (m->placed)
         member_list(m->member);

@@ -73,7 +73,8 @@ struct members {
     uint64_t fenced_ns; /* since then; */
     bool fenced_over;   /* and the streams have ended */
     uint64_t published_ns;
-    struct sights sights;                  /* of the others' heartbeats */
+    uint64_t ticked_ns, woke_ns; /* `watch` was due; and after the node had been stopped */
+    struct sights sights;        /* of the others' heartbeats */
     char trouble[sizeof(struct dl_error)]; /* of the store or what lies there; "": none */
     struct left_out *left_outs;            /* the shared loaders' */
     struct left_out_call *left_out_calls;  /* owned */
@@ -105,6 +106,9 @@ void members_be_patient(struct members *m, uint64_t now, uint64_t at);
 
 /* ---- members_watch.c ------------------------------------------------------------------------ */
 
+/* When this node was run again after it had been stopped, or its machine had slept; 0: it was not.
+ */
+uint64_t members_watch_woke_ns(struct members *m);
 /* Begins, once there is a member; ends with the timer `watch`. */
 void members_watch_begin(struct members *m);
 /* What this node sees of another of its latest round; late: with its heartbeat. One that is gone is

@@ -10,6 +10,9 @@
 
 #define SECOND ((uint64_t)1000000000)
 
+/* A machine that is only busy runs a daemon again within this time. */
+enum { BUSY_S = 5 };
+
 /* A heartbeat, and two looks at it. */
 static uint64_t members_watch_late_ns(const struct members *m)
 {
@@ -133,11 +136,22 @@ static void members_watch_publish(struct members *m, uint64_t now)
     left_out_ask_again(m);
 }
 
+uint64_t members_watch_woke_ns(struct members *m)
+{
+    uint64_t now = uv_hrtime();
+
+    if (m->ticked_ns > 0 && now - m->ticked_ns > max_u64(2 * m->beat_ns, BUSY_S * SECOND))
+        m->woke_ns = now;
+    m->ticked_ns = now;
+    return m->woke_ns;
+}
+
 static void members_watch_on_timer(uv_timer_t *timer)
 {
     struct members *m = timer->data;
     uint64_t now = uv_hrtime();
 
+    (void)members_watch_woke_ns(m);
     members_watch_fence(m, now);
     members_watch_publish(m, now);
     if (!members_watch_is_blind(m))
