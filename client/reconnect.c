@@ -97,6 +97,8 @@ static int reconnect_check_leased(struct dl_client *client)
     return 0;
 }
 
+static int reconnect_break_epoch(struct dl_epoch *epoch);
+
 static void reconnect_leave_epoch(struct dl_epoch *epoch)
 {
     epoch->phase = epoch_rules_of(epoch)->is_over ? EPOCH_LEFT : EPOCH_AWAY;
@@ -121,6 +123,17 @@ static void reconnect_leave_behind(struct dl_client *client)
     }
     client->incarnation++;
     connection_restart(&client->conn);
+}
+
+/* Other nodes may go on without this one, and nobody could tell a rank that uses what it has left
+ * where: so it uses nothing more. */
+static int reconnect_leave_world(struct dl_client *client)
+{
+    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
+        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
+            if (epoch->phase == EPOCH_AWAY && epoch->used && reconnect_break_epoch(epoch) < 0)
+                return connection_check(&client->conn);
+    return 0;
 }
 
 static int reconnect_give_up(struct dl_client *client)
@@ -166,6 +179,8 @@ int client_lost(struct dl_client *client, const struct dl_error *why)
     if (!again)
         client->says = DL_PROTOCOL_VERSION;
     reconnect_leave_behind(client);
+    if ((r = reconnect_leave_world(client)) < 0)
+        return r;
     rc->call = (struct call){0};
     rc->away = AWAY_CONNECTING;
     if (again) {

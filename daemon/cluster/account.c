@@ -35,6 +35,21 @@ bool account_missing(const struct account_absence *absence, const struct progres
     return ret->steps > 0;
 }
 
+void account_turn(struct account_absence *absence, const struct progress_point *at)
+{
+    struct progress_point *from = &absence->from, *to = &absence->to, turn = *at;
+
+    if (from->epoch != at->epoch || from->pass >= at->pass)
+        return;
+    turn.pass = from->pass;
+    if (!absence->has_to || progress_compare(&turn, to) == PROGRESS_BEFORE)
+        *to = turn;
+    if (progress_compare(from, to) != PROGRESS_BEFORE)
+        *from = *to;
+    absence->has_to = true;
+    from->pass = to->pass = at->pass;
+}
+
 uint64_t account_samples(const struct account_absence *absence, const struct account_range *range,
                          uint64_t batch)
 {

@@ -31,6 +31,10 @@ struct account_range {
 bool _nodiscard_ account_missing(const struct account_absence *absence,
                                  const struct progress_point *end, struct account_range *ret);
 
+/* All ranks have gone back to `at`, in the pass before its own, and have all from there on anew:
+ * what is missing before it is missing in the new pass. */
+void account_turn(struct account_absence *absence, const struct progress_point *at);
+
 /* Samples in the steps of all its ranks, at most; `batch` in each. */
 uint64_t account_samples(const struct account_absence *absence, const struct account_range *range,
                          uint64_t batch);

@@ -165,6 +165,18 @@ static bool progress_round_at(const struct progress *progress, const struct prog
     return false;
 }
 
+bool progress_next(const struct progress *progress, const struct progress_point *point,
+                   struct progress_point *ret)
+{
+    struct progress_round round;
+    struct history before;
+
+    if (!progress_round_at(progress, point, &round) || round.world == 0)
+        return false;
+    uint64_t step = progress_point_split(point, round.world, &before);
+    return progress_point_after(ret, point->pass, point->epoch, &before, round.world, step + 1);
+}
+
 uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
                         uint64_t pass, uint64_t epoch, const struct history *before)
 {
@@ -186,34 +198,124 @@ uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_
     return limit;
 }
 
+static bool progress_take_place(const struct progress *progress, const struct progress_point *point,
+                                uint64_t first, uint64_t world, struct progress_round *round)
+{
+    struct history before;
+    uint64_t step = progress_point_split(point, world, &before);
+
+    round->first = first;
+    round->world = world;
+    return step <
+           progress_limit(progress, round->number, world, point->pass, point->epoch, &before);
+}
+
+/* How many ranks there were on the way from that point to the latest beginning; 0: it does not lead
+ * there, or there is no step between. */
+static uint64_t progress_next_world(const struct progress *progress,
+                                    const struct progress_point *point)
+{
+    const struct progress_point *to = &progress_latest(progress)->begin;
+    uint32_t n = point->history.n;
+
+    if (progress_compare(point, to) != PROGRESS_BEFORE || to->epoch != point->epoch ||
+        to->pass != point->pass)
+        return 0;
+    if (n > 0 && to->history.stretches[n - 1].steps > point->history.stretches[n - 1].steps)
+        n--;
+    return to->history.stretches[n].world;
+}
+
 /* The node was in no such round; but the rank was, by what its client says, when another daemon
- * served the node. */
+ * served the node. Or only the node was: then others say so. */
 static bool progress_take_former(const struct progress *progress,
                                  const struct resume_request *request,
                                  const struct progress_point *point, struct progress_round *round)
 {
     const struct former_place *former = &request->former;
-    struct history before;
-    uint64_t step;
+    uint64_t next = progress_next_world(progress, point);
 
-    if (former->world == 0 || former->rank < request->local)
+    if (former->world > 0 && former->rank >= request->local &&
+        progress_take_place(progress, point, former->rank - request->local, former->world, round))
+        return true;
+    if (!request->tell || next == 0)
         return false;
-    step = progress_point_split(point, former->world, &before);
-    round->first = former->rank - request->local;
-    round->world = former->world;
-    return step < progress_limit(progress, round->number, round->world, point->pass, point->epoch,
-                                 &before);
+    const struct former_place told = request->tell(request->teller, next);
+    return told.world > 0 && progress_take_place(progress, point, told.rank, told.world, round);
 }
 
 /* ---- where a rank resumes ---------------------------------------------------------------------
  */
 
-/* Where it asks to resume. If it has had that already, it is in another pass. */
-static int progress_requested_point(const struct progress_rank *rank,
-                                    const struct resume_request *request,
-                                    const struct progress_round *latest, struct progress_point *ret,
-                                    struct dl_error *err)
+/* On the way from that point to where the ranks are by now there was another world than the one
+ * that there is now: who goes back there would have to do without the ranks of then. Or this pass
+ * has begun behind that point. */
+static bool progress_is_behind_other_world(const struct progress *progress,
+                                           const struct progress_point *point)
 {
+    const struct progress_round *latest = progress_latest(progress);
+    const struct history *to = &latest->begin.history;
+    struct progress_round round;
+    uint32_t n = point->history.n;
+
+    if (progress_compare(point, &latest->begin) != PROGRESS_BEFORE)
+        return false;
+    if (latest->begin.epoch != point->epoch || !progress_round_at(progress, point, &round) ||
+        round.begin.pass != point->pass)
+        return true;
+    if (n > 0 && to->stretches[n - 1].steps > point->history.stretches[n - 1].steps)
+        n--;
+    return n + 1 != to->n || to->stretches[n].world != latest->world;
+}
+
+/* It has had all of the epoch that it asks for the beginning of, or all rounds have begun later. */
+static bool progress_is_again(const struct progress *progress, const struct progress_rank *rank,
+                              const struct progress_point *point)
+{
+    enum progress_order order = progress_compare(point, &rank->behind);
+    struct progress_round round;
+
+    if (order != PROGRESS_BEFORE)
+        return order == PROGRESS_UNRELATED;
+    return (point->history.n == 0 && point->epoch != rank->behind.epoch) ||
+           !progress_round_at(progress, point, &round);
+}
+
+/* It is not on its way on from where it was, but told to begin there, as all ranks are that a
+ * launcher has started again: of those some may be there yet. */
+static bool progress_goes_there(const struct progress_rank *rank,
+                                const struct resume_request *request,
+                                const struct progress_point *point)
+{
+    enum progress_order order;
+
+    if (rank->entered == PROGRESS_NO_ROUND)
+        return request->former.world == 0;
+    order = progress_compare(point, &rank->behind);
+    return order == PROGRESS_BEFORE || (order == PROGRESS_SAME && rank->left);
+}
+
+/* Others have turned back, and all do. One that has still to end the pass before, where they read
+ * the epoch once more, is further in it. */
+static void progress_follow_others(const struct progress_point *others, bool goes_there,
+                                   struct progress_point *point)
+{
+    struct progress_point there = *point;
+
+    if (others->epoch != point->epoch || others->pass <= point->pass)
+        return;
+    there.pass = others->pass;
+    if (goes_there || progress_compare(&there, others) != PROGRESS_AFTER)
+        *point = there;
+}
+
+/* Where it asks to resume, and in which pass. */
+static int progress_requested_point(const struct progress *progress,
+                                    const struct progress_rank *rank,
+                                    const struct resume_request *request, bool *ret_turns,
+                                    struct progress_point *ret, struct dl_error *err)
+{
+    const struct progress_round *latest = progress_latest(progress);
     bool is_new = rank->entered == PROGRESS_NO_ROUND;
     uint64_t pass = is_new ? latest->begin.pass : rank->behind.pass;
 
@@ -223,10 +325,15 @@ static int progress_requested_point(const struct progress_rank *rank,
                             "the world has changed %" PRIu64 " times in this epoch, the most "
                             "that can be recorded; start the next epoch",
                             DL_MAX_HISTORY);
-    if (is_new)
+    if (!is_new && progress_is_again(progress, rank, ret)) {
+        ret->pass++;
         return 0;
-    enum progress_order order = progress_compare(ret, &rank->behind);
-    ret->pass += order == PROGRESS_BEFORE || order == PROGRESS_UNRELATED;
+    }
+    bool goes_there = progress_goes_there(rank, request, ret);
+    progress_follow_others(&latest->begin, goes_there, ret);
+    if (goes_there)
+        ret->pass += progress_is_behind_other_world(progress, ret);
+    *ret_turns = !is_new && ret->pass > pass;
     return 0;
 }
 
@@ -268,15 +375,52 @@ static bool progress_leads_on(const struct progress_point *from, const struct pr
 }
 
 /* It says no more of its place than that it begins. One that was in a world before is at the
- * beginning, and has missed nothing of the epoch; but not where the epoch is read again and again.
+ * beginning, and has missed nothing of the epoch; but where the epoch is read again and again, it
+ * has had all of it, unless the others have hardly begun.
  */
 static bool progress_is_beginning(const struct resume_request *request,
                                   const struct progress_round *latest)
 {
+    const struct history *others = &latest->begin.history;
     bool is_first = request->before.n == 0 && request->step == 0;
+    bool have_begun = others->n > 1 || (others->n == 1 && others->stretches[0].steps > 1);
 
     return request->epoch == RESUME_ANYWHERE ||
-           (is_first && (request->former.world == 0 || latest->begin.pass > 0));
+           (is_first && (request->former.world == 0 || (latest->begin.pass > 0 && have_begun)));
+}
+
+/* Steps of the world that it was in which a rank at that point has not had, and will not have: up
+ * to where the others went on without it. What they did then was theirs. */
+static uint64_t progress_lost(const struct progress *progress, const struct progress_point *point,
+                              uint64_t world)
+{
+    struct history before;
+    uint64_t step = progress_point_split(point, world, &before), lost = UINT64_MAX;
+
+    for (uint32_t i = 0; i < progress->n; i++) {
+        const struct progress_point *begin = &progress->rounds[i].begin;
+        struct history path = begin->history;
+
+        if (!progress->rounds[i].known || begin->pass != point->pass ||
+            begin->epoch != point->epoch || path.n <= before.n)
+            continue;
+        path.n = before.n;
+        bool same =
+            history_equal(&path, &before) && begin->history.stretches[before.n].world == world;
+        uint64_t end = same ? begin->history.stretches[before.n].steps : 0;
+        lost = min_u64(lost, end > step ? end - step : 0);
+    }
+    return lost;
+}
+
+/* The world that it was in last, as its client says or as is known here. */
+static uint64_t progress_former_world(const struct progress *progress,
+                                      const struct progress_rank *rank,
+                                      const struct resume_request *request)
+{
+    const struct progress_round *entered = progress_find(progress, rank->entered);
+
+    return entered && entered->world > 0 ? entered->world : request->former.world;
 }
 
 int progress_resume(const struct progress *progress, const struct progress_rank *rank,
@@ -285,23 +429,25 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
 {
     const struct progress_round *latest = progress_latest(progress);
     struct progress_round round = {0};
-    bool is_new = rank->entered == PROGRESS_NO_ROUND, anywhere = request->epoch == RESUME_ANYWHERE,
-         moved;
-    struct progress_point point = {0};
+    bool is_new = rank->entered == PROGRESS_NO_ROUND, anywhere = request->epoch == RESUME_ANYWHERE;
+    bool turns = false;
+    struct progress_point point = {0}, from = {0};
+    uint64_t lost = 0;
     int r;
 
     if (is_new && progress_is_beginning(request, latest)) {
         r = progress_find_beginning(progress, request, &point, err);
     } else {
         point = rank->behind;
-        r = anywhere ? 0 : progress_requested_point(rank, request, latest, &point, err);
+        r = anywhere ? 0 : progress_requested_point(progress, rank, request, &turns, &point, err);
     }
     if (r < 0)
         return r;
-    moved = !progress_round_at(progress, &point, &round) ||
-            (round.world == 0 && !progress_take_former(progress, request, &point, &round)) ||
-            (is_new && !progress_leads_on(&round.begin, &point, round.world));
-    if (moved) {
+    if (!progress_round_at(progress, &point, &round) ||
+        (round.world == 0 && !progress_take_former(progress, request, &point, &round)) ||
+        (is_new && !progress_leads_on(&round.begin, &point, round.world))) {
+        from = point;
+        lost = progress_lost(progress, &from, progress_former_world(progress, rank, request));
         round = *latest;
         point = latest->begin;
     }
@@ -310,7 +456,9 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
                                  .world = round.world,
                                  .pass = point.pass,
                                  .epoch = point.epoch,
-                                 .moved = moved};
+                                 .turns = turns && lost == 0,
+                                 .lost = lost,
+                                 .from = from};
     ret->step = progress_point_split(&point, round.world, &ret->before);
     ret->limit =
         progress_limit(progress, round.number, round.world, point.pass, point.epoch, &ret->before);

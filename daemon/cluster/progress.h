@@ -13,7 +13,8 @@
  * same result without talking again. The report of a new node counts only if all nodes are new.
  *
  * When a rank asks again for an epoch that it has had, that is another *pass*: its points come
- * after all points of the pass before.
+ * after all points of the pass before. So it is when ranks go back to before a change of the number
+ * of ranks: what they had from there on counts as never given, and all of it is shared out anew.
  */
 #ifndef DL_PROGRESS_H
 #define DL_PROGRESS_H
@@ -74,6 +75,10 @@ const struct progress_round *progress_latest(const struct progress *progress);
 /* The first whose beginning is known, and that the node has a place in. */
 const struct progress_round *progress_first(const struct progress *progress);
 
+/* Behind the step that a rank at that point takes next. False: the node does not know the world. */
+bool progress_next(const struct progress *progress, const struct progress_point *point,
+                   struct progress_point *ret);
+
 /* Of an epoch's stream in the world of that round, of so many ranks, begun behind `before`: the
  * step that it ends before; UINT64_MAX: it goes to the end of the epoch. */
 uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
@@ -89,6 +94,7 @@ struct progress_rank {
     /* Bounds of its position, unless PROGRESS_NO_ROUND: at least `behind`, at most `given`. */
     struct progress_point given;
     struct progress_point behind;
+    bool left; /* its client has left its stream by itself, before the end of that */
 };
 
 /* The place that a rank had in the world that it was in last, as its client knows it: a daemon that
@@ -105,6 +111,10 @@ struct resume_request {
     struct history before; /* behind this */
     uint64_t local;        /* its rank on this node */
     struct former_place former;
+    /* The place that the node's rank 0 had, by others, in a world of that size; world 0: none.
+     * NULL: they say nothing. */
+    struct former_place (*tell)(const void *teller, uint64_t world);
+    const void *teller;
 };
 
 struct resume_place {
@@ -112,7 +122,11 @@ struct resume_place {
     uint64_t limit;               /* the step that it ends before; UINT64_MAX: none */
     uint64_t pass, epoch, step;
     struct history before;
-    bool moved; /* it was before all that is known here: the steps between are lost */
+    bool turns; /* it goes back to here in the middle of an epoch: another pass begins, for all */
+    /* Steps of its own between where it was and here, which nobody takes; UINT64_MAX: all that it
+     * had left of its epoch. Where it was: */
+    uint64_t lost;
+    struct progress_point from;
 };
 
 /* There is a latest round, and the node has a place in it. 0; -EINVAL: the request cannot be

@@ -41,43 +41,16 @@ static void daemon_on_members_changed(void *context)
         session_ask_again(s);
 }
 
-static void daemon_on_world_paused(void *context, const struct dl_error *why)
+static void daemon_on_world(void *context, enum world_event event, const struct dl_error *why)
 {
     struct daemon *d = context;
 
     for (struct session *s = d->sessions.head; s; s = session_next(s))
-        session_world_pause(s, why);
-}
-
-static void daemon_on_world_fenced(void *context)
-{
-    struct daemon *d = context;
-
-    for (struct session *s = d->sessions.head; s; s = session_next(s))
-        session_world_fence(s);
-}
-
-static void daemon_on_world_round(void *context)
-{
-    struct daemon *d = context;
-
-    for (struct session *s = d->sessions.head; s; s = session_next(s))
-        session_world_note(s);
-}
-
-static void daemon_on_world_over(void *context, const struct dl_error *why)
-{
-    struct daemon *d = context;
-
-    for (struct session *s = d->sessions.head; s; s = session_next(s))
-        session_world_over(s, why);
+        session_world_happens(s, event, why);
 }
 
 static const struct members_events members_events = {.changed = daemon_on_members_changed,
-                                                     .paused = daemon_on_world_paused,
-                                                     .fenced = daemon_on_world_fenced,
-                                                     .round = daemon_on_world_round,
-                                                     .over = daemon_on_world_over};
+                                                     .happened = daemon_on_world};
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
@@ -464,7 +437,7 @@ static void daemon_finish(struct daemon *d)
     log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STOPPING}, "stopping");
     door_close(&d->door);
     d->metrics = metrics_http_free(d->metrics);
-    daemon_on_world_round(d); /* the other nodes are told how far the ranks were */
+    daemon_on_world(d, WORLD_LEFT, NULL); /* the other nodes are told how far the ranks were */
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_world_forget(s);
     d->members = members_end(d->members);

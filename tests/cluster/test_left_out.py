@@ -168,6 +168,8 @@ class LeftOut(test_daemons.Epochs):
         trainers = [Trainer(self, daemon, local, counts=True) for daemon in daemons for local in range(2)]
         self.begin(trainers)
         self.take(trainers, 31, 31, 31, 31, 2, 2)
+        for trainer in trainers[:4]:
+            trainer.use_on()
         self.store.kill()
         daemons[2].kill()
         for daemon in daemons[:2]:
@@ -262,6 +264,23 @@ class LeftOut(test_daemons.Epochs):
         self.assertEqual([trainer.left_out for trainer in trainers], [""] * 4)
         late.client.close()
 
+    def test_fence_takes_back_what_is_not_used(self):
+        """Others may go on without the node: no rank uses what lies in its queue, also one that hears of nothing."""
+        daemons = [self.node(name, 2, 2, fence="2s") for name in "ab"]
+        trainers = [Trainer(self, daemon, local, counts=True) for daemon in daemons for local in range(2)]
+        self.begin(trainers)
+        self.take(trainers, 2, 3, 2, 3)
+        self.store.kill()
+        for trainer, used in zip(trainers, (2, 3, 2, 3)):
+            wait_until(lambda trainer=trainer: trainer.is_closed(), "the fence")
+            self.assertEqual(trainer.counted(), used)
+        self.store.start()
+        for daemon in daemons:
+            wait_until(lambda daemon=daemon: "batches are given out again" in daemon.log, "the store")
+        for trainer in trainers:
+            trainer.told_at_once()
+        self.finish(trainers)
+
 
 @test_daemons.WITH_ETCD
 @slow
@@ -309,13 +328,23 @@ class WithTcpStore(LeftOut, test_daemons.ClusterCase):
         return daemon, trainers
 
     def test_store_is_away_for_too_long(self):
-        """All epochs end with an error, and begin again from where they were."""
+        """At the fence what was not used is taken back, and whoever asks for it waits for timeouts.join and no
+        longer. Then all begin again from where they were."""
         daemon, trainers = self.alone()
         self.store.kill()
         for trainer in trainers:
             over = trainer.told_at_once()
             self.assertEqual((over.code, over.path), (errno.ESTALE, "world"))
-            self.assertRegex(over.message, r"for \d\d s no heartbeat .* start the epoch again from its state")
+            self.assertRegex(over.message, r"for \d+ ms no heartbeat .* start the epoch again from its state")
+        since = time.monotonic()
+        for trainer in trainers:
+            trainer.start()
+        for trainer in trainers:
+            with self.assertRaises(DaemonError) as caught:
+                trainer.started()
+            self.assertEqual((caught.exception.code, caught.exception.path),
+                             (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
+        self.assertGreater(time.monotonic() - since, 9)
         self.store.start()
         wait_until(lambda: "batches are given out again" in daemon.log, "the store")
         self.begin(trainers)

@@ -9,6 +9,7 @@ from dltest import (DELIVER, ERROR, FAULT, FINISHED, PLACE, POSITION, START, STA
                     DaemonError)
 
 LENGTH, BATCH = 1920, 10
+CLOSED = 1 << 63  # proto/position.h
 SPEC = {"dataset": {"kind": "range", "length": LENGTH}, "batch": {"size": BATCH},
         "sampler": {"kind": "random"}}
 
@@ -102,6 +103,20 @@ class Trainer:
         self.samples += batch.indices[:batch.samples - batch.repeated]
         batch.release()
         self.position += 1
+
+    def counted(self):
+        """The steps that it has used, as the daemon sees them."""
+        return struct.unpack_from("<Q", self.position_memory)[0] & ~CLOSED
+
+    def is_closed(self):
+        """It may use no more of them."""
+        return bool(struct.unpack_from("<Q", self.position_memory)[0] & CLOSED)
+
+    def use_on(self):
+        """The next batch is in use, and so not released yet."""
+        while not self.ahead:
+            self.receive()
+        struct.pack_into("<Q", self.position_memory, 0, self.position + 1)
 
     def take(self, steps=None):
         """So many steps, or all that are left; False at the end."""

@@ -621,7 +621,8 @@ static void play(struct game *g)
         g->met = !g->met;
         for (struct session *s = g->sessions.head; s; s = session_next(s)) {
             if (!g->met)
-                session_world_over(s, &(struct dl_error){.code = ESTALE, .message = "over"});
+                session_world_happens(s, WORLD_LOST,
+                                      &(struct dl_error){.code = ESTALE, .message = "over"});
             session_ask_again(s);
         }
         break;

@@ -54,6 +54,35 @@ static void test_missing(void **state)
     }
 }
 
+/* Ranks go back, and have all from there on anew. */
+static void test_turn(void **state)
+{
+    static const struct {
+        const char *from, *to, *at;
+        uint64_t steps, last;
+    } rows[] = {
+        {"0 6:2", "0 6:20", "0 6:10", 8, 10}, {"0 6:2", "0 6:5", "0 6:10", 3, 5},
+        {"0 6:12", "0 6:20", "0 6:10", 0, 0}, {"0 6:2", "", "0 6:10", 8, 10},
+        {"0 6:2", "1", "0 6:10", 8, 10},      {"1 6:2", "1 6:20", "0 6:10", 18, 20},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct account_absence absence = {.from = point(rows[i].from), .has_to = *rows[i].to != 0};
+        struct progress_point at = point(rows[i].at), end = {.epoch = absence.from.epoch};
+        struct account_range range;
+
+        if (absence.has_to)
+            absence.to = point(rows[i].to);
+        at.pass = 1;
+        account_turn(&absence, &at);
+        end.pass = absence.from.pass;
+        assert_int_equal(end.pass, at.epoch == end.epoch);
+        assert_int_equal(account_missing(&absence, &end, &range), rows[i].steps > 0);
+        assert_int_equal(range.steps, rows[i].steps);
+        assert_int_equal(range.to, rows[i].last);
+    }
+}
+
 static void test_samples(void **state)
 {
     struct account_absence absence = {.local = 2};
@@ -148,7 +177,8 @@ static void test_no_entries(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_missing), cmocka_unit_test(test_samples),    cmocka_unit_test(test_words),
+    cmocka_unit_test(test_missing), cmocka_unit_test(test_turn),
+    cmocka_unit_test(test_samples), cmocka_unit_test(test_words),
     cmocka_unit_test(test_entries), cmocka_unit_test(test_no_entries),
 };
 

@@ -174,14 +174,18 @@ static void test_place(void **state)
         } request;
         uint64_t round, limit;
         const char *at;
-        bool moved;
+        bool loses;
+        bool left; /* its client has left its stream by itself */
     } rows[] = {
         {"it is there", &two, 0, "0 4:5", {0, "0 4:5", 0}, 1, NO, "0 4:5", false},
         {"it is behind", &two, 0, "0 4:2", {0, "0 4:3", 0}, 0, 5, "0 4:3", false},
         {"it was given nothing", &two, 0, "0", {0, "0", 0}, 0, 5, "0", false},
         {"it has done with the epoch", &two, 0, "0 4:5", {1, "0", 0}, 1, NO, "1", false},
         {"once more in the round", &two, 1, "0 4:5 6:3", {0, "0 4:5 6:3", 0}, 1, NO, "0 4:5 6:3"},
-        {"once more the epoch", &two, 1, "0 4:5 6:3", {0, "0", 0}, 1, NO, "1/0", false},
+        {"back to its beginning", &two, 1, "0 4:5 6:3", {0, "0", 0}, 1, NO, "1/0", false},
+        {"back to another world", &two, 1, "0 4:5 6:3", {0, "0 4:2", 0}, 1, NO, "1/0 4:2", false},
+        {"back in its world", &two, 1, "0 4:5 6:3", {0, "0 4:5 6:1", 0}, 1, NO, "0 4:5 6:1", false},
+        {"once more the epoch", &two, 1, "1", {0, "0", 0}, 1, NO, "1/0", false},
         {"once more, and elsewhere",
          &two,
          1,
@@ -197,7 +201,7 @@ static void test_place(void **state)
         {"new, wherever", &came, NO, NULL, {ANY, "0", 0}, 1, NO, "3 4:5", false},
         {"new, and all have done", &passed, NO, NULL, {0, "0", 0}, 1, NO, "3/0", false},
         {"new, with a state", &came, NO, NULL, {3, "0 4:5", 0}, 1, NO, "3 4:5", false},
-        {"new, with an old state", &came, NO, NULL, {3, "0 4:3", 0}, 1, NO, "3 4:5", true},
+        {"new, with an old state", &came, NO, NULL, {3, "0 4:3", 0}, 1, NO, "1/3 4:3", false},
         {"new, with a state of another", &came, NO, NULL, {3, "0 5:3", 0}, 1, NO, "3 4:5", true},
         {"new, further than others", &came, NO, NULL, {3, "0 4:7", 0}, 1, NO, "3 4:5", true},
         {"new, in the midst", &came, NO, NULL, {3, "0 4:5 6:2", 0}, 1, NO, "3 4:5 6:2", false},
@@ -207,6 +211,8 @@ static void test_place(void **state)
         {"one round behind", &many, 0, "0 4:2", {0, "0 4:5", 0}, 1, NO, "0 4:5", false},
         {"in the epoch after", &many, 0, "0 4:2", {1, "0", 0}, 1, 3, "1", false},
         {"not alone", &many, 0, "0 4:2", {1, "0 6:3", 0}, 3, NO, "1 6:3", false},
+        {"it is to begin behind", &two, 0, "0 4:3", {0, "0 4:3", 0}, 1, NO, "1/0 4:3", false, true},
+        {"as many, and back", &same, 1, "0 4:6", {0, "0 4:3", 0}, 0, 5, "0 4:3", false},
         {"as many ranks", &same, 0, "0 4:2", {0, "0 4:3", 0}, 0, 5, "0 4:3", false},
         {"as many, further", &same, 1, "0 4:6", {0, "0 4:7", 0}, 1, NO, "0 4:7", false},
         {"it was waited for", &awaited, NO, NULL, {0, "0", 0}, 1, 2, "0 4:5", false},
@@ -215,7 +221,7 @@ static void test_place(void **state)
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct progress progress = make_progress(rows[i].rounds);
-        struct progress_rank rank = {.entered = rows[i].entered};
+        struct progress_rank rank = {.entered = rows[i].entered, .left = rows[i].left};
         struct resume_request request = {.epoch = rows[i].request.epoch,
                                          .step = rows[i].request.step,
                                          .before = point(rows[i].request.before).history};
@@ -231,7 +237,7 @@ static void test_place(void **state)
         assert_int_equal(place.first, rows[i].rounds->rounds[place.round].first);
         assert_int_equal(place.world, rows[i].rounds->rounds[place.round].world);
         assert_true(place.limit == rows[i].limit);
-        assert_int_equal(place.moved, rows[i].moved);
+        assert_int_equal(place.lost > 0, rows[i].loses);
         assert_true(progress_point_after(&at, place.pass, place.epoch, &place.before, place.world,
                                          place.step));
         assert_point(&at, rows[i].at);
@@ -249,7 +255,7 @@ static void test_former_place(void **state)
         const char *what, *before;
         struct former_place former;
         uint64_t round, first, world, step, limit;
-        bool moved;
+        bool loses;
     } rows[] = {
         {"behind", "0 4:3", {3, 4}, 0, 2, 4, 3, 5, false},
         {"there", "0 4:5", {3, 4}, 1, 2, 4, 5, NO, false},
@@ -275,7 +281,7 @@ static void test_former_place(void **state)
         assert_int_equal(place.world, rows[i].world);
         assert_int_equal(place.step, rows[i].step);
         assert_true(place.limit == rows[i].limit);
-        assert_int_equal(place.moved, rows[i].moved);
+        assert_int_equal(place.lost > 0, rows[i].loses);
     }
 }
 
@@ -324,7 +330,7 @@ static void test_begin_as_before(void **state)
         assert_int_equal(place.world, 4);
         assert_int_equal(place.step, rows[i].at);
         assert_true(place.limit == NO);
-        assert_false(place.moved);
+        assert_int_equal(place.lost, 0);
     }
 }
 

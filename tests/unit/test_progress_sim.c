@@ -247,7 +247,7 @@ static void sim_start(struct sim *sim, struct sim_node *node, unsigned local)
         sim_learn(node, &sim->known);
     if (progress_resume(&node->progress, rank, &request, &t->place, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
-    assert_false(t->place.moved);
+    assert_int_equal(t->place.lost, 0);
     t->placed = true;
     t->used = t->delivered = t->place.step;
     rank->entered = t->place.round;

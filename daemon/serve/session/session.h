@@ -19,6 +19,7 @@
 #include "daemon/serve/session/scheduler.h"
 #include "daemon/serve/world/shared_loader.h"
 #include "daemon/serve/world/shared_weights.h"
+#include "daemon/serve/world/world_rules.h"
 
 #include <sys/socket.h>
 #include <uv.h>
@@ -91,15 +92,12 @@ uint64_t session_take_turn(struct turn *turn, uint64_t now);
 /* What could not be answered may be by now. */
 void session_ask_again(struct session *session);
 
-/* session_world.c: the cluster's world is another. Its streams wait, or are over at once, and
- * clients are told why; */
-void session_world_pause(struct session *session, const struct dl_error *why);
-void session_world_over(struct session *session, const struct dl_error *why);
-/* what its ranks were given is noted; those that wait go on to where nodes have agreed to. */
-void session_world_note(struct session *session);
+/* session_world.c: something happens to the cluster's world: its streams are treated as
+ * world_actions[] says, and clients are told `why`; */
+void session_world_happens(struct session *session, enum world_event event,
+                           const struct dl_error *why);
+/* those that wait go on to where nodes have agreed to. */
 void session_world_go_on(struct session *session);
-/* Shared loaders give out nothing more until then. */
-void session_world_fence(struct session *session);
 /* Of the stream's epoch: samples at most that other nodes have left out. */
 uint64_t session_left_out(const struct stream *stream);
 /* There are no shared loaders any more. */

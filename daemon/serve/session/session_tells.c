@@ -75,7 +75,7 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
                                                    .world = cs->stream->params.world,
                                                    .before = {before, len}}},
                   -1);
-    if (cs->place.moved)
+    if (cs->place.lost > 0)
         session_warning(cs->stream,
                         "the requested position is before the history that this node knows: the "
                         "epoch continues where the other nodes are, without the steps in "

@@ -75,20 +75,19 @@ void session_leave_world(struct client_stream *cs, bool stopped)
     cs->end_due = false;
     if (!cs->shared)
         return;
+    enum rank_next next = RANK_RESTS;
     if (stopped) {
         uint64_t steps = stream_used(cs->stream, &all);
+        if (!all && steps < cs->stream->limit)
+            next = RANK_GOES_AWAY;
+        else if (cs->stream->limit < cs->stream->params.steps)
+            next = RANK_GOES_ON;
         behind = session_world_point(cs, steps, all);
         shared_loader_note(cs->shared, cs->local, cs, &behind, &behind);
     } else {
         session_world_note_stream(cs);
     }
-    shared_loader_ended(cs->shared, cs->local, cs);
-}
-
-void session_world_note(struct session *s)
-{
-    for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)
-        session_world_note_stream(cs);
+    shared_loader_ended(cs->shared, cs->local, cs, next);
 }
 
 static bool session_world_goes_on(const struct client_stream *cs)
@@ -105,29 +104,52 @@ static bool session_world_can_be_cut(const struct client_stream *cs)
             (cs->shared && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
 }
 
-/* The position of a rank whose client counts its steps. From here on it uses no more of them.
- * False: it does not count them. */
-static bool session_world_close_position(const struct client_stream *cs, struct progress_point *ret)
+/* So many steps its client has used, and from here on it uses no more of them. */
+static uint64_t session_world_used(const struct client_stream *cs)
+{
+    uint64_t used = max_u64(position_close(cs->position), stream_position(cs->stream));
+
+    return min_u64(used, stream_given(cs->stream));
+}
+
+/* Nothing that was given to it can be taken back: it waits to be told what is missing of the epoch.
+ */
+static bool session_world_has_used_all(const struct client_stream *cs)
+{
+    const struct stream *stream = cs->stream;
+
+    return cs->position && stream->phase != STREAM_STOPPED &&
+           stream->limit >= stream->params.steps &&
+           (atomic_load(&cs->position->word) & ~POSITION_CLOSED) == stream->params.steps;
+}
+
+static void session_world_note_end(struct client_stream *cs)
+{
+    struct progress_point end = session_world_point(cs, cs->stream->params.steps, true);
+
+    if (cs->shared)
+        shared_loader_note(cs->shared, cs->local, cs, &end, &end);
+}
+
+/* False: its client does not count its steps. */
+static bool session_world_close(struct client_stream *cs)
 {
     if (!cs->position)
         return false;
-    uint64_t used = position_close(cs->position);
-    used = max_u64(used, stream_position(cs->stream));
-    *ret = session_world_point_of(cs, min_u64(used, stream_given(cs->stream)));
+    uint64_t used = session_world_used(cs);
+    bool all = used == cs->stream->params.steps;
+    struct progress_point at = session_world_point(cs, used, all);
+
+    shared_loader_note(cs->shared, cs->local, cs, &at, &at);
+    shared_loader_ended(cs->shared, cs->local, cs, all ? RANK_RESTS : RANK_GOES_ON);
     return true;
 }
 
 static void session_world_leave_at_cut(struct client_stream *cs)
 {
-    struct progress_point at;
-
     session_world_note_stream(cs);
-    if (!session_world_close_position(cs, &at)) {
+    if (!session_world_close(cs))
         shared_loader_mark_report_due(cs->shared, cs->local, cs);
-        return;
-    }
-    shared_loader_note(cs->shared, cs->local, cs, &at, &at);
-    shared_loader_ended(cs->shared, cs->local, cs);
 }
 
 static void session_world_cut(struct client_stream *cs, const struct dl_error *why)
@@ -144,33 +166,54 @@ static void session_world_cut(struct client_stream *cs, const struct dl_error *w
     session_fault_with(cs->stream, UINT64_MAX, why, NULL, true, true);
 }
 
-void session_world_over(struct session *s, const struct dl_error *why)
+/* What cannot resume in another world ends with this one, and with that alone. */
+static void session_world_meet_alone(struct client_stream *cs, enum world_event event,
+                                     const struct dl_error *why)
 {
-    struct client_stream *cs;
-    struct client_stream *next;
-
-    HASH_ITER (hh, s->streams, cs, next) {
-        if (session_world_can_be_cut(cs))
-            session_world_cut(cs, why);
-    }
-    if (!s->ending)
-        session_pump(s);
-    session_flush(s);
+    if (session_world_goes_on(cs) && (event == WORLD_JOINED || event == WORLD_LOST))
+        session_world_cut(cs, why);
 }
 
-void session_world_pause(struct session *s, const struct dl_error *why)
+static void session_world_meet(struct client_stream *cs, enum world_event event,
+                               const struct dl_error *why)
+{
+    switch (world_actions[event]) {
+    case WORLD_NOTE:
+        session_world_note_stream(cs);
+        break;
+    case WORLD_PAUSE:
+        if (session_world_goes_on(cs) && cs->stream->phase != STREAM_PAUSED)
+            loader_pause(cs->opened->user.loader, cs->stream);
+        break;
+    case WORLD_CUT:
+        if (session_world_has_used_all(cs))
+            session_world_note_end(cs);
+        else if (session_world_can_be_cut(cs))
+            session_world_cut(cs, why);
+        break;
+    case WORLD_CLOSE:
+        session_world_note_stream(cs);
+        if (session_world_can_be_cut(cs) && stream_is_settled(cs->stream))
+            (void)session_world_close(cs); /* what another client has used it says itself later */
+        break;
+    }
+}
+
+void session_world_happens(struct session *s, enum world_event event, const struct dl_error *why)
 {
     struct client_stream *cs;
     struct client_stream *next;
 
     HASH_ITER (hh, s->streams, cs, next) {
-        if (!session_world_goes_on(cs))
-            continue;
-        if (!cs->shared)
-            session_world_cut(cs, why);
-        else if (cs->stream->phase != STREAM_PAUSED)
-            loader_pause(cs->opened->user.loader, cs->stream);
+        if (cs->shared)
+            session_world_meet(cs, event, why);
+        else
+            session_world_meet_alone(cs, event, why);
     }
+    if (event == WORLD_NOTED || event == WORLD_LEFT)
+        return;
+    if (!s->ending)
+        session_pump(s);
     session_flush(s);
 }
 
@@ -211,18 +254,6 @@ void session_world_go_on(struct session *s)
         session_pump(s);
     if (any)
         session_flush(s);
-}
-
-void session_world_fence(struct session *s)
-{
-    struct client_stream *cs;
-    struct client_stream *next;
-
-    HASH_ITER (hh, s->streams, cs, next) {
-        if (cs->shared && session_world_goes_on(cs) && cs->stream->phase != STREAM_PAUSED)
-            loader_pause(cs->opened->user.loader, cs->stream);
-    }
-    session_flush(s);
 }
 
 void session_world_finish(struct client_stream *cs)

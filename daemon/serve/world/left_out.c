@@ -47,6 +47,7 @@ struct left_out *left_out_free(struct left_out *l)
     DL_DELETE(l->members->left_outs, l);
     buffer_deinit(&l->published);
     buffer_deinit(&l->told);
+    buffer_deinit(&l->due);
     free(l->name);
     free(l->key);
     free(l);
@@ -90,6 +91,8 @@ static void left_out_write_key(const struct left_out *l, uint64_t node,
                    node);
 }
 
+static void left_out_write(struct left_out *l);
+
 static void left_out_on_published(void *owner, const struct backend_answer *answer)
 {
     struct left_out *l = left_out_take(owner);
@@ -100,58 +103,115 @@ static void left_out_on_published(void *owner, const struct backend_answer *answ
     l->lost = answer->status < 0 || !answer->won;
     if (answer->status == 0)
         l->token = answer->token;
+    if (l->due.len > 0)
+        left_out_write(l);
+    members_go_on_leaving(l->members);
 }
 
-void left_out_publish(struct left_out *l, const struct progress_point *least,
-                      const struct progress_point *began)
+/* What is due, in place of what the store has. */
+static void left_out_write(struct left_out *l)
 {
-    struct progress_report report = {.last = PROGRESS_NO_ROUND, .has_point = true, .point = *least};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
     char key[BACKEND_KEY_MAX];
 
-    progress_learn(&report.known, 0, began);
-    progress_report_write(&report, &text);
-    bool same = text.len == l->published.len && memcmp(text.data, l->published.data, text.len) == 0;
-    if (l->writing || (same && !l->lost))
-        return;
-    l->published.len = 0;
-    must_append(&l->published, text.data, text.len);
+    buffer_deinit(&l->published);
+    l->published = l->due;
+    l->due = (struct dl_buffer){0};
     l->writing = true;
     left_out_write_key(l, member_id(l->members->member), key);
-    backend_set(l->members->backend, key, l->token, (struct dl_span){text.data, text.len},
-                left_out_on_published, left_out_call(l, 0));
+    backend_set(l->members->backend, key, l->token,
+                (struct dl_span){l->published.data, l->published.len}, left_out_on_published,
+                left_out_call(l, 0));
 }
 
+bool left_outs_are_writing(const struct members *m)
+{
+    const struct left_out *l;
+
+    DL_FOREACH (m->left_outs, l)
+        if (l->writing)
+            return true;
+    return false;
+}
+
+/* In the store, of the rounds that a report knows: 0: where it began; 1 and 2: its word. */
+void left_out_publish(struct left_out *l, const struct progress_point *least,
+                      const struct progress_point *began, const struct left_out_word *word)
+{
+    struct progress_report report = {.last = PROGRESS_NO_ROUND, .has_point = true, .point = *least};
+
+    progress_learn(&report.known, 0, began);
+    if (word) {
+        progress_learn(&report.known, 1, &word->furthest);
+        if (word->has_last)
+            progress_learn(&report.known, 2, &word->last);
+    }
+    l->due.len = 0;
+    progress_report_write(&report, &l->due);
+    bool same =
+        l->due.len == l->published.len && memcmp(l->due.data, l->published.data, l->due.len) == 0;
+    if (same && (l->writing || !l->lost))
+        l->due.len = 0;
+    else if (!l->writing)
+        left_out_write(l);
+}
+
+/* The latest: a node that was cut off can be so again. */
 static struct absence *left_out_find(const struct left_out *l, uint64_t id)
+{
+    struct absence *absence, *found = NULL;
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->id == id && !absence->said)
+            found = absence;
+    return found;
+}
+
+/* It may have been said meanwhile what is missing, as far as was known. */
+static struct absence *left_out_find_asking(const struct left_out *l, uint64_t id)
 {
     struct absence *absence;
 
     DL_FOREACH (l->absences, absence)
-        if (absence->id == id && !absence->said)
+        if (absence->id == id && absence->asking)
             return absence;
     return NULL;
 }
 
-/* One that began later than that point is as far as it began. */
+static void left_out_take_word(struct absence *absence, const struct progress *said)
+{
+    const struct progress_round *furthest = progress_find(said, 1), *last = progress_find(said, 2);
+
+    absence->has_word = furthest != NULL;
+    if (furthest)
+        absence->word.furthest = furthest->begin;
+    absence->word.has_last = last != NULL;
+    if (last)
+        absence->word.last = last->begin;
+}
+
+/* When the round began, its ranks may have been on their way there. */
 static void left_out_on_position(void *owner, const struct backend_answer *answer)
 {
     struct left_out_call *call = owner;
     uint64_t node = call->node;
     struct left_out *l = left_out_take(call);
-    struct absence *absence = l ? left_out_find(l, node) : NULL;
-    struct progress_report report;
+    struct absence *absence = l ? left_out_find_asking(l, node) : NULL;
+    struct progress_report report = {0};
 
-    if (!absence || !absence->asking)
+    if (!absence)
         return;
     absence->failed = answer->status < 0;
     if (absence->failed)
         return;
     absence->asking = false;
     if (answer->token != 0 && progress_report_read(answer->data, UINT64_MAX, &report) &&
-        report.has_point && progress_compare(&report.point, &absence->what.from) == PROGRESS_AFTER)
+        report.has_point)
         absence->what.from = report.point;
+    left_out_turn(l, absence);
+    if (answer->token != 0)
+        left_out_take_word(absence, &report.known);
     left_out_tell(l);
+    shared_loaders_publish(l->members); /* reports may have waited for it */
     if (!l->members->ending)
         l->members->events->changed(l->members->context);
 }
@@ -230,6 +290,7 @@ struct absence *left_out_add(struct left_out *l, const struct left_out_node *nod
     if (l->n == ABSENCES_MAX)
         left_out_drop(l, l->absences);
     absence->id = node->id;
+    absence->pass = max_u64(from->pass, l->n_turns > 0 ? l->turns[l->n_turns - 1].pass : 0);
     absence->what = (struct account_absence){
         .first = node->first, .local = node->local, .world = node->world, .from = *from};
     (void)snprintf(absence->what.node, sizeof absence->what.node, "%s", node->name);
@@ -259,6 +320,109 @@ void left_out_gone(struct left_out *l, const struct left_out_node *node,
     left_out_tell(l);
 }
 
+bool left_out_is_learning(const struct left_out *l)
+{
+    const struct absence *absence;
+
+    DL_FOREACH (l->absences, absence)
+        if (!absence->what.has_to && absence->asking)
+            return true;
+    return false;
+}
+
+/* The latest of that name, which may come back; NULL: none is missed. */
+static const struct absence *left_out_find_name(const struct left_out *l, const char *name)
+{
+    const struct absence *absence, *found = NULL;
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->id != 0 && !absence->said && strcmp(absence->what.node, name) == 0)
+            found = absence;
+    return found;
+}
+
+struct former_place left_out_former(const struct left_out *l, uint64_t world)
+{
+    const struct absence *absence;
+    struct former_place former = {0};
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->id != 0 && absence->what.world == world &&
+            strcmp(absence->what.node, l->members->self_name) == 0)
+            former = (struct former_place){absence->what.first, world};
+    return former;
+}
+
+bool left_outs_miss(const struct members *m, const char *name)
+{
+    const struct left_out *l;
+
+    DL_FOREACH (m->left_outs, l)
+        if (left_out_find_name(l, name))
+            return true;
+    return false;
+}
+
+/* Of those that are back, the one that the others have missed for longest. */
+static bool left_out_find_back(const struct left_out *l, struct progress_point *ret)
+{
+    const struct members *m = l->members;
+    bool any = false;
+
+    for (uint32_t i = 0; i < m->n_nodes; i++) {
+        const struct absence *absence =
+            m->shares[i].came ? left_out_find_name(l, m->shares[i].name) : NULL;
+
+        if (!absence || !absence->what.has_to ||
+            (any && progress_compare(&absence->what.to, ret) != PROGRESS_BEFORE))
+            continue;
+        *ret = absence->what.to;
+        any = true;
+    }
+    return any;
+}
+
+/* Another daemon has taken its place at once. */
+static bool left_out_came_again(const struct left_out *l, const struct absence *absence)
+{
+    const struct members *m = l->members;
+
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        if (m->shares[i].came && strcmp(m->shares[i].name, absence->what.node) == 0)
+            return true;
+    return false;
+}
+
+static void left_out_raise_to(const struct progress_point *to, struct progress_point *point)
+{
+    if (progress_compare(to, point) == PROGRESS_AFTER)
+        *point = *to;
+}
+
+void left_out_raise(const struct left_out *l, const struct progress *progress,
+                    struct progress_point *point)
+{
+    const struct progress_round *latest = progress_latest(progress);
+    const struct absence *absence;
+    struct progress_point at;
+
+    DL_FOREACH (l->absences, absence) {
+        if (absence->what.has_to)
+            continue;
+        /* Its ranks may have been on their way to where the last round began, and further than
+         * those of the others. */
+        if (latest && left_out_came_again(l, absence))
+            left_out_raise_to(&latest->begin, point);
+        if (!absence->has_word)
+            continue;
+        left_out_raise_to(&absence->word.furthest, point);
+        if (absence->word.has_last && progress_next(progress, &absence->word.last, &at))
+            left_out_raise_to(&at, point);
+    }
+    if (left_out_find_back(l, &at))
+        left_out_raise_to(&at, point);
+}
+
 void left_out_went_on(struct left_out *l, const struct progress_point *point)
 {
     struct absence *absence;
@@ -268,6 +432,34 @@ void left_out_went_on(struct left_out *l, const struct progress_point *point)
             absence->what.has_to = true;
             absence->what.to = *point;
         }
+    left_out_tell(l);
+}
+
+void left_out_turn(const struct left_out *l, struct absence *absence)
+{
+    struct account_absence *what = &absence->what;
+
+    for (uint32_t i = 0; i < l->n_turns; i++) {
+        if (l->turns[i].pass > absence->pass)
+            account_turn(what, &l->turns[i]);
+        else if (what->from.epoch == l->turns[i].epoch && what->from.pass < l->turns[i].pass)
+            what->from = l->turns[i]; /* it had turned back, too, and not said so yet */
+    }
+}
+
+void left_out_turned(struct left_out *l, const struct progress_point *at)
+{
+    struct absence *absence;
+
+    if (l->n_turns > 0 &&
+        progress_compare(at, &l->turns[l->n_turns - 1]) != PROGRESS_AFTER) /* it is known */
+        return;
+    if (l->n_turns == TURNS_MAX)
+        memmove(l->turns, l->turns + 1, --l->n_turns * sizeof l->turns[0]);
+    l->turns[l->n_turns++] = *at;
+    DL_FOREACH (l->absences, absence)
+        if (!absence->said)
+            left_out_turn(l, absence);
     left_out_tell(l);
 }
 
@@ -314,8 +506,11 @@ static bool left_out_find_range(const struct left_out *l, const struct absence *
     bool late = absence->what.from.epoch < end->epoch;
     struct progress_point own = late ? l->ended : *end;
 
-    /* Each epoch has as many steps as the one before. */
-    if (late && own.epoch >= absence->what.from.epoch) {
+    /* Each epoch has as many steps as the one before. Of one that nobody here came to the end of it
+     * is known where the others went on. */
+    if (late && own.epoch < absence->what.from.epoch && absence->what.has_to)
+        own = absence->what.to;
+    else if (late && own.epoch >= absence->what.from.epoch) {
         own.epoch = absence->what.from.epoch;
         own.pass = absence->what.from.pass;
     }

@@ -107,6 +107,18 @@ void left_out_store_lost(struct left_out *l)
 
 /* ---- heard of others ------------------------------------------------------------------------ */
 
+/* A node can be missed again that was back. */
+static bool left_out_told_is(const struct absence *absence, const struct account_entry *entry)
+{
+    const struct account_absence *a = &absence->what, *b = &entry->what;
+
+    if (absence->id != entry->id || a->world != b->world)
+        return false;
+    if (a->has_to && b->has_to)
+        return progress_compare(&a->to, &b->to) == PROGRESS_SAME;
+    return !a->has_to || progress_compare(&b->from, &a->to) != PROGRESS_AFTER;
+}
+
 /* The same absence as others know it; NULL: it is news. */
 static struct absence *left_out_told_find(const struct left_out *l,
                                           const struct account_entry *entry)
@@ -114,9 +126,7 @@ static struct absence *left_out_told_find(const struct left_out *l,
     struct absence *absence;
 
     DL_FOREACH (l->absences, absence)
-        if (absence->id == entry->id &&
-            (!absence->what.has_to || !entry->what.has_to ||
-             progress_compare(&absence->what.to, &entry->what.to) == PROGRESS_SAME))
+        if (left_out_told_is(absence, entry))
             return absence;
     return NULL;
 }
@@ -130,6 +140,7 @@ static struct absence *left_out_told_add(struct left_out *l, const struct accoun
 
     (void)snprintf(node.name, sizeof node.name, "%s", entry->what.node);
     struct absence *absence = left_out_add(l, &node, &entry->what.from);
+    absence->pass = entry->what.from.pass;
     absence->asking = true;
     left_out_ask(l, absence);
     return absence;
@@ -174,7 +185,7 @@ static void left_out_told_on_listed(void *owner, const struct backend_answer *an
 
     if (!l)
         return;
-    l->hearing = false;
+    l->hearing = l->coming = false;
     if (answer->status < 0) /* at the epoch's end it is asked again */
         return;
     for (uint32_t i = 0; i < answer->n; i++)
@@ -199,8 +210,14 @@ void left_out_came(struct left_out *l, const struct progress_point *begin)
     l->came = true;
     l->came_epoch = begin->epoch;
     l->hears_end = l->heard_end = false;
+    l->coming = true;
     if (!l->hearing)
         left_out_told_list(l);
+}
+
+bool left_out_is_coming(const struct left_out *l)
+{
+    return l->coming;
 }
 
 bool left_out_is_hearing(struct left_out *l, const struct progress_point *end)

@@ -117,19 +117,42 @@ static bool members_all_stay(const struct members *m, const struct rdzv_state *s
 }
 
 static void members_note_share(struct members *m, const struct rdzv_state *state,
-                               const struct rdzv_node *node)
+                               const struct rdzv_node *node, bool came)
 {
     struct rdzv_place place = rdzv_state_place(state, node->id);
     struct left_out_node *share = &m->shares[m->n_nodes];
 
-    *share = (struct left_out_node){
-        .id = node->id, .first = place.first, .local = node->local, .world = place.world};
+    *share = (struct left_out_node){.id = node->id,
+                                    .first = place.first,
+                                    .local = node->local,
+                                    .world = place.world,
+                                    .came = came};
     (void)snprintf(share->name, sizeof share->name, "%s", node->name);
+}
+
+static bool members_is_in(const struct allgather_node *nodes, uint32_t n, uint64_t id)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (nodes[i].id == id)
+            return true;
+    return false;
+}
+
+/* A node that the ranks of this one have gone on without is about to be in a round again. */
+static bool members_one_is_back(const struct members *m, const struct rdzv_state *state)
+{
+    for (uint32_t i = 0; state && i < state->n; i++)
+        if (!members_is_in(m->nodes, m->n_nodes, state->nodes[i].id) &&
+            left_outs_miss(m, state->nodes[i].name))
+            return true;
+    return false;
 }
 
 static void members_note_nodes(struct members *m, const struct rdzv_state *state)
 {
-    free(m->nodes);
+    struct allgather_node *before = m->nodes;
+    uint32_t n_before = m->n_nodes;
+
     free(m->shares);
     m->nodes = must_alloc(state->n * sizeof *m->nodes);
     m->shares = must_alloc(state->n * sizeof *m->shares);
@@ -141,11 +164,13 @@ static void members_note_nodes(struct members *m, const struct rdzv_state *state
             continue;
         if (state->nodes[i].id == member_id(m->member))
             m->self = m->n_nodes;
-        members_note_share(m, state, &state->nodes[i]);
+        members_note_share(m, state, &state->nodes[i],
+                           !members_is_in(before, n_before, state->nodes[i].id));
         *node = (struct allgather_node){.id = state->nodes[i].id};
         (void)snprintf(node->name, sizeof node->name, "%s", state->nodes[i].name);
         m->n_nodes++;
     }
+    free(before);
 }
 
 static void members_log_complete(const struct members *m)
@@ -183,7 +208,7 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     if (m->ending)
         return;
     if (m->paused && !members_all_stay(m, state))
-        m->events->over(m->context, &m->why_over);
+        m->events->happened(m->context, WORLD_LOST, &m->why_over);
     m->paused = false;
     shared_loaders_note_gone(m, state);
     members_note_nodes(m, state);
@@ -202,7 +227,7 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
         members_log_complete(m);
     }
     shared_loaders_enter_round(m);
-    m->events->round(m->context);
+    m->events->happened(m->context, WORLD_NOTED, NULL);
     shared_loaders_publish(m);
     m->events->changed(m->context);
 }
@@ -223,10 +248,7 @@ static void members_end_round(struct members *m, const char *reason, bool stay)
     m->state = MEMBERS_JOINING;
     m->paused = stay;
     shared_weights_leave_rounds(m);
-    if (stay)
-        m->events->paused(m->context, why);
-    else
-        m->events->over(m->context, why);
+    m->events->happened(m->context, stay ? WORLD_JOINED : WORLD_LOST, why);
 }
 
 /* Too few: in words that say who is there. */
@@ -297,7 +319,11 @@ static void members_on_over(void *owner, bool evicted, const char *why)
     m->placed = false;
     (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was removed from it: " : "",
                    why);
-    members_end_round(m, reason, !evicted && members_all_stay(m, member_state(m->member)));
+    const struct rdzv_state *state = member_state(m->member);
+    if (!evicted && state && m->state == MEMBERS_IN)
+        shared_loaders_note_gone(m, state); /* with one of them the store may go */
+    members_end_round(m, reason,
+                      !evicted && members_all_stay(m, state) && !members_one_is_back(m, state));
     if (m->forgets)
         members_put_seed_back(m);
     members_be_ready(m);
@@ -515,8 +541,18 @@ struct members *members_end(struct members *m)
     uv_timer_stop(&m->patience);
     uv_timer_stop(&m->watch);
     shared_loaders_publish_positions(m);
-    member_leave(m->member);
+    m->leaving = true;
+    members_go_on_leaving(m);
     return NULL;
+}
+
+/* The others read how far its ranks are when they see that it has left. */
+void members_go_on_leaving(struct members *m)
+{
+    if (!m->leaving || left_outs_are_writing(m))
+        return;
+    m->leaving = false;
+    member_leave(m->member);
 }
 
 /* ---- what is asked for ---------------------------------------------------------------------- */

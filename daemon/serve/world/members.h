@@ -13,6 +13,7 @@
 
 #include "daemon/cluster/member.h"
 #include "daemon/serve/base/quota.h"
+#include "daemon/serve/world/world_rules.h"
 #include "proto/value.h"
 
 #include <uv.h>
@@ -21,17 +22,9 @@ struct members;
 
 struct members_events {
     void (*changed)(void *context);
-    /* The world of members_place() is over, and all nodes that were in it stay: its ranks may use
-     * the steps that they were given, and get no more until `changed`. */
-    void (*paused)(void *context, const struct dl_error *why);
-    /* Likewise, but a node has left, or may have: all streams in it end. */
-    void (*over)(void *context, const struct dl_error *why);
-    /* This node has had no store for rendezvous.fence: shared loaders give out nothing more until
-     * `changed`. */
-    void (*fenced)(void *context);
-    /* There is another world, or positions are published: shared_loader_note() is due for all ranks
-     * that have not finished with the one before. */
-    void (*round)(void *context);
+    /* All streams in the world of members_place() are treated as world_actions[] says; `why` is for
+     * their clients, NULL with WORLD_NOTED. WORLD_LEFT does not come from here. */
+    void (*happened)(void *context, enum world_event event, const struct dl_error *why);
 };
 
 /* Checks the configuration of the rendezvous: 0, or -EINVAL. */

@@ -17,8 +17,8 @@
 
 #include <uthash.h>
 
-/* What is known of the nodes of the latest round: whether one of them knows of any loader where an
- * earlier round began. */
+/* What is known of the nodes of the latest round: whether all have said what they know, and one of
+ * them knows of any loader where an earlier round began. */
 enum newcomers { NEWCOMERS_UNKNOWN, NEWCOMERS_NOT_ALL, NEWCOMERS_ALL };
 
 enum members_state { MEMBERS_JOINING, MEMBERS_IN, MEMBERS_FAILED, MEMBERS_CLOSED };
@@ -84,12 +84,15 @@ struct members {
     uint64_t rounds;                       /* complete ones, with this node */
     bool is_newcomer; /* it knew nothing before this round; and so it is with the others: */
     enum newcomers newcomers;
+    struct dl_buffer word;  /* by this node */
+    struct dl_buffer *said; /* owned; by each of them; NULL: not heard, or in vain */
+    uint32_t n_said;
     struct newcomers_word *newcomers_words; /* owned: of this round, or of earlier ones */
     struct root_seed root;
     bool joined;
     struct predecessor *predecessor; /* owned; NULL: nothing is noted for the next daemon */
-    bool ending;
-    unsigned closing; /* timers that are not closed yet */
+    bool ending, leaving;            /* `leaving`: once the store has what this node has to say */
+    unsigned closing;                /* timers that are not closed yet */
 };
 
 /* ---- members.c ------------------------------------------------------------------------------ */
@@ -100,6 +103,9 @@ void members_be_ready(struct members *m);
  * when `patience_ns` are over. They are: what nothing came of, as negative errno. */
 int _nodiscard_ members_wait(struct members *m, uint64_t asked, uint64_t patience_ns,
                              struct dl_error *err);
+
+/* The node ends: it leaves as soon as nothing is being written. */
+void members_go_on_leaving(struct members *m);
 
 /* Arms the timer of `patience`: whoever waits is told again when `at` comes. */
 void members_be_patient(struct members *m, uint64_t now, uint64_t at);
@@ -146,6 +152,13 @@ void newcomers_enter_round(struct members *m);
 /* No node of this round knows anything of earlier ones. False: one does, or it is not known yet;
  * then it is found out, and `changed` says when. */
 bool newcomers_are_all(struct members *m);
+/* The store may have lost what was said. */
+void newcomers_republish(struct members *m);
+/* All nodes of this round have said what they know; or not in time: then they may know all. False:
+ * likewise. */
+bool newcomers_are_heard(struct members *m);
+/* Once they are: that node of the round knows something of the loader of that key. */
+bool newcomers_knows(const struct members *m, uint32_t node, const char *key);
 /* The backend is freed next. */
 void newcomers_deinit(struct members *m);
 

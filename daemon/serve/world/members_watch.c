@@ -95,7 +95,7 @@ static void members_watch_end_streams(struct members *m, uint64_t without)
                  without / SECOND, m->id, m->trouble);
     m->fenced_over = true;
     log_warning("%s %s", m->why_over.path, m->why_over.message);
-    m->events->over(m->context, &m->why_over);
+    m->events->happened(m->context, WORLD_LOST, &m->why_over);
 }
 
 static void members_watch_begin_fence(struct members *m, uint64_t now, uint64_t without)
@@ -105,7 +105,12 @@ static void members_watch_begin_fence(struct members *m, uint64_t now, uint64_t 
                 m->id, without / 1000000);
     m->fenced = true;
     m->fenced_ns = now;
-    m->events->fenced(m->context);
+    dl_error_set(&m->why_over, ESTALE, "world",
+                 "may have changed: for %" PRIu64 " ms no heartbeat of this node has reached the "
+                 "store of rendezvous %s (rendezvous.fence), and what it gave out and was not used "
+                 "is taken back; start the epoch again from its state once the store is back",
+                 without / 1000000, m->id);
+    m->events->happened(m->context, WORLD_FENCED, &m->why_over);
 }
 
 /* Where no other node can be, nobody goes on without this one. A daemon that was stopped, or whose
@@ -117,7 +122,8 @@ static void members_watch_fence(struct members *m, uint64_t now)
 
     if (is && !m->fenced) {
         members_watch_begin_fence(m, now, without);
-    } else if (!is && m->fenced) {
+    } else if (!is && m->fenced && member_read_ns(m->member) > m->fenced_ns) {
+        /* By then it knows whether it was taken out. */
         log_info("rendezvous %s: batches are given out again", m->id);
         m->fenced = m->fenced_over = false;
         m->events->changed(m->context);
@@ -131,7 +137,7 @@ static void members_watch_publish(struct members *m, uint64_t now)
     if (m->state != MEMBERS_IN || !m->shared_loaders || now - m->published_ns < m->beat_ns)
         return;
     m->published_ns = now;
-    m->events->round(m->context);
+    m->events->happened(m->context, WORLD_NOTED, NULL);
     shared_loaders_publish_positions(m);
     left_out_ask_again(m);
 }

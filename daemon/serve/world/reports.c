@@ -77,6 +77,18 @@ static bool reports_may_know(const struct shared_loader *shared, uint64_t id)
     return shared->n_others == 0 || reports_are_among(shared->others, shared->n_others, id);
 }
 
+/* Those that may know more, and do; if none does, all who may. */
+static void reports_choose(const struct shared_loader *shared, struct report_round *round)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < round->n; i++)
+        any |= newcomers_knows(shared->members, i, shared->key);
+    for (uint32_t i = 0; i < round->n; i++)
+        round->nodes[i].wanted = reports_may_know(shared, round->nodes[i].id) &&
+                                 (!any || newcomers_knows(shared->members, i, shared->key));
+}
+
 /* Each once, however often a round has to be reported again. */
 static void reports_add_others(struct shared_loader *shared, const struct allgather_node *nodes,
                                uint32_t n)
@@ -119,7 +131,9 @@ static void reports_publish(struct shared_loader *shared, struct dl_span text, b
     round->nodes = must_alloc(m->n_nodes * sizeof *round->nodes);
     memcpy(round->nodes, m->nodes, m->n_nodes * sizeof *round->nodes);
     for (uint32_t i = 0; i < round->n; i++)
-        round->nodes[i].wanted = !all_known && reports_may_know(shared, round->nodes[i].id);
+        round->nodes[i].wanted = false;
+    if (!all_known)
+        reports_choose(shared, round);
     DL_APPEND(shared->report_rounds, round);
     struct allgather_options options = {.loop = m->loop,
                                         .backend = m->backend,
@@ -174,6 +188,7 @@ void shared_loaders_republish(struct members *m)
 {
     struct shared_loader *shared;
 
+    newcomers_republish(m);
     DL_FOREACH (m->shared_loaders, shared) {
         left_out_store_lost(shared->left_out);
         if (m->state == MEMBERS_IN && shared->published.len > 0 &&
@@ -196,11 +211,14 @@ void reports_write_if_known(struct shared_loader *shared)
     struct progress_report report = {0};
 
     if (shared->members->state != MEMBERS_IN || reports_are_due(shared) ||
-        reports_know_begin(shared) || reports_find(shared, shared->members->round))
+        reports_know_begin(shared) || reports_find(shared, shared->members->round) ||
+        left_out_is_learning(shared->left_out))
         return;
     reports_find_furthest(shared, &report);
-    if (report.has_point)
-        reports_write(shared, &report);
+    if (!report.has_point || !newcomers_are_heard(shared->members))
+        return;
+    left_out_raise(shared->left_out, &shared->progress, &report.point);
+    reports_write(shared, &report);
 }
 
 void reports_write_as_new(struct shared_loader *shared, const struct resume_request *request)

@@ -180,21 +180,38 @@ static int shared_loader_place_fixed(const struct members_place *place,
     return 0;
 }
 
-/* What lies between is nobody's. */
-static void shared_loader_note_moved(struct shared_loader *shared,
-                                     const struct shared_loader_request *request,
-                                     const struct members_place *place,
-                                     const struct resume_place *to)
+/* Of what lies between, its own share is nobody's. */
+static void shared_loader_note_lost(struct shared_loader *shared,
+                                    const struct shared_loader_request *request,
+                                    const struct members_place *place,
+                                    const struct resume_place *to)
 {
     const struct members *m = shared->members;
+    const struct former_place *former = &request->resume.former;
     struct left_out_node self = {.first = place->rank, .local = 1, .world = place->world};
-    struct progress_point asked, begin;
+    struct progress_point end;
 
+    if (former->world > 0) {
+        self.first = former->rank;
+        self.world = former->world;
+    }
     (void)snprintf(self.name, sizeof self.name, "%s", m->self_name);
-    if (progress_point_after(&asked, to->pass, request->resume.epoch, &request->resume.before,
-                             place->world, request->resume.step) &&
-        progress_point_after(&begin, to->pass, to->epoch, &to->before, to->world, to->step))
-        left_out_moved(shared->left_out, &self, &asked, &begin);
+    bool is =
+        to->lost == UINT64_MAX
+            ? progress_point_after(&end, to->pass, to->epoch, &to->before, to->world, to->step)
+            : progress_point_after(&end, to->from.pass, to->from.epoch, &to->from.history,
+                                   self.world, to->lost);
+    if (is)
+        left_out_moved(shared->left_out, &self, &to->from, &end);
+}
+
+/* All ranks go back there. */
+static void shared_loader_note_turn(struct shared_loader *shared, const struct resume_place *to)
+{
+    struct progress_point at;
+
+    if (progress_point_after(&at, to->pass, to->epoch, &to->before, to->world, to->step))
+        left_out_turned(shared->left_out, &at);
 }
 
 /* All daemons were started anew under ranks that go on, some of which may ask for nothing before
@@ -223,12 +240,38 @@ static int shared_loader_find_begin(struct shared_loader *shared,
         if (shared->failure.code && request->asked <= shared->failed_ns)
             return shared_loader_say_failure(shared, err);
         reports_write_if_known(shared);
-        if (!reports_find(shared, round) && !reports_are_due(shared))
+        if (!reports_find(shared, round) && !reports_are_due(shared) &&
+            !left_out_is_learning(shared->left_out) && newcomers_are_heard(shared->members))
             reports_write_as_new(shared, &request->resume);
     }
     if (!reports_are_due(shared))
         shared_loader_begin_as_before(shared, request);
     return reports_know_begin(shared) ? 0 : 1;
+}
+
+static struct former_place shared_loader_tell(const void *teller, uint64_t world)
+{
+    return left_out_former(teller, world);
+}
+
+/* A rank that a launcher has started again does not know where it was: other ranks of this node
+ * have said it. */
+static struct resume_request shared_loader_recall(struct shared_loader *shared,
+                                                  const struct resume_request *request)
+{
+    struct resume_request recalled = *request;
+
+    if (request->former.world > 0 && request->former.rank >= request->local)
+        shared->former =
+            (struct former_place){request->former.rank - request->local, request->former.world};
+    else if (shared->former.world > 0 &&
+             (request->before.n > 0 ||
+              shared->ranks[request->local].progress.entered != PROGRESS_NO_ROUND))
+        recalled.former =
+            (struct former_place){shared->former.rank + request->local, shared->former.world};
+    recalled.tell = shared_loader_tell;
+    recalled.teller = shared->left_out;
+    return recalled;
 }
 
 int shared_loader_place(struct members *m, const struct shared_loader_request *request,
@@ -255,32 +298,68 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
     *ret = shared;
     if (!reports_know_begin(shared))
         r = shared_loader_find_begin(shared, request, err);
+    if (r == 0 && left_out_is_coming(shared->left_out))
+        r = members_wait(m, request->asked, m->join_ns, err);
     if (r != 0)
         return r;
-    r = progress_resume(&shared->progress, &shared->ranks[request->local].progress,
-                        &request->resume, ret_place, err);
-    if (r == 0 && ret_place->moved)
-        shared_loader_note_moved(shared, request, &place, ret_place);
-    shared->ranks[request->local].goes_on = request->resume.former.world > 0 && !ret_place->moved;
+    const struct resume_request recalled = shared_loader_recall(shared, &request->resume);
+    r = progress_resume(&shared->progress, &shared->ranks[request->local].progress, &recalled,
+                        ret_place, err);
+    if (r == 0 && ret_place->lost > 0)
+        shared_loader_note_lost(shared, request, &place, ret_place);
+    if (r == 0 && ret_place->turns)
+        shared_loader_note_turn(shared, ret_place);
+    shared->ranks[request->local].goes_on =
+        request->resume.former.world > 0 && r == 0 && ret_place->lost == 0;
     return r;
+}
+
+/* False: none of its ranks goes on. */
+static bool shared_loader_find_word(const struct shared_loader *shared, struct left_out_word *ret)
+{
+    bool any = false;
+
+    *ret = (struct left_out_word){0};
+    for (uint32_t i = 0; i < shared->members->local; i++) {
+        const struct shared_rank *rank = &shared->ranks[i];
+        const struct progress_point *at = &rank->progress.behind;
+
+        if (rank->progress.entered == PROGRESS_NO_ROUND || !rank->session)
+            continue;
+        if (!any || progress_compare(at, &ret->furthest) == PROGRESS_AFTER)
+            ret->furthest = *at;
+        any = true;
+        if (rank->asks && (!ret->has_last || progress_compare(at, &ret->last) == PROGRESS_BEFORE)) {
+            ret->last = *at;
+            ret->has_last = true;
+        }
+    }
+    return any;
 }
 
 /* Unless some of its ranks have not begun. */
 static void shared_loader_publish_position(struct shared_loader *shared)
 {
     struct progress_point least = {0}, began = {0};
+    struct left_out_word word;
+    bool has_word = shared->members->ending && shared_loader_find_word(shared, &word);
 
     for (uint32_t i = 0; i < shared->members->local; i++) {
         const struct shared_rank *rank = &shared->ranks[i];
 
-        if (rank->progress.entered == PROGRESS_NO_ROUND)
+        if (rank->progress.entered == PROGRESS_NO_ROUND && !has_word)
             return;
+        if (rank->progress.entered == PROGRESS_NO_ROUND) { /* it is in this epoch, too */
+            least =
+                (struct progress_point){.pass = word.furthest.pass, .epoch = word.furthest.epoch};
+            break;
+        }
         if (i == 0 || progress_compare(&rank->progress.behind, &least) == PROGRESS_BEFORE)
             least = rank->progress.behind;
         if (progress_compare(&rank->began, &began) == PROGRESS_AFTER)
             began = rank->began;
     }
-    left_out_publish(shared->left_out, &least, &began);
+    left_out_publish(shared->left_out, &least, &began, has_word ? &word : NULL);
 }
 
 void shared_loader_started(struct shared_loader *shared, uint64_t local,
@@ -292,8 +371,9 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
     shared->users++;
     rank->session = session;
     rank->stream = stream;
-    rank->report_due = false;
+    rank->report_due = rank->asks = rank->progress.left = false;
     shared_weights_begin_pass(shared, place->pass);
+    const struct progress_point was = rank->progress.behind;
     bool is_first = rank->progress.entered == PROGRESS_NO_ROUND;
     rank->progress.entered = place->round;
     if (!progress_point_after(&rank->progress.given, place->pass, place->epoch, &place->before,
@@ -301,9 +381,10 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
         rank->progress.given =
             (struct progress_point){.pass = place->pass, .epoch = place->epoch + 1};
     rank->progress.behind = rank->progress.given;
-    if (!is_first)
+    bool goes_back = progress_compare(&rank->progress.behind, &was) == PROGRESS_BEFORE;
+    if (!is_first && !goes_back)
         return;
-    if (!rank->goes_on)
+    if (is_first && !rank->goes_on)
         rank->began = rank->progress.given;
     shared_loader_publish_position(shared); /* others may wait to hear who goes on here */
 }
@@ -328,13 +409,16 @@ void shared_loader_note(struct shared_loader *shared, uint64_t local, const void
     rank->progress.behind = *behind;
 }
 
-void shared_loader_ended(struct shared_loader *shared, uint64_t local, const void *stream)
+void shared_loader_ended(struct shared_loader *shared, uint64_t local, const void *stream,
+                         enum rank_next next)
 {
     struct shared_rank *rank = &shared->ranks[local];
 
     if (rank->stream != stream)
         return;
     rank->progress.given = rank->progress.behind;
+    rank->progress.left = next == RANK_GOES_AWAY;
+    rank->asks = next == RANK_GOES_ON;
     rank->stream = NULL;
 }
 
@@ -358,8 +442,11 @@ void shared_loaders_forget_session(struct members *m, const void *session)
     DL_FOREACH (m->shared_loaders, shared) {
         shared_weights_forget_session(shared, session);
         for (uint32_t i = 0; i < m->local; i++)
-            if (shared->ranks[i].session == session)
-                shared->ranks[i].report_due = false;
+            if (shared->ranks[i].session == session) {
+                shared->ranks[i].session = NULL;
+                shared->ranks[i].report_due = shared->ranks[i].asks = false;
+                shared->ranks[i].progress.left = false;
+            }
         reports_write_if_known(shared);
     }
 }

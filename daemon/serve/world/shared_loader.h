@@ -48,9 +48,16 @@ void shared_loader_leave(struct shared_loader *shared);
  * its latest. */
 void shared_loader_note(struct shared_loader *shared, uint64_t local, const void *stream,
                         const struct progress_point *given, const struct progress_point *behind);
+/* What its client does when a rank's stream has ended: */
+enum rank_next {
+    RANK_RESTS,    /* nothing, as far as is known; */
+    RANK_GOES_ON,  /* it asks for the next step, here or, if this daemon ends, the next one; */
+    RANK_GOES_AWAY /* it has left the stream by itself: where it asks to begin, it is to begin */
+};
 /* Its stream has ended before the round did: the position is the `behind` that was noted last, and
  * what it was given beyond that comes again. */
-void shared_loader_ended(struct shared_loader *shared, uint64_t local, const void *stream);
+void shared_loader_ended(struct shared_loader *shared, uint64_t local, const void *stream,
+                         enum rank_next next);
 /* Its stream was cut off: the rank's client knows the position, and says it by its next request. */
 void shared_loader_mark_report_due(struct shared_loader *shared, uint64_t local,
                                    const void *stream);

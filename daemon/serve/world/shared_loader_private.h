@@ -12,6 +12,7 @@ struct shared_rank {
     struct progress_rank progress;
     const void *session, *stream; /* that it reads with; only compared */
     bool report_due;              /* its client knows what it had, and has not said so yet */
+    bool asks;                    /* it has no stream, and its client will ask for the next step */
     bool goes_on;                 /* its trainer was there before this daemon was */
     struct progress_point began;  /* where it was first here; if it goes on: zero */
 };
@@ -58,7 +59,8 @@ struct shared_loader {
     uint32_t users;                /* streams that know it */
     struct left_out *left_out;     /* owned */
     struct progress progress;
-    struct shared_rank *ranks;          /* owned; members.local of them */
+    struct former_place former; /* of this node's rank 0, as its ranks' clients have said it */
+    struct shared_rank *ranks;  /* owned; members.local of them */
     struct report_round *report_rounds; /* owned */
     struct allgather_node *others; /* owned: nodes that were in a round with it, since the latest
                                    round whose beginning it knows */
