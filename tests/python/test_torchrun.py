@@ -127,6 +127,33 @@ with dloaderd.Loader(sys.argv[1], world_size="cluster", as_="numpy", resume=True
 """
 
 
+# In the cluster's world and in lock step. In its first life one is killed between two collectives, so that
+# the others' fails: they have used a step more, or not yet said that they have.
+MEMBER_LOCK_STEP = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+import torch, dloaderd
+name = os.path.basename(os.environ["XDG_RUNTIME_DIR"]) + os.environ["LOCAL_RANK"]
+life = int(os.path.exists(f"0.{name}"))
+# In the agents' store gloo may find the addresses of the life before.
+torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/group.{life}",
+                                     rank=int(os.environ["RANK"]), world_size=4)
+with dloaderd.Loader(sys.argv[1], world_size="cluster", as_="numpy", resume=True) as loader, \\
+        open(f"{life}.{name}", "x") as out:
+    begin = loader.state_dict()["step"]
+    print(begin, file=out, flush=True)
+    for number, batch in enumerate(loader):
+        print(*batch, file=out, flush=True)
+        if life == 0 and number == 7 and name == "b1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        steps = torch.tensor([begin + number, -begin - number])
+        torch.distributed.all_reduce(steps, torch.distributed.ReduceOp.MAX)
+        assert steps.tolist() == [begin + number, -begin - number], steps
+    torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return sock.getsockname()[1]
@@ -367,6 +394,24 @@ class SharedStore(Case):
                             for life in range(2))
             self.assertEqual((len(first), first[2]), (3, again[0]), "what was in its hands comes again")
             samples += [int(word) for line in first[:2] + again for word in line.split()]
+        self.assertEqual(sorted(samples), list(range(LENGTH)))
+
+    def test_restarted_trainers_in_lock_step_resume_at_one_step(self):
+        self.hosting = "auto"
+        daemons = [self.node("a"), self.node("b")]
+        wait_until(lambda: "round 0 is complete" in daemons[1].log, "a round")
+        program = self.path("lock_step.py")
+        pathlib.Path(program).write_text(MEMBER_LOCK_STEP)
+        for agent in [self.start_agent(name, "--max-restarts", "1", program=program) for name in "ab"]:
+            self.end(agent)
+        lives = [[pathlib.Path(self.path(f"{life}.{name}")).read_text().splitlines()
+                  for name in ("a0", "a1", "b0", "b1")] for life in range(2)]
+        begins = {int(rank[0]) for rank in lives[1]}
+        self.assertEqual(len(begins), 1, begins)
+        begin, = begins
+        self.assertLessEqual(begin, 7)
+        samples = [int(word) for rank in lives[0] for line in rank[1:1 + begin] for word in line.split()]
+        samples += [int(word) for rank in lives[1] for line in rank[1:] for word in line.split()]
         self.assertEqual(sorted(samples), list(range(LENGTH)))
 
     def test_a_second_job_begins_at_its_own_beginning(self):

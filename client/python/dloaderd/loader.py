@@ -168,6 +168,13 @@ class _Pass(_device.BatchIterator):
             loader.rank, loader.world_size = epoch.rank, epoch.world
             loader._steps = epoch.steps
 
+    def place(self) -> bytes | None:
+        """The state before its next batch; None: there is no such state."""
+        try:
+            return bytes(self._epoch.state())
+        except OSError:
+            return None
+
     def _keep(self) -> None:
         if self._token is not None:
             self._loader._kept = (self._number, self._step), self._token
@@ -600,16 +607,43 @@ class Loader:
             if error.errno != errno.ENOENT:
                 raise
             unknown = error
+        if self._local is not None:
+            self._meet()
         if self._local is not None or not _rejoin.is_needed(self._among[1]):
             return unknown
         known = None if unknown else self._at
-        place = _rejoin.least(f"{self.job}/{self._opened().fingerprint:x}", *self._among, known)
+        place, _ = _rejoin.least(f"{self.job}/{self._opened().fingerprint:x}", *self._among, known)
         if place is None or place == known:
             return unknown
         self._drop_ahead()
         self._stand(*place)
         self._ahead = self._start(*place)
         return None
+
+    def _meet(self) -> None:
+        """In a cluster's world, where a launcher starts all ranks again: each daemon knows how far its own
+        ranks were. If they differ, all begin at the least of that, those who are there, too: before a change
+        of the world's size that is another place in the new one. The world may change meanwhile."""
+        group = _world.of_group()
+        if group is None or group[1] == 1:
+            return
+        loader = f"{self.job or ''}/{self._opened().fingerprint:x}"
+        place, is_same = _rejoin.least(loader, *group, self._place())
+        while place is not None and not is_same:
+            self._drop_ahead()
+            self.load_state_dict({"version": VERSION, "token": place[3]})
+            self._ahead = self._start(*self._at)
+            place, is_same = _rejoin.least(loader, *group, self._place())
+
+    def _place(self) -> tuple[int, int, int, str] | None:
+        """Where it would begin: epoch, samples before, world size, and the state."""
+        from . import _client  # type: ignore[attr-defined]
+        state = self._ahead.place() if self._ahead else None
+        if state is None:
+            return None
+        said = json.loads(_client.state_json(state))
+        samples = said["world"] * said["steps"] + sum(one["world"] * one["steps"] for one in said["before"])
+        return said["epoch"], samples, said["world"], base64.b64encode(state).decode()
 
     def __iter__(self) -> Iterator[Any]:
         """The next epoch; the first time after load_state_dict(), what is left of that one."""
