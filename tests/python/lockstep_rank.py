@@ -6,8 +6,9 @@ one before, and one that waits for the others reads no message of its daemon.
 
 Into OUTPUT goes a line for each step: the time, and the samples; "told" and a number where so many are
 said to be left out; at the end "end", or "changed" where $LOCKSTEP_FIXED asks for one world.
-$LOCKSTEP_EPOCHS: how many are read. $LOCKSTEP_STEP: seconds of training in each. $LOCKSTEP_LATE: this node
-joins ranks that are there already.
+$LOCKSTEP_GROUP: all ranks meet in each step, whatever the daemons' world is. $LOCKSTEP_EPOCHS: how many are
+read. $LOCKSTEP_STEP: seconds of training in each. $LOCKSTEP_LATE: this node joins ranks that are there
+already.
 """
 
 import json
@@ -22,6 +23,7 @@ import dloaderd
 STEP = float(os.environ.get("LOCKSTEP_STEP", "0.01"))  # seconds of training
 ALL = 255  # whoever is there
 LAST = b"e"
+GROUP = "LOCKSTEP_GROUP" in os.environ  # one process group for all time, whatever the daemons' world is
 
 
 class Barrier:
@@ -60,7 +62,7 @@ class Gloo:
         self.world = int(world)
 
     def meet(self, world):
-        assert world == self.world
+        assert world in (self.world, ALL)
         ones = self.torch.ones(1)
         self.torch.distributed.all_reduce(ones)
         assert int(ones) == self.world
@@ -73,7 +75,7 @@ def train(loader, others, length, out):
         print(time.monotonic(), *samples, file=out, flush=True)
         world = loader.world_size
         time.sleep(STEP)
-        others.meet(world)
+        others.meet(ALL if GROUP else world)
 
 
 def main(spec, path, local, rank, output, kind, *where):

@@ -14,6 +14,7 @@ import pathlib
 import random
 import selectors
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -174,7 +175,7 @@ class Lockstep(TestCase):
     def configure(self, name, least, most):
         return {"rendezvous": {
             "backend": self.store.backend, "endpoint": self.store.endpoint, "id": "run", "node": name,
-            "host": "no" if HAS_ETCD else "auto",
+            "host": "auto" if isinstance(self.store, stores.Hosted) else "no",
             "local_ranks": LOCAL, "nodes": {"min": least, "max": most}, "heartbeat": DETECTION,
             "timeouts": {"join": "50s", "last_call": "10ms", "close": "10s"}}, "drain_timeout": "200ms"}
 
@@ -273,6 +274,47 @@ class Lockstep(TestCase):
     @unittest.skipUnless(importlib.util.find_spec("torch"), "there is no PyTorch")
     def test_restarts_with_gloo(self):
         self.restarts(("gloo", str(stores.free_ports(1)[0]), str(2 * LOCAL)))
+
+    def go_on_without(self, victim, leave):
+        """`leave` has its daemon end, or seem to, until the others have agreed where they go on without it."""
+        witness = self.daemons[victim - 1]
+        agreed = witness.log.count("continues in epoch")
+        leave(self.daemons[victim])
+        wait_until(lambda: witness.log.count("continues in epoch") > agreed, "a world without it", PATIENCE)
+
+    def check_nothing_is_lost(self):
+        self.check_each_sample()
+        self.assertEqual({rank.told() for rank in self.ranks}, {0})
+
+    def upgrade_slowly(self, where=None):
+        """Each daemon in turn is away for so long that the others go on without it. Its trainers wait, and so
+        do the others, in a collective of all."""
+        self.begin("abc", 2, 3 * STEPS, where, LOCKSTEP_GROUP="1")
+        for victim in range(3):
+            self.go_on(self.ranks, self.random.randrange(3, 10))
+            self.go_on_without(victim, Daemon.stop)
+            self.daemons[victim] = self.node("abc"[victim], 2, 3)
+        self.check_nothing_is_lost()
+
+    def test_slow_upgrades_in_one_process_group(self):
+        self.upgrade_slowly()
+
+    def test_slow_upgrades_with_the_store(self):
+        """It goes with the daemon that serves it."""
+        self.store = stores.Hosted()
+        self.upgrade_slowly()
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "there is no PyTorch")
+    def test_slow_upgrades_with_gloo(self):
+        self.upgrade_slowly(("gloo", str(stores.free_ports(1)[0]), str(3 * LOCAL)))
+
+    def test_a_daemon_that_does_not_run_in_one_process_group(self):
+        """The others take it for dead; then it goes on, and hears of that."""
+        self.begin("abc", 2, 2 * STEPS, LOCKSTEP_GROUP="1")
+        self.go_on(self.ranks, 5)
+        self.go_on_without(2, lambda daemon: daemon.process.send_signal(signal.SIGSTOP))
+        self.daemons[2].process.send_signal(signal.SIGCONT)
+        self.check_nothing_is_lost()
 
     def test_restart_of_a_fixed_world(self):
         """Nobody hears of it."""
