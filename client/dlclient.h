@@ -53,8 +53,7 @@ extern "C" {
 #define DL_API
 #endif
 
-/* Version of this header; dl_version() returns that of the library at run time, such as
- * "0.2.0". */
+/* Version of this header; dl_version() returns the library's at run time, such as "0.2.0". */
 #define DL_CLIENT_API_VERSION 1
 DL_API const char *dl_version(void);
 

@@ -79,7 +79,8 @@ struct spec_field {
     char *source; /* owned */
 };
 
-/* What is done with an image on its way into the batch; daemon/data/image/image.h has the meaning.
+/* What is done with an image on its way into the batch; daemon/data/decode/image/image.h has the
+ * meaning.
  */
 struct spec_image {
     enum image_transform transform;
@@ -92,7 +93,7 @@ struct spec_image {
     double aspect[2]; /* random_crop: least and greatest width / height */
 };
 
-/* What is done with a sound likewise; daemon/data/audio/audio.h has the meaning. */
+/* What is done with a sound likewise; daemon/data/decode/audio/audio.h has the meaning. */
 struct spec_audio {
     enum audio_channels channels;
     enum audio_crop crop; /* 0 unless there are frames */

@@ -1,7 +1,7 @@
 /*
  * Lengths of samples kept on disk, for datasets that had to be read for them. Whoever has a dataset
- * tells by a fingerprint which they are (daemon/data/lengths.h). Blocks on the disk; any thread,
- * and several processes may use a directory at once.
+ * tells by a fingerprint which they are (daemon/data/collate/lengths.h). Blocks on the disk; any
+ * thread, and several processes may use a directory at once.
  */
 #ifndef DL_LENGTHS_CACHE_H
 #define DL_LENGTHS_CACHE_H

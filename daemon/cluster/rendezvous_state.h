@@ -31,8 +31,8 @@
  * write them again. What cannot be said in this way is another format, which the state and its head
  * begin with. All releases read a card, for it says which formats its node knows, from the least to
  * the greatest: those of 2 alone do not say so. The state is written in the greatest that all nodes
- * know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor cards. From
- * format 3 on nodes in front say for all what they have read (allgather.h, sights.h).
+ * know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor cards.
+ * From format 3 on nodes in front say for all what they have read (allgather.h, sights.h).
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H

@@ -1,11 +1,11 @@
 #include "daemon/data/fetch.h"
 
+#include "daemon/data/base/sample_batch.h"
 #include "daemon/data/collate/collate.h"
-#include "daemon/data/guard.h"
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
+#include "daemon/data/files/guard.h"
 #include "daemon/data/replica.h"
 #include "daemon/data/rows.h"
-#include "daemon/data/sample_batch.h"
 #include "proto/common/clock.h"
 
 #include <assert.h>

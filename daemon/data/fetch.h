@@ -8,8 +8,8 @@
 #ifndef DL_FETCH_H
 #define DL_FETCH_H
 
-#include "daemon/data/dataset.h"
-#include "daemon/data/slow_watch.h"
+#include "daemon/data/base/dataset.h"
+#include "daemon/data/base/slow_watch.h"
 #include "proto/slot_fill.h"
 
 struct fetcher; /* an open dataset and how its batches are laid out */

@@ -1,9 +1,9 @@
 /* By what the lengths of a dataset are recognised: its description, and a look at its files. */
-#include "daemon/data/audio/audio_files.h"
-#include "daemon/data/file_hasher.h"
-#include "daemon/data/image/image_files.h"
-#include "daemon/data/kinds.h"
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
+#include "daemon/data/decode/audio/audio_files.h"
+#include "daemon/data/decode/image/image_files.h"
+#include "daemon/data/files/file_hasher.h"
+#include "daemon/data/kinds/kinds.h"
 
 #include <errno.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 #include "daemon/data/lengths_take.h"
 
 #include "daemon/cache/lengths_cache.h"
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
 #include "daemon/plan/lengths_rule.h"
 #include "proto/common/clock.h"
 

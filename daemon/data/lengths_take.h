@@ -2,7 +2,7 @@
 #ifndef DL_LENGTHS_TAKE_H
 #define DL_LENGTHS_TAKE_H
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 
 /*
  * The lengths of all samples of `ds`, to be freed by the caller; from the cache in the directory

@@ -1,7 +1,7 @@
 #include "daemon/data/local.h"
 
-#include "daemon/data/guard.h"
-#include "daemon/data/index_files.h"
+#include "daemon/data/files/guard.h"
+#include "daemon/data/kinds/index_files.h"
 #include "daemon/data/local_plan.h"
 #include "proto/shared/words.h"
 #include "proto/slot_cut.h"

@@ -6,7 +6,7 @@
 #ifndef DL_LOCAL_PLAN_H
 #define DL_LOCAL_PLAN_H
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 #include "daemon/plan/plan.h"
 
 struct local_plan_key {

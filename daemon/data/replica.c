@@ -1,4 +1,4 @@
-#include "daemon/data/guard.h"
+#include "daemon/data/files/guard.h"
 #include "daemon/data/replica_private.h"
 
 #include <assert.h>

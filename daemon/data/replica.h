@@ -39,9 +39,9 @@
 #ifndef DL_DATA_REPLICA_H
 #define DL_DATA_REPLICA_H
 
-#include "daemon/data/dataset.h"
-#include "daemon/data/sample_batch.h"
-#include "daemon/data/slow_watch.h"
+#include "daemon/data/base/dataset.h"
+#include "daemon/data/base/sample_batch.h"
+#include "daemon/data/base/slow_watch.h"
 
 enum { REPLICAS_REMEMBERED = 256 };
 

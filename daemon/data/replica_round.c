@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "daemon/data/guard.h"
+#include "daemon/data/files/guard.h"
 #include "daemon/plan/shard.h"
 
 /* ---- how ranks share the samples ------------------------------------------------------------ */

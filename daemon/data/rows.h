@@ -10,9 +10,9 @@
 #ifndef DL_DATA_ROWS_H
 #define DL_DATA_ROWS_H
 
-#include "daemon/data/batch_mix.h"
+#include "daemon/data/base/slow_watch.h"
+#include "daemon/data/collate/batch_mix.h"
 #include "daemon/data/collate/collate.h"
-#include "daemon/data/slow_watch.h"
 
 struct rows;
 

@@ -1,9 +1,9 @@
 /* What holds for any worker, and the sandbox's files: which of them a spec is about. */
 #include "daemon/worker/sandbox.h"
 
-#include "daemon/data/kinds.h"
-#include "daemon/data/seen.h"
-#include "daemon/data/source.h"
+#include "daemon/data/files/seen.h"
+#include "daemon/data/files/source.h"
+#include "daemon/data/kinds/kinds.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -16,7 +16,7 @@
 #ifndef DL_WORKER_SANDBOX_H
 #define DL_WORKER_SANDBOX_H
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 #include "proto/sandbox.h"
 
 /*

@@ -6,9 +6,9 @@
  * --decoder takes the daemon's own decoder instead: the price of its checks, by itself. Before
  * either, one batch is made by both, and compared.
  */
-#include "daemon/data/image/image.h"
-#include "daemon/data/image/image_files.h"
-#include "daemon/data/image/resample.h"
+#include "daemon/data/decode/image/image.h"
+#include "daemon/data/decode/image/image_files.h"
+#include "daemon/data/decode/resize/resample.h"
 #include "daemon/plan/plan.h"
 #include "tests/bench/bench.h"
 

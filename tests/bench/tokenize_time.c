@@ -4,8 +4,8 @@
  * ids, and the seconds that opening the tokenizer took, in JSON. Exits with 77 where tokenizers
  * were not built.
  */
-#include "daemon/data/source.h"
-#include "daemon/data/tokenizer/tokenizer.h"
+#include "daemon/data/decode/tokenizer/tokenizer.h"
+#include "daemon/data/files/source.h"
 
 #include <errno.h>
 #include <stdio.h>

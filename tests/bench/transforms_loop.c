@@ -7,7 +7,7 @@
  * prints for each list, which is YAML or JSON, the processor time of one picture in microseconds,
  * decoding included; the list [] is decoding alone.
  */
-#include "daemon/data/image/transforms.h"
+#include "daemon/data/decode/transform/transforms.h"
 #include "proto/yaml.h"
 #include "tests/lib/read_file.h"
 

@@ -2,9 +2,9 @@
  * An Arrow file or stream of any bytes: its batches are taken or refused, and each value of their
  * first and last rows becomes part of a sample, with nulls refused and filled, or an error.
  */
-#include "daemon/data/arrow/arrow_features.h"
-#include "daemon/data/arrow/arrow_table.h"
-#include "daemon/data/arrow/arrow_value.h"
+#include "daemon/data/kinds/arrow/arrow_features.h"
+#include "daemon/data/kinds/arrow/arrow_table.h"
+#include "daemon/data/kinds/arrow/arrow_value.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * that names it. What libsndfile makes of them is played as well, where there is one; the harness
  * does not see into it.
  */
-#include "daemon/data/audio/audio.h"
+#include "daemon/data/decode/audio/audio.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

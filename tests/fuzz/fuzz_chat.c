@@ -3,7 +3,7 @@
  * word, or become parts of text, none of them empty, in which all that was said stands in its
  * order; a loss is of what the assistant says alone, and a part that is refused is the last.
  */
-#include "daemon/data/tokenizer/chat.h"
+#include "daemon/data/decode/tokenizer/chat.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

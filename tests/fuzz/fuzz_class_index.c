@@ -2,7 +2,7 @@
  * The list of a folder of classes as another worker sends it: any bytes. What is taken for a list
  * can be read to its end.
  */
-#include "daemon/data/class_list.h"
+#include "daemon/data/files/class_list.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -3,7 +3,7 @@
  * other and end where cell by cell they do; the columns are read or refused; and each cell is a
  * number of each type or is none.
  */
-#include "daemon/data/csv/csv_columns.h"
+#include "daemon/data/kinds/csv/csv_columns.h"
 #include "proto/dtype.h"
 #include "tests/fuzz/fuzz.h"
 

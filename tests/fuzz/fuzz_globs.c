@@ -6,7 +6,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/data/globs.h"
+#include "daemon/data/files/globs.h"
 
 #include <errno.h>
 

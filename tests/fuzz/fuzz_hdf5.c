@@ -2,7 +2,7 @@
  * HDF5 files, of any bytes. Whatever is found in one is read or refused; nothing outside it is
  * looked at, and no more memory is taken for a list of chunks than the file has bytes for.
  */
-#include "daemon/data/hdf5/hdf5_array.h"
+#include "daemon/data/kinds/hdf5/hdf5_array.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * IDX files of any bytes. Gzip ones are unpacked. Plain ones are parsed, and packed by us and
  * unpacked again: both ways must agree on whether the file is good and on what is in it.
  */
-#include "daemon/data/arrays/array.h"
+#include "daemon/data/kinds/arrays/array.h"
 #include "tests/fuzz/fuzz.h"
 
 static size_t pack(const uint8_t *data, size_t size, uint8_t *out, size_t room)

@@ -1,5 +1,5 @@
 /* The image decoders on any bytes; the first two choose what is done with the image. */
-#include "daemon/data/image/image.h"
+#include "daemon/data/decode/image/image.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { HEAD = 2, SIDE = 20, PIXELS_MAX = 1 << 18 };

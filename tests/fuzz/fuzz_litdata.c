@@ -1,5 +1,5 @@
 /* litData, as shards.h has it: the file is taken out of its frames before, if it is in some. */
-#include "daemon/data/litdata/litdata_chunk.h"
+#include "daemon/data/kinds/litdata/litdata_chunk.h"
 #include "tests/fuzz/shards.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * describes them (lmdb_made.h), of which it is known what is in them. What is found lies in the
  * file; each record is there or is refused, and a prefix is a range of them.
  */
-#include "daemon/data/lmdb/lmdb_tree.h"
+#include "daemon/data/kinds/lmdb/lmdb_tree.h"
 #include "tests/fuzz/lmdb_made.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* MDS, as shards.h has it. */
-#include "daemon/data/mds/mds_index.h"
+#include "daemon/data/kinds/mds/mds_index.h"
 #include "tests/fuzz/shards.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * Megatron's index of any bytes, with a .bin file of as many bytes as the first two say. What is
  * taken says where each document's tokens are: in the file, or refused.
  */
-#include "daemon/data/megatron/megatron_index.h"
+#include "daemon/data/kinds/megatron/megatron_index.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

@@ -8,8 +8,8 @@
 
 #include <errno.h>
 
-#include "daemon/data/combine/mix_streams.h"
-#include "daemon/data/sample_batch.h"
+#include "daemon/data/base/sample_batch.h"
+#include "daemon/data/kinds/combine/mix_streams.h"
 
 enum { CHILDREN = 3, SAMPLES = 60, STATE_ROOM = 1024 };
 

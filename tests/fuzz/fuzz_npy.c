@@ -1,5 +1,5 @@
 /* The .npy header parser on any bytes; what it accepts must be consistent and readable. */
-#include "daemon/data/arrays/array.h"
+#include "daemon/data/kinds/arrays/array.h"
 #include "tests/fuzz/fuzz.h"
 
 /* The table over the fuzzer's own memory: every row must lie in it. */

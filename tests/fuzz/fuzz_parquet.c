@@ -4,10 +4,10 @@
  * from 128 on, one page of a kind of values by itself, which needs no file around it; or, from 192
  * on, a compressed page. What comes out is as large as was said, and is read from end to end.
  */
-#include "daemon/data/kinds.h"
-#include "daemon/data/parquet/chunk.h"
-#include "daemon/data/parquet/codec.h"
-#include "daemon/data/parquet/filter.h"
+#include "daemon/data/kinds/kinds.h"
+#include "daemon/data/kinds/parquet/chunk.h"
+#include "daemon/data/kinds/parquet/codec.h"
+#include "daemon/data/kinds/parquet/filter.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/data/reader.h"
+#include "daemon/data/files/reader.h"
 
 enum { HEAD = 4, ENTRY = 8, VERSION = 4 };
 

@@ -1,6 +1,6 @@
 /* Steps on a picture: first how many, and each; the file's bytes are behind them. Where these are
  * none that can be read, the steps are done to a few pixels. */
-#include "daemon/data/image/steps.h"
+#include "daemon/data/decode/image/steps.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/input.h"
 

@@ -3,7 +3,7 @@
  * checksums are made good first, without which nothing gets past them. Scanning ends, and goes
  * forward; what was found is made into a sample or refused; what was refused is refused again.
  */
-#include "daemon/data/tar/tar_sample.h"
+#include "daemon/data/kinds/tar/tar_sample.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * What is kept of tar shards, of any bytes: whichever shard is found in them, its places lie in the
  * bytes and in the shard, one behind another.
  */
-#include "daemon/data/tar/tar_cached.h"
+#include "daemon/data/kinds/tar/tar_cached.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { LARGEST = 1 << 16 };

@@ -2,9 +2,9 @@
  * Index files of Energon, DALI and wids, of any bytes, for a shard of four samples; and compressed
  * data of any bytes. What is taken says places in the shard, one behind another.
  */
-#include "daemon/data/tar/tar_index.h"
-#include "daemon/data/tar/tar_sample.h"
-#include "daemon/data/unpack.h"
+#include "daemon/data/files/unpack.h"
+#include "daemon/data/kinds/tar/tar_index.h"
+#include "daemon/data/kinds/tar/tar_sample.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/make_tar.h"
 

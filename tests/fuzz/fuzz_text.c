@@ -3,8 +3,8 @@
  * whether samples are one field or several. The table of lines must have what a plain walk finds;
  * and lines of JSON become samples or errors, never more.
  */
-#include "daemon/data/kinds.h"
-#include "daemon/data/text/text_lines.h"
+#include "daemon/data/kinds/kinds.h"
+#include "daemon/data/kinds/text/text_lines.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

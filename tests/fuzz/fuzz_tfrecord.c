@@ -4,8 +4,8 @@
  * three files, as another worker sends it; or, from 128 on, one Example by itself. What is found
  * lies in the file, and becomes a sample or an error.
  */
-#include "daemon/data/tfrecord/tfrecord_example.h"
-#include "daemon/data/tfrecord/tfrecord_index.h"
+#include "daemon/data/kinds/tfrecord/tfrecord_example.h"
+#include "daemon/data/kinds/tfrecord/tfrecord_index.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

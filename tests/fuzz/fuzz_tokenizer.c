@@ -3,9 +3,9 @@
  * it tokenizes: the same the second time, when the words are known, and the beginning of it where
  * fewer tokens are wanted. And the patterns that are not matched by PCRE2 match what it does.
  */
-#include "daemon/data/tokenizer/pattern.h"
-#include "daemon/data/tokenizer/scan.h"
-#include "daemon/data/tokenizer/tokenizer_read.h"
+#include "daemon/data/decode/tokenizer/pattern.h"
+#include "daemon/data/decode/tokenizer/scan.h"
+#include "daemon/data/decode/tokenizer/tokenizer_read.h"
 #include "proto/common/utf8.h"
 #include "tests/fuzz/fuzz.h"
 

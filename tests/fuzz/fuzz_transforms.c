@@ -1,5 +1,5 @@
 /* Lists of transforms as text, read and then run on a small picture; the first byte is the seed. */
-#include "daemon/data/image/transforms.h"
+#include "daemon/data/decode/transform/transforms.h"
 #include "proto/yaml.h"
 #include "tests/fuzz/fuzz.h"
 

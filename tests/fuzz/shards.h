@@ -6,8 +6,8 @@
 #ifndef DL_FUZZ_SHARDS_H
 #define DL_FUZZ_SHARDS_H
 
-#include "daemon/data/image/image_field.h"
-#include "daemon/data/shard_file.h"
+#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/files/shard_file.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { SHARD_INPUT_MOST = 1 << 16, SHARD_SAMPLES_MOST = 100 };

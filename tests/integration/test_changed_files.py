@@ -1,6 +1,6 @@
 """Who opens a loader finds its files as they are by then, also where the one that was opened before
 still lingers: what was added, removed, written to or replaced makes it another loader, and where
-nothing has, the workers are those of before (daemon/data/files_identity.h).
+nothing has, the workers are those of before (daemon/data/kinds/files_identity.h).
 
 Each kind of dataset in digest_datasets.py has a line here, or reads no files.
 """

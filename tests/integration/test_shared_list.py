@@ -1,4 +1,4 @@
-"""The list of a folder of classes: one worker makes it, the others map it (daemon/data/shared_index.h)."""
+"""The list of a folder of classes: one worker makes it, the others map it (daemon/data/files/shared_index.h)."""
 
 import ctypes
 import errno

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 #include "proto/yaml.h"
 
 enum { PIECE = 1000 }; /* samples read at once */

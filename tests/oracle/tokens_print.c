@@ -4,7 +4,7 @@
  * "error" and a number. Status 77 where tokenizers were not built, 1 and a message for a file that
  * is refused.
  */
-#include "daemon/data/tokenizer/tokenizer.h"
+#include "daemon/data/decode/tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <stdio.h>

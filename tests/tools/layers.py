@@ -14,6 +14,11 @@ import sys
 # Helpers that know nothing of the contract; the contract; what the daemon and its clients both do with it.
 PROTO = {"proto/common/", "proto/", "proto/shared/"}
 
+# The floors of data/, from the ground up: what a sample is; files and their indexes; bytes that become pictures,
+# sounds and tokens; samples that become a batch; the kinds of dataset; what workers and loading without a daemon call.
+DATA = ("daemon/data/base/", "daemon/data/files/", "daemon/data/decode/", "daemon/data/plugin/", "daemon/data/collate/",
+        "daemon/data/kinds/", "daemon/data/")
+
 # Layer → the layers it may include, besides itself. Public: the face that strangers include.
 LAYERS = {
     "proto/common/": set(),
@@ -21,8 +26,9 @@ LAYERS = {
     "proto/shared/": {"proto/", "proto/common/"},
     "daemon/plan/": {*PROTO},
     "daemon/cache/": {*PROTO},
-    "daemon/data/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
-    "daemon/worker/": {*PROTO, "daemon/data/"},
+    **{floor: {*PROTO, *DATA[:i], "daemon/cache/", "daemon/plan/"} for i, floor in enumerate(DATA)},
+    "daemon/data/plugin/": {*PROTO, *DATA[:2], "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
+    "daemon/worker/": {*PROTO, *DATA},
     # Of what all of the daemon has, the memory.
     "daemon/cluster/": {*PROTO, "daemon/serve/base/"},
     # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
@@ -42,7 +48,7 @@ LAYERS = {
     "client/": {*PROTO, "client/dlclient.h", "client/local.h"},
     # Between libdlclient and its module, which alone has the datasets.
     "client/local.h": {*PROTO, "client/dlclient.h"},
-    "client/local/": {*PROTO, "client/dlclient.h", "client/local.h", "daemon/data/"},
+    "client/local/": {*PROTO, "client/dlclient.h", "client/local.h", *DATA},
     "client/dlclient.h": set(),
     "daemon/data/plugin/dloader-plugin.h": set(),
     "client/python/src/": {*PROTO, "client/dlclient.h"},
@@ -53,11 +59,11 @@ LAYERS = {
     "client/dlctl/python.c": {*PROTO, "client/dlclient.h", "client/dlctl/", "client/dlctl/offline/"},
     # The verbs that need no daemon.
     "client/dlctl/offline/": {*PROTO, "client/dlclient.h", "client/dlctl/", "client/dlctl/run/",
-                              "daemon/plan/", "daemon/cache/", "daemon/data/"},
+                              "daemon/plan/", "daemon/cache/", *DATA},
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
-    "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
+    "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", *DATA, "daemon/worker/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
                "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/", "client/dlctl/sheet/",
@@ -80,17 +86,17 @@ DOORS = {
     "seccomp.h": ("daemon/worker/sandbox_calls.c", "daemon/worker/seccomp_found.c"),
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
-    "zstd.h": ("daemon/data/unpack.c",),
-    "brotli/": ("daemon/data/parquet/codec.c",),
-    "sentencepiece_": ("daemon/data/text/sentencepiece.cc",),
-    "pcre2.h": ("daemon/data/tokenizer/pattern.c",),
-    "utf8proc.h": ("daemon/data/tokenizer/chars.c", "daemon/data/tokenizer/normalize.c"),
-    "jpeglib.h": ("daemon/data/image/image_jpeg.c",),
-    "jerror.h": ("daemon/data/image/image_jpeg.c",),
-    "png.h": ("daemon/data/image/image_png.c",),
-    "tiffio.h": ("daemon/data/image/image_tiff.c",),
-    "webp/": ("daemon/data/image/image_webp.c",),
-    "sndfile.h": ("daemon/data/audio/audio_file.c",),
+    "zstd.h": ("daemon/data/files/unpack.c",),
+    "brotli/": ("daemon/data/kinds/parquet/codec.c",),
+    "sentencepiece_": ("daemon/data/decode/tokenizer/sentencepiece.cc",),
+    "pcre2.h": ("daemon/data/decode/tokenizer/pattern.c",),
+    "utf8proc.h": ("daemon/data/decode/tokenizer/chars.c", "daemon/data/decode/tokenizer/normalize.c"),
+    "jpeglib.h": ("daemon/data/decode/image/image_jpeg.c",),
+    "jerror.h": ("daemon/data/decode/image/image_jpeg.c",),
+    "png.h": ("daemon/data/decode/image/image_png.c",),
+    "tiffio.h": ("daemon/data/decode/image/image_tiff.c",),
+    "webp/": ("daemon/data/decode/image/image_webp.c",),
+    "sndfile.h": ("daemon/data/decode/audio/audio_file.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/"),

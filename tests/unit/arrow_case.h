@@ -2,7 +2,7 @@
 #ifndef DL_TEST_ARROW_CASE_H
 #define DL_TEST_ARROW_CASE_H
 
-#include "daemon/data/arrow/arrow.h"
+#include "daemon/data/kinds/arrow/arrow.h"
 #include "tests/lib/arrow_build.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/taken.h"

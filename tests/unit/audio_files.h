@@ -2,7 +2,7 @@
 #ifndef DL_TEST_AUDIO_FILES_H
 #define DL_TEST_AUDIO_FILES_H
 
-#include "daemon/data/audio/audio.h"
+#include "daemon/data/decode/audio/audio.h"
 #include "tests/unit/data_files.h"
 
 #include <errno.h>

@@ -9,8 +9,8 @@
  *   words N SEED EPOCH INDEX
  *     prints the first words of the sample's generator
  */
-#include "daemon/data/image/image.h"
-#include "daemon/data/image/image_files.h"
+#include "daemon/data/decode/image/image.h"
+#include "daemon/data/decode/image/image_files.h"
 #include "tests/lib/read_file.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  *   ok PATH DTYPE NDIM DIM...     PATH.raw holds the same array as raw bytes
  *   refused PATH MESSAGE          the error must contain MESSAGE
  */
-#include "daemon/data/arrays/array.h"
+#include "daemon/data/kinds/arrays/array.h"
 
 #include <stdio.h>
 

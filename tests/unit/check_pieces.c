@@ -3,7 +3,7 @@
  * real_pieces.py to compare: one line a sample, ids separated by spaces. Status 77 where the
  * tokenizer was not built, 1 and a message for an error.
  */
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 
 #include <errno.h>
 #include <inttypes.h>

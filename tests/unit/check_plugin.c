@@ -7,7 +7,7 @@
  * Lengths that the plug-in tells are compared with those of the samples. CONFIG is JSON. Errors go
  * to standard error as one line; exit status 1.
  */
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
 #include "daemon/data/plugin/plugin.h"
 #include "proto/yaml.h"
 

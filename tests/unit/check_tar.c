@@ -3,7 +3,7 @@
  * compare: a line "KEY<tab>FIELD<tab>KIND<tab>BYTES" for each field, KIND being string, bytes,
  * tensor or container, and BYTES in hexadecimal digits; or "error<tab>PATH<tab>MESSAGE".
  */
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 
 #include <stdio.h>
 

@@ -8,8 +8,8 @@
  * "error: PATH: TEXT". A draw that is not the one that torchvision made is an error, and so is one
  * that is left.
  */
-#include "daemon/data/batch_mix.h"
-#include "daemon/data/image/transforms.h"
+#include "daemon/data/collate/batch_mix.h"
+#include "daemon/data/decode/transform/transforms.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
 #include "tests/lib/read_file.h"

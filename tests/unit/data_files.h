@@ -2,7 +2,7 @@
 #ifndef DL_TEST_DATA_FILES_H
 #define DL_TEST_DATA_FILES_H
 
-#include "daemon/data/arrays/array.h"
+#include "daemon/data/kinds/arrays/array.h"
 #include "tests/lib/harness.h"
 
 #include <stdio.h>

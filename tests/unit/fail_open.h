@@ -5,7 +5,7 @@
 #ifndef DL_TEST_FAIL_OPEN_H
 #define DL_TEST_FAIL_OPEN_H
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 #include "tests/lib/harness.h"
 #include "tests/unit/fail_alloc.h"
 

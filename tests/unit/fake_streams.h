@@ -5,8 +5,8 @@
 #ifndef DL_FAKE_STREAMS_H
 #define DL_FAKE_STREAMS_H
 
-#include "daemon/data/combine/mix_streams.h"
-#include "daemon/data/sample_batch.h"
+#include "daemon/data/base/sample_batch.h"
+#include "daemon/data/kinds/combine/mix_streams.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

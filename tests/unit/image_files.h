@@ -2,7 +2,7 @@
 #ifndef DL_TEST_IMAGE_FILES_H
 #define DL_TEST_IMAGE_FILES_H
 
-#include "daemon/data/image/image.h"
+#include "daemon/data/decode/image/image.h"
 #include "tests/unit/data_files.h"
 
 #include <jpeglib.h>

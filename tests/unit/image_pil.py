@@ -28,7 +28,7 @@ except ImportError:
     sys.exit(77)
 
 CHECK_IMAGE = ""
-GAP = 1.5  # reduce_gap of daemon/data/image/image.c
+GAP = 1.5  # reduce_gap of daemon/data/decode/image/image.c
 
 # Photographs, where Debian's packages of wallpapers are installed.
 PHOTOS = [

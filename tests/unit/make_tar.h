@@ -2,7 +2,7 @@
 #ifndef DL_TEST_MAKE_TAR_H
 #define DL_TEST_MAKE_TAR_H
 
-#include "daemon/data/tar/tar_reader.h"
+#include "daemon/data/kinds/tar/tar_reader.h"
 
 #include <assert.h>
 #include <stdio.h>

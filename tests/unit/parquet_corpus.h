@@ -2,7 +2,7 @@
 #ifndef DL_PARQUET_CORPUS_H
 #define DL_PARQUET_CORPUS_H
 
-#include "daemon/data/kinds.h"
+#include "daemon/data/kinds/kinds.h"
 #include "tests/lib/bytes.h"
 #include "tests/unit/data_files.h"
 

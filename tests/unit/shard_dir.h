@@ -1,5 +1,5 @@
 /* What the tests of MDS and litData share: directories with an index, and files with a table of
- * their samples in front, as daemon/data/shard_file.h has them. */
+ * their samples in front, as daemon/data/files/shard_file.h has them. */
 #ifndef DL_TEST_SHARD_DIR_H
 #define DL_TEST_SHARD_DIR_H
 

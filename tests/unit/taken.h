@@ -2,7 +2,7 @@
 #ifndef DL_TEST_TAKEN_H
 #define DL_TEST_TAKEN_H
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 #include "tests/lib/harness.h"
 
 static inline struct dataset *must_open(const struct spec_dataset *spec)

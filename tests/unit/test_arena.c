@@ -1,5 +1,5 @@
 /* The arena: alignment, growth, what a clear keeps, and sizes that no memory has. */
-#include "daemon/data/arena.h"
+#include "daemon/data/base/arena.h"
 #include "tests/lib/harness.h"
 
 /* Makes the next `fail_in`th chunk fail, and those that are larger than `largest`. */

@@ -1,7 +1,7 @@
 /* Arrow IPC: files and streams, columns of each sort, what `datasets` writes, and what is refused.
  */
-#include "daemon/data/arrow/flat.h"
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
+#include "daemon/data/kinds/arrow/flat.h"
 #include "tests/unit/arrow_case.h"
 #include "tests/unit/fail_open.h"
 

@@ -1,5 +1,5 @@
 /* What the index of an Arrow file takes: of its batches, however many rows they have. */
-#include "daemon/data/arrow/arrow.h"
+#include "daemon/data/kinds/arrow/arrow.h"
 #include "tests/lib/arrow_build.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"

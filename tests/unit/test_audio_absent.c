@@ -1,5 +1,5 @@
 /* Without libsndfile: nothing is opened, and why not is said in words. */
-#include "daemon/data/audio/audio_file.h"
+#include "daemon/data/decode/audio/audio_file.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

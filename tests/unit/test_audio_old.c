@@ -1,5 +1,5 @@
 /* By a libsndfile that was built without MPEG, as all were before 1.1: MP3 is refused, in words. */
-#include "daemon/data/audio/audio_file.c"
+#include "daemon/data/decode/audio/audio_file.c"
 #include "tests/unit/data_files.h"
 
 static int command_of_old(SNDFILE *sound, int command, void *data, int bytes)

@@ -1,5 +1,5 @@
 /* Sound at another rate: beside the filter's formula, and of any part. */
-#include "daemon/data/audio/audio_resample.h"
+#include "daemon/data/decode/audio/audio_resample.h"
 #include "tests/lib/harness.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Folders of sounds: their samples, their lengths, their faults. */
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
 #include "tests/unit/audio_files.h"
 #include "tests/unit/fail_open.h"
 

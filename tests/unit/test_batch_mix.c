@@ -1,6 +1,6 @@
 /* MixUp and CutMix: which leaves they take, types of labels, memory that runs out. What they make
  * of batches is compared with torchvision's own in transforms_torchvision.py. */
-#include "daemon/data/batch_mix.h"
+#include "daemon/data/collate/batch_mix.h"
 #include "proto/dtype.h"
 #include "tests/lib/harness.h"
 #include "tests/unit/fail_alloc.h"

@@ -1,6 +1,6 @@
 /* What workers share of a folder's list: one lists, the others map it; and what is no list. */
-#include "daemon/data/class_list.h"
-#include "daemon/data/image/image_files.h"
+#include "daemon/data/decode/image/image_files.h"
+#include "daemon/data/files/class_list.h"
 #include "proto/common/sealed.h"
 #include "tests/lib/harness.h"
 #include "tests/unit/fail_alloc.h"

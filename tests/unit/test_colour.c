@@ -1,5 +1,5 @@
 /* Colours changed by vectors beside the same sums one by one, as Pillow 13's C files have them. */
-#include "daemon/data/image/colour.h"
+#include "daemon/data/decode/image/colour.h"
 #include "tests/lib/harness.h"
 
 #include <math.h>

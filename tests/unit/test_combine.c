@@ -1,5 +1,5 @@
 /* Datasets made of datasets, and windows of tokens: what they yield and what they refuse. */
-#include "daemon/data/combine/combine.h"
+#include "daemon/data/kinds/combine/combine.h"
 #include "daemon/plan/permute.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"

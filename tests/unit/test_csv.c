@@ -1,6 +1,6 @@
 /* Comma-separated values: cells, types, rows of numbers and of texts, and what is refused. */
-#include "daemon/data/csv/csv_columns.h"
-#include "daemon/data/kinds.h"
+#include "daemon/data/kinds/csv/csv_columns.h"
+#include "daemon/data/kinds/kinds.h"
 #include "proto/dtype.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"

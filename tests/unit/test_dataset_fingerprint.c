@@ -1,5 +1,5 @@
 /* By what data is recognised: a copy anywhere is the same, and what was changed is not. */
-#include "daemon/data/dataset_fingerprint.h"
+#include "daemon/data/kinds/dataset_fingerprint.h"
 #include "tests/unit/dataset_text.h"
 
 #include <sys/stat.h>

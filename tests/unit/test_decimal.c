@@ -1,5 +1,5 @@
 /* Decimal numbers: as int64 and float64, and columns of Parquet that have them. */
-#include "daemon/data/decimal.h"
+#include "daemon/data/base/decimal.h"
 #include "proto/dtype.h"
 #include "tests/unit/parquet_corpus.h"
 

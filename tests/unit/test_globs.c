@@ -1,5 +1,5 @@
 /* Lists of files: ranges, patterns, their order, their limits, and the roots. */
-#include "daemon/data/globs.h"
+#include "daemon/data/files/globs.h"
 #include "tests/unit/data_files.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Mapped data files that are cut while they are read: an error that names them, and no death. */
 #include "tests/unit/data_files.h"
 
-#include "daemon/data/guard.h"
-#include "daemon/data/source.h"
+#include "daemon/data/files/guard.h"
+#include "daemon/data/files/source.h"
 
 #include <errno.h>
 #include <fcntl.h>

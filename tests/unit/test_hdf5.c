@@ -1,7 +1,7 @@
 /* HDF5: files that h5py wrote, read row by row; damaged ones; memory. */
-#include "daemon/data/hdf5/hdf5_array.h"
-#include "daemon/data/hdf5/hdf5_library.h"
-#include "daemon/data/kinds.h"
+#include "daemon/data/kinds/hdf5/hdf5_array.h"
+#include "daemon/data/kinds/hdf5/hdf5_library.h"
+#include "daemon/data/kinds/kinds.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/taken.h"

@@ -1,6 +1,6 @@
 /* Without libhdf5: our own reader's files are read, and of others it is said what would read them.
  */
-#include "daemon/data/hdf5/hdf5_library.h"
+#include "daemon/data/kinds/hdf5/hdf5_library.h"
 #include "tests/unit/data_files.h"
 
 #include <errno.h>

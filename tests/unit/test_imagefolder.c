@@ -1,6 +1,6 @@
 /* Folders of images: their order, their samples, their faults. */
-#include "daemon/data/combine/combine.h"
-#include "daemon/data/image/image_files.h"
+#include "daemon/data/decode/image/image_files.h"
+#include "daemon/data/kinds/combine/combine.h"
 #include "proto/yaml.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"

@@ -1,14 +1,14 @@
 /* What dlctl kinds says is missing, on systems that have some of the libraries: which ones is said
  * by stand-ins for those who look for them. */
-#include "daemon/data/kind_lacks.h"
+#include "daemon/data/kinds/kind_lacks.h"
 
-#include "daemon/data/audio/audio_file.h"
-#include "daemon/data/hdf5/hdf5_library.h"
-#include "daemon/data/image/image_codec.h"
-#include "daemon/data/parquet/codec.h"
-#include "daemon/data/text/sentencepiece.h"
-#include "daemon/data/tokenizer/tokenizer.h"
-#include "daemon/data/unpack.h"
+#include "daemon/data/decode/audio/audio_file.h"
+#include "daemon/data/decode/image/image_codec.h"
+#include "daemon/data/decode/tokenizer/sentencepiece.h"
+#include "daemon/data/decode/tokenizer/tokenizer.h"
+#include "daemon/data/files/unpack.h"
+#include "daemon/data/kinds/hdf5/hdf5_library.h"
+#include "daemon/data/kinds/parquet/codec.h"
 #include "tests/lib/harness.h"
 
 static struct {

@@ -1,6 +1,6 @@
 /* Lengths of samples: those that are known are those of the samples themselves, and what is said of
  * samples that have none. */
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"

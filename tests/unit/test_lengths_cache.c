@@ -1,7 +1,7 @@
 /* The cache of lengths, and the fingerprint that it is asked by. */
 #include "daemon/cache/disk_cache.h"
 #include "daemon/cache/lengths_cache.h"
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
 #include "tests/unit/dataset_text.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* litData's chunks: every format of a leaf, chunks plain, compressed and in frames, blocks of
  * tokens, and what is refused. */
-#include "daemon/data/litdata/litdata_chunk.h"
-#include "daemon/data/unpack.h"
+#include "daemon/data/files/unpack.h"
+#include "daemon/data/kinds/litdata/litdata_chunk.h"
 #include "tests/lib/arrow_build.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_open.h"

@@ -1,6 +1,6 @@
 /* LMDB: records of leaves, branches and pages of their own, prefixes, and what is refused. */
-#include "daemon/data/kinds.h"
-#include "daemon/data/lmdb/lmdb_tree.h"
+#include "daemon/data/kinds/kinds.h"
+#include "daemon/data/kinds/lmdb/lmdb_tree.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/taken.h"

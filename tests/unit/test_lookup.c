@@ -1,5 +1,5 @@
 /* Tables of bytes: any number of pixels, at any address, and nothing beside them. */
-#include "daemon/data/image/lookup.h"
+#include "daemon/data/decode/transform/lookup.h"
 #include "tests/lib/harness.h"
 
 enum { MOST = 77, BEHIND = 64 };

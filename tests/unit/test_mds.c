@@ -1,6 +1,6 @@
 /* MDS datasets: every encoding, shards plain and compressed, and what is refused. */
-#include "daemon/data/mds/mds.h"
-#include "daemon/data/mds/mds_index.h"
+#include "daemon/data/kinds/mds/mds.h"
+#include "daemon/data/kinds/mds/mds_index.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/shard_dir.h"

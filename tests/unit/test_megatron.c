@@ -1,7 +1,7 @@
 /* Megatron's indexed datasets: both views, lengths, and files that are wrong in one place. */
-#include "daemon/data/kinds.h"
-#include "daemon/data/lengths.h"
-#include "daemon/data/megatron/megatron_index.h"
+#include "daemon/data/collate/lengths.h"
+#include "daemon/data/kinds/kinds.h"
+#include "daemon/data/kinds/megatron/megatron_index.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/taken.h"

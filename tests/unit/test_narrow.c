@@ -1,5 +1,5 @@
 /* float16 and bfloat16: every number there is, and what lies between two of them. */
-#include "daemon/data/image/narrow.h"
+#include "daemon/data/decode/transform/narrow.h"
 #include "tests/lib/harness.h"
 
 #include <math.h>

@@ -3,12 +3,12 @@
  * files, those of the fuzzer's corpus, which pyarrow wrote: as they are, cut, damaged, and without
  * memory.
  */
-#include "daemon/data/kinds.h"
-#include "daemon/data/lengths.h"
-#include "daemon/data/parquet/codec.h"
-#include "daemon/data/parquet/encoding.h"
-#include "daemon/data/parquet/files.h"
-#include "daemon/data/parquet/filter.h"
+#include "daemon/data/collate/lengths.h"
+#include "daemon/data/kinds/kinds.h"
+#include "daemon/data/kinds/parquet/codec.h"
+#include "daemon/data/kinds/parquet/encoding.h"
+#include "daemon/data/kinds/parquet/files.h"
+#include "daemon/data/kinds/parquet/filter.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/parquet_corpus.h"

@@ -1,5 +1,5 @@
 /* Planes of pixels: any number of pixels, at any address, and nothing beside them. */
-#include "daemon/data/image/planes.h"
+#include "daemon/data/decode/transform/planes.h"
 #include "tests/lib/harness.h"
 
 enum { MOST = 131, BEHIND = 64, LARGE = 130 * 128 };

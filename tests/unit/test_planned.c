@@ -1,5 +1,5 @@
 /* What the plan knows, taken out of a slot that anything may have written to. */
-#include "daemon/data/planned.h"
+#include "daemon/data/base/planned.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 

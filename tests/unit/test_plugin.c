@@ -1,5 +1,5 @@
 /* Plug-ins at work: what their samples become, and what is said of those that are none. */
-#include "daemon/data/rng.h"
+#include "daemon/data/base/rng.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/plugins.h"
 

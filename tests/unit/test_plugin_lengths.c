@@ -1,5 +1,5 @@
 /* Lengths of a plug-in's samples: whom they are asked of, and what is said of wrong ones. */
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/plugins.h"
 

@@ -2,7 +2,7 @@
  * Opening files for another user: rights as acl(5) has them, and the way to a file. That user is
  * one that nobody is, so that no privilege is needed: the test's own user owns all files.
  */
-#include "daemon/data/reader.h"
+#include "daemon/data/files/reader.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

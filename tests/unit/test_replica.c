@@ -1,9 +1,9 @@
 /* Replicas of iterable datasets: rounds in order, again, too early, kept, with bad samples. */
 #include "tests/lib/harness.h"
 
-#include "daemon/data/arrays/array.h"
-#include "daemon/data/combine/combine.h"
-#include "daemon/data/kinds.h"
+#include "daemon/data/kinds/arrays/array.h"
+#include "daemon/data/kinds/combine/combine.h"
+#include "daemon/data/kinds/kinds.h"
 #include "daemon/data/replica.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The filter: against one worked out in floating point, and its invariants. */
-#include "daemon/data/image/resample.h"
+#include "daemon/data/decode/resize/resample.h"
 #include "tests/lib/harness.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Resizing: the ways of resize_rows.h give the same bytes, and rows that come one by one, too. */
-#include "daemon/data/image/resize_rows.h"
+#include "daemon/data/decode/resize/resize_rows.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

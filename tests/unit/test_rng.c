@@ -1,6 +1,6 @@
 /* The keyed generator: NumPy's words (image_pil.py asks for more of them), and what is made of
  * them. */
-#include "daemon/data/rng.h"
+#include "daemon/data/base/rng.h"
 #include "tests/lib/harness.h"
 
 /* numpy.random.Philox(key=[seed, epoch], counter=[0, 0, index, 0]).random_raw(6) of NumPy 1.24 */

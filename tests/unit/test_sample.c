@@ -2,7 +2,7 @@
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 
-#include "daemon/data/sample_batch.h"
+#include "daemon/data/base/sample_batch.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* Which samples a loader knows to be slow. */
 #include "tests/lib/harness.h"
 
-#include "daemon/data/slow_watch.h"
+#include "daemon/data/base/slow_watch.h"
 #include "daemon/serve/core/slow_list.h"
 
 static void add(struct slow_list *list, uint64_t index, uint64_t ns)

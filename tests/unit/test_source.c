@@ -1,8 +1,8 @@
 /* Opening data files: what is accepted, what is refused and in which words; gzip. */
 #include "tests/unit/data_files.h"
 
-#include "daemon/data/guard.h"
-#include "daemon/data/seen.h"
+#include "daemon/data/files/guard.h"
+#include "daemon/data/files/seen.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* What each kind of dataset is read from. */
-#include "daemon/data/kinds.h"
+#include "daemon/data/kinds/kinds.h"
 #include "tests/unit/dataset_text.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* Tar shards as an iterable dataset: who gets what, in which order, and what stays how long. */
-#include "daemon/data/tar/tar.h"
-#include "daemon/data/unpack.h"
+#include "daemon/data/files/unpack.h"
+#include "daemon/data/kinds/tar/tar.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/make_tar.h"

@@ -1,6 +1,6 @@
 /* What is known of a dataset's tar shards, kept on disk and handed to others. */
-#include "daemon/data/index_files.h"
-#include "daemon/data/tar/tar_cached.h"
+#include "daemon/data/kinds/index_files.h"
+#include "daemon/data/kinds/tar/tar_cached.h"
 #include "proto/common/clock.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"

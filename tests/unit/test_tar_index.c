@@ -1,8 +1,8 @@
 /* Tar shards by index: found by a scan, or as Energon, DALI and wids have it; fields that are
  * chosen; compressed shards and members. */
-#include "daemon/data/tar/tar.h"
-#include "daemon/data/tar/tar_index.h"
-#include "daemon/data/unpack.h"
+#include "daemon/data/files/unpack.h"
+#include "daemon/data/kinds/tar/tar.h"
+#include "daemon/data/kinds/tar/tar_index.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/make_tar.h"

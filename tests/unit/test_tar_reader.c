@@ -1,5 +1,5 @@
 /* The members of tar files: names, sizes and types in every dialect, and damage of every kind. */
-#include "daemon/data/reader.h"
+#include "daemon/data/files/reader.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/make_tar.h"
 

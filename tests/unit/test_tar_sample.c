@@ -1,5 +1,5 @@
 /* From members to samples: which belong together, and what each becomes. */
-#include "daemon/data/tar/tar_sample.h"
+#include "daemon/data/kinds/tar/tar_sample.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/make_tar.h"
 #include "tests/unit/make_zip.h"

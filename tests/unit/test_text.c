@@ -1,6 +1,6 @@
 /* Text: where lines begin and end, fields of JSON lines, bytes as tokens, and what is refused. */
-#include "daemon/data/kinds.h"
-#include "daemon/data/text/text_lines.h"
+#include "daemon/data/kinds/kinds.h"
+#include "daemon/data/kinds/text/text_lines.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/taken.h"

@@ -2,8 +2,8 @@
  * The tokenizer sentencepiece: which files are models, where they may lie, and what a program says
  * that was built without it. Which ids it gives is real_pieces.py's business.
  */
-#include "daemon/data/kinds.h"
-#include "daemon/data/text/text_model.h"
+#include "daemon/data/decode/tokenizer/text_model.h"
+#include "daemon/data/kinds/kinds.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 

@@ -1,8 +1,8 @@
 /* TFRecord files: sums, Examples of every kind of list, and what is refused. */
-#include "daemon/data/kinds.h"
-#include "daemon/data/shared_index.h"
-#include "daemon/data/tfrecord/tfrecord_example.h"
-#include "daemon/data/tfrecord/tfrecord_index.h"
+#include "daemon/data/files/shared_index.h"
+#include "daemon/data/kinds/kinds.h"
+#include "daemon/data/kinds/tfrecord/tfrecord_example.h"
+#include "daemon/data/kinds/tfrecord/tfrecord_index.h"
 #include "proto/common/sealed.h"
 #include "tests/lib/bytes.h"
 #include "tests/unit/data_files.h"

@@ -4,8 +4,8 @@
  * test_tokenizer.c's and oracle_tokenizers.py's business.
  */
 #include "daemon/data/collate/collate_batch.h"
-#include "daemon/data/lengths.h"
-#include "daemon/data/tokenizer/tokenizer.h"
+#include "daemon/data/collate/lengths.h"
+#include "daemon/data/decode/tokenizer/tokenizer.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/make_tar.h"

@@ -3,8 +3,8 @@
  * tokens and max_length, words of every length, and what a program says that was built without it.
  * Which ids it gives of real files is oracle_tokenizers.py's business.
  */
-#include "daemon/data/kinds.h"
-#include "daemon/data/tokenizer/tokenizer.h"
+#include "daemon/data/decode/tokenizer/tokenizer.h"
+#include "daemon/data/kinds/kinds.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 

@@ -1,6 +1,6 @@
 /* Lists of transforms: what may stand where, what is said of the rest, what comes out, and draws.
  */
-#include "daemon/data/image/transforms.h"
+#include "daemon/data/decode/transform/transforms.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
 #include "tests/unit/fail_alloc.h"

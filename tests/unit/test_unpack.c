@@ -1,5 +1,5 @@
 /* What is compressed, by its first bytes, and what comes out of it. */
-#include "daemon/data/unpack.h"
+#include "daemon/data/files/unpack.h"
 #include "tests/lib/harness.h"
 
 #define FRAME "\x28\xb5\x2f\xfd\x20\x02\x11\x00\x00hi" /* zstd's, of a block as it is */

@@ -5,7 +5,7 @@
 #include "client/dlctl/report.h"
 #include "client/dlctl/table.h"
 #include "client/dlctl/text.h"
-#include "daemon/data/kind_lacks.h"
+#include "daemon/data/kinds/kind_lacks.h"
 
 #include <errno.h>
 

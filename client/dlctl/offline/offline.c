@@ -6,8 +6,8 @@
 
 #include "client/dlctl/state.h"
 #include "daemon/cache/disk_cache.h"
-#include "daemon/data/index_files.h"
-#include "daemon/data/lengths.h"
+#include "daemon/data/collate/lengths.h"
+#include "daemon/data/kinds/index_files.h"
 #include "daemon/data/lengths_take.h"
 #include "daemon/plan/plan.h"
 #include "proto/common/fd_io.h"

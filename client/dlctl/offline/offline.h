@@ -7,7 +7,7 @@
 
 #include "client/dlctl/options.h"
 #include "client/dlctl/run/progress.h"
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 
 struct dl_spec;
 struct plan;

@@ -3,7 +3,7 @@
 #include "client/dlctl/offline/offline.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
-#include "daemon/data/arrays/array.h"
+#include "daemon/data/kinds/arrays/array.h"
 #include "proto/dtype.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
 install() puts a function of ours around PIL.Image.open. Pillow reads the header, as ever. If the file is a JPEG, what
 comes back is of a class derived from Pillow's, whose convert("RGB"), crop(), resize(), transpose() and copy() give a
 Picture: the file's bytes, and what is to be done to its picture. Whatever needs its pixels, any method of Pillow's that
-is not one of these, makes it an ordinary PIL.Image.Image first. C does all steps at once (daemon/data/image/steps.h):
-it decodes the rows that a crop wants, and resizes them as they come. _lazy_transforms.py gives C whole lists of
-torchvision's transforms.
+is not one of these, makes it an ordinary PIL.Image.Image first. C does all steps at once (steps.h of
+daemon/data/decode/image): it decodes the rows that a crop wants, and resizes them as they come. _lazy_transforms.py
+gives C whole lists of torchvision's transforms.
 
 Nobody is to notice but by the clock. So Pillow does the work where an argument is not one of the usual ones, where C
 refuses a file, and where somebody has replaced a function of Pillow's. A damaged file raises where Pillow would, as far
@@ -22,11 +22,14 @@ from typing import Any
 
 from PIL import Image, ImageFile, JpegImagePlugin
 
-from . import _lazy_frames, _native_pictures, _native_probe, _versions, _worker  # type: ignore[attr-defined]
+from . import _lazy_frames, _native_pictures, _native_probe, _versions
+from . import _worker as _built  # type: ignore[attr-defined]
 from ._native_transforms import Unknown
 
+_worker: Any = _built
+
 CROP, RESIZE, TRANSPOSE = range(3)
-# As daemon/data/image/resize.h has them.
+# As daemon/data/decode/resize/resize.h has them.
 _FILTERS = {Image.Resampling.NEAREST: 0, Image.Resampling.BOX: 1, Image.Resampling.BILINEAR: 2,
             Image.Resampling.HAMMING: 3, Image.Resampling.BICUBIC: 4, Image.Resampling.LANCZOS: 5}
 _STEPS_MAX = 16
@@ -224,13 +227,18 @@ def _done(image: Any, step: tuple) -> Any:
 
 def picture(source: Source, steps: tuple, size: tuple[int, int], info: dict) -> Picture:
     made = Picture.__new__(Picture)
-    vars(made).update(_todo=(source, steps), _mode="RGB", _size=size, palette=None, info=info, _readonly=0, _exif=None)
+    made.__dict__.update(_todo=(source, steps), _mode="RGB", _size=size, palette=None, info=info, _readonly=0,
+                         _exif=None)
     return made
 
 
 @_named_as(JpegImagePlugin.JpegImageFile)
 class File(_Deferred, JpegImagePlugin.JpegImageFile):
     """As Pillow has opened it. _todo, once its bytes have been read: these, its tiles, and whether it is whole."""
+
+    fp: Any
+    tile: Any
+    map: Any
 
     def _after(self, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
         if "_todo" not in self.__dict__ and not self._take():

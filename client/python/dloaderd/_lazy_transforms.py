@@ -125,7 +125,7 @@ class _Plans:
         return plan if plan.is_any else None
 
 
-def _around(theirs: Any, kind: type) -> Any:
+def _around(theirs: Any, kind: Any) -> Any:
     @functools.wraps(theirs)
     def called(self: Any, *inputs: Any) -> Any:
         if type(self) is kind and len(inputs) == 1 and type(inputs[0]) in (_lazy.File, _lazy.Picture):

@@ -3,7 +3,7 @@
 Known is streaming.StreamingDataset over MDS files that are there, of one stream or several. Which samples
 a worker has, and in which order, its own code says once an epoch in each worker, with its shared memory
 and barriers: so shuffles, partitions, weights of streams, replication, epochs and places that were loaded
-are its own. What it does for each sample, C does by the number of the sample: daemon/data/mds reads it,
+are its own. What it does for each sample, C does by the number of the sample: daemon/data/kinds/mds reads it,
 as daemon/worker/python/numbered.h has it. Encodings are those whose values default_collate makes the
 same of; a sample that C cannot read is read by the dataset, whose result, or error, it is.
 tests/python/test_with_streaming.py compares.

@@ -2,7 +2,7 @@
 
 Both of torchvision's generations are: torchvision.transforms.v2, and torchvision.transforms. A row says
 which attributes of an object are the arguments of C's transform of the same name
-(daemon/data/image/transforms.h). Left out are those whose results C does not have to the bit: AugMix, and
+(daemon/data/decode/transform/transforms.h). Left out are those whose results C does not have to the bit: AugMix, and
 GaussianBlur but with fast=True; and RandAugment and the like of the first generation, which draw in another way.
 """
 

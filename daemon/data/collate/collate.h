@@ -40,8 +40,8 @@
 #ifndef DL_COLLATE_H
 #define DL_COLLATE_H
 
-#include "daemon/data/dataset.h"
-#include "daemon/data/planned.h"
+#include "daemon/data/base/dataset.h"
+#include "daemon/data/base/planned.h"
 #include "proto/slot_fill.h"
 
 struct collate; /* what the spec says of it, and memory kept from batch to batch */

@@ -1,5 +1,5 @@
 /* One open plug-in: each call of it is judged by its result. */
-#include "daemon/data/place.h"
+#include "daemon/data/base/place.h"
 #include "daemon/data/plugin/plugin_private.h"
 
 #include <dlfcn.h>

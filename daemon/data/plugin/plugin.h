@@ -14,7 +14,7 @@
 #ifndef DL_DATA_PLUGIN_H
 #define DL_DATA_PLUGIN_H
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 
 /* Collating by a plug-in: collate.path, opened with collate.config. `env` is borrowed. */
 struct plugin_collate;

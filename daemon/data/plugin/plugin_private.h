@@ -2,10 +2,10 @@
 #ifndef DL_DATA_PLUGIN_PRIVATE_H
 #define DL_DATA_PLUGIN_PRIVATE_H
 
+#include "daemon/data/base/rng.h"
+#include "daemon/data/files/source.h"
 #include "daemon/data/plugin/dloader-plugin.h"
 #include "daemon/data/plugin/plugin.h"
-#include "daemon/data/rng.h"
-#include "daemon/data/source.h"
 
 enum plugin_role { PLUGIN_DATASET, PLUGIN_COLLATE };
 

@@ -1,8 +1,8 @@
 /*
  * What the workers of a loader share of what they know of their dataset's files
- * (daemon/data/shared_index.h): the first one that opens the dataset sends it, in sealed memfds,
- * and they are kept for the loader's life. Their bytes are charged to its user, and are never
- * looked at here. Main thread.
+ * (daemon/data/files/shared_index.h): the first one that opens the dataset sends it, in sealed
+ * memfds, and they are kept for the loader's life. Their bytes are charged to its user, and are
+ * never looked at here. Main thread.
  */
 #ifndef DL_RING_INDEXES_H
 #define DL_RING_INDEXES_H

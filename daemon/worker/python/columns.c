@@ -1,6 +1,6 @@
 #include "daemon/worker/python/columns.h"
 
-#include "daemon/data/arrays/widen.h"
+#include "daemon/data/kinds/arrays/widen.h"
 #include "daemon/worker/python/column_texts.h"
 #include "proto/common/bisect.h"
 #include "proto/dtype.h"

@@ -1,6 +1,6 @@
 #include "daemon/worker/python/iterator.h"
 
-#include "daemon/data/sample_batch.h"
+#include "daemon/data/base/sample_batch.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
 
 #include "daemon/worker/python/py_dataset.h"
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 
 /* The step that is being made: its generators are seeded before its first sample. */
 struct python_step {

@@ -6,7 +6,7 @@
 #ifndef DL_WORKER_PICTURE_DRAWS_H
 #define DL_WORKER_PICTURE_DRAWS_H
 
-#include "daemon/data/image/draws.h"
+#include "daemon/data/decode/transform/draws.h"
 #include "daemon/worker/python/py.h"
 
 enum { PICTURE_DRAWS_CALLS = 8 };

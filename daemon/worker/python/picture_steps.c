@@ -1,14 +1,15 @@
 /* Pictures for dloaderd._lazy: steps done at once. */
 #include "daemon/worker/python/pictures.h"
 
-#include "daemon/data/image/steps.h"
+#include "daemon/data/decode/image/steps.h"
 
 const char picture_steps_text[] =
     "picture_steps(data, height, width, most_pixels, steps) -> (bytes, height, width), or None\n\n"
     "data: a file's bytes, with height and width 0; or R, G, B of so many pixels. A file's "
     "picture\n"
     "has at most most_pixels. steps: a tuple of (kind, left, top, width, height, choice), as\n"
-    "daemon/data/image/steps.h has them. The result is R, G, B, row by row. None: the file cannot\n"
+    "daemon/data/decode/image/steps.h has them. The result is R, G, B, row by row. None: the file "
+    "cannot\n"
     "be decoded here, or a step cannot be done; or another thread is at it.";
 
 const char picture_is_whole_text[] = "picture_is_whole(data): whether these bytes are a JPEG file "

@@ -3,8 +3,8 @@
 #include "daemon/worker/python/picture_draws.h"
 #include "daemon/worker/python/stack.h"
 
-#include "daemon/data/image/cached_pictures.h"
-#include "daemon/data/image/transforms.h"
+#include "daemon/data/decode/image/cached_pictures.h"
+#include "daemon/data/decode/transform/transforms.h"
 #include "proto/common/clock.h"
 #include "proto/common/fd_io.h"
 #include "proto/dtype.h"

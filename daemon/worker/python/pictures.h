@@ -1,6 +1,6 @@
 /*
- * Pictures for a hosted worker: a list of transforms (daemon/data/image/transforms.h), which draws
- * from the process's own generators. dloaderd._native_pictures is the other side of it.
+ * Pictures for a hosted worker: a list of transforms (daemon/data/decode/transform/transforms.h),
+ * which draws from the process's own generators. dloaderd._native_pictures is the other side of it.
  */
 #ifndef DL_WORKER_PICTURES_H
 #define DL_WORKER_PICTURES_H

@@ -1,4 +1,5 @@
-/* Bad samples of map-style Python datasets, as daemon/data/sample_batch.h has those of native ones.
+/* Bad samples of map-style Python datasets, as daemon/data/base/sample_batch.h has those of native
+ * ones.
  */
 #ifndef DL_WORKER_PY_BAD_SAMPLES_H
 #define DL_WORKER_PY_BAD_SAMPLES_H
@@ -6,7 +7,7 @@
 #include "daemon/worker/python/py_dataset.h"
 #include "daemon/worker/python/retry_cache.h"
 
-#include "daemon/data/sample_batch.h"
+#include "daemon/data/base/sample_batch.h"
 
 /*
  * The samples of a task's keys, which are integers, without the bad ones, into ret->object.

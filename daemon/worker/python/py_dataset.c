@@ -1,7 +1,7 @@
 #include "daemon/worker/python/py_dataset.h"
 
-#include "daemon/data/dataset.h"
-#include "daemon/data/file_hasher.h"
+#include "daemon/data/base/dataset.h"
+#include "daemon/data/files/file_hasher.h"
 #include "daemon/worker/forked.h"
 #include "daemon/worker/python/told.h"
 

@@ -7,7 +7,7 @@
 #include "daemon/worker/python/report.h"
 #include "daemon/worker/sandbox.h"
 
-#include "daemon/data/slow_watch.h"
+#include "daemon/data/base/slow_watch.h"
 
 #include "proto/dataset_state.h"
 #include "proto/spec.h"

@@ -1,6 +1,6 @@
 #include "daemon/worker/python/tar_members.h"
 
-#include "daemon/data/tar/tar_reader.h"
+#include "daemon/data/kinds/tar/tar_reader.h"
 #include "proto/common/fd_io.h"
 
 #include <errno.h>

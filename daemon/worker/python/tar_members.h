@@ -1,6 +1,6 @@
 /*
- * The members of a tar file, one after another, for a hosted worker (daemon/data/tar/tar_reader.h).
- * dloaderd._native_tar is the other side of it.
+ * The members of a tar file, one after another, for a hosted worker
+ * (daemon/data/kinds/tar/tar_reader.h). dloaderd._native_tar is the other side of it.
  */
 #ifndef DL_WORKER_TAR_MEMBERS_H
 #define DL_WORKER_TAR_MEMBERS_H

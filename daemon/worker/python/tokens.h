@@ -5,7 +5,7 @@
 #ifndef DL_WORKER_TOKENS_H
 #define DL_WORKER_TOKENS_H
 
-#include "daemon/data/planned.h"
+#include "daemon/data/base/planned.h"
 #include "daemon/worker/python/py_dataset.h"
 
 /*

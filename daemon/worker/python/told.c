@@ -1,7 +1,7 @@
 /* A spec, and the files of its samples, for programs that show batches: see told.h. */
 #include "daemon/worker/python/told.h"
 
-#include "daemon/data/dataset.h"
+#include "daemon/data/base/dataset.h"
 #include "proto/yaml.h"
 
 static PyObject *told_list(const struct value *v)

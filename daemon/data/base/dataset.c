@@ -1,0 +1,79 @@
+/* What datasets of all kinds share. */
+#include "daemon/data/base/dataset.h"
+
+#include "daemon/data/base/rng.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err)
+{
+    return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
+                        (unsigned long long)index, (unsigned long long)ds->length);
+}
+
+size_t dataset_put_name(const char *path, const char *what, uint64_t n, char *ret, size_t room)
+{
+    int len = snprintf(ret, room, "%s: %s %llu", path, what, (unsigned long long)n);
+
+    return len < 0 ? 0 : (size_t)len;
+}
+
+struct dataset *dataset_close(struct dataset *ds)
+{
+    if (ds)
+        ds->ops->close(ds);
+    return NULL;
+}
+
+/* The schema as the sample's tree, and memory for each leaf. */
+static int dataset_copy_schema(const struct dataset *ds, struct sample *ret, void **dst)
+{
+    const struct tree *schema = &ds->schema;
+    uint32_t leaf = 0;
+
+    for (uint32_t i = 0; i < schema->count; i++) {
+        const struct tree_node *node = &schema->nodes[i];
+        if (node->kind == TREE_TENSOR)
+            dst[leaf++] = sample_alloc(ret, node->nbytes);
+    }
+    return sample_copy_tree(ret, schema, (const void *const *)dst);
+}
+
+int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                struct sample *ret, struct dl_error *err)
+{
+    size_t bad;
+
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    if (ds->ops->get)
+        return ds->ops->get(ds, key, index, ret, err);
+    void **dst = sample_alloc(ret, max_u64(ds->n_leaves, 1) * sizeof *dst);
+    int r = dst ? dataset_copy_schema(ds, ret, dst) : ret->error;
+    if (r < 0)
+        return sample_check(ret, err);
+    return ds->ops->read_rows(ds, key, &index, 1, dst, &bad, err);
+}
+
+/* Counters that no sample has: those of samples are 0 in this place. */
+enum { COUNTER_REPLICAS = 1, COUNTER_STEPS = 2 };
+
+uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint32_t workers,
+                              uint32_t worker)
+{
+    philox4x64_key_t key = {.v = {seed, epoch}};
+    philox4x64_ctr_t counter = {.v = {0, 0, 0, COUNTER_REPLICAS}};
+
+    /* 63 bits, as PyTorch's base seed has; replicas of one epoch differ by what is added. */
+    return (philox4x64(counter, key).v[0] >> 1) + (uint64_t)rank * workers + worker;
+}
+
+uint64_t dataset_step_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint64_t step)
+{
+    philox4x64_key_t key = {.v = {seed, epoch}};
+    philox4x64_ctr_t counter = {.v = {step, rank, 0, COUNTER_STEPS}};
+
+    return philox4x64(counter, key).v[0] >> 1;
+}

@@ -1,0 +1,263 @@
+/*
+ * Datasets: where samples come from. Used by workers and by single-process loading.
+ *
+ * There are two kinds. A *map-style* dataset has a length and gives the sample of an index; one
+ * whose samples all have the same shape says so by its `schema`, and copies them straight into
+ * their batch (read_rows), so that a byte moves once between the file and the trainer. Others hand
+ * out one sample at a time (get), which collate.h makes a batch of. An *iterable* dataset gives
+ * samples one after another to each of its replicas (iterate); it may not know how many.
+ *
+ * Not thread-safe. May block on the disk.
+ */
+#ifndef DL_DATASET_H
+#define DL_DATASET_H
+
+#include "daemon/cache/pictures_cache.h"
+#include "daemon/data/base/sample.h"
+#include "proto/dataset_state.h"
+#include "proto/spec.h"
+#include "proto/tree.h"
+
+struct dataset;
+struct guard;
+struct reader;
+struct shared_indexes;
+
+#define DATASET_LENGTH_UNKNOWN UINT64_MAX
+
+/*
+ * Which randomness a sample gets (rng.h): the loader's seed, the epoch, and what to add to the
+ * dataset's own index, so that the datasets inside a concat do not share theirs.
+ */
+struct sample_key {
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t base;
+};
+
+/*
+ * One replica of an iterable dataset: a worker's share of one rank's pass over one epoch. Where all
+ * ranks go through the same samples (replica.h) they have equal replicas, as of the one rank 0.
+ */
+struct replica_params {
+    struct sample_key key;
+    uint64_t seed;  /* of this replica alone: no other worker, rank or epoch has it */
+    uint64_t again; /* so many of the first samples may be wanted again: see dataset_iter_ops */
+    bool again_bad; /* bad ones are among these: their rounds went on without them */
+    uint32_t worker;
+    uint32_t workers;
+    uint32_t rank;
+    uint32_t world;
+    /* If dataset.saves_state: what save() of such a replica gave behind sample `position` - 1,
+     * where this one begins. Empty: it begins at its first sample. */
+    struct dl_span state;
+    uint64_t position;
+};
+
+#define DATASET_END 1 /* not an error: the replica has no more samples */
+
+struct dataset_iter;
+struct dataset_iter_ops {
+    /*
+     * The next sample, appended to the empty `ret`; what it points to stays until the arena of
+     * `ret` is cleared. 0; DATASET_END, from then on always; or a negative errno with `err`: this
+     * sample cannot be had, and the next call goes on behind it.
+     */
+    int (*next)(struct dataset_iter *it, struct sample *ret, struct dl_error *err);
+    /*
+     * Passes over up to `n` samples, good or bad, without making them; *ret of them, which may cost
+     * more and is not asked for where `ret` is NULL. 0; or DATASET_END: there were fewer than n.
+     * NULL: the caller takes them and drops them.
+     */
+    int (*skip)(struct dataset_iter *it, uint64_t n, uint64_t *ret);
+    /*
+     * One of the first samples once more, below replica_params.again and made before; as next().
+     * *number: which of them, and then its number in the replica. NULL: another replica is begun
+     * for it, which must be what this one was. For datasets of which that cannot be said.
+     */
+    int (*again)(struct dataset_iter *it, uint64_t *number, struct sample *ret,
+                 struct dl_error *err);
+    /*
+     * If dataset.saves_state: the replica's state, in at most `room` bytes. 0 and *ret_len;
+     * *ret_lost: why there is none this time, which is no error. -ENOTSUP: this replica has none.
+     * Else a negative errno with `err`.
+     */
+    int (*save)(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
+                enum dataset_state_loss *ret_lost, struct dl_error *err);
+    /* The name of the sample that next() gave last, at once after it, as dataset_ops.name. May be
+     * NULL: samples have none. */
+    size_t (*name)(struct dataset_iter *it, char *ret, size_t room);
+    void (*close)(struct dataset_iter *it); /* frees what iterate made, and `it` itself */
+};
+struct dataset_iter {
+    const struct dataset_iter_ops *ops;
+};
+
+struct dataset_ops {
+    /*
+     * Map-style, of one shape. Copies samples indices[0..n) one after another into dst[l] for each
+     * leaf l of the schema in preorder; sample i of leaf l lands at dst[l] + i·leaf bytes. Indices
+     * are below length, or refused. They may lie in memory that another process writes to: each is
+     * read once, checked, and used. Returns 0, or a negative errno with `err` and *ret_bad =
+     * position in `indices` at fault.
+     */
+    int (*read_rows)(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                     size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err);
+    /* Map-style, of varying shape. As next() of an iterator, for one index. */
+    int (*get)(struct dataset *ds, const struct sample_key *key, uint64_t index, struct sample *ret,
+               struct dl_error *err);
+    /* Iterable. A replica at its beginning; several may be open at once, of one worker. */
+    int (*iterate)(struct dataset *ds, const struct replica_params *params,
+                   struct dataset_iter **ret, struct dl_error *err);
+    /*
+     * Map-style: what dataset_known_lengths() asks for (lengths.h), of samples that exist.
+     * -ENOTSUP, and nothing else done: they are not known without loading the samples, or not those
+     * of this leaf. May be NULL.
+     */
+    int (*lengths)(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
+                   uint64_t *ret_bad, struct dl_error *err);
+    /*
+     * Map-style: where people find a sample: the file that it is, or "FILE: row 17", as
+     * dataset_put_name() writes it; as snprintf() does, and its length; `index` is below length. 0:
+     * it has no name but its index. May be NULL, likewise.
+     */
+    size_t (*name)(struct dataset *ds, uint64_t index, char *ret, size_t room);
+    /* Asks the memory for the beginning of a sample that comes soon; below length. May be NULL. */
+    void (*expect)(struct dataset *ds, uint64_t index);
+    void (*close)(struct dataset *ds); /* frees what open made, and ds itself */
+};
+
+struct dataset {
+    const struct dataset_ops *ops; /* read_rows, get or iterate: exactly one of them */
+    uint64_t length;    /* samples; iterable: of all replicas together, as it says, or unknown */
+    struct tree schema; /* owned; of one sample; empty unless read_rows is there */
+    uint32_t n_leaves;  /* tensors in the schema */
+    bool can_skip;      /* its iterators have skip() */
+    bool saves_state;   /* they have save(), and iterate() resumes from such a state */
+    bool tells_origins; /* a mix of iterable datasets: its iterators say whose each sample is */
+    uint64_t *sizes; /* owned; map-style mix: samples in each dataset that it and mixes in it list;
+                        else NULL */
+    uint32_t n_sizes;
+    uint64_t content; /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
+};
+
+static inline bool dataset_is_iterable(const struct dataset *ds)
+{
+    return ds->ops->iterate != NULL;
+}
+
+/* All samples have the shape of `schema`. */
+static inline bool dataset_is_fixed(const struct dataset *ds)
+{
+    return ds->ops->read_rows != NULL;
+}
+
+/*
+ * Who wants to know how far something is that takes long: listing folders, indexing shards, taking
+ * lengths, fingerprinting files. Told in the thread that does it, now and then: so many of `all`
+ * are done, UINT64_MAX: nobody knows how many there are. `what`: "images", static; another one:
+ * something else has begun.
+ */
+enum { DATA_TELL_EVERY = 1024 }; /* names of a folder: they take half a millisecond or more */
+struct data_progress {
+    void (*tell)(void *owner, const char *what, uint64_t done, uint64_t all);
+    void (*turn_to)(void *owner, const char *path); /* a file or directory, about to be opened */
+    void *owner;
+};
+
+/* Where decoded pictures of a folder are kept, and shared with other workers. */
+struct data_pictures {
+    char *root; /* owned; the folder, as the spec has it */
+    struct pictures_cache cache;
+};
+
+/* What opening a dataset depends on besides the spec. Borrowed, for the dataset's life. */
+struct data_env {
+    char **roots;   /* data files must lie below, links resolved; n_roots 0: anywhere */
+    char **plugins; /* likewise for plug-ins; n_plugins 0: none may be loaded */
+    uint32_t n_roots;
+    uint32_t n_plugins;
+    char **seen_as; /* of each root, as clients see it, "": as it is; NULL: of all. See seen.h */
+    const struct reader *reader; /* whose rights count besides our own; NULL: nobody's */
+    bool foreign;                /* for another user: what that one sends is not unpickled */
+    uint32_t worker;             /* who opens it: this one of `workers`; 0 of 0: no worker */
+    uint32_t workers;
+    uint64_t seed;                   /* of the worker, for plug-ins that want one at their start */
+    struct data_pictures *pictures;  /* of the folders of dataset.cache, */
+    uint32_t n_pictures;             /* so many; of others nothing is kept */
+    struct shared_indexes *indexes;  /* NULL: nobody shares any, see shared_index.h */
+    struct index_files *index_files; /* NULL: none are kept on disk, see index_files.h */
+    struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
+    const struct data_progress *progress; /* NULL: nobody wants to know */
+    /*
+     * Opens a dataset of kind python as dataset_open() does; `place` is where it stands in the
+     * spec. NULL: this process is no interpreter.
+     */
+    int (*open_python)(const struct spec_dataset *spec, const char *place,
+                       const struct data_env *env, struct dataset **ret, struct dl_error *err);
+    void *python; /* its context */
+};
+
+/* `env` may be NULL. */
+static inline void data_tell(const struct data_env *env, const char *what, uint64_t done,
+                             uint64_t all)
+{
+    if (env && env->progress)
+        env->progress->tell(env->progress->owner, what, done, all);
+}
+
+/* Before what may wait for storage: should it not come back, that is where it hangs. `env` may be
+ * NULL. */
+static inline void data_turn_to(const struct data_env *env, const char *path)
+{
+    if (env && env->progress && env->progress->turn_to)
+        env->progress->turn_to(env->progress->owner, path);
+}
+
+/*
+ * Opens the dataset a spec describes. Errors name the file (err->path) and what is wrong with it:
+ * missing, truncated, wrong magic, size that does not fit the shape, unequal lengths.
+ */
+int _nodiscard_ dataset_open(const struct spec_dataset *spec, const struct data_env *env,
+                             struct dataset **ret, struct dl_error *err);
+struct dataset *dataset_close(struct dataset *ds); /* NULL is fine; returns NULL */
+
+static inline void dataset_closep(struct dataset **ds)
+{
+    *ds = dataset_close(*ds);
+}
+
+static inline void dataset_expect(struct dataset *ds, uint64_t index)
+{
+    if (ds->ops->expect)
+        ds->ops->expect(ds, index);
+}
+
+static inline size_t dataset_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    return ds->ops->name ? ds->ops->name(ds, index, ret, room) : 0;
+}
+
+static inline size_t dataset_iter_name(struct dataset_iter *it, char *ret, size_t room)
+{
+    return it && it->ops->name ? it->ops->name(it, ret, room) : 0;
+}
+
+/* What `name` gives for number `n` of the `what` of a file, as errors have it. */
+size_t dataset_put_name(const char *path, const char *what, uint64_t n, char *ret, size_t room);
+
+/* One sample of a map-style dataset of either sort, for who needs it by itself. As get(). */
+int _nodiscard_ dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                            struct sample *ret, struct dl_error *err);
+
+/* The error of an index that is none: -ERANGE. */
+int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err);
+
+/* The seed of one replica, or of a worker: base_seed(seed, epoch) + rank · workers + worker. */
+uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint32_t workers,
+                              uint32_t worker);
+
+/* The seed of the generators that all samples of one step share, where they are not keyed. */
+uint64_t dataset_step_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint64_t step);
+
+#endif

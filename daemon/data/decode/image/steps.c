@@ -1,0 +1,93 @@
+/* Steps. */
+#include "daemon/data/decode/image/steps.h"
+#include "daemon/data/decode/transform/transform.h"
+
+#include <errno.h>
+
+static bool steps_fits(const struct picture_step *step, struct image_size in)
+{
+    switch (step->kind) {
+    case STEP_CROP:
+        return step->size.height > 0 && step->size.width > 0 &&
+               (uint64_t)step->left + step->size.width <= in.width &&
+               (uint64_t)step->top + step->size.height <= in.height;
+    case STEP_RESIZE:
+        return step->size.height > 0 && step->size.width > 0 && step->choice <= RESIZE_LANCZOS;
+    case STEP_TRANSPOSE:
+        return step->choice < N_TRANSPOSES;
+    }
+    return false;
+}
+
+static int steps_refuse(const struct transforms_runner *run, uint32_t i)
+{
+    return dl_error_set(run->err, EINVAL, run->path, "step %u is not one for this picture", i);
+}
+
+static int steps_transpose(struct transforms_runner *run, enum picture_transpose how)
+{
+    bool diagonal = how == TRANSPOSE_DIAGONAL || how == TRANSPOSE_OTHER_DIAGONAL;
+    int r = 0;
+
+    if (how >= TRANSPOSE_90)
+        r = runner_take(
+            run, picture_turn(&run->now, diagonal ? 1 : how - TRANSPOSE_90 + 1, &run->spare));
+    if (r == 0 && (how == TRANSPOSE_TOP_BOTTOM || how == TRANSPOSE_DIAGONAL))
+        r = runner_take(run, picture_flip_vertically(&run->now, &run->spare));
+    if (r == 0 && (how == TRANSPOSE_LEFT_RIGHT || how == TRANSPOSE_OTHER_DIAGONAL))
+        picture_flip_horizontally(&run->now);
+    return r;
+}
+
+static int steps_apply(struct transforms_runner *run, const struct picture_step *step)
+{
+    const struct picture_box box = {.top = step->top, .left = step->left, .size = step->size};
+
+    switch (step->kind) {
+    case STEP_CROP:
+        return runner_take(run, picture_crop(&run->now, &box, &run->spare));
+    case STEP_RESIZE:
+        return runner_take(run, resizer_run(&run->resizer, &run->now, step->size,
+                                            (enum resize_filter)step->choice, &run->spare));
+    case STEP_TRANSPOSE:
+        return steps_transpose(run, (enum picture_transpose)step->choice);
+    }
+    return 0;
+}
+
+/* The box that the crops before all else leave. Returns how many they are. */
+static uint32_t steps_crop(const struct picture_step *steps, uint32_t n, struct picture_box *box)
+{
+    uint32_t i = 0;
+
+    for (; i < n && steps[i].kind == STEP_CROP && steps_fits(&steps[i], box->size); i++) {
+        box->top += steps[i].top;
+        box->left += steps[i].left;
+        box->size = steps[i].size;
+    }
+    return i;
+}
+
+int steps_run(const struct picture_step *steps, uint32_t n, struct transforms_runner *run,
+              struct image_decoder *decoder, struct image_size *ret, struct dl_error *err)
+{
+    struct picture_box box = {.size = image_source(decoder)};
+    uint32_t i = steps_crop(steps, n, &box);
+    int r;
+
+    runner_begin(run, NULL, "picture", err);
+    if (i < n && steps[i].kind == STEP_RESIZE && steps[i].choice != RESIZE_NEAREST &&
+        steps_fits(&steps[i], box.size)) {
+        const struct runner_goal goal = {.size = steps[i].size,
+                                         .filter = (enum resize_filter)steps[i].choice};
+        r = runner_decode_resized(run, decoder, &box, &goal);
+        i++;
+    } else {
+        r = image_decode_picture(decoder, &box, &run->now, err);
+    }
+    for (; r == 0 && i < n; i++)
+        r = steps_fits(&steps[i], run->now.size) ? steps_apply(run, &steps[i])
+                                                 : steps_refuse(run, i);
+    *ret = run->now.size;
+    return r;
+}

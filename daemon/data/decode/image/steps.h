@@ -1,0 +1,43 @@
+/*
+ * What a program has asked of a picture, one step after another, as Pillow's Image does it: crop(),
+ * resize() and transpose(), done when the pixels are needed. Results are equal to Pillow 13's to
+ * the bit. Crops that come first choose what of the file is decoded, and a resize() behind them
+ * takes its rows as they come.
+ */
+#ifndef DL_DATA_STEPS_H
+#define DL_DATA_STEPS_H
+
+#include "daemon/data/decode/transform/transforms.h"
+
+enum picture_step_kind { STEP_CROP, STEP_RESIZE, STEP_TRANSPOSE };
+
+/* As Pillow's Transpose has them. */
+enum picture_transpose {
+    TRANSPOSE_LEFT_RIGHT,
+    TRANSPOSE_TOP_BOTTOM,
+    TRANSPOSE_90, /* against the clock */
+    TRANSPOSE_180,
+    TRANSPOSE_270,
+    TRANSPOSE_DIAGONAL,
+    TRANSPOSE_OTHER_DIAGONAL,
+    N_TRANSPOSES,
+};
+
+struct picture_step {
+    enum picture_step_kind kind;
+    uint32_t left; /* crop, in pixels of what comes in */
+    uint32_t top;
+    struct image_size size; /* crop, resize: of what comes out; ≥ 1 × 1 */
+    uint32_t choice;        /* resize: enum resize_filter; transpose: enum picture_transpose */
+};
+
+/*
+ * After image_open() or image_open_pixels() of `decoder`: transforms_write() of `run` then writes
+ * the result, whose size this returns. -EINVAL for a box that does not lie in the picture, or a
+ * choice that there is not; else errors as those of transforms_run().
+ */
+int _nodiscard_ steps_run(const struct picture_step *steps, uint32_t n,
+                          struct transforms_runner *run, struct image_decoder *decoder,
+                          struct image_size *ret, struct dl_error *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* Pixels of four bytes, R, G, B and any, as planes of one byte each. Pure; any thread. */
+#ifndef DL_DATA_PLANES_H
+#define DL_DATA_PLANES_H
+
+#include "daemon/data/decode/image/picture.h"
+
+/* So many pixels are written past the cache. */
+enum { PLANES_STREAM_MIN = 128 * 128 };
+
+/* The first `channels`, 1 to 3, of `n` pixels: so many times n bytes, at any address. */
+void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
+                  uint8_t *restrict out);
+
+#endif

@@ -1,0 +1,85 @@
+#include "daemon/data/files/file_hasher.h"
+
+#include "daemon/data/files/source.h"
+#include "proto/common/fd_io.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+enum { EDGE_BYTES = 4096 };
+
+void file_hasher_begin(struct file_hasher *hasher, const struct data_env *env)
+{
+    *hasher = (struct file_hasher){.hash = XXH3_createState(), .env = env};
+    if (!hasher->hash || XXH3_64bits_reset(hasher->hash) != XXH_OK)
+        hasher->r = -ENOMEM;
+}
+
+uint64_t file_hasher_end(struct file_hasher *hasher)
+{
+    uint64_t hash = hasher->r == 0 ? max_u64(XXH3_64bits_digest(hasher->hash), 1) : 0;
+
+    XXH3_freeState(hasher->hash);
+    hasher->hash = NULL;
+    return hash;
+}
+
+void file_hasher_add(struct file_hasher *hasher, const void *data, uint64_t bytes)
+{
+    if (hasher->r < 0)
+        return;
+    if (XXH3_64bits_update(hasher->hash, &bytes, sizeof bytes) != XXH_OK ||
+        (bytes > 0 && XXH3_64bits_update(hasher->hash, data, bytes) != XXH_OK))
+        hasher->r = -EIO;
+}
+
+void file_hasher_add_number(struct file_hasher *hasher, uint64_t number)
+{
+    file_hasher_add(hasher, &number, sizeof number);
+}
+
+static void file_hasher_add_edge(struct file_hasher *hasher, int fd, uint64_t begin, uint64_t bytes)
+{
+    uint8_t edge[EDGE_BYTES];
+
+    if (hasher->r < 0)
+        return;
+    int64_t got = fd_pread_all(fd, edge, bytes, begin);
+    if (got == (int64_t)bytes)
+        file_hasher_add(hasher, edge, bytes);
+    else /* it became shorter, and its hash would be that of no file */
+        hasher->r = got < 0 ? (int)got : -EIO;
+}
+
+int file_hasher_add_file(struct file_hasher *hasher, const char *path)
+{
+    _cleanup_fd_ int fd = -1;
+    struct stat st = {0};
+    uint64_t bytes = 0;
+
+    if (hasher->r < 0)
+        return hasher->r;
+    hasher->r = source_open_file(path, hasher->env, &fd, &bytes, NULL);
+    if (hasher->r == 0 && fstat(fd, &st) < 0)
+        hasher->r = -errno;
+    if (hasher->r < 0)
+        return hasher->r;
+    bytes = (uint64_t)st.st_size;
+    file_hasher_add_number(hasher, bytes);
+    uint64_t edge = min_u64(bytes, EDGE_BYTES);
+    file_hasher_add_edge(hasher, fd, 0, edge);
+    file_hasher_add_edge(hasher, fd, bytes - edge, edge);
+    data_tell(hasher->env, "files compared with the cache's", ++hasher->files, UINT64_MAX);
+    return hasher->r < 0 ? hasher->r : steal_fd(&fd);
+}
+
+uint64_t file_hasher_join(uint64_t before, uint64_t next)
+{
+    struct file_hasher hasher;
+
+    file_hasher_begin(&hasher, NULL);
+    file_hasher_add_number(&hasher, before);
+    file_hasher_add_number(&hasher, next);
+    return file_hasher_end(&hasher);
+}

@@ -1,0 +1,33 @@
+/*
+ * Makes a fingerprint of files: XXH3-64 of what is added, one after another. The first failure
+ * sticks, so that callers check for it at the end alone.
+ */
+#ifndef DL_DATA_FILE_HASHER_H
+#define DL_DATA_FILE_HASHER_H
+
+#include "daemon/data/base/dataset.h"
+
+struct file_hasher {
+    void *hash; /* owned */
+    const struct data_env *env;
+    uint64_t files; /* so far */
+    int r;
+};
+
+void file_hasher_begin(struct file_hasher *hasher, const struct data_env *env);
+
+/* The hash, never 0; or 0: something failed. Frees what there is. */
+uint64_t file_hasher_end(struct file_hasher *hasher);
+
+/* Bytes with their number, so that "ab", "c" and "a", "bc" have different hashes. */
+void file_hasher_add(struct file_hasher *hasher, const void *data, uint64_t bytes);
+void file_hasher_add_number(struct file_hasher *hasher, uint64_t number);
+
+/* Opens a data file and adds its size and its first and last 4 KiB. Returns the descriptor, or a
+ * negative errno, which also sticks. */
+int file_hasher_add_file(struct file_hasher *hasher, const char *path);
+
+/* The fingerprint of what has this one so far, 0 at first, and then that one: of datasets, say. */
+uint64_t file_hasher_join(uint64_t before, uint64_t next);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * Lists of files as a spec writes them: paths, patterns, and ranges of numbers.
+ *
+ *   /data/part-{000..127}.tar    the 128 files of these names; the zeroes are kept; several ranges
+ *                                in a path make all combinations, the last one running fastest
+ *   /data/2024-*.jsonl           glob(7): the files that match, in the order of their bytes
+ *
+ * Ranges come first, then patterns. A name that has one of * ? [ \ in it is written with a
+ * backslash before that. May block on the disk.
+ */
+#ifndef DL_DATA_GLOBS_H
+#define DL_DATA_GLOBS_H
+
+#include "daemon/data/base/dataset.h"
+
+/* So many files, with so many bytes of paths, a spec's list may stand for. */
+enum { FILE_LIST_MAX = 1000000, FILE_LIST_BYTES = 256 << 20 };
+
+struct file_list {
+    char **paths; /* owned, and each of them */
+    uint32_t n;
+    uint32_t room;
+    uint64_t bytes; /* of the paths */
+};
+
+/*
+ * The files of spec->files[0..n_files), in that order. A path without a pattern is in the list
+ * whether or not there is such a file; a pattern that matches none is refused: -EINVAL with `err`
+ * naming it. -EACCES: a pattern outside `env`'s roots, or a directory that may not be read; -E2BIG:
+ * more files than that; -ENOMEM.
+ */
+int _nodiscard_ file_list_make(const struct spec_dataset *spec, const struct data_env *env,
+                               struct file_list *ret, struct dl_error *err);
+/* One more, as it is called; NULL is refused. */
+int _nodiscard_ file_list_add(struct file_list *list, const char *path, struct dl_error *err);
+void file_list_deinit(struct file_list *list);
+
+#endif

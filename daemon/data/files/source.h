@@ -1,0 +1,104 @@
+/*
+ * Where the bytes of a dataset come from: a mapped data file, or private memory made from one.
+ *
+ * A source is opened once, checked by what was opened (not by its name, which may change under
+ * us), and only read afterwards. A mapped file that somebody truncates later raises SIGBUS on
+ * access, which env->guard is there for.
+ * Where `env` has a reader, all of this is by that user's rights as well: reader.h.
+ * Opening and reading may block on the disk. Not thread-safe.
+ */
+#ifndef DL_DATA_SOURCE_H
+#define DL_DATA_SOURCE_H
+
+#include "daemon/data/base/dataset.h"
+#include <sys/stat.h>
+#include <zlib.h>
+
+struct source {
+    const uint8_t *data; /* owned mapping; not NULL once open, even of 0 bytes */
+    uint64_t bytes;
+    struct guarded *guarded; /* owned; NULL: private memory, or there is no guard */
+};
+
+/*
+ * Maps the regular file at `path`, read-only. Errors name `path`: -ENOENT, -EACCES (permissions,
+ * or the file that was opened lies outside `env`'s roots), -EISDIR, -EINVAL (not a regular file),
+ * ...
+ */
+int _nodiscard_ source_open(const char *path, const struct data_env *env, struct source *ret,
+                            struct dl_error *err);
+
+/* The same; *ret_st is what fstat() says of what was opened. */
+int _nodiscard_ source_open_known(const char *path, const struct data_env *env, struct source *ret,
+                                  struct stat *ret_st, struct dl_error *err);
+
+/*
+ * The same, opened only: a descriptor to be read from, and how many bytes there are. For files
+ * that are read once: one that somebody truncates then ends early, and nobody dies of it.
+ */
+int _nodiscard_ source_open_file(const char *path, const struct data_env *env, int *ret_fd,
+                                 uint64_t *ret_bytes, struct dl_error *err);
+
+/* Up to `bytes` of such a file into `out`, fewer at its end: how many, in *ret. */
+int _nodiscard_ source_read_file(int fd, const char *path, uint8_t *out, uint64_t bytes,
+                                 uint64_t *ret, struct dl_error *err);
+
+/* A directory to be listed; its roots are checked as a file's are. -ENOTDIR. */
+int _nodiscard_ source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
+                                      struct dl_error *err);
+
+/* stat(), or lstat() without `follow`, by the rights of `env`'s reader if there is one. -errno. */
+int _nodiscard_ source_stat(const char *path, bool follow, const struct data_env *env,
+                            struct stat *ret);
+
+/*
+ * 0 when names may be looked up below the directory `dir`, for the pattern `path`: below `env`'s
+ * roots, links resolved. Else -EACCES, whether or not there is such a directory.
+ */
+int _nodiscard_ source_allows(const char *dir, const char *path, const struct data_env *env,
+                              struct dl_error *err);
+
+/*
+ * Private zeroed memory of `bytes`, to be written through *ret_memory and then frozen by
+ * source_freeze(). -ENOMEM with `err` naming `path`, the file it is for.
+ */
+int _nodiscard_ source_alloc(uint64_t bytes, const char *path, struct source *ret,
+                             uint8_t **ret_memory, struct dl_error *err);
+void source_freeze(struct source *source);
+
+/* Whether `path` lies below the directory `root`, by their names: resolve links before. */
+bool path_below(const char *path, const char *root);
+
+void source_close(struct source *source); /* zeroes it; a zeroed one is fine */
+
+/* By content, not by name. */
+bool source_is_gzip(const struct source *source);
+
+/*
+ * Decompression of a gzip file of one or more members. The caller decides how much it wants, so
+ * that a small file cannot make it take more memory than it was ready for.
+ */
+struct gunzip {
+    z_stream z;
+    const uint8_t *next; /* borrowed: compressed bytes zlib has not been given yet */
+    uint64_t left;
+    const char *path; /* borrowed, for messages */
+    bool member_ended;
+};
+
+int _nodiscard_ gunzip_begin(struct gunzip *gz, const uint8_t *data, uint64_t bytes,
+                             const char *path, struct dl_error *err);
+void gunzip_end(struct gunzip *gz); /* after a begin that succeeded; a zeroed one is fine */
+
+/* Exactly `n` bytes, or -EINVAL (corrupt, truncated, or the data ends before), or -ENOMEM. */
+int _nodiscard_ gunzip_read(struct gunzip *gz, void *out, uint64_t n, struct dl_error *err);
+
+/* Verifies that nothing follows what was read, and the checksum. -EINVAL. */
+int _nodiscard_ gunzip_finish(struct gunzip *gz, struct dl_error *err);
+
+/*
+ * Upper bound of what `bytes` of gzip can unpack to: deflate codes at best 258 bytes in 2 bits.
+ */
+uint64_t gunzip_bound(uint64_t bytes);
+
+#endif

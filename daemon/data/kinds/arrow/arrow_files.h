@@ -1,0 +1,22 @@
+/*
+ * Which files an Arrow dataset is read from: those that the spec names, and of a directory those
+ * that Hugging Face's `datasets` wrote there: by Dataset.save_to_disk(), whose state.json names
+ * them, or into its cache, where dataset_info.json tells how they are called.
+ */
+#ifndef DL_DATA_ARROW_FILES_H
+#define DL_DATA_ARROW_FILES_H
+
+#include "daemon/data/files/globs.h"
+
+struct arrow_files {          /* all zero: none */
+    struct file_list data;    /* in the order of their rows */
+    struct file_list indices; /* which rows the samples are; none: all in their order */
+    struct file_list others;  /* what names these */
+};
+
+/* Errors as of file_list_make(), and what the files of a directory say that cannot be read. */
+int _nodiscard_ arrow_files_find(const struct spec_dataset *spec, const struct data_env *env,
+                                 struct arrow_files *ret, struct dl_error *err);
+void arrow_files_deinit(struct arrow_files *files);
+
+#endif

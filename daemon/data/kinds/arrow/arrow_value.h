@@ -1,0 +1,46 @@
+/*
+ * A value of an Arrow column as part of a sample: numbers as tensors without dimensions, lists of
+ * numbers as tensors, strings and bytes, structs as dicts, other lists as lists. Dates, times and
+ * durations are the numbers they are stored as.
+ */
+#ifndef DL_DATA_ARROW_VALUE_H
+#define DL_DATA_ARROW_VALUE_H
+
+#include "daemon/data/decode/audio/audio_field.h"
+#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/kinds/arrow/arrow_column.h"
+
+/* What is read, and how. */
+struct arrow_reading {
+    const struct arrow_schema *schema;
+    const struct arrow_column *columns; /* of the batch; by slot */
+    bool fill;                          /* nulls become `null`, and lists and texts empty */
+    double null;
+    const struct image_field *image; /* NULL: images stay as they are stored */
+    const struct audio_field *audio; /* NULL: so do sounds */
+};
+
+/*
+ * Adds row `row` of field `i`, which is kept, under `name` (NULL below a list) at the end of `ret`.
+ * What has no copy in the sample's arena is in the mapped file. 0; or a negative errno with `err`,
+ * whose message goes on from "its column x": "is null; ...". An error of the sample's own is not in
+ * `err`, and sticks in `ret`.
+ */
+int _nodiscard_ arrow_value_add(const struct arrow_reading *reading, uint32_t i, uint64_t row,
+                                const char *name, struct sample *ret, struct dl_error *err);
+
+/* Copies rows of field `i`, which is_fixed, to `out`: row_bytes of one. Errors likewise. */
+int _nodiscard_ arrow_value_copy(const struct arrow_reading *reading, uint32_t i, uint64_t row,
+                                 void *out, struct dl_error *err);
+
+/* Whether field `i` is a list of numbers, and how many row `row` has; LENGTH_UNKNOWN for what only
+ * reading it can tell. */
+bool arrow_value_is_list(const struct arrow_schema *schema, uint32_t i);
+uint32_t arrow_value_length(const struct arrow_reading *reading, uint32_t i, uint64_t row);
+
+/* Whether `null` can stand in all numbers of the columns that are kept. -EINVAL with `err` at
+ * `place`.nulls: it cannot. */
+int _nodiscard_ arrow_check_null(const struct arrow_schema *schema, double null, const char *place,
+                                 struct dl_error *err);
+
+#endif

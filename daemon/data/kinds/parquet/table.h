@@ -1,0 +1,148 @@
+/*
+ * The files of a Parquet dataset as one table: which of their columns are used, their row groups
+ * one after another, and those that are decoded. Not thread-safe; may block on the disk.
+ */
+#ifndef DL_DATA_PARQUET_TABLE_H
+#define DL_DATA_PARQUET_TABLE_H
+
+#include "daemon/data/files/source.h"
+#include "daemon/data/kinds/parquet/chunk.h"
+#include "daemon/data/kinds/parquet/files.h"
+
+/* A column whose pages are decoded one by one. */
+struct parquet_paged {
+    struct parquet_pages pages;     /* owned */
+    struct parquet_values **values; /* owned, and each: of each page; NULL: not yet */
+    struct parquet_shared shared;   /* owned */
+    bool looked;                    /* for its index; where it has none, pages.n is 0 */
+};
+
+/* A row group, as far as it is decoded. Counted: by the table while it keeps it, and by the arena
+ * of each sample that lies in it. */
+struct parquet_decoded {
+    uint32_t refs;
+    uint64_t bytes;
+    struct parquet_paged *paged;         /* owned; n_columns; NULL: columns are decoded whole */
+    uint64_t uses;                       /* samples that were read while it was there */
+    uint64_t group;                      /* of the table */
+    struct parquet_decoded *prev, *next; /* table.cached (utlist) */
+    struct parquet_values **columns;     /* owned, and each; NULL: not yet. In the same memory */
+    uint32_t n_columns;
+    bool has_nulls;      /* rows.h: a column has, */
+    const uint8_t *rows; /* else they are here in place of columns; NULL: not yet */
+    uint8_t *own_rows;   /* owned; the same, or NULL: they are others' as well (shared.h) */
+};
+
+/* A value of a partition; of the same key in all files. */
+struct parquet_key_value {
+    char *text; /* owned; "": null */
+    int64_t number;
+};
+
+struct parquet_file {
+    struct source source;         /* owned */
+    struct parquet_footer footer; /* owned */
+    struct parquet_column
+        *columns;    /* owned; as this file has the table's, with `above`; `path` is borrowed */
+    uint32_t *slots; /* owned; of each, where its chunk is in those of a group */
+    struct parquet_key_value *keys; /* owned; table.n_keys of them */
+    struct pictures_key identity;   /* of the file that is mapped, */
+    bool is_known;                  /* if it is */
+};
+
+struct parquet_group {
+    uint32_t file;
+    uint32_t number;                 /* in the file */
+    uint64_t first;                  /* row of the table */
+    uint64_t seen;                   /* when it was last asked for, by table.clock; 0: not yet; */
+    uint32_t soon;                   /* and so many times in a row soon after the time before */
+    bool indexed;                    /* all columns have a page index */
+    struct parquet_decoded *decoded; /* counted; NULL: nothing of it is kept */
+};
+
+/* What a null becomes. */
+struct parquet_nulls {
+    bool fill;
+    double value;
+};
+
+struct parquet_table {
+    struct parquet_files files;            /* owned */
+    struct parquet_file *file;             /* owned; files.list.n of them */
+    struct parquet_schema schema;          /* owned; of the first file */
+    const struct parquet_column **columns; /* owned; those that are used, of the first file */
+    uint32_t n_columns;
+    uint32_t n_read;   /* of these, first; the others are the filter's alone */
+    char **keys;       /* owned, and each; names of the partitions */
+    bool *key_is_text; /* owned; of each */
+    uint32_t n_keys;
+    struct parquet_group *groups; /* owned; in order */
+    uint64_t n_groups;
+    uint64_t rows;
+    struct parquet_nulls nulls;
+    const struct value *types;           /* borrowed while it is opened: dataset.types */
+    const char *place;                   /* likewise: where errors of the spec are */
+    const struct pictures_cache *shared; /* borrowed; NULL: nothing is kept for others */
+    const struct data_env *env;          /* borrowed */
+    struct parquet_decoded *cached;      /* the latest first */
+    uint64_t cached_bytes, most_bytes;
+    uint64_t last;      /* the group that was asked for last */
+    uint64_t all_bytes; /* that all groups would have, by what the files say */
+    uint64_t clock;     /* samples that were asked for */
+    uint32_t n_pages;   /* of the group that has most, as far as known */
+    unsigned strikes;   /* groups in a row that were decoded whole, and hardly used */
+};
+
+void parquet_table_deinit(struct parquet_table *table);
+
+/* Finds the files, opens the first one and reads its schema and the names of the partitions. */
+int _nodiscard_ parquet_table_open(struct parquet_table *table, const struct spec_dataset *spec,
+                                   const struct data_env *env, struct dl_error *err);
+
+/* Uses a column; *ret: its number in table->columns, the same where it is used already. -EINVAL
+ * with `err` naming the file: it is refused. */
+int _nodiscard_ parquet_table_use(struct parquet_table *table, const struct parquet_column *column,
+                                  uint32_t *ret, struct dl_error *err);
+
+/* Opens the other files, and lists the row groups that `filter` leaves, which may use columns of
+ * its own. To be called once, when all columns are used. */
+int _nodiscard_ parquet_table_list(struct parquet_table *table, const struct value *filter,
+                                   const struct data_env *env, struct dl_error *err);
+
+/* The group that has `row`, below table->rows. */
+struct parquet_group *parquet_table_group(struct parquet_table *table, uint64_t row);
+
+/* What is decoded of the group is of use now: others are forgotten before it. */
+void parquet_table_touch(struct parquet_table *table, const struct parquet_group *group);
+
+/*
+ * To be called before a sample of the group is read: decides whether it is decoded whole, or
+ * (group->decoded->paged) by pages, which holds for this sample; cache.c says how. -ENOMEM.
+ */
+int _nodiscard_ parquet_table_settle(struct parquet_table *table, struct parquet_group *group,
+                                     struct dl_error *err);
+
+/* A column of a group, decoded, as much of it as has `row`, of the group: from (*ret)->first on.
+ * There as long as that of parquet_table_column() is. */
+int _nodiscard_ parquet_table_part(struct parquet_table *table, struct parquet_group *group,
+                                   uint32_t column, uint64_t row, const struct parquet_values **ret,
+                                   struct dl_error *err);
+
+/* A column of a group, decoded whole; there until another group is asked for, or as long as a
+ * reference to group->decoded is held. */
+int _nodiscard_ parquet_table_column(struct parquet_table *table, struct parquet_group *group,
+                                     uint32_t column, const struct parquet_values **ret,
+                                     struct dl_error *err);
+
+/* Keeps a group's rows, `bytes` of malloc()ed memory, in place of its columns; or `rows` that are
+ * not its own, and `own` NULL. */
+void parquet_table_keep_rows(struct parquet_table *table, struct parquet_group *group,
+                             const uint8_t *rows, uint8_t *own, uint64_t bytes);
+
+struct parquet_decoded *parquet_decoded_ref(struct parquet_decoded *decoded);
+void parquet_decoded_unref(void *decoded); /* NULL is fine */
+
+/* The partition of that name, or UINT32_MAX. */
+uint32_t parquet_table_find_key(const struct parquet_table *table, const char *name);
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * From the members of a tar file to samples, as WebDataset has it.
+ *
+ * Members that follow one another and have the same name up to the first dot behind the last slash
+ * are one sample. What stands behind that dot, in lower case (of ASCII), is the field. Members
+ * without one, or with nothing before it, and those at the top whose name is __so__, belong to no
+ * sample; nor do directories, links and devices. The sample is {"__key__": name, field: ..., ...},
+ * in the order of the members. What a field becomes is said by its last extension:
+ *
+ *   jpg jpeg png        uint8 [H, W, 3] or what image.h makes of it
+ *   cls cls2 index id   int64, of decimal digits
+ *   txt text            string (UTF-8), as it is
+ *   json                the same nested: numbers, bool, strings, lists and dicts
+ *   npy                 tensor
+ *   npz                 a dict of the tensors that are in it, by their names (npz.h)
+ *   those of dataset.audio   tensor of a sound, as audio.h makes it
+ *   gz zst              what the extension before it says, of what is unpacked
+ *   others, or all if they are not to be decoded: bytes
+ *
+ * Where fields are chosen, a sample has these alone, in the order of their new names; "__key__" is
+ * one of them; of several extensions with ';' between them the first that is there is taken.
+ *
+ * Bytes, strings and tensors lie where the file is mapped. Pure but for the memory.
+ * webdataset/tariterators.py: base_plus_ext, group_by_keys; autodecode.py: decoders.
+ */
+#ifndef DL_DATA_TAR_SAMPLE_H
+#define DL_DATA_TAR_SAMPLE_H
+
+#include "daemon/data/base/dataset.h"
+#include "daemon/data/base/field_choice.h"
+#include "daemon/data/decode/audio/audio_field.h"
+#include "daemon/data/decode/image/image.h"
+#include "daemon/data/kinds/tar/tar_reader.h"
+
+struct tar_options {
+    bool decode;
+    struct spec_image image;
+    struct image_decoder *decoder; /* owned; NULL unless decode */
+    struct field_choice choice;    /* owned */
+    char **sounds;                 /* owned; extensions, each owned */
+    uint32_t n_sounds;
+    struct audio_decoder *audio; /* owned; NULL: there are no sounds */
+};
+
+/* Of `spec`, which is not needed any more. Errors name what is below `place`. */
+int _nodiscard_ tar_options_init(struct tar_options *options, const struct spec_dataset *spec,
+                                 const char *place, struct dl_error *err);
+void tar_options_deinit(struct tar_options *options);
+
+/* Which sample, for what is random in it. All images of one sample, and all sounds, get
+ * the same numbers. */
+struct tar_randomness {
+    struct sample_key key;
+    uint64_t index; /* of the sample; key.base is to be added */
+};
+
+/* One member on its way into a sample. */
+struct tar_field {
+    const char *path;   /* of the file */
+    const char *member; /* its name */
+    uint64_t offset;    /* of its header */
+    const char *key;    /* the field's name in the sample */
+    const char *source; /* and in the shard */
+    const char *extension;
+    const uint8_t *data;
+    uint64_t size;
+};
+
+/*
+ * Passes over the sample that begins at *offset of the file. 0, and *offset is its end; TAR_END: no
+ * more samples; -EINVAL with `err`: the file is damaged in it, *offset stays.
+ */
+int _nodiscard_ tar_scan(const struct tar_view *view, uint64_t *offset, struct dl_error *err);
+
+/* The sample at `offset`, appended to the empty `ret`. Negative errno with `err`; never TAR_END
+ * where tar_scan() found one. */
+int _nodiscard_ tar_make(const struct tar_view *view, uint64_t offset,
+                         const struct tar_options *options, const struct tar_randomness *randomness,
+                         struct sample *ret, struct dl_error *err);
+
+/* "SHARD.tar: cats/0017.jpg", of the first member of the sample at `offset`: as
+ * dataset_ops.name. 0: there is none. */
+size_t tar_put_name(const struct tar_view *view, uint64_t offset, char *ret, size_t room);
+
+/*
+ * Field `f` as its extension says, at the end of `ret`. Negative errno with `err`, or with the
+ * error that sticks in `ret`, which the caller has the words for. tar_fields.c
+ */
+int _nodiscard_ tar_add_field(const struct tar_field *f, const struct tar_options *options,
+                              const struct tar_randomness *randomness, struct sample *ret,
+                              struct dl_error *err);
+
+/* "member a/b.cls at byte 512: " and what is wrong with it; returns -code. */
+int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, const char *fmt, ...)
+    _printf_(4, 5);
+
+#endif
