@@ -165,18 +165,6 @@ static bool progress_round_at(const struct progress *progress, const struct prog
     return false;
 }
 
-bool progress_next(const struct progress *progress, const struct progress_point *point,
-                   struct progress_point *ret)
-{
-    struct progress_round round;
-    struct history before;
-
-    if (!progress_round_at(progress, point, &round) || round.world == 0)
-        return false;
-    uint64_t step = progress_point_split(point, round.world, &before);
-    return progress_point_after(ret, point->pass, point->epoch, &before, round.world, step + 1);
-}
-
 uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
                         uint64_t pass, uint64_t epoch, const struct history *before)
 {
@@ -224,6 +212,22 @@ static uint64_t progress_next_world(const struct progress *progress,
     if (n > 0 && to->history.stretches[n - 1].steps > point->history.stretches[n - 1].steps)
         n--;
     return to->history.stretches[n].world;
+}
+
+/* A node that was not in that world, to which ranks have gone back, knows it by what came of it. */
+bool progress_next(const struct progress *progress, const struct progress_point *point,
+                   struct progress_point *ret)
+{
+    struct progress_round round;
+    struct history before;
+
+    if (!progress_round_at(progress, point, &round))
+        return false;
+    uint64_t world = round.world > 0 ? round.world : progress_next_world(progress, point);
+    if (world == 0)
+        return false;
+    uint64_t step = progress_point_split(point, world, &before);
+    return progress_point_after(ret, point->pass, point->epoch, &before, world, step + 1);
 }
 
 /* The node was in no such round; but the rank was, by what its client says, when another daemon

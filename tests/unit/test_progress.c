@@ -371,6 +371,36 @@ static void test_limit(void **state)
     assert_true(progress_limit(&progress, 0, 4, 0, 0, &other) == 0);
 }
 
+static void test_next(void **state)
+{
+    static const struct rounds was_there = {{{"0", 2, 4}, {"0 4:5", 0, 6}}},
+                               came_later = {{{"0", 0, 0}, {"0 4:5", 0, 6}}},
+                               apart = {{{"0", 0, 0}, {"0 4:5", 0, 0}, {"0 4:5 6:2", 0, 8}}},
+                               turned = {{{"0", 0, 0}, {"1/0 4:5", 0, 6}}};
+    static const struct {
+        const char *what;
+        const struct rounds *rounds;
+        const char *at, *next; /* "": it is not known */
+    } rows[] = {
+        {"in a world that the node was in", &was_there, "0 4:3", "0 4:4"},
+        {"in the latest", &was_there, "0 4:5", "0 4:5 6:1"},
+        {"gone back to a world from before the node", &came_later, "0 4:3", "0 4:4"},
+        {"at the beginning of one", &came_later, "0", "0 4:1"},
+        {"in one between", &apart, "0 4:5", "0 4:5 6:1"},
+        {"in a pass that is over", &turned, "0 4:3", ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct progress progress = make_progress(rows[i].rounds);
+        struct progress_point at = point(rows[i].at), next;
+
+        print_message("# %s\n", rows[i].what);
+        assert_true(progress_next(&progress, &at, &next) == (rows[i].next[0] != 0));
+        if (rows[i].next[0])
+            assert_point(&next, rows[i].next);
+    }
+}
+
 /* The oldest go, and what is older than all is not kept. */
 static void test_rounds_give_way(void **state)
 {
@@ -433,7 +463,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_place),           cmocka_unit_test(test_former_place),
     cmocka_unit_test(test_begin_as_before), cmocka_unit_test(test_refused),
     cmocka_unit_test(test_limit),           cmocka_unit_test(test_reports),
-    cmocka_unit_test(test_rounds_give_way),
+    cmocka_unit_test(test_rounds_give_way), cmocka_unit_test(test_next),
 };
 
 TEST_MAIN(tests)
