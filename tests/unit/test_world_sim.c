@@ -228,9 +228,9 @@ static struct history sim_cut_history(const struct history *history, uint64_t sa
     return cut;
 }
 
-/* A program goes back to a state that it has saved, with all ranks that live: nothing that was used
- * from there on counts, not even of those that are dead. */
-static void sim_play_back(void)
+/* A program goes back to a state that it saved so many samples before, with all ranks that live:
+ * nothing that was used from there on counts, not even of those that are dead. */
+static void sim_play_back(uint64_t back)
 {
     const struct sim_rank *least = NULL;
 
@@ -238,7 +238,7 @@ static void sim_play_back(void)
         if (sim->ranks[i].lives && (!least || sim_position(&sim->ranks[i]) < sim_position(least)))
             least = &sim->ranks[i];
     struct history at = sim_history(least);
-    uint64_t all = sim_prefix(&at), back = sim_draw(3) == 0 ? 0 : sim_draw(30);
+    uint64_t all = sim_prefix(&at);
     at = sim_cut_history(&at, all - min_u64(all, back));
     uint64_t from = sim_prefix(&at);
     sim->told = 0;
@@ -357,7 +357,7 @@ static void sim_happen(void)
         sim_play_restart();
         break;
     default:
-        sim_play_back();
+        sim_play_back(sim_draw(3) == 0 ? 0 : sim_draw(30));
     }
 }
 
@@ -416,11 +416,10 @@ static void sim_set_up(uint64_t seed)
     sim_open_round();
 }
 
-static void sim_play(uint64_t seed)
+static void sim_run(void)
 {
     uint64_t idle = 0, moves = 0;
 
-    sim_set_up(seed);
     while (!sim_is_over()) {
         if (sim_move()) {
             idle = 0;
@@ -436,7 +435,48 @@ static void sim_play(uint64_t seed)
         if (++moves > MOVES)
             fail_msg("the epoch does not end");
     }
+}
+
+static void sim_play(uint64_t seed)
+{
+    sim_set_up(seed);
+    sim_run();
     sim_judge();
+    sim_clear();
+}
+
+/* Until they wait for something. */
+static void sim_move_ranks_of(unsigned node)
+{
+    for (unsigned i = LOCAL * node; i < LOCAL * node + LOCAL; i++)
+        while (sim_next(&sim->ranks[i]))
+            ;
+}
+
+/* A node is lost at the epoch's end, and another one asks in vain how far it was, tells its ranks
+ * what may be missing, and asks once more. The loader goes on there, too. */
+static void test_asked_in_vain(void **state)
+{
+    sim_set_up(sim_seed = 0);
+    sim->faults = 0;
+    sim_go_as_far(SAMPLES / RANKS);
+    struct sim_daemon *d = sim->daemons[0];
+    sim_play_loss(sim->daemons[NODES - 1]);
+    sim_tell_over(d);
+    assert_non_null(d->around.calls);
+    d->around.cut = true;
+    while (d->around.calls)
+        around_step(&d->around);
+    d->around.cut = false;
+    sim_move_ranks_of(0);
+    sim_pass_time(4000 * MS);
+    assert_int_not_equal(sim->ranks[0].phase, RANK_DONE);
+    sim_move_ranks_of(0);
+    assert_int_equal(sim->ranks[0].phase, RANK_DONE);
+    assert_int_equal(sim->told, SAMPLES / NODES);
+    sim_settle_round();
+    sim_play_back(30);
+    sim_run();
     sim_clear();
 }
 
@@ -468,6 +508,9 @@ static void test_schedules(void **state)
         sim_play(sim_seed);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_schedules, say_seed)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_asked_in_vain),
+    cmocka_unit_test_teardown(test_schedules, say_seed),
+};
 
 TEST_MAIN(tests)

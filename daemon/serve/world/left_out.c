@@ -166,13 +166,14 @@ static struct absence *left_out_find(const struct left_out *l, uint64_t id)
     return found;
 }
 
-/* It may have been said meanwhile what is missing, as far as was known. */
+/* It may have been said meanwhile what is missing, as far as was known; and missed once more. Each
+ * question has one answer, and one that has failed is over. */
 static struct absence *left_out_find_asking(const struct left_out *l, uint64_t id)
 {
     struct absence *absence;
 
     DL_FOREACH (l->absences, absence)
-        if (absence->id == id && absence->asking)
+        if (absence->id == id && absence->asking && !absence->failed)
             return absence;
     return NULL;
 }
@@ -301,9 +302,12 @@ struct absence *left_out_add(struct left_out *l, const struct left_out_node *nod
 
 bool left_out_knows(const struct left_out *l, uint64_t node)
 {
-    const struct absence *absence = left_out_find(l, node);
+    const struct absence *absence;
 
-    return absence && !absence->what.has_to;
+    DL_FOREACH (l->absences, absence) /* each of this node's ranks asks, and the first is told */
+        if (absence->id == node && !absence->what.has_to)
+            return true;
+    return false;
 }
 
 void left_out_gone(struct left_out *l, const struct left_out_node *node,
