@@ -303,22 +303,30 @@ static bool gather_go_on(struct allgather *gather)
     return true;
 }
 
-bool around_step(struct around *around)
+static bool around_gather(struct around *around)
 {
     struct allgather *gather;
 
-    if (around->dead)
-        return false;
-    if (around->calls) {
-        around_answer(around);
-        return true;
-    }
     if (around->cut)
         return false;
     DL_FOREACH (around->gathers, gather)
         if (gather_go_on(gather))
             return true;
     return false;
+}
+
+/* What is asked for again and again does not keep what is gathered waiting. */
+bool around_step(struct around *around)
+{
+    if (around->dead)
+        return false;
+    around->gathers_first = !around->gathers_first;
+    if (around->gathers_first && around_gather(around))
+        return true;
+    if (!around->calls)
+        return !around->gathers_first && around_gather(around);
+    around_answer(around);
+    return true;
 }
 
 /* ---- timers --------------------------------------------------------------------------------- */

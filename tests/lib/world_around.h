@@ -17,6 +17,7 @@ struct around {
     struct backend backend;    /* the first: it is one */
     struct around_call *calls; /* owned; of the store, in order */
     struct allgather *gathers; /* owned */
+    bool gathers_first;        /* before calls, in this step */
     struct around_timer *timers;
     struct around *prev, *next; /* all */
     struct member *member;
@@ -47,8 +48,8 @@ void around_drop(struct around *around);
 /* Later, in ns. */
 void around_pass(uint64_t ns);
 
-/* The oldest call is done and answered, or the oldest gathering goes on. False: there is none that
- * can be. */
+/* The oldest call is done and answered, or the oldest gathering goes on, in turn. False: there is
+ * none that can be. */
 bool around_step(struct around *around);
 /* Timers that are due. */
 void around_ring(struct around *around);
