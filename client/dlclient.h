@@ -415,7 +415,7 @@ enum { DL_JOB_BYTES = 129 }; /* of a job's name, at most, with its NUL */
  * that reconnect where they are, and does not skip batches of the previous daemon that they still
  * hold; it does not know about epochs of iterable datasets that had ended. Nor is the position kept
  * if a rank is in an epoch that another number of ranks began: use a state for that. -ENOENT:
- * nothing is known of this rank.
+ * nothing is known of this rank; -ESTALE: another number of ranks left the job.
  *
  * With DL_WORLD_CLUSTER it waits until the nodes have met, and trainers on each of them have asked
  * for the loader, at most the daemon's rendezvous.timeouts.join (-ETIMEDOUT: the text says who is

@@ -122,6 +122,34 @@ class Jobs(ClientCase):
                             job="auto", resume="auto") as here:
             self.assertEqual(len(list(here)), 9)
 
+    def test_another_number_of_ranks_is_no_beginning(self):
+        def loader(rank, world, **options):
+            return dloaderd.Loader(self.spec_path, socket=self.running.socket, job="elastic", rank=rank,
+                                   world_size=world, **options)
+        state = None
+        for rank in range(4):
+            with loader(rank, 4, epoch=1) as one:
+                batches = iter(one)
+                next(batches)
+                next(batches)
+                state = one.state_dict()
+        for world, resume in [(2, "auto"), (2, True), (8, "auto"), (1, "auto")]:
+            with self.subTest(world=world, resume=resume), \
+                    self.assertRaisesRegex(dloaderd.StateError, 'job "elastic" was left by 4 ranks at epoch 1, step 2, '
+                                                                f'and its steps are not those of {world}; resume'), \
+                    loader(0, world, resume=resume) as one:
+                self.assertEqual(resume, "auto")
+                iter(one)
+        # What is said later wins: a state, or the number of an epoch, with which the job is one of two.
+        with loader(0, 2, resume="auto") as one:
+            one.load_state_dict(state)
+            self.assertEqual((one.epoch, next(iter(one)) is not None), (1, True))
+        with loader(0, 2, resume="auto") as one:
+            one.set_epoch(3)
+            next(iter(one))
+        with loader(0, 2, resume="auto") as one:
+            self.assertEqual((one.epoch, len(list(one))), (3, ROWS // SIZE // 2))
+
     def test_refused(self):
         def loader(**options):
             return dloaderd.Loader(self.spec_path, socket=self.running.socket, **options)

@@ -110,9 +110,12 @@ class Life:
     def end(self):
         """The states of all ranks."""
         states = [loader.state_dict() for loader in self.loaders]
+        self.close()
+        return states
+
+    def close(self):
         for loader in self.loaders:
             loader.close()
-        return states
 
 
 ALL = 1000  # steps, more than there are
@@ -181,11 +184,20 @@ class Places(TestCase):
             sample for batches in want.values() for counted, _ in batches for sample in counted))
 
     def play_job(self, cell):
-        """Each life from where its job's ranks stopped, if they were placed like that before; or from the start."""
-        job, at = f"job-{next(self.jobs)}", {}
+        """Each life from where its job's ranks stopped, if they were placed like that before; or from the start. Of
+        another number of ranks it is refused, and where the others stopped stays known. With shard.replicas it is
+        another loader, which knows of no others."""
+        job, at, known = f"job-{next(self.jobs)}", {}, collections.defaultdict(set)
         for i, (world, sharing) in enumerate(cell.lives):
             self.job = job
             life = Life(self, cell, world, sharing)
+            worlds = known[1 if sharing.mesh else sharing.members]
+            if worlds and world not in worlds:
+                with self.assertRaisesRegex(dloaderd.StateError, "was left by [0-9]+ ranks"):
+                    life.read(1)
+                life.close()
+                continue
+            worlds.add(world)
             got = life.read(i + 1)
             life.end()
             shape = world, sharing

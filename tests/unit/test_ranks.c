@@ -153,6 +153,10 @@ static void test_positions(void **state)
     assert_null(positions_find(&p, AT("x", 1, 2, 0)));
     assert_null(positions_find(&p, AT("x", 0, 3, 0)));
     assert_null(positions_find(&p, AT("y", 0, 2, 0)));
+    assert_null(positions_find_other_world(&p, AT("x", 1, 2, 0))); /* some of this one are known */
+    assert_null(positions_find_other_world(&p, AT("y", 0, 3, 0)));
+    positions_set(&p, AT("x", 0, 4, 0), 7, 1);
+    assert_int_equal(positions_find_other_world(&p, AT("x", 0, 3, 0))->epoch, 7); /* the last one */
     expect(&p, "x", 0, 3, 10);
     positions_set(&p, AT("x", 0, 2, 0), 2, 4); /* the trainer went back by itself */
     expect(&p, "x", 0, 2, 4);

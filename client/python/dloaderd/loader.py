@@ -267,7 +267,8 @@ class Loader:
         when the first of them came back; a rank that comes back alone, at its own step. Batches
         loaded ahead are kept. StateError if the daemon does not know this rank: it never began, or
         the loader was closed for longer than the daemon keeps one (linger in dloaderd.conf(5)).
-        "auto" then begins with `epoch`, and also if there is no job.
+        "auto" then begins with `epoch`, and also if there is no job. If another number of ranks left
+        the job, that is a StateError, too, with "auto" from iter(), unless a state was loaded.
     priority: "high", "normal" or "low": which reader's batches are loaded first if workers or
         memory do not suffice for all readers of the loader. "low" gets what the others leave.
 
@@ -312,6 +313,7 @@ class Loader:
         self._steps: int | None = None
         self._repeated = 0
         self._ahead: _Pass | None = None  # begun by len(), for the next iter()
+        self._refused: OSError | None = None  # why the job cannot be resumed here, until it is said where to begin
         self._last: Any = None
         self._told_of_pinning = False
         self._from: bytes | None = None  # the state that the epoch under way goes on from
@@ -512,6 +514,7 @@ class Loader:
         self._at = epoch, step
 
     def _drop_ahead(self) -> None:
+        self._refused = None
         ahead, self._ahead = getattr(self, "_ahead", None), None
         if ahead is not None:
             ahead.end()
@@ -594,6 +597,8 @@ class Loader:
         except BaseException:
             self.close()
             raise
+        if unknown is not None and unknown.errno == errno.ESTALE:
+            self._refused = unknown
         if unknown is not None and must:
             self.close()
             raise StateError(str(unknown.strerror)) from None
@@ -604,7 +609,7 @@ class Loader:
         try:
             self._ahead = self._start(_RESUME, 0)
         except OSError as error:
-            if error.errno != errno.ENOENT:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
             unknown = error
         if self._local is not None:
@@ -650,6 +655,8 @@ class Loader:
         if self._begun and self._at[0] == self._number:
             # The last one was left before its end: it counts as done.
             self._stand(self._number + 1, 0)
+        if self._refused is not None:
+            raise StateError(str(self._refused.strerror))
         started = self._ahead
         if started is None or (started._number, started._step) != self._at:
             self._drop_ahead()

@@ -174,7 +174,7 @@ void core_tick(struct core *core, uint64_t now);
 #define EPOCH_RESUME UINT64_MAX
 
 /* Where the rank begins, for EPOCH_RESUME, and whether it agrees with others. 0, -EINVAL, -EBUSY,
- * -ENOENT (nothing to resume) with `err`. */
+ * -ENOENT (nothing to resume), -ESTALE (another number of ranks left the job) with `err`. */
 int _nodiscard_ core_agree(struct core *core, struct stream_params *params, struct dl_error *err);
 
 /* The stream that was made for this before, parked or expected; NULL: there is none. Others of the

@@ -53,6 +53,27 @@ static int jobs_check_readers(const struct core *core, const struct stream_param
     return 0;
 }
 
+/* A step of another number of ranks is another place in the epoch, so this is not where it begins;
+ * and a beginning would give all samples before it again. */
+static int jobs_refuse_unknown(const struct positions *positions,
+                               const struct stream_params *params, struct dl_error *err)
+{
+    const struct position *other = positions_find_other_world(positions, params);
+
+    if (other)
+        return dl_error_set(
+            err, ESTALE, "world",
+            "job \"%s\" was left by %llu ranks at epoch %llu, step %llu, and its "
+            "steps are not those of %llu; resume with %llu ranks, by a saved state, "
+            "which any number can take up, or start an epoch by its number",
+            params->job, (ull)other->world, (ull)other->epoch, (ull)other->step, (ull)params->world,
+            (ull)other->world);
+    return dl_error_set(err, ENOENT, "job",
+                        "the daemon does not know rank %llu of %llu of job \"%s\" with this "
+                        "loader; start an epoch by its number",
+                        (ull)params->rank, (ull)params->world, params->job);
+}
+
 static int jobs_find_position(struct core *core, struct stream_params *params, struct dl_error *err)
 {
     struct positions *positions = &core->positions;
@@ -65,10 +86,7 @@ static int jobs_find_position(struct core *core, struct stream_params *params, s
         positions_level(positions, params);
     const struct position *position = positions_find(positions, params);
     if (!position)
-        return dl_error_set(err, ENOENT, "job",
-                            "the daemon does not know rank %llu of %llu of job \"%s\" with this "
-                            "loader; start an epoch by its number",
-                            (ull)params->rank, (ull)params->world, params->job);
+        return jobs_refuse_unknown(positions, params, err);
     params->epoch = position->epoch;
     params->first = position->step;
     return 0;

@@ -142,6 +142,22 @@ struct position *positions_find(const struct positions *positions, const struct 
     return NULL;
 }
 
+const struct position *positions_find_other_world(const struct positions *positions,
+                                                  const struct stream_params *rank)
+{
+    const struct position *found = NULL;
+
+    for (uint32_t i = 0; i < positions->count; i++) {
+        const struct position *at = &positions->all[i];
+
+        if (positions_is_of_job(at, rank))
+            return NULL;
+        if (strcmp(at->job, rank->job) == 0 && (!found || at->noted > found->noted))
+            found = at;
+    }
+    return found;
+}
+
 /* What is known of the rank when other numbers shared it: its job would be levelled to that. */
 static void positions_drop_regrouped(struct positions *positions, const struct stream_params *rank)
 {

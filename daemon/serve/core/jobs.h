@@ -61,6 +61,11 @@ void positions_deinit(struct positions *positions);
 struct position *positions_find(const struct positions *positions,
                                 const struct stream_params *rank);
 
+/* Where the job was left by another number of ranks, the last of them; NULL: it was not, or ranks
+ * of this number are known. */
+const struct position *positions_find_other_world(const struct positions *positions,
+                                                  const struct stream_params *rank);
+
 /* None of the job's ranks reads: all of them are to resume at the least of their positions. */
 void positions_level(struct positions *positions, const struct stream_params *rank);
 
