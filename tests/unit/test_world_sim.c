@@ -480,6 +480,29 @@ static void test_asked_in_vain(void **state)
     sim_clear();
 }
 
+/* At the epoch's end a daemon that has taken another's place is late for longer than the fence.
+ * Once it is there again it has the time to say that the same ranks go on. */
+static void test_heir_is_late(void **state)
+{
+    sim_set_up(sim_seed = 0);
+    sim->faults = 0;
+    sim_go_as_far(5);
+    sim_play_kill(sim->daemons[0], false);
+    sim_go_as_far(SAMPLES / RANKS - 5);
+    struct sim_daemon *heir = sim->daemons[0];
+    heir->frozen = heir->around.cut = true;
+    heir->around.cut_ns = uv_hrtime();
+    sim_pass_time(1000 * MS);
+    sim_move_ranks_of(1);
+    sim_pass_time(4000 * MS);
+    sim_move_ranks_of(1);
+    assert_int_equal(sim->ranks[LOCAL].phase, RANK_ENDS);
+    sim_heal(heir);
+    sim_run();
+    assert_int_equal(sim->told, 0);
+    sim_clear();
+}
+
 static int say_seed(void **state)
 {
     print_message("# the last seed was %llu\n", (unsigned long long)sim_seed);
@@ -510,6 +533,7 @@ static void test_schedules(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_asked_in_vain),
+    cmocka_unit_test(test_heir_is_late),
     cmocka_unit_test_teardown(test_schedules, say_seed),
 };
 

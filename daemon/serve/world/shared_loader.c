@@ -524,16 +524,19 @@ static bool shared_loader_find_end(const struct resume_place *place, uint64_t st
 }
 
 /* Not because the store is slow is anything told to be left out. Who takes a node's place is waited
- * for no longer than the fence is. */
+ * for no longer than the fence is, once none is late: till then it could not say so. */
 static bool shared_loader_waits(struct shared_loader *shared, const struct progress_point *end,
-                                uint64_t waited_ns)
+                                uint64_t since, uint64_t now)
 {
     const struct members *m = shared->members;
     bool finds_out = m->state == MEMBERS_IN || m->state == MEMBERS_JOINING;
-    bool late = shared_loader_look_around(shared) && finds_out;
 
-    return late || (left_out_is_asking(shared->left_out, end) &&
-                    (waited_ns < m->fence_ns || (m->fenced && finds_out)));
+    if (shared_loader_look_around(shared) && finds_out) {
+        shared->late_ns = now;
+        return true;
+    }
+    return left_out_is_asking(shared->left_out, end) &&
+           (now - max_u64(since, shared->late_ns) < m->fence_ns || (m->fenced && finds_out));
 }
 
 int shared_loader_finish(struct shared_loader *shared, const struct resume_place *place,
@@ -545,7 +548,7 @@ int shared_loader_finish(struct shared_loader *shared, const struct resume_place
 
     if (!shared_loader_find_end(place, steps, &end))
         return 0;
-    if (shared_loader_waits(shared, &end, now - since)) {
+    if (shared_loader_waits(shared, &end, since, now)) {
         if (m->fenced_over) {
             *err = m->why_over;
             return -err->code;

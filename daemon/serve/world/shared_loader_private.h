@@ -69,6 +69,7 @@ struct shared_loader {
     uint64_t published_round;   /* this one */
     struct dl_error failure;    /* of the latest round of reports; code 0: none, or it goes on */
     uint64_t failed_ns;
+    uint64_t late_ns; /* at an epoch's end a node was late, at last then */
     struct shared_weights weights;
 };
 
