@@ -43,7 +43,8 @@ static int bytes_check_whole(const struct remote_place *place, const struct remo
                              const struct remote_range *asked, uint64_t *ret_len,
                              struct dl_error *err)
 {
-    bool is_short = headers->length != REMOTE_UNKNOWN && headers->length <= asked->last;
+    bool is_short = headers->length != REMOTE_UNKNOWN &&
+                    (headers->length == 0 || headers->length - 1 <= asked->last);
 
     if (asked->first > 0 || (asked->last != UINT64_MAX && !is_short))
         return dl_error_set(err, ENOTSUP, place->url,

@@ -106,11 +106,11 @@ void text_encode_lenient(struct text *text, const char *bytes, size_t len)
 
 char *text_take(struct text *text)
 {
-    text_add_bytes(text, "", 1);
-    if (text->is_lost)
-        return NULL;
-    char *taken = (char *)steal_ptr(text->bytes.data);
-    *text = (struct text){0};
+    /* A copy without the room to grow in, as there are many that are short and kept. */
+    char *taken =
+        text->is_lost ? NULL : span_dup((struct dl_span){text->bytes.data, text->bytes.len});
+
+    text_deinit(text);
     return taken;
 }
 

@@ -1,0 +1,211 @@
+/* Keys of the environment and of AWS's two files; what is refused, and that no secret is said. */
+#include "tests/lib/harness.h"
+
+#include "tests/unit/remote_case.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define KEYS "aws_access_key_id = AK\naws_secret_access_key=SECRET/+=\n"
+
+struct profile_case {
+    const char *env[6];
+    const char *credentials, *config;
+    const char *access, *secret, *token, *region, *endpoint; /* NULL: none */
+};
+
+static void expect(const char *got, const char *expected, size_t row, const char *what)
+{
+    if (!got != !expected || (got && strcmp(got, expected) != 0))
+        fail_msg("row %zu: %s is %s instead of %s", row, what, got, expected);
+}
+
+static void test_found(void **state)
+{
+    static const struct profile_case rows[] = {
+        {{NULL}, "", ""},
+        {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET"}, "", "", "A", "SECRET"},
+        {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET", "AWS_SESSION_TOKEN=T"},
+         "[default]\n" KEYS,
+         "[default]\nregion=r\n",
+         "A",
+         "SECRET",
+         "T",
+         "r"},
+        {{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="},
+         "[default]\n" KEYS,
+         "",
+         "AK",
+         "SECRET/+="},
+        {{NULL}, "[default]\n" KEYS "aws_session_token = T T\n", "", "AK", "SECRET/+=", "T T"},
+        {{NULL}, "[other]\n" KEYS, "[profile other]\nregion=x\n"},
+        {{"AWS_PROFILE=other"},
+         "[default]\naws_access_key_id=no\n[other]\n" KEYS,
+         "[other]\nregion=no\n[profile other]\nregion = x\nendpoint_url = http://h:1\n",
+         "AK",
+         "SECRET/+=",
+         NULL,
+         "x",
+         "http://h:1"},
+        {{"AWS_PROFILE=a b"},
+         "[a b]\n" KEYS,
+         "[profile \"a b\"]\nregion=x",
+         "AK",
+         "SECRET/+=",
+         NULL,
+         "x"},
+        {{NULL}, "", "[profile default]\nregion=p\n", NULL, NULL, NULL, "p"},
+        {{NULL}, "", "[default]\n" KEYS, "AK", "SECRET/+="},
+        {{NULL},
+         "[default]\n" KEYS,
+         "[default]\naws_access_key_id=B\naws_secret_access_key=C\n",
+         "AK",
+         "SECRET/+="},
+        /* The form: ends of lines, comments, indented lines. */
+        {{NULL},
+         "# c\r\n\r\n[default]\r\n; c\r\n  aws_access_key_id=AK\r\n  "
+         "aws_secret_access_key = S#;\r\n",
+         "",
+         "AK",
+         "S#;"},
+        {{NULL},
+         "",
+         "[default]\ns3 =\n  endpoint_url = http://no\n  region = no\nregion = yes\n",
+         NULL,
+         NULL,
+         NULL,
+         "yes"},
+        {{NULL}, "[default]\n" KEYS "credential_process = x\n", "", "AK", "SECRET/+="},
+        {{NULL}, "[default]\nregion=a\nregion=b\nregion=\n", "", NULL, NULL, NULL, "b"},
+        {{NULL}, "aws_access_key_id=A\n=\n[\n[]\n]\nx\n[default", "=", NULL},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct remote_profile p;
+        struct dl_error err = {0};
+
+        if (remote_profile_from(get_of_list, (void *)(uintptr_t)rows[i].env,
+                                span_str(rows[i].credentials), span_str(rows[i].config), &p,
+                                &err) < 0)
+            fail_msg("row %zu: %s", i, err.message);
+        expect(p.credentials.access_key, rows[i].access, i, "the access key");
+        expect(p.credentials.secret_key, rows[i].secret, i, "the secret key");
+        expect(p.credentials.session_token, rows[i].token, i, "the token");
+        expect(p.region, rows[i].region, i, "the region");
+        expect(p.endpoint, rows[i].endpoint, i, "the endpoint");
+        assert_int_equal(remote_credentials_are_there(&p.credentials), rows[i].access != NULL);
+        remote_profile_deinit(&p);
+    }
+    assert_false(remote_credentials_are_there(NULL));
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *env[4], *credentials, *config;
+        int r;
+        const char *words;
+    } rows[] = {
+        {{"AWS_ACCESS_KEY_ID=A"},
+         "",
+         "",
+         -EINVAL,
+         "AWS_ACCESS_KEY_ID is set, and AWS_SECRET_ACCESS_KEY is not"},
+        {{"AWS_SECRET_ACCESS_KEY=SECRET"},
+         "[default]\n" KEYS,
+         "",
+         -EINVAL,
+         "AWS_SECRET_ACCESS_KEY is set, and AWS_ACCESS_KEY_ID is not"},
+        {{NULL},
+         "[default]\naws_secret_access_key=SECRET\n",
+         "",
+         -EINVAL,
+         "profile \"default\": aws_secret_access_key is set, and aws_access_key_id is not"},
+        {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET\r"},
+         "",
+         "",
+         -EINVAL,
+         "control character in AWS_SECRET_ACCESS_KEY"},
+        {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET", "AWS_SESSION_TOKEN=SECRET\n"},
+         "",
+         "",
+         -EINVAL,
+         "control character in the session token"},
+        {{"AWS_PROFILE=x"}, "[default]\n" KEYS, "[x]\nregion=r\n", -ENOENT, "has a profile \"x\""},
+        {{NULL}, "", "[default]\nrole_arn = SECRET\nsource_profile = a\n", -ENOTSUP, "by role_arn"},
+        {{NULL}, "[default]\n" KEYS "role_arn = x", "", -ENOTSUP, "by role_arn"},
+        {{"AWS_PROFILE=x"},
+         "",
+         "[profile x]\nsso_session = s\n",
+         -ENOTSUP,
+         "export-credentials --profile x"},
+        {{NULL}, "", "[default]\ncredential_process = x\n", -ENOTSUP, "by credential_process"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct remote_profile p;
+        struct dl_error err = {0};
+        int r =
+            remote_profile_from(get_of_list, (void *)(uintptr_t)rows[i].env,
+                                span_str(rows[i].credentials), span_str(rows[i].config), &p, &err);
+
+        if (r != rows[i].r || !strstr(err.message, rows[i].words) ||
+            strstr(err.message, "SECRET/") || strstr(err.message, "=SECRET"))
+            fail_msg("row %zu: %d, %s", i, r, err.message);
+        assert_null(p.credentials.secret_key);
+        assert_null(p.region);
+    }
+}
+
+/* Which files, and what cannot be read. */
+static void test_files(void **state)
+{
+    char dir[256], home[300], keys[300], config[300];
+    struct remote_profile p;
+    struct dl_error err = {0};
+
+    (void)snprintf(dir, sizeof dir, "%s/.aws", harness_tmpdir());
+    assert_int_equal(mkdir(dir, 0700), 0);
+    (void)harness_file(".aws/credentials", "[default]\n" KEYS, strlen("[default]\n" KEYS));
+    (void)harness_file(".aws/config", "[default]\nregion=r\n", 19);
+    (void)snprintf(
+        keys, sizeof keys, "AWS_SHARED_CREDENTIALS_FILE=%s",
+        harness_file("keys", "[default]\naws_access_key_id=B\naws_secret_access_key=C", 53));
+    (void)snprintf(home, sizeof home, "HOME=%s", harness_tmpdir());
+    (void)snprintf(config, sizeof config, "AWS_CONFIG_FILE=%s/nothing", harness_tmpdir());
+
+    const char *of_home[] = {home, NULL}, *named[] = {home, keys, config, NULL}, *none[] = {NULL};
+    assert_int_equal(remote_profile_read(get_of_list, (void *)of_home, &p, &err), 0);
+    assert_string_equal(p.credentials.access_key, "AK");
+    assert_string_equal(p.region, "r");
+    remote_profile_deinit(&p);
+    assert_int_equal(remote_profile_read(get_of_list, (void *)named, &p, &err), 0);
+    assert_string_equal(p.credentials.access_key, "B");
+    assert_null(p.region);
+    remote_profile_deinit(&p);
+    assert_int_equal(remote_profile_read(get_of_list, (void *)none, &p, &err), 0);
+    assert_false(remote_credentials_are_there(&p.credentials));
+
+    (void)snprintf(config, sizeof config, "AWS_CONFIG_FILE=%s", harness_tmpdir());
+    assert_int_equal(remote_profile_read(get_of_list, (void *)named, &p, &err), -EISDIR);
+    assert_string_equal(err.path, harness_tmpdir());
+
+    char *large = calloc(1, REMOTE_PROFILE_BYTES + 1);
+    assert_non_null(large);
+    (void)snprintf(config, sizeof config, "AWS_CONFIG_FILE=%s",
+                   harness_file("large", large, REMOTE_PROFILE_BYTES));
+    assert_int_equal(remote_profile_read(get_of_list, (void *)named, &p, &err), 0);
+    remote_profile_deinit(&p);
+    (void)harness_file("large", large, REMOTE_PROFILE_BYTES + 1);
+    assert_int_equal(remote_profile_read(get_of_list, (void *)named, &p, &err), -EFBIG);
+    free(large);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_found),
+    cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_files),
+};
+
+TEST_MAIN(tests)
