@@ -58,12 +58,14 @@ struct remote_range {
 };
 
 /*
- * Whether these headers are those of the bytes that were asked for: status 206 and that range, up
- * to the object's end if it ends earlier; or 200 and all, if all was asked for. *ret_len is how
- * many bytes the body must have; REMOTE_UNKNOWN: as many as come. -ESTALE: the object is another
- * one than before (size, etag, or 412); -ENOTSUP: the server gives the whole object or coded bytes
- * where a part was asked for; -EBADMSG: another range. Of a status that is an error:
- * remote_refusal() has the words, and this gives -EIO.
+ * Whether these headers are those of the bytes that were asked for: that range, up to the object's
+ * end if it ends earlier; or, with status 200 and no range, all, if no less was asked for. *ret_len
+ * is how many bytes the body must have; REMOTE_UNKNOWN: as many as come.
+ *
+ * -ESTALE: the object is another one than before (size, etag, or status 412);
+ * -ENOTSUP: the server gives the whole object where a part was asked for, or coded bytes;
+ * -EBADMSG: another range;
+ * -EIO: another status: remote_refusal() has the words.
  */
 int _nodiscard_ remote_bytes_check(const struct remote_place *place,
                                    const struct remote_headers *headers,

@@ -18,7 +18,7 @@ static int bytes_changed(const struct remote_place *place, const char *what, str
                         what);
 }
 
-/* Of 206: the range that was asked for, up to the object's end. */
+/* Of Content-Range: the range that was asked for, up to the object's end. */
 static int bytes_check_part(const struct remote_place *place, const struct remote_headers *headers,
                             const struct remote_range *asked, uint64_t *ret_len,
                             struct dl_error *err)
@@ -59,7 +59,9 @@ int remote_bytes_check(const struct remote_place *place, const struct remote_hea
                        const struct remote_range *asked, uint64_t *ret_len, struct dl_error *err)
 {
     const char *etag = place->kind == REMOTE_HF ? headers->linked_etag : headers->etag;
-    uint64_t total = headers->status == 206 ? headers->total : headers->length;
+    /* rclone's server gives parts with status 200. Where there is a range it says what comes. */
+    bool is_part = headers->status == 206 || headers->first != REMOTE_UNKNOWN;
+    uint64_t total = is_part ? headers->total : headers->length;
 
     if (headers->status == 412)
         return bytes_changed(place, "etag", err);
@@ -75,8 +77,8 @@ int remote_bytes_check(const struct remote_place *place, const struct remote_hea
         return bytes_changed(place, "size", err);
     if (asked->etag && *asked->etag && *etag && strcmp(asked->etag, etag) != 0)
         return bytes_changed(place, "etag", err);
-    return headers->status == 206 ? bytes_check_part(place, headers, asked, ret_len, err)
-                                  : bytes_check_whole(place, headers, asked, ret_len, err);
+    return is_part ? bytes_check_part(place, headers, asked, ret_len, err)
+                   : bytes_check_whole(place, headers, asked, ret_len, err);
 }
 
 /* ---- S3's error document -------------------------------------------------------------------- */

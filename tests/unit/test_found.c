@@ -6,6 +6,7 @@
 
 #include "proto/common/library.h"
 
+#include "daemon/remote/sigv4.h"
 #include "proto/common/base.h"
 
 #include <curl/curl.h>
@@ -65,6 +66,24 @@ static void test_curl(void **state)
     curl_global_cleanup();
 }
 
+static void test_crypto(void **state)
+{
+    static const unsigned char begins[] = {0xE3, 0xB0, 0xC4, 0x42}; /* of SIGV4_EMPTY */
+    struct sigv4_crypto crypto = {0};
+    unsigned char hash[64] = {0};
+    unsigned n = 0;
+
+    assert_int_equal(sigv4_crypto_find(&crypto), FOUND);
+    if (!FOUND) {
+        assert_null(crypto.sha256);
+        return;
+    }
+    assert_non_null(crypto.sha256(hash, 0, hash));
+    assert_memory_equal(hash, begins, sizeof begins);
+    assert_non_null(crypto.hmac(crypto.type_sha256(), "k", 1, hash, 0, hash, &n));
+    assert_int_equal(n, 32);
+}
+
 #if HAVE_SECCOMP
 static void test_seccomp(void **state)
 {
@@ -118,6 +137,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_all_functions_or_none),
     cmocka_unit_test(test_names),
     cmocka_unit_test(test_curl),
+    cmocka_unit_test(test_crypto),
 #if HAVE_SECCOMP
     cmocka_unit_test(test_seccomp),
 #endif

@@ -1,0 +1,94 @@
+/* Memory runs out at each allocation in turn: -ENOMEM in words, nothing left behind, nothing half.
+ */
+#include "tests/lib/harness.h"
+
+#include "daemon/remote/listing.h"
+#include "daemon/remote/request.h"
+#include "tests/unit/fail_alloc.h"
+#include "tests/unit/remote_case.h"
+
+#include <errno.h>
+
+static const char *const env[] = {"AWS_ENDPOINT_URL=http://h:9/x", "HF_TOKEN=t",
+                                  "AWS_ACCESS_KEY_ID=A",           "AWS_SECRET_ACCESS_KEY=B",
+                                  "AWS_SESSION_TOKEN=C",           NULL};
+
+static struct sigv4_crypto crypto;
+
+/* One URL through all of it; 0, or the first error. */
+static int run(const char *url, struct dl_error *err)
+{
+    static const char xml[] =
+        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>n"
+        "</NextContinuationToken><Contents><Key>d/k</Key><Size>1</Size><ETag>e</ETag></Contents>"
+        "<CommonPrefixes><Prefix>d/k/</Prefix></CommonPrefixes></ListBucketResult>";
+    static const char json[] = "[{\"type\":\"file\",\"path\":\"d/k\",\"size\":1,\"oid\":\"e\"}]";
+    static const char file[] = "[default]\nregion=r\nendpoint_url=http://e\n";
+    void *of = (void *)(uintptr_t)env;
+    struct remote_profile profile = {0};
+    struct remote_settings settings = {0};
+    struct remote_place place = {0};
+    struct remote_request request = {0};
+    struct remote_listing listing = {0};
+    struct remote_headers headers;
+    struct remote_page page = {.next = "n"};
+    struct remote_asker asker = {&settings, &profile.credentials, &crypto, 1};
+
+    remote_headers_init(&headers);
+    int r = remote_profile_from(get_of_list, of, span_str(file), span_str(file), &profile, err);
+    if (r == 0)
+        r = remote_settings_from(get_of_list, of, &profile, &settings, err);
+    if (r == 0)
+        r = remote_place_parse(url, &settings, &place, err);
+    if (r == 0)
+        r = remote_request_bytes(&place, &asker, 1, 2, "\"e\"", &request, err);
+    if (r == 0) {
+        remote_request_deinit(&request);
+        r = place.kind == REMOTE_HTTP ? 0
+                                      : remote_request_list(&place, &asker, &page, &request, err);
+    }
+    if (r == 0 && place.kind != REMOTE_HTTP) {
+        const char *body = place.kind == REMOTE_S3 ? xml : json;
+
+        r = remote_listing_read(&place, span_str(body), &headers, &listing, err);
+        assert_int_equal(listing.n, r < 0 ? 0 : place.kind == REMOTE_S3 ? 2 : 1);
+    }
+    assert_true(r == 0 || listing.next == NULL);
+    remote_listing_deinit(&listing);
+    remote_request_deinit(&request);
+    remote_place_deinit(&place);
+    remote_settings_deinit(&settings);
+    remote_profile_deinit(&profile);
+    return r;
+}
+
+static void test_each(void **state)
+{
+    static const char *const urls[] = {"s3://b/d/k", "gs://b/d/k", "https://h/d/k?q",
+                                       "hf://datasets/o/n@a%2Fb/d/k"};
+
+    (void)sigv4_crypto_find(&crypto);
+    for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
+        for (int k = 0;; k++) {
+            struct dl_error err = {0};
+
+            fail_in = k;
+            int r = run(urls[i], &err);
+            bool ran_out = fail_in < 0;
+            fail_in = -1;
+            if (!ran_out) {
+                assert_true(r == 0 || (!crypto.sha256 && r == -ENOPKG));
+                assert_true(k > 20);
+                break;
+            }
+            if (r != -ENOMEM || err.code != ENOMEM)
+                fail_msg("%s, allocation %d: %d, %s", urls[i], k, r, err.message);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_each),
+};
+
+TEST_MAIN(tests)
