@@ -22,7 +22,7 @@ void remote_headers_init(struct remote_headers *headers)
 
 /* Decimal digits at the span's beginning, which are passed over; false: there are none, or too many
  * for a size of a file. */
-static bool take_number(struct dl_span *span, uint64_t *ret)
+static bool answer_take_number(struct dl_span *span, uint64_t *ret)
 {
     uint64_t n = 0;
     size_t used = 0;
@@ -37,7 +37,7 @@ static bool take_number(struct dl_span *span, uint64_t *ret)
     return used > 0;
 }
 
-static bool take_text(struct dl_span *span, const char *text)
+static bool answer_take_text(struct dl_span *span, const char *text)
 {
     size_t n = strlen(text);
 
@@ -48,29 +48,31 @@ static bool take_text(struct dl_span *span, const char *text)
     return true;
 }
 
-static bool read_size(struct dl_span value, uint64_t *ret)
+static bool answer_size(struct dl_span value, uint64_t *ret)
 {
     uint64_t n;
 
-    if (!take_number(&value, &n) || value.len > 0 || (*ret != REMOTE_UNKNOWN && *ret != n))
+    if (!answer_take_number(&value, &n) || value.len > 0 || (*ret != REMOTE_UNKNOWN && *ret != n))
         return false;
     *ret = n;
     return true;
 }
 
 /* "bytes 0-9/100", "bytes 0-9/" and a star, "bytes" star "/100". */
-static bool read_range(struct dl_span value, struct remote_headers *headers)
+static bool answer_range(struct dl_span value, struct remote_headers *headers)
 {
     uint64_t first = REMOTE_UNKNOWN, last = REMOTE_UNKNOWN, total = REMOTE_UNKNOWN;
 
     if (headers->first != REMOTE_UNKNOWN || headers->total != REMOTE_UNKNOWN ||
-        !take_text(&value, "bytes "))
+        !answer_take_text(&value, "bytes "))
         return false;
-    if (!take_text(&value, "*") && (!take_number(&value, &first) || !take_text(&value, "-") ||
-                                    !take_number(&value, &last) || first > last))
+    if (!answer_take_text(&value, "*") &&
+        (!answer_take_number(&value, &first) || !answer_take_text(&value, "-") ||
+         !answer_take_number(&value, &last) || first > last))
         return false;
-    if (!take_text(&value, "/") || (!take_text(&value, "*") && !take_number(&value, &total)) ||
-        value.len > 0 || (last != REMOTE_UNKNOWN && last >= total))
+    if (!answer_take_text(&value, "/") ||
+        (!answer_take_text(&value, "*") && !answer_take_number(&value, &total)) || value.len > 0 ||
+        (last != REMOTE_UNKNOWN && last >= total))
         return false;
     headers->first = first;
     headers->last = last;
@@ -79,7 +81,7 @@ static bool read_range(struct dl_span value, struct remote_headers *headers)
 }
 
 /* Where it fits and has no control characters; else it counts as not said. */
-static void read_text(struct dl_span value, char *ret, size_t size)
+static void answer_text(struct dl_span value, char *ret, size_t size)
 {
     ret[0] = '\0';
     if (value.len >= size || (value.len > 0 && memchr(value.data, '\0', value.len)))
@@ -91,12 +93,12 @@ static void read_text(struct dl_span value, char *ret, size_t size)
         ret[0] = '\0';
 }
 
-static int64_t read_retry(struct dl_span value, int64_t now)
+static int64_t answer_retry(struct dl_span value, int64_t now)
 {
     struct dl_span digits = value;
     uint64_t seconds;
 
-    if (take_number(&digits, &seconds) && digits.len == 0)
+    if (answer_take_number(&digits, &seconds) && digits.len == 0)
         return (int64_t)min_u64(seconds, INT32_MAX);
     int64_t date = date_of_http(value);
     return date < 0 ? -1 : date < now ? 0 : date - now;
@@ -105,7 +107,7 @@ static int64_t read_retry(struct dl_span value, int64_t now)
 /* ---- Link ----------------------------------------------------------------------------------- */
 
 /* Of a URL's query the value of cursor=, decoded. */
-static void read_cursor(struct dl_span url, struct remote_headers *headers)
+static void answer_cursor(struct dl_span url, struct remote_headers *headers)
 {
     static const char name[] = "cursor=";
     const uint8_t *at = url.len > 0 ? memchr(url.data, '?', url.len) : NULL;
@@ -115,8 +117,8 @@ static void read_cursor(struct dl_span url, struct remote_headers *headers)
         const uint8_t *end = left > 0 ? memchr(at, '&', left) : NULL;
         struct dl_span one = {at, end ? (size_t)(end - at) : left};
 
-        if (take_text(&one, name)) {
-            read_text(one, headers->cursor, sizeof headers->cursor);
+        if (answer_take_text(&one, name)) {
+            answer_text(one, headers->cursor, sizeof headers->cursor);
             size_t n = strlen(headers->cursor);
             bool is_good = text_decode(headers->cursor, &n, true);
 
@@ -128,7 +130,7 @@ static void read_cursor(struct dl_span url, struct remote_headers *headers)
 }
 
 /* <URL>; rel="next", <URL>; rel="…" (RFC 8288). */
-static void read_link(struct dl_span value, struct remote_headers *headers)
+static void answer_link(struct dl_span value, struct remote_headers *headers)
 {
     const uint8_t *end = value.data + value.len, *at = value.data;
 
@@ -143,7 +145,7 @@ static void read_link(struct dl_span value, struct remote_headers *headers)
         size_t n = (size_t)(stop - close);
         if (memmem(close, n, "rel=\"next\"", 10) || memmem(close, n, "rel=next", 8)) {
             headers->has_next = true;
-            read_cursor((struct dl_span){open + 1, (size_t)(close - open) - 1}, headers);
+            answer_cursor((struct dl_span){open + 1, (size_t)(close - open) - 1}, headers);
         }
         at = stop;
     }
@@ -152,7 +154,7 @@ static void read_link(struct dl_span value, struct remote_headers *headers)
 /* ---- lines ---------------------------------------------------------------------------------- */
 
 /* "HTTP/1.1 206 …", "HTTP/2 206". */
-static int read_status(struct dl_span line, struct remote_headers *headers)
+static int answer_status(struct dl_span line, struct remote_headers *headers)
 {
     const uint8_t *space = memchr(line.data, ' ', line.len);
     uint64_t status = 0;
@@ -161,14 +163,14 @@ static int read_status(struct dl_span line, struct remote_headers *headers)
     if (!space)
         return -EBADMSG;
     struct dl_span rest = {space + 1, line.len - (size_t)(space + 1 - line.data)};
-    if (!take_number(&rest, &status) || status < 100 || status > 999)
+    if (!answer_take_number(&rest, &status) || status < 100 || status > 999)
         return -EBADMSG;
     headers->status = (int)status;
     return 0;
 }
 
-static int read_field(struct dl_span name, struct dl_span value, struct remote_headers *h,
-                      int64_t now)
+static int answer_field(struct dl_span name, struct dl_span value, struct remote_headers *h,
+                        int64_t now)
 {
     const struct {
         const char *name;
@@ -187,26 +189,26 @@ static int read_field(struct dl_span name, struct dl_span value, struct remote_h
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         if (name.len == strlen(texts[i].name) &&
             strncasecmp((const char *)name.data, texts[i].name, name.len) == 0)
-            read_text(value, texts[i].to, texts[i].size);
+            answer_text(value, texts[i].to, texts[i].size);
     if (IS("content-length"))
-        return read_size(value, &h->length) ? 0 : -EBADMSG;
+        return answer_size(value, &h->length) ? 0 : -EBADMSG;
     if (IS("x-linked-size"))
-        return read_size(value, &h->linked_size) ? 0 : -EBADMSG;
+        return answer_size(value, &h->linked_size) ? 0 : -EBADMSG;
     if (IS("content-range"))
-        return read_range(value, h) ? 0 : -EBADMSG;
+        return answer_range(value, h) ? 0 : -EBADMSG;
     if (IS("last-modified"))
         h->modified = date_of_http(value);
     else if (IS("retry-after"))
-        h->retry_after = read_retry(value, now);
+        h->retry_after = answer_retry(value, now);
     else if (IS("content-encoding"))
-        h->is_coded |= value.len > 0 && !(take_text(&value, "identity") && value.len == 0);
+        h->is_coded |= value.len > 0 && !(answer_take_text(&value, "identity") && value.len == 0);
     else if (IS("link"))
-        read_link(value, h);
+        answer_link(value, h);
 #undef IS
     return 0;
 }
 
-static struct dl_span trim(struct dl_span span)
+static struct dl_span answer_trim(struct dl_span span)
 {
     while (span.len > 0 && isspace(span.data[0])) {
         span.data++;
@@ -219,17 +221,17 @@ static struct dl_span trim(struct dl_span span)
 
 int remote_headers_line(struct remote_headers *headers, const char *line, size_t len, int64_t now)
 {
-    struct dl_span whole = trim((struct dl_span){(const uint8_t *)line, len}), name = whole;
+    struct dl_span whole = answer_trim((struct dl_span){(const uint8_t *)line, len}), name = whole;
     struct dl_span probe = whole;
 
-    if (take_text(&probe, "HTTP/"))
-        return read_status(whole, headers);
+    if (answer_take_text(&probe, "HTTP/"))
+        return answer_status(whole, headers);
     const uint8_t *colon = whole.len > 0 ? memchr(whole.data, ':', whole.len) : NULL;
     if (!colon)
         return 0;
     name.len = (size_t)(colon - whole.data);
     struct dl_span value = {colon + 1, whole.len - name.len - 1};
-    return read_field(name, trim(value), headers, now);
+    return answer_field(name, answer_trim(value), headers, now);
 }
 
 uint64_t remote_headers_size(const struct remote_headers *headers)

@@ -40,8 +40,10 @@ void remote_headers_init(struct remote_headers *headers);
 /*
  * One line, as libcurl's CURLOPT_HEADERFUNCTION gives it, its end of line included or not. A status
  * line begins anew: after 100 Continue, and after a redirect. Names are compared without their
- * case. -EBADMSG: a status, length or range that is none or contradicts an earlier one: such an
- * answer cannot be used. Of all else, what is none or too long counts as not said.
+ * case. `now` is in seconds since 1970, for a date in Retry-After.
+ *
+ * -EBADMSG: a status, length or range that is none or contradicts an earlier one: such an answer
+ * cannot be used. Of all else, what is none or too long counts as not said.
  */
 int _nodiscard_ remote_headers_line(struct remote_headers *headers, const char *line, size_t len,
                                     int64_t now);
@@ -81,13 +83,16 @@ struct remote_error {
 bool remote_error_read(struct dl_span body, struct remote_error *ret); /* false: it is none */
 
 /*
- * What an answer with an error says, for people: fills err by the status, the server's own words,
- * the remedy, and returns its negative errno: -ENOENT   404, 410: there is no such object, bucket
- * or repository (or none for this user) -EACCES   401, 403: err tells whether the request was
- * signed -ESTALE   412, 416: it has changed since its size or etag was read -EREMOTE  301, 307, 400
- * and 403 that name another region -EAGAIN   408, 425, 429, 500, 502, 503, 504, and S3's codes for
- * such: asking again may help -EIO      all else `body` may be empty (HEAD has none). `is_signed`:
+ * What an answer with an error says, for people: fills err by the status, the server's own words
+ * and the remedy, and returns its negative errno. `body` may be empty (HEAD has none); `is_signed`:
  * the request had somebody's name.
+ *
+ * -ENOENT:  404, 410: there is no such object, bucket or repository, or none for this user;
+ * -EACCES:  401, 403: err tells whether the request was signed;
+ * -ESTALE:  412, 416: it has changed since its size or etag was read;
+ * -EREMOTE: 301 and 307 of s3, and what names another region than the place's;
+ * -EAGAIN:  408, 425, 429, 500, 502 to 504, and S3's codes for such: asking again may help;
+ * -EIO:     all else.
  */
 int _nodiscard_ remote_refusal(const struct remote_place *place,
                                const struct remote_headers *headers, struct dl_span body,

@@ -1,63 +1,99 @@
 #include "daemon/remote/date.h"
 
-#include <stdio.h>
 #include <time.h>
 
-enum { DATE_MAX = 40 };
+/* What is scanned, as bytes; it moves on past what it finds. */
 
-/* What was scanned, if it is a time between 1970 and 9999. */
-static int64_t date_of_tm(struct tm *tm, int year, int month)
+static bool date_take_number(struct dl_span *at, size_t digits, int *ret)
 {
-    if (year < 1970 || year > 9999 || month < 0 || month > 11 || tm->tm_mday < 1 ||
-        tm->tm_mday > 31 || tm->tm_hour < 0 || tm->tm_hour > 23 || tm->tm_min < 0 ||
-        tm->tm_min > 59 || tm->tm_sec < 0 || tm->tm_sec > 60)
-        return -1;
-    tm->tm_year = year - 1900;
-    tm->tm_mon = month;
-    return (int64_t)timegm(tm);
+    int n = 0;
+
+    if (at->len < digits)
+        return false;
+    for (size_t i = 0; i < digits; i++) {
+        if (at->data[i] < '0' || at->data[i] > '9')
+            return false;
+        n = 10 * n + (at->data[i] - '0');
+    }
+    at->data += digits;
+    at->len -= digits;
+    *ret = n;
+    return true;
 }
 
-static bool date_copy(struct dl_span text, char ret[DATE_MAX])
+static bool date_take_text(struct dl_span *at, const char *text)
 {
-    if (text.len >= DATE_MAX)
+    size_t n = strlen(text);
+
+    if (at->len < n || memcmp(at->data, text, n) != 0)
         return false;
-    if (text.len > 0)
-        memcpy(ret, text.data, text.len);
-    ret[text.len] = '\0';
+    at->data += n;
+    at->len -= n;
     return true;
+}
+
+static bool date_take_month(struct dl_span *at, int *ret)
+{
+    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(months); i++) {
+        if (date_take_text(at, months[i])) {
+            *ret = (int)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "17:50:30". */
+static bool date_take_clock(struct dl_span *at, struct tm *tm)
+{
+    return date_take_number(at, 2, &tm->tm_hour) && date_take_text(at, ":") &&
+           date_take_number(at, 2, &tm->tm_min) && date_take_text(at, ":") &&
+           date_take_number(at, 2, &tm->tm_sec);
+}
+
+/* -1: what was scanned is no time since 1970. */
+static int64_t date_of_tm(struct tm *tm, int year)
+{
+    if (year < 1970 || tm->tm_mon < 0 || tm->tm_mon > 11 || tm->tm_mday < 1 || tm->tm_mday > 31 ||
+        tm->tm_hour > 23 || tm->tm_min > 59 || tm->tm_sec > 60)
+        return -1;
+    tm->tm_year = year - 1900;
+    return (int64_t)timegm(tm);
 }
 
 int64_t date_of_http(struct dl_span text)
 {
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    char buf[DATE_MAX], month[4] = "";
     struct tm tm = {0};
-    int year, used = 0;
+    int year = 0;
 
-    if (!date_copy(text, buf) ||
-        sscanf(buf, "%*3[A-Za-z], %2d %3[A-Za-z] %4d %2d:%2d:%2d GMT%n", &tm.tm_mday, month, &year,
-               &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &used) != 6 ||
-        used == 0 || buf[used])
+    if (text.len < 3) /* the day of the week, which the date says anyway */
         return -1;
-    const char *at = strstr(months, month);
-    return strlen(month) == 3 && at && (at - months) % 3 == 0
-               ? date_of_tm(&tm, year, (int)(at - months) / 3)
-               : -1;
+    struct dl_span at = {text.data + 3, text.len - 3};
+    bool is_date = date_take_text(&at, ", ") && date_take_number(&at, 2, &tm.tm_mday) &&
+                   date_take_text(&at, " ") && date_take_month(&at, &tm.tm_mon) &&
+                   date_take_text(&at, " ") && date_take_number(&at, 4, &year) &&
+                   date_take_text(&at, " ") && date_take_clock(&at, &tm) &&
+                   date_take_text(&at, " GMT") && at.len == 0;
+    return is_date ? date_of_tm(&tm, year) : -1;
 }
 
 int64_t date_of_iso(struct dl_span text)
 {
-    char buf[DATE_MAX];
+    struct dl_span at = text;
     struct tm tm = {0};
-    int year, month, used = 0;
+    int year = 0, digit;
 
-    if (!date_copy(text, buf) ||
-        sscanf(buf, "%4d-%2d-%2dT%2d:%2d:%2d%n", &year, &month, &tm.tm_mday, &tm.tm_hour,
-               &tm.tm_min, &tm.tm_sec, &used) != 6)
-        return -1;
-    if (buf[used] == '.') {
-        used++;
-        used += (int)strspn(buf + used, "0123456789");
-    }
-    return strcmp(buf + used, "Z") == 0 ? date_of_tm(&tm, year, month - 1) : -1;
+    bool is_date = date_take_number(&at, 4, &year) && date_take_text(&at, "-") &&
+                   date_take_number(&at, 2, &tm.tm_mon) && date_take_text(&at, "-") &&
+                   date_take_number(&at, 2, &tm.tm_mday) && date_take_text(&at, "T") &&
+                   date_take_clock(&at, &tm);
+    tm.tm_mon--;
+    if (is_date && date_take_text(&at, "."))
+        while (date_take_number(&at, 1, &digit))
+            ;
+    is_date = is_date && date_take_text(&at, "Z") && at.len == 0;
+    return is_date ? date_of_tm(&tm, year) : -1;
 }

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <jansson.h>
 
-static void entry_deinit(struct remote_entry *entry)
+static void listing_entry_deinit(struct remote_entry *entry)
 {
     free(entry->name);
     free(entry->etag);
@@ -16,7 +16,7 @@ static void entry_deinit(struct remote_entry *entry)
 void remote_listing_deinit(struct remote_listing *listing)
 {
     for (uint32_t i = 0; i < listing->n; i++)
-        entry_deinit(&listing->entries[i]);
+        listing_entry_deinit(&listing->entries[i]);
     free(listing->entries);
     free(listing->next);
     *listing = (struct remote_listing){0};
@@ -123,7 +123,7 @@ static void page_names(struct page *page, const char *key)
         if (!page->bad && page_name(page, &entry, key))
             to->entries[kept++] = entry;
         else
-            entry_deinit(&entry);
+            listing_entry_deinit(&entry);
     }
     to->n = kept;
 }
@@ -193,7 +193,7 @@ static void page_xml_event(struct page *page, const struct xml *xml, enum xml_ev
         if (xml->depth == 1 && !xml_is(xml, 1, "ListBucketResult"))
             page_bad(page, "it is another document than ListBucketResult");
         if (xml->depth == 2)
-            entry_deinit(&page->now);
+            listing_entry_deinit(&page->now);
     } else if (event == XML_TEXT) {
         if (memchr(piece.data, '\0', piece.len))
             page_bad(page, "there is a NUL in it");
@@ -235,7 +235,7 @@ static void page_read_xml(struct page *page, struct dl_span body)
 
 /* ---- hf's JSON ------------------------------------------------------------------------------ */
 
-static void json_freep(json_t **json)
+static void listing_json_freep(json_t **json)
 {
     json_decref(*json);
 }
@@ -254,7 +254,7 @@ static void page_json_entry(struct page *page, const json_t *json)
     }
     if (!is_file && strcmp(type, "directory") != 0)
         return;
-    entry_deinit(&page->now);
+    listing_entry_deinit(&page->now);
     struct text name = {0};
     text_add(&name, path);
     text_add(&name, is_file ? "" : "/");
@@ -280,7 +280,7 @@ static void page_keep_beginning(struct page *page, const char *key)
         if (strncmp(to->entries[i].name, key, strlen(key)) == 0)
             to->entries[kept++] = to->entries[i];
         else
-            entry_deinit(&to->entries[i]);
+            listing_entry_deinit(&to->entries[i]);
     }
     to->n = kept;
 }
@@ -288,7 +288,7 @@ static void page_keep_beginning(struct page *page, const char *key)
 static void page_read_json(struct page *page, struct dl_span body,
                            const struct remote_headers *headers, const char *key)
 {
-    _cleanup_(json_freep)
+    _cleanup_(listing_json_freep)
     json_t *json = body.len > 0 ? json_loadb((const char *)body.data, body.len, 0, NULL) : NULL;
 
     if (!json_is_array(json)) {
@@ -326,7 +326,7 @@ int remote_listing_read(const struct remote_place *place, struct dl_span body,
         page_read_json(&page, body, headers, place->key);
     if (!page.bad && !page.is_lost)
         page_names(&page, place->key);
-    entry_deinit(&page.now);
+    listing_entry_deinit(&page.now);
     text_deinit(&page.value);
     if (page.is_lost)
         r = dl_error_set(err, ENOMEM, place->url, "out of memory");

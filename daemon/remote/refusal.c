@@ -138,7 +138,7 @@ static const struct {
     const char *code;
     int status, error;
     const char *remedy;
-} refusals[] = {
+} refusal_rows[] = {
     {"NoSuchBucket", 0, ENOENT,
      "there is no such bucket; look at its name, and at AWS_ENDPOINT_URL"},
     {"NoSuchKey", 0, ENOENT, "there is no such object; look at its name"},
@@ -226,14 +226,14 @@ int remote_refusal(const struct remote_place *place, const struct remote_headers
                             "%s answers with %s: the bucket is in another region than %s; set "
                             "AWS_REGION%s%s",
                             place->origin, words, place->region, *region ? " to " : "", region);
-    for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
-        const char *code = refusals[i].code, *remedy = refusals[i].remedy;
+    for (size_t i = 0; i < ARRAY_SIZE(refusal_rows); i++) {
+        const char *code = refusal_rows[i].code, *remedy = refusal_rows[i].remedy;
 
-        if (code ? strcmp(code, said.code) != 0 : refusals[i].status != headers->status)
+        if (code ? strcmp(code, said.code) != 0 : refusal_rows[i].status != headers->status)
             continue;
         if (!remedy)
             remedy = refusal_of_rights(place, is_signed);
-        return dl_error_set(err, refusals[i].error, place->url, "%s answers with %s: %s",
+        return dl_error_set(err, refusal_rows[i].error, place->url, "%s answers with %s: %s",
                             place->origin, words, remedy);
     }
     return dl_error_set(err, EIO, place->url, "%s answers with %s", place->origin, words);

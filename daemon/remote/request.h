@@ -3,11 +3,14 @@
  * lies below it. Each is a method, a URL and lines of headers, as they are sent.
  *
  * s3, gs: signed where there are credentials, by sigv4.h; x-amz-content-sha256 is that of no body.
- *         Signed are Host, x-amz-content-sha256, x-amz-date and x-amz-security-token alone, so that
- * a proxy may change others. A list is ListObjectsV2, without encoding-type: names come as XML has
- * them, since servers disagree on what "+" is in an encoded one. hf:     "Authorization: Bearer"
- * where the settings have a token. An object is asked for at …/resolve/…, which for large files
- * redirects to another host; a list at /api/…/tree/…. http:   nothing secret, and no lists.
+ *         Host, x-amz-content-sha256, x-amz-date and x-amz-security-token alone are signed, so that
+ *         a proxy may change others. A list is ListObjectsV2, without encoding-type: names come as
+ *         XML has them, since servers disagree on what "+" is in an encoded one.
+ *
+ * hf:     "Authorization: Bearer" where the settings have a token. An object is asked for at
+ *         /resolve/, which for large files redirects to another host; a list at /api/…/tree/.
+ *
+ * http:   nothing secret, and no lists.
  *
  * Source: GetObject, HeadObject and ListObjectsV2 of Amazon's S3 API Reference; RFC 9110; the Hub's
  * API documentation. Pure; any thread.

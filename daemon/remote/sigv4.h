@@ -38,15 +38,14 @@ struct sigv4_pair {
 
 enum { SIGV4_PAIRS_MAX = 16 };
 
-/* All borrowed. */
+/* All borrowed; what is signed may be in any order: of the headers Host and all x-amz-*. */
 struct sigv4_request {
     const char *method;
-    const char *path;               /* not encoded; from "/" on */
-    const struct sigv4_pair *query; /* in any order */
-    const struct sigv4_pair
-        *headers;                /* those that are signed, in any order; "host" and all x-amz-* */
-    uint32_t n_query, n_headers; /* SIGV4_PAIRS_MAX at the most */
-    const char *payload;         /* SIGV4_EMPTY, SIGV4_UNSIGNED, or another hash */
+    const char *path;                 /* not encoded; from "/" on */
+    const struct sigv4_pair *query;   /* all of the URL's */
+    const struct sigv4_pair *headers; /* those that are signed */
+    uint32_t n_query, n_headers;      /* SIGV4_PAIRS_MAX at the most */
+    const char *payload;              /* SIGV4_EMPTY, SIGV4_UNSIGNED, or another hash */
 };
 
 struct sigv4_signer {
