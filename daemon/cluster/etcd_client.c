@@ -131,7 +131,7 @@ int etcd_client_post(struct etcd_client *client, const char *path, char *body,
     request.body = body;
     request.token = client->token;
     if (body)
-        r = http_post(client->http, &request, ret);
+        r = http_send(client->http, &request, ret);
     free(body);
     return r;
 }

@@ -170,6 +170,14 @@ static size_t http_on_data(char *data, size_t size, size_t n, void *arg)
     return size * n;
 }
 
+static size_t http_on_header(char *data, size_t size, size_t n, void *arg)
+{
+    struct http_call *call = arg;
+
+    call->request.header(call->request.owner, (struct dl_span){(const uint8_t *)data, size * n});
+    return size * n;
+}
+
 static void http_finish_call(struct http_call *call, CURLcode code)
 {
     struct http_answer answer = {.body = {call->answer.data, call->answer.len}};
@@ -221,8 +229,22 @@ static void http_set_up(struct http_call *call)
     CURL *easy = call->easy;
 
     curl_easy_setopt(easy, CURLOPT_URL, request->url);
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(call->body));
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    if (call->body) {
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(call->body));
+    }
+    if (request->header) {
+        curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, http_on_header);
+        curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
+    }
+    if (request->redirected) {
+        bool tls = strncmp(request->url, "https:", 6) == 0;
+
+        curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L);
+        curl_easy_setopt(easy, CURLOPT_MAXREDIRS, 5L);
+        curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, tls ? "https" : "http,https");
+    }
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, http_on_data);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
@@ -242,35 +264,42 @@ static void http_set_up(struct http_call *call)
     http_set_tls(call);
 }
 
-/* Curl sends Expect: 100-continue with long bodies, and waits: not with this. */
+static void http_add_header(struct http_call *call, const char *line)
+{
+    struct curl_slist *more = curl_slist_append(call->headers, line);
+
+    call->headers = must_have(more);
+}
+
 static bool http_set_headers(struct http_call *call)
 {
-    const char *lines[3] = {"Content-Type: application/json", "Expect:"};
+    const struct http_request *request = &call->request;
     char token[1024];
-    unsigned n = 2;
 
-    if (call->request.token) {
-        if ((size_t)snprintf(token, sizeof token, "Authorization: %s", call->request.token) >=
+    if (request->body) {
+        http_add_header(call, "Content-Type: application/json");
+        /* Curl sends Expect: 100-continue with long bodies, and waits: not with this. */
+        http_add_header(call, "Expect:");
+    }
+    if (request->token) {
+        if ((size_t)snprintf(token, sizeof token, "Authorization: %s", request->token) >=
             sizeof token)
             return false;
-        lines[n++] = token;
+        http_add_header(call, token);
     }
-    for (unsigned i = 0; i < n; i++) {
-        struct curl_slist *more = curl_slist_append(call->headers, lines[i]);
-
-        call->headers = must_have(more);
-    }
+    for (uint32_t i = 0; i < request->n_headers; i++)
+        http_add_header(call, request->headers[i]);
     return true;
 }
 
-int http_post(struct http *http, const struct http_request *request, struct http_call **ret)
+int http_send(struct http *http, const struct http_request *request, struct http_call **ret)
 {
     struct http_call *call = must_alloc(sizeof *call);
 
     call->http = http;
     call->request = *request;
     call->easy = must_have(curl_easy_init());
-    call->body = must_strdup(request->body);
+    call->body = request->body ? must_strdup(request->body) : NULL;
     if (!http_set_headers(call)) {
         http_call_free(call);
         return -EINVAL;
@@ -308,7 +337,7 @@ int http_new(const struct http_options *options, struct http **ret, struct dl_er
     CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
 
     if (code != CURLE_OK)
-        return dl_error_set(err, EIO, "rendezvous", "libcurl cannot be used: %s",
+        return dl_error_set(err, EIO, options->owner, "libcurl cannot be used: %s",
                             curl_easy_strerror(code));
     struct http *http = must_alloc(sizeof *http);
     http->loop = options->loop;
@@ -317,6 +346,8 @@ int http_new(const struct http_options *options, struct http **ret, struct dl_er
     http->cert = http_copy_text(options->cert);
     http->key = http_copy_text(options->key);
     (void)uv_timer_init(http->loop, &http->timer);
+    if (options->kept)
+        curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)options->kept);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, http_watch_sock);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
     curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, http_set_timer);

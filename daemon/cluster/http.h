@@ -1,6 +1,7 @@
 /*
  * Requests over HTTP(S) on the daemon's loop, by libcurl: nothing here blocks or has a thread of
- * its own but the resolver's. Connections are kept and used again. No proxy, no redirection.
+ * its own but the resolver's. Connections are kept and used again. No proxy; no redirection, unless
+ * a request says so.
  *
  * Main thread only. Callbacks come from the loop, never from inside a call; after http_cancel() or
  * http_free() none comes.
@@ -19,6 +20,8 @@ struct http_options {
     /* Of https; files in PEM, as all here borrowed for the call. NULL: the system's authorities,
      * no certificate of its own. */
     const char *ca, *cert, *key;
+    const char *owner; /* for errors: what wants it; static */
+    uint32_t kept;     /* connections that are kept; 0: libcurl's choice */
 };
 
 struct http_answer {
@@ -28,10 +31,17 @@ struct http_answer {
 };
 
 struct http_request {
-    const char *url;
-    const char *body;    /* JSON */
-    const char *token;   /* of the Authorization header; NULL: none */
+    const char *url;      /* sent as it is: a path with "." or ".." too */
+    const char *body;     /* JSON, by POST; NULL: none, by GET */
+    const char *token;    /* of the Authorization header; NULL: none */
+    char *const *headers; /* so many further lines, "Name: value" */
+    uint32_t n_headers;
+    /* To where the answer says, up to 5 times, from https to https alone. Another host gets no
+     * header Authorization, but all others. */
+    bool redirected;
     uint64_t timeout_ns; /* until the answer is whole; 0: a stream, which has no end */
+    /* A line of the answer's headers, its end included; NULL: nobody wants them. */
+    void (*header)(void *owner, struct dl_span line);
     /* Of a stream: some of it is there. What is taken (bytes) does not come again. */
     size_t (*some)(void *owner, struct dl_span data);
     void (*done)(void *owner, const struct http_answer *answer);
@@ -47,7 +57,7 @@ int _nodiscard_ http_new(const struct http_options *options, struct http **ret,
 struct http *http_free(struct http *http);
 
 /* All is copied. -EINVAL: libcurl does not take it, or the token is too long. */
-int _nodiscard_ http_post(struct http *http, const struct http_request *request,
+int _nodiscard_ http_send(struct http *http, const struct http_request *request,
                           struct http_call **ret);
 /* NULL is fine; returns NULL. */
 struct http_call *http_cancel(struct http_call *call);
