@@ -154,6 +154,23 @@ static inline bool queue_peek(struct queue_end *end, const void *records, size_t
     return true;
 }
 
+/* Consumer. The record of number *at, counted from the first ever put, or the one that queue_take()
+ * would take, if that comes later; *at becomes the number of the next. False: it is not there yet.
+ */
+static inline bool queue_look(struct queue_end *end, const void *records, size_t size, uint64_t *at,
+                              void *record)
+{
+    uint64_t head = atomic_load_explicit(&end->head, memory_order_relaxed);
+
+    if (*at < head)
+        *at = head;
+    if (*at == atomic_load_explicit(&end->tail, memory_order_acquire))
+        return false;
+    memcpy(record, (const char *)records + (*at % QUEUE_RECORDS) * size, size);
+    ++*at;
+    return true;
+}
+
 /* Consumer. Records that wait. */
 static inline uint64_t queue_count(struct queue_end *end)
 {
@@ -317,6 +334,8 @@ static inline uint64_t slow_spent(const struct queue_slow *slow)
 
 #define task_put(q, rec)  queue_put(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)
 #define task_take(q, rec) queue_take(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)
+#define task_look(q, at, rec) \
+    queue_look(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), at, rec)
 #define task_peek(q, rec) queue_peek(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)
 #define done_put(q, rec)  queue_put(&(q)->done, (q)->done_records, sizeof(struct queue_done), rec)
 #define done_take(q, rec) queue_take(&(q)->done, (q)->done_records, sizeof(struct queue_done), rec)

@@ -328,6 +328,9 @@ bool spec_mixture_has_inner_steps(const struct spec_dataset *dataset);
 /* Whether the kind is known to be iterable. False of a plugin: only it knows, when it is open. */
 bool spec_dataset_is_iterable(const struct spec_dataset *dataset);
 
+/* Whether a file of it, or of a dataset that it lists, is behind a URL that is fetched. */
+bool spec_is_remote(const struct spec_dataset *dataset);
+
 /* `base`: absolute directory for relative paths; NULL: relative paths are refused. */
 int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct dl_spec *ret,
                                 struct dl_error *err);

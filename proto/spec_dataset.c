@@ -3,6 +3,7 @@
  * alone: the spec is read where the files need not be.
  */
 #include "proto/common/utf8.h"
+#include "proto/remote_wire.h"
 #include "proto/spec_table.h"
 #include "proto/tree.h"
 
@@ -33,7 +34,7 @@ static void spec_dataset_normalise(char *path)
     *out = '\0';
 }
 
-/* "s3://bucket/key": it would be looked for in a folder named "s3:". */
+/* "ftp://host/file": it would be looked for in a folder named "ftp:". */
 static bool spec_dataset_is_url(const char *path)
 {
     static const char scheme[] =
@@ -41,6 +42,31 @@ static bool spec_dataset_is_url(const char *path)
     size_t len = strspn(path, scheme);
 
     return len > 0 && strncmp(path + len, "://", 3) == 0;
+}
+
+bool spec_is_remote(const struct spec_dataset *dataset)
+{
+    for (uint32_t i = 0; i < dataset->n_files; i++) {
+        if (dataset->files[i].path && remote_is_url(dataset->files[i].path))
+            return true;
+    }
+    for (uint32_t i = 0; i < dataset->n_datasets; i++) {
+        if (spec_is_remote(&dataset->datasets[i]))
+            return true;
+    }
+    return (dataset->model && remote_is_url(dataset->model)) ||
+           (dataset->index_path && remote_is_url(dataset->index_path));
+}
+
+/* As it is, but that nothing stands behind the name of a directory. */
+static int spec_take_url(const struct spec_reading *rd, const char *url, char **ret)
+{
+    size_t len = strlen(url);
+
+    while (strncmp(url, "http", 4) != 0 && len > 1 && url[len - 1] == '/' && url[len - 2] != '/')
+        len--;
+    *ret = strndup(url, len);
+    return *ret ? 0 : spec_no_memory(rd);
 }
 
 int spec_resolve_path(const struct spec_reading *rd, const char *place, const struct value *v,
@@ -52,22 +78,29 @@ int spec_resolve_path(const struct spec_reading *rd, const char *place, const st
     if (v->type != VALUE_STRING || !v->string[0])
         return dl_error_set(rd->err, EINVAL, place, "%s is not the path of a file%s",
                             spec_show(v, shown), spec_quote_hint(v));
-    if (spec_dataset_is_url(v->string))
+    bool remote = remote_is_url(v->string);
+    if (!remote && spec_dataset_is_url(v->string))
         return dl_error_set(rd->err, EINVAL, place,
-                            "%s is not a local file; mount it and give its path, or read it "
-                            "with a plug-in or a Python dataset",
+                            "%s is not read from there: s3://, gs://, hf://, https:// and http:// "
+                            "are; mount it and give its path, or read it with a plug-in or a "
+                            "Python dataset",
                             spec_show(v, shown));
     bool relative = v->string[0] != '/';
-    if (relative && !rd->base)
+    if (!remote && relative && !rd->base)
         return dl_error_set(rd->err, EINVAL, place,
                             "%s is relative, and there is no directory to start from; "
                             "give the path from /",
                             spec_show(v, shown));
-    if (asprintf(&joined, "%s/%s", relative ? rd->base : "", v->string) < 0) {
+    if (remote) {
+        int r = spec_take_url(rd, v->string, &joined);
+        if (r < 0)
+            return r;
+    } else if (asprintf(&joined, "%s/%s", relative ? rd->base : "", v->string) < 0) {
         joined = NULL;
         return spec_no_memory(rd);
+    } else {
+        spec_dataset_normalise(joined);
     }
-    spec_dataset_normalise(joined);
     if (strlen(joined) > DL_MAX_PATH_BYTES)
         return dl_error_set(rd->err, EINVAL, place,
                             "%s is a path of %zu bytes, above the maximum of %" PRIu64,

@@ -23,11 +23,6 @@ static int place_scheme(const char *path)
     return -1;
 }
 
-bool remote_is_url(const char *path)
-{
-    return place_scheme(path) >= 0;
-}
-
 void remote_place_deinit(struct remote_place *place)
 {
     char **texts[] = {&place->url,    &place->origin, &place->base, &place->key,     &place->query,

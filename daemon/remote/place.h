@@ -25,6 +25,7 @@
 #define DL_REMOTE_PLACE_H
 
 #include "daemon/remote/settings.h"
+#include "proto/remote_wire.h"
 
 enum remote_kind { REMOTE_S3, REMOTE_HTTP, REMOTE_HF };
 
@@ -44,9 +45,6 @@ struct remote_place {
     char *revision; /* hf: decoded; other kinds: NULL */
 };
 void remote_place_deinit(struct remote_place *place); /* takes {0} */
-
-/* One of the five schemes, in small letters, followed by "://". */
-bool remote_is_url(const char *path);
 
 /* "HOST[:PORT]" of the origin: what the header Host has; borrowed from the place. */
 const char *remote_place_host(const struct remote_place *place);

@@ -4,6 +4,7 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/notify.h"
+#include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/registry.h"
 #include "daemon/serve/views.h"
 
@@ -138,6 +139,7 @@ static void daemon_end_loaders(struct daemon *d)
 {
     registry_free(d);
     hosts_end(d->hosts);
+    d->remotes = remotes_free(d->remotes);
     d->scheduler = scheduler_free(d->scheduler);
 }
 
@@ -697,6 +699,7 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
     d->hosts = hosts_new(&(struct hosts_options){
         .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});
+    d->remotes = remotes_new(&d->loop);
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
     if (r == 0 && (r = daemon_draw_life(d, err)) == 0)
@@ -747,6 +750,7 @@ int daemon_run(const struct daemon_options *options)
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
         d.members = members_end(d.members);
+        d.remotes = remotes_free(d.remotes);
         door_close(&d.door);
         d.scheduler = scheduler_free(d.scheduler);
         if (d.retired.budget)

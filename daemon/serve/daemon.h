@@ -43,6 +43,7 @@ struct daemon {
     struct crew *crew;
     struct relay *relay; /* owned; NULL: none */
     struct hosts *hosts;
+    struct remotes *remotes;
     struct members *members;      /* owned; NULL: this daemon is alone */
     struct metrics_http *metrics; /* owned; NULL: not asked for */
     struct session_list sessions;

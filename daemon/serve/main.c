@@ -1,4 +1,5 @@
 /* dloaderd: arguments in, exit status out. */
+#include "daemon/fetcher/service.h"
 #include "daemon/serve/daemon.h"
 
 #include <fcntl.h>
@@ -28,6 +29,7 @@ enum {
     OPT_PRIVATE,
     OPT_CLIENT,
     OPT_STDERR,
+    OPT_FETCH,
     OPT_LOG_LEVEL,
     OPT_VERSION,
     OPT_HELP
@@ -39,6 +41,7 @@ static const struct option dloaderd_options[] = {
     {"private", no_argument, NULL, OPT_PRIVATE},
     {"client", required_argument, NULL, OPT_CLIENT},
     {"stderr", required_argument, NULL, OPT_STDERR},
+    {"fetch", required_argument, NULL, OPT_FETCH}, /* a process of the daemon's own */
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, OPT_HELP},
@@ -80,6 +83,8 @@ int main(int argc, char **argv)
                 return 2;
             }
             break;
+        case OPT_FETCH:
+            return dloaderd_parse_fd(optarg, &c) ? remote_serve(c) : 2;
         case OPT_LOG_LEVEL:
             o.log_level = optarg;
             break;

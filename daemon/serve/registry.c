@@ -328,6 +328,7 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
     struct loader_options options = {.pool = {.loop = &d->loop,
                                               .config = &d->config,
                                               .hosts = d->hosts,
+                                              .remotes = d->remotes,
                                               .account = session_account(session),
                                               .budget = &d->budget,
                                               .retired = &d->retired,

@@ -30,7 +30,9 @@ LAYERS = {
     "daemon/data/plugin/": {*PROTO, *DATA[:2], "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
     "daemon/worker/": {*PROTO, *DATA},
     # What is asked of remote storage, and what it answers: without any of the daemon.
-    "daemon/remote/": {"proto/common/"},
+    "daemon/remote/": {"proto/", "proto/common/"},
+    # The process that asks it.
+    "daemon/fetcher/": {*PROTO, "daemon/remote/", "daemon/cluster/", "daemon/serve/base/"},
     # Of what all of the daemon has, the memory.
     "daemon/cluster/": {*PROTO, "daemon/serve/base/"},
     # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
@@ -45,8 +47,8 @@ LAYERS = {
     "daemon/serve/session/": {*PROTO, "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/loader/",
                               "daemon/serve/world/"},
     "daemon/serve/page/": {*PROTO, "daemon/serve/base/"},
-    "daemon/serve/": {*PROTO, "daemon/serve/base/", "daemon/serve/page/", "daemon/serve/pool/", "daemon/serve/loader/",
-                      "daemon/serve/world/", "daemon/serve/session/"},
+    "daemon/serve/": {*PROTO, "daemon/fetcher/", "daemon/serve/base/", "daemon/serve/page/", "daemon/serve/pool/",
+                      "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/"},
     "client/": {*PROTO, "client/dlclient.h", "client/local.h"},
     # Between libdlclient and its module, which alone has the datasets.
     "client/local.h": {*PROTO, "client/dlclient.h"},
@@ -65,7 +67,8 @@ LAYERS = {
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
-    "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/remote/", *DATA, "daemon/worker/",
+    "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/remote/", "daemon/fetcher/",
+               *DATA, "daemon/worker/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
                "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/", "client/dlctl/sheet/",
@@ -76,8 +79,8 @@ LAYERS = {
 DOORS = {
     # What has a part in the loop: daemon/serve/core/ and daemon/serve/ring/ have none, daemon/serve/base/ but
     # its sockets and one thread.
-    "uv.h": ("daemon/cluster/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h", "daemon/serve/base/listener.h",
-             "daemon/serve/base/lookup.c", "daemon/serve/metrics_http.h",
+    "uv.h": ("daemon/cluster/", "daemon/fetcher/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h",
+             "daemon/serve/base/listener.h", "daemon/serve/base/lookup.c", "daemon/serve/metrics_http.h",
              "daemon/serve/loader/", "daemon/serve/page/answers.h", "daemon/serve/pool/", "daemon/serve/session/",
              "daemon/serve/world/"),
     "uv/": (),

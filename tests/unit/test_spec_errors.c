@@ -11,8 +11,8 @@
     "litdata"
 
 #define NO_URL                                           \
-    " is not a local file; mount it and give its path, " \
-    "or read it with a plug-in or a Python dataset"
+    " is not read from there: s3://, gs://, hf://, https:// and http:// are; mount it and give " \
+    "its path, or read it with a plug-in or a Python dataset"
 
 #define NO_LABEL \
     " is not a label: 1 to 96 bytes on one line, without blanks at its ends or two together"
@@ -207,15 +207,15 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: arrow, paths: a, nulls: null}", "dataset.nulls",
      "null is neither refuse nor a number, such as 0 or .nan"},
     {"{kind: arrow}", "dataset.paths", "missing; a dataset of kind arrow needs it"},
-    {"{kind: tar, paths: 'https://host/train-{000..146}.tar'}", "dataset.paths",
-     "\"https://host/train-{000..146}.tar\"" NO_URL},
-    {"{kind: tar, paths: [a.tar, 's3://bucket/b.tar']}", "dataset.paths.1",
-     "\"s3://bucket/b.tar\"" NO_URL},
-    {"{kind: imagefolder, paths: gs://b}", "dataset.paths", "\"gs://b\"" NO_URL},
+    {"{kind: tar, paths: 'ftp://host/train-{000..146}.tar'}", "dataset.paths",
+     "\"ftp://host/train-{000..146}.tar\"" NO_URL},
+    {"{kind: tar, paths: [a.tar, 'abfs://bucket/b.tar']}", "dataset.paths.1",
+     "\"abfs://bucket/b.tar\"" NO_URL},
+    {"{kind: imagefolder, paths: S3://b}", "dataset.paths", "\"S3://b\"" NO_URL},
     {"{kind: npy, paths: {x: file:///tmp/x.npy}}", "dataset.paths.x",
      "\"file:///tmp/x.npy\"" NO_URL},
-    {"{kind: text, paths: hf://datasets/a.txt, tokenizer: bytes}", "dataset.paths",
-     "\"hf://datasets/a.txt\"" NO_URL},
+    {"{kind: text, paths: gcs://bucket/a.txt, tokenizer: bytes}", "dataset.paths",
+     "\"gcs://bucket/a.txt\"" NO_URL},
     {"{kind: npy, paths: ''}", "dataset.paths", "\"\" is not the path of a file"},
     {"{kind: npy, paths: {x: 5}}", "dataset.paths.x",
      "5 is not the path of a file; put it in quotes"},

@@ -406,6 +406,7 @@ static struct process_options pool_lives_options(struct member *m)
         .loop = pool->o.loop,
         .path = pool->o.config->worker,
         .hosts = pool->o.hosts,
+        .remotes = spec_is_remote(&pool->o.spec->dataset) ? pool->o.remotes : NULL,
         .python = pool->o.python,
         .number = m->number,
         .workers = pool->n_members,

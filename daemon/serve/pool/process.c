@@ -5,10 +5,12 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/peer.h"
 #include "daemon/serve/base/relay.h"
+#include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/ring/indexes.h"
 #include "daemon/serve/ring/pictures.h"
 #include "proto/common/library.h"
 #include "proto/common/open_files.h"
+#include "proto/remote_wire.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -554,6 +556,24 @@ static void process_send_indexes(struct process *p, const struct index_list *lis
     }
 }
 
+/* By the daemon's own credentials, so for its own user alone. A worker that gets none says why its
+ * files cannot be had. */
+static void process_send_remote(struct process *p, const struct process_options *o)
+{
+    struct dl_error err = {0};
+    _cleanup_fd_ int fd = -1;
+
+    if (!o->remotes || o->foreign || python_runs(o->python))
+        return;
+    if (remotes_connect(o->remotes, &fd, &err) < 0)
+        log_error("loader %s: %s: %s", o->label, err.path, err.message);
+    else
+        process_send_message(p,
+                             &(struct dl_message){.number = DL_MSG_W_REMOTE,
+                                                  .w_remote = {.version = REMOTE_WIRE_VERSION}},
+                             &fd, 1);
+}
+
 static const uint8_t process_nil[] = {0xc0}; /* of msgpack */
 
 void process_open(struct process *p, const struct process_options *o)
@@ -561,6 +581,7 @@ void process_open(struct process *p, const struct process_options *o)
     assert(p->queues_fd >= 0);
     process_send_pictures(p, o->pictures);
     process_send_indexes(p, o->indexes);
+    process_send_remote(p, o);
     if (o->looks)
         process_send_look(p, (struct dl_span){process_nil, sizeof process_nil});
     process_send_open(p, o);

@@ -23,6 +23,7 @@
 
 struct index_list;
 struct pictures_list;
+struct remotes;
 
 struct process;
 
@@ -55,6 +56,7 @@ struct process_options {
     struct dl_span plugins;               /* likewise */
     const struct pictures_list *pictures; /* borrowed for the call */
     const struct index_list *indexes;     /* likewise */
+    struct remotes *remotes;              /* borrowed for the call; NULL: no file is remote */
     const char *cache;                    /* the directory on disk; "": none */
     enum sandbox_level sandbox;
     bool looks;                          /* at the files, just before it opens them */

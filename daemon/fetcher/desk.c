@@ -1,0 +1,424 @@
+#include "daemon/fetcher/desk_private.h"
+
+#include "daemon/serve/base/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include <utlist.h>
+
+enum { DESK_RUN_BLOCKS = 16 }; /* further ones that come with an answer to REMOTE_NEED */
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+union asker_control {
+    struct cmsghdr align;
+    uint8_t space[CMSG_SPACE(sizeof(int))];
+};
+
+/* The worker waits for it: there is room. */
+static void asker_send(struct asker *asker, const struct remote_answer *answer, int fd)
+{
+    size_t bytes = offsetof(struct remote_answer, message) + strlen(answer->message) + 1;
+    union asker_control control = {0};
+    struct iovec iov = {(void *)answer, bytes};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        msg.msg_control = control.space;
+        msg.msg_controllen = sizeof control.space;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    if (sendmsg(asker->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        (void)shutdown(asker->sock, SHUT_RDWR);
+}
+
+static void asker_end_question(struct asker *asker)
+{
+    struct object *object = steal_ptr(asker->object);
+
+    asker->op = 0;
+    asker->file = NULL;
+    if (!object)
+        return;
+    if (asker->n > 0)
+        blocks_leave(&asker->desk->objects, object, asker->first, asker->n);
+    asker->n = 0;
+    object_leave(&asker->desk->objects, object);
+}
+
+void asker_answer(struct asker *asker, const struct remote_answer *answer, int fd)
+{
+    assert(asker->op != 0);
+    asker_send(asker, answer, fd);
+    asker_end_question(asker);
+}
+
+void asker_refuse(struct asker *asker, int code, const struct dl_error *err)
+{
+    struct remote_answer answer = {.code = -code};
+
+    snprintf(answer.message, sizeof answer.message, "%s",
+             err && err->message[0] ? err->message : strerror(-code));
+    asker_answer(asker, &answer, -1);
+}
+
+static void asker_describe(const struct object *object, struct remote_answer *ret)
+{
+    *ret = (struct remote_answer){.sort = REMOTE_OBJECT,
+                                  .bytes = object->bytes,
+                                  .identity = object->identity,
+                                  .modified = object->modified < 0 ? 0 : object->modified};
+}
+
+/* ---- files that a worker maps --------------------------------------------------------------- */
+
+static struct asker_file *asker_find_file(struct asker *asker, uint32_t number)
+{
+    struct asker_file *file;
+
+    HASH_FIND(hh, asker->files, &number, sizeof number, file);
+    return file;
+}
+
+/* Its number. */
+static uint32_t asker_add_file(struct asker *asker, struct object *object)
+{
+    struct asker_file *file = must_alloc(sizeof *file);
+
+    file->number = ++asker->last_number;
+    file->object = object;
+    file->in_use = must_alloc(object->n_blocks + 1);
+    object_use(object);
+    HASH_ADD(hh, asker->files, number, sizeof file->number, file);
+    return file->number;
+}
+
+static void asker_drop_blocks(struct asker *asker, struct asker_file *file, uint64_t first,
+                              uint64_t n)
+{
+    for (uint64_t i = first; i < first + n; i++) {
+        if (file->in_use[i])
+            blocks_leave(&asker->desk->objects, file->object, i, 1);
+        file->in_use[i] = 0;
+    }
+}
+
+static void asker_remove_file(struct asker *asker, struct asker_file *file)
+{
+    asker_drop_blocks(asker, file, 0, file->object->n_blocks);
+    HASH_DEL(asker->files, file);
+    object_leave(&asker->desk->objects, file->object);
+    free(file->in_use);
+    free(file);
+}
+
+/* ---- questions that wait -------------------------------------------------------------------- */
+
+static void asker_serve_open(struct asker *asker, bool mapped)
+{
+    struct object *object = asker->object;
+    struct remote_answer answer;
+    _cleanup_fd_ int fd = -1;
+    int r = object_open(object, mapped, &fd);
+
+    if (r < 0) {
+        asker_refuse(asker, r, NULL);
+        return;
+    }
+    asker_describe(object, &answer);
+    if (mapped)
+        answer.object = asker_add_file(asker, object);
+    asker_answer(asker, &answer, fd);
+}
+
+static void asker_serve_whole(struct asker *asker)
+{
+    struct object *object = asker->object;
+
+    if (asker->n == 0 && object->n_blocks > 0) {
+        asker->first = 0;
+        asker->n = object->n_blocks;
+        blocks_use(&asker->desk->objects, object, 0, asker->n);
+        desk_want(asker->desk, object, 0, asker->n, true);
+    }
+    if (object_there(object, 0, object->n_blocks) == object->n_blocks)
+        asker_serve_open(asker, false);
+}
+
+/* And what follows, if it is there anyway. */
+static void asker_serve_need(struct asker *asker)
+{
+    struct object *object = asker->object;
+    uint64_t most = min_u64(asker->n + DESK_RUN_BLOCKS, object->n_blocks - asker->first);
+    uint64_t there = object_there(object, asker->first, most);
+    struct remote_answer answer;
+
+    if (there < asker->n)
+        return;
+    for (uint64_t i = asker->first; i < asker->first + there; i++) {
+        if (!asker->file->in_use[i])
+            blocks_use(&asker->desk->objects, object, i, 1);
+        asker->file->in_use[i] = 1;
+    }
+    asker_describe(object, &answer);
+    answer.bytes = object_bytes_of(object, asker->first, there);
+    asker_answer(asker, &answer, -1);
+}
+
+void asker_serve(struct asker *asker)
+{
+    struct remote_answer answer;
+
+    if (asker->object->bytes == REMOTE_UNKNOWN)
+        return;
+    switch (asker->op) {
+    case REMOTE_STAT:
+        asker_describe(asker->object, &answer);
+        asker_answer(asker, &answer, -1);
+        break;
+    case REMOTE_WHOLE:
+        asker_serve_whole(asker);
+        break;
+    case REMOTE_PAGED:
+        asker_serve_open(asker, true);
+        break;
+    default:
+        asker_serve_need(asker);
+    }
+}
+
+/* ---- questions ------------------------------------------------------------------------------ */
+
+/* Used by the caller. Negative errno with `err`. */
+static int desk_find_object(struct desk *desk, const char *url, struct object **ret,
+                            struct dl_error *err)
+{
+    struct object *object = objects_find(&desk->objects, url);
+    struct remote_place place;
+
+    if (object) {
+        object_use(object);
+    } else {
+        int r = remote_place_parse(url, transfers_settings(desk->transfers), &place, err);
+        if (r < 0)
+            return r;
+        object = objects_add(&desk->objects, url, &place);
+    }
+    *ret = object;
+    return 0;
+}
+
+static uint64_t desk_probe_bytes(uint32_t op)
+{
+    return op == REMOTE_STAT || op == REMOTE_PAGED ? REMOTE_BLOCK_BYTES : TRANSFER_BYTES_MAX;
+}
+
+static void asker_ask_url(struct asker *asker, const char *url)
+{
+    struct desk *desk = asker->desk;
+    struct dl_error err = {0};
+    int r = desk_find_object(desk, url, &asker->object, &err);
+
+    if (r < 0) {
+        asker_refuse(asker, r, &err);
+        return;
+    }
+    if (asker->object->bytes == REMOTE_UNKNOWN)
+        desk_probe(desk, asker->object, desk_probe_bytes(asker->op), true);
+    else
+        asker_serve(asker);
+}
+
+/* Nobody waits for it: no room, no fetching. */
+static void desk_expect_url(struct desk *desk, const char *url)
+{
+    struct object *object;
+
+    if (!objects_have_room(&desk->objects, TRANSFER_BYTES_MAX) ||
+        desk_find_object(desk, url, &object, NULL) < 0)
+        return;
+    if (object->bytes == REMOTE_UNKNOWN)
+        desk_probe(desk, object, TRANSFER_BYTES_MAX, false);
+    else if (object->n_blocks > 0 && objects_have_room(&desk->objects, object->bytes))
+        desk_want(desk, object, 0, object->n_blocks, false);
+    object_leave(&desk->objects, object);
+}
+
+/* False: they are none of the file's. */
+static bool asker_blocks_of(const struct asker_file *file, const struct remote_question *question,
+                            uint64_t *ret_first, uint64_t *ret_n)
+{
+    const struct object *object = file ? file->object : NULL;
+
+    if (!object || question->bytes == 0 || question->first % REMOTE_BLOCK_BYTES != 0 ||
+        question->first >= object->bytes || question->bytes > object->bytes - question->first)
+        return false;
+    *ret_first = question->first / REMOTE_BLOCK_BYTES;
+    *ret_n = blocks_of(question->bytes);
+    return true;
+}
+
+static bool asker_ask_file(struct asker *asker, const struct remote_question *question)
+{
+    struct desk *desk = asker->desk;
+    struct asker_file *file = asker_find_file(asker, question->object);
+    uint64_t first, n;
+
+    if (question->op == REMOTE_CLOSE) {
+        if (file)
+            asker_remove_file(asker, file);
+        return file != NULL;
+    }
+    if (!asker_blocks_of(file, question, &first, &n))
+        return false;
+    if (question->op == REMOTE_DROP) {
+        asker_drop_blocks(asker, file, first, n);
+        return true;
+    }
+    if (question->op == REMOTE_EXPECT) {
+        if (objects_have_room(&desk->objects, question->bytes))
+            desk_want(desk, file->object, first, n, false);
+        return true;
+    }
+    asker->op = REMOTE_NEED;
+    asker->file = file;
+    asker->object = file->object;
+    object_use(file->object);
+    asker->first = first;
+    asker->n = n;
+    blocks_use(&desk->objects, file->object, first, n);
+    desk_want(desk, file->object, first, n, true);
+    asker_serve(asker);
+    return true;
+}
+
+/* False: it is no question, or comes while another one is open. */
+static bool asker_ask(struct asker *asker, const struct remote_question *question)
+{
+    const char *url = question->url;
+    bool has_answer = question->op <= REMOTE_NEED;
+
+    if (has_answer && asker->op != 0)
+        return false;
+    switch (question->op) {
+    case REMOTE_STAT:
+    case REMOTE_WHOLE:
+    case REMOTE_PAGED:
+        asker->op = question->op;
+        asker_ask_url(asker, url);
+        return true;
+    case REMOTE_LIST:
+        asker->op = REMOTE_LIST;
+        desk_list(asker, url, false);
+        return true;
+    case REMOTE_EXPECT:
+        if (*url) {
+            desk_expect_url(asker->desk, url);
+            return true;
+        }
+        return asker_ask_file(asker, question);
+    case REMOTE_NEED:
+    case REMOTE_DROP:
+    case REMOTE_CLOSE:
+        return asker_ask_file(asker, question);
+    default:
+        return false;
+    }
+}
+
+/* ---- askers --------------------------------------------------------------------------------- */
+
+static void asker_closed(uv_handle_t *handle)
+{
+    free(container_of(handle, struct asker, poll));
+}
+
+static void asker_free(struct asker *asker)
+{
+    struct asker_file *file, *next;
+
+    if (asker->op == REMOTE_LIST || asker->walk)
+        desk_walk_cancel(asker);
+    asker_end_question(asker);
+    HASH_ITER (hh, asker->files, file, next)
+        asker_remove_file(asker, file);
+    DL_DELETE(asker->desk->askers, asker);
+    uv_poll_stop(&asker->poll);
+    close_fdp(&asker->sock);
+    uv_close((uv_handle_t *)&asker->poll, asker_closed);
+}
+
+/* So many packets at once: others have questions, too. */
+enum { DESK_PACKETS = 64 };
+
+static void asker_on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct asker *asker = container_of(poll, struct asker, poll);
+    struct remote_question question;
+
+    (void)events;
+    for (int i = 0; i < DESK_PACKETS; i++) {
+        ssize_t n = status < 0 ? 0 : recv(asker->sock, &question, sizeof question, MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        bool good = n > (ssize_t)offsetof(struct remote_question, url);
+        if (good)
+            ((char *)&question)[n - 1] = '\0';
+        if (n > 0 && !(good && asker_ask(asker, &question)))
+            fprintf(stderr, "dloaderd: a worker asks for a remote file in a way that is none; it "
+                            "gets no answer any more\n");
+        else if (n > 0)
+            continue;
+        asker_free(asker);
+        return;
+    }
+}
+
+void desk_add(struct desk *desk, int sock)
+{
+    struct asker *asker = must_alloc(sizeof *asker);
+
+    asker->desk = desk;
+    asker->sock = sock;
+    if (uv_poll_init(desk->loop, &asker->poll, sock) < 0) {
+        close(sock);
+        free(asker);
+        return;
+    }
+    DL_APPEND(desk->askers, asker);
+    (void)uv_poll_start(&asker->poll, UV_READABLE, asker_on_poll);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t limit)
+{
+    struct desk *desk = must_alloc(sizeof *desk);
+
+    desk->loop = loop;
+    desk->transfers = transfers;
+    objects_init(&desk->objects, limit);
+    return desk;
+}
+
+struct desk *desk_free(struct desk *desk)
+{
+    struct asker *asker, *next;
+
+    if (!desk)
+        return NULL;
+    DL_FOREACH_SAFE (desk->askers, asker, next)
+        asker_free(asker);
+    desk_stop(desk);
+    objects_deinit(&desk->objects);
+    free(desk);
+    return NULL;
+}

@@ -1,0 +1,21 @@
+/*
+ * Answers what workers ask about remote files (proto/remote_wire.h), from what is held of them and
+ * by transfers. Each worker has a socket of its own; what is wrong with a packet ends that one.
+ *
+ * Main thread only.
+ */
+#ifndef DL_REMOTE_DESK_H
+#define DL_REMOTE_DESK_H
+
+#include "daemon/fetcher/transfers.h"
+
+struct desk;
+
+/* `limit`: bytes that are held at most, besides what workers have in use. */
+struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t limit);
+struct desk *desk_free(struct desk *desk); /* NULL is fine; returns NULL */
+
+/* A worker, by its socket, which becomes the desk's. */
+void desk_add(struct desk *desk, int sock);
+
+#endif

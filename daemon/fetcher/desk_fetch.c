@@ -1,0 +1,250 @@
+/* What is fetched: an object's first bytes, which say its size, and its blocks. */
+#include "daemon/fetcher/desk_private.h"
+
+#include "daemon/serve/base/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include <utlist.h>
+#include <xxhash.h>
+
+enum { FETCH_BLOCKS = TRANSFER_BYTES_MAX / REMOTE_BLOCK_BYTES };
+
+/* Of one object, under way. */
+struct fetch {
+    struct desk *desk;
+    struct object *object; /* used */
+    struct transfer *transfer;
+    uint64_t first, n;         /* blocks; n 0: its first bytes */
+    struct fetch *prev, *next; /* object->fetches */
+};
+
+static void fetch_free(struct fetch *fetch)
+{
+    struct object *object = fetch->object;
+
+    DL_DELETE(object->fetches, fetch);
+    object_leave(&fetch->desk->objects, object);
+    free(fetch);
+}
+
+/* ---- whom it concerns ----------------------------------------------------------------------- */
+
+static bool fetch_concerns(const struct asker *asker, const struct object *object, uint64_t first,
+                           uint64_t n)
+{
+    if (asker->op == 0 || asker->object != object || asker->walk)
+        return false;
+    return n == 0 || (asker->first < first + n && first < asker->first + asker->n);
+}
+
+static void fetch_tell_done(struct desk *desk, const struct object *object, uint64_t first,
+                            uint64_t n)
+{
+    struct asker *asker, *next;
+
+    DL_FOREACH_SAFE (desk->askers, asker, next) {
+        if (fetch_concerns(asker, object, first, n))
+            asker_serve(asker);
+    }
+}
+
+/* What is no object may be a directory: then something begins with its name and a slash. */
+static bool fetch_may_be_directory(const struct asker *asker, int code)
+{
+    return asker->op == REMOTE_STAT && (code == -ENOENT || code == -EINVAL) &&
+           asker->object->place.kind != REMOTE_HTTP;
+}
+
+static void fetch_tell_failed(struct desk *desk, const struct object *object, uint64_t first,
+                              uint64_t n, int code, const struct dl_error *err)
+{
+    struct asker *asker, *next;
+
+    DL_FOREACH_SAFE (desk->askers, asker, next) {
+        if (!fetch_concerns(asker, object, first, n))
+            continue;
+        if (n == 0 && fetch_may_be_directory(asker, code))
+            desk_list(asker, object->url, true);
+        else
+            asker_refuse(asker, code, err);
+    }
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+static void fetch_on_blocks(void *owner, const struct transfer_result *result)
+{
+    struct fetch *fetch = owner;
+    struct desk *desk = fetch->desk;
+    struct object *object = fetch->object;
+    uint64_t first = fetch->first, n = fetch->n;
+    int r = result->code;
+
+    if (r == 0 && result->body.len != object_bytes_of(object, first, n))
+        r = -EBADMSG;
+    if (r == 0)
+        r = object_put(&desk->objects, object, first, result->body);
+    if (r < 0)
+        object_give_up(&desk->objects, object, first, n);
+    if (r < 0)
+        fetch_tell_failed(desk, object, first, n, r, result->err);
+    else
+        fetch_tell_done(desk, object, first, n);
+    fetch_free(fetch);
+}
+
+static void fetch_begin(struct desk *desk, struct object *object, uint64_t first, uint64_t n,
+                        const struct transfer_order *how)
+{
+    struct fetch *fetch = must_alloc(sizeof *fetch);
+    struct transfer_order order = *how;
+
+    fetch->desk = desk;
+    fetch->object = object;
+    fetch->first = first;
+    fetch->n = n;
+    object_use(object);
+    DL_APPEND(object->fetches, fetch);
+    order.place = &object->place;
+    order.etag = object->etag;
+    order.total = object->bytes;
+    order.owner = fetch;
+    fetch->transfer = transfers_begin(desk->transfers, &order);
+}
+
+static void fetch_hurry(const struct object *object, uint64_t first, uint64_t n)
+{
+    struct fetch *fetch;
+
+    DL_FOREACH (object->fetches, fetch) {
+        if (fetch->n == 0 || (fetch->first < first + n && first < fetch->first + fetch->n))
+            transfer_hurry(fetch->transfer);
+    }
+}
+
+void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_t n, bool urgent)
+{
+    uint64_t at = first, end = first + n;
+
+    if (urgent)
+        fetch_hurry(object, first, n);
+    while (at < end) {
+        uint64_t begin = at;
+
+        while (at < end && at - begin < FETCH_BLOCKS && object->blocks[at].state == BLOCK_ABSENT)
+            at++;
+        if (at == begin) {
+            at++;
+            continue;
+        }
+        uint64_t bytes = object_bytes_of(object, begin, at - begin);
+        object_await(&desk->objects, object, begin, at - begin);
+        fetch_begin(desk, object, begin, at - begin,
+                    &(struct transfer_order){.first = begin * REMOTE_BLOCK_BYTES,
+                                             .last = begin * REMOTE_BLOCK_BYTES + bytes - 1,
+                                             .urgent = urgent,
+                                             .done = fetch_on_blocks});
+    }
+}
+
+/* ---- first bytes ---------------------------------------------------------------------------- */
+
+static uint64_t fetch_identity(const char *etag, uint64_t bytes, int64_t modified)
+{
+    uint64_t seed = bytes ^ (*etag ? 0 : (uint64_t)modified * 0x9e3779b97f4a7c15);
+
+    return XXH3_64bits_withSeed(etag, strlen(etag), seed);
+}
+
+/* As much of them as are whole blocks, or the object's end. */
+static int fetch_put_first(struct desk *desk, struct object *object, struct dl_span body)
+{
+    uint64_t n = body.len == object->bytes ? object->n_blocks : body.len / REMOTE_BLOCK_BYTES;
+
+    if (n == 0)
+        return 0;
+    body.len = object_bytes_of(object, 0, n);
+    object_await(&desk->objects, object, 0, n);
+    int r = object_put(&desk->objects, object, 0, body);
+    if (r < 0)
+        object_give_up(&desk->objects, object, 0, n);
+    return r;
+}
+
+/* Of an object of no bytes there is no first one: 416. */
+static uint64_t fetch_size(const struct transfer_result *result)
+{
+    uint64_t bytes = remote_headers_size(result->headers);
+
+    if (result->headers->status == 416)
+        return 0;
+    return bytes == REMOTE_UNKNOWN && result->headers->status == 200 ? result->body.len : bytes;
+}
+
+static int fetch_learn(struct desk *desk, struct object *object,
+                       const struct transfer_result *result, struct dl_error *err)
+{
+    const char *etag = remote_headers_etag(result->headers);
+    uint64_t bytes = fetch_size(result);
+    int r;
+
+    if (bytes == REMOTE_UNKNOWN)
+        return dl_error_set(err, EBADMSG, object->url,
+                            "the server does not say how many bytes it has");
+    r = object_learn(object, bytes, etag, result->headers->modified);
+    if (r < 0)
+        return dl_error_set(err, -r, object->url, "its %llu bytes cannot be held: %s",
+                            (unsigned long long)bytes, strerror(-r));
+    object->identity = fetch_identity(etag, bytes, result->headers->modified);
+    return bytes > 0 ? fetch_put_first(desk, object, result->body) : 0;
+}
+
+static void fetch_on_first(void *owner, const struct transfer_result *result)
+{
+    struct fetch *fetch = owner;
+    struct desk *desk = fetch->desk;
+    struct object *object = fetch->object;
+    struct dl_error err = {0};
+    int r = result->code;
+
+    if (r < 0)
+        err = *result->err;
+    else
+        r = fetch_learn(desk, object, result, &err);
+    if (r < 0)
+        fetch_tell_failed(desk, object, 0, 0, r, &err);
+    else
+        fetch_tell_done(desk, object, 0, 0);
+    fetch_free(fetch);
+}
+
+void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent)
+{
+    if (object->fetches) {
+        if (urgent)
+            fetch_hurry(object, 0, 1);
+        return;
+    }
+    fetch_begin(
+        desk, object, 0, 0,
+        &(struct transfer_order){.last = bytes - 1, .urgent = urgent, .done = fetch_on_first});
+}
+
+void desk_stop(struct desk *desk)
+{
+    struct object *object, *next_object;
+    struct fetch *fetch, *next;
+
+    HASH_ITER (hh, desk->objects.table, object, next_object) {
+        object_use(object);
+        DL_FOREACH_SAFE (object->fetches, fetch, next) {
+            transfer_cancel(fetch->transfer);
+            if (fetch->n > 0)
+                object_give_up(&desk->objects, object, fetch->first, fetch->n);
+            fetch_free(fetch);
+        }
+        object_leave(&desk->objects, object);
+    }
+}

@@ -1,0 +1,60 @@
+/* Shared by desk.c (who asks), desk_fetch.c (what comes) and desk_list.c (directories). */
+#ifndef DL_REMOTE_DESK_PRIVATE_H
+#define DL_REMOTE_DESK_PRIVATE_H
+
+#include "daemon/fetcher/desk.h"
+#include "daemon/fetcher/objects.h"
+
+struct desk {
+    uv_loop_t *loop;
+    struct transfers *transfers; /* borrowed */
+    struct objects objects;
+    struct asker *askers;
+};
+
+/* A remote file that a worker has mapped. */
+struct asker_file {
+    UT_hash_handle hh;     /* by number */
+    uint32_t number;       /* of this worker's; another one each time that it opens a file */
+    struct object *object; /* used */
+    uint8_t *in_use;       /* owned; of each block: the worker may read it */
+};
+
+struct asker {
+    uv_poll_t poll;
+    struct desk *desk;
+    int sock; /* owned */
+    struct asker_file *files;
+    uint32_t last_number;
+    /* The question that is open; `op` 0: none. */
+    uint32_t op;
+    struct object *object; /* used; NULL: REMOTE_LIST */
+    struct asker_file *file;
+    uint64_t first, n; /* blocks that are used for it */
+    struct desk_walk *walk;
+    struct asker *prev, *next; /* desk->askers */
+};
+
+/* Answers and ends the question. `fd`: -1, or what goes with it, and stays the caller's. */
+void asker_answer(struct asker *asker, const struct remote_answer *answer, int fd);
+void asker_refuse(struct asker *asker, int code, const struct dl_error *err);
+
+/* Its question, if what it needs is there by now. */
+void asker_serve(struct asker *asker);
+
+/* ---- desk_fetch.c --------------------------------------------------------------------------- */
+
+/* What is at the URL: its first bytes, and with them its size. */
+void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent);
+/* Blocks, those that are absent; `urgent`: somebody waits for them. */
+void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_t n, bool urgent);
+/* No transfer is under way. */
+void desk_stop(struct desk *desk);
+
+/* ---- desk_list.c ---------------------------------------------------------------------------- */
+
+/* `once`: whether there is anything, which is all that the asker wants to know. */
+void desk_list(struct asker *asker, const char *url, bool once);
+void desk_walk_cancel(struct asker *asker);
+
+#endif

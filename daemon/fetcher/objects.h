@@ -1,0 +1,102 @@
+/*
+ * What is known and held of remote objects: size, ETag, and the blocks that are there, in memory.
+ *
+ * A block is held as long as somebody uses it, and then as long as there is room: of those that
+ * nobody uses the one that was used longest ago goes first. An object without blocks and users is
+ * forgotten.
+ *
+ * Main thread only. No I/O.
+ */
+#ifndef DL_REMOTE_OBJECTS_H
+#define DL_REMOTE_OBJECTS_H
+
+#include "daemon/remote/answer.h"
+#include "proto/remote_wire.h"
+
+#include <uthash.h>
+
+struct fetch;
+
+enum block_state { BLOCK_ABSENT, BLOCK_COMING, BLOCK_THERE };
+
+struct block {
+    struct block *prev, *next; /* objects->idle: it is there, and nobody uses it */
+    struct object *object;
+    uint32_t users;
+    enum block_state state;
+};
+
+struct object {
+    UT_hash_handle hh;
+    char *url;                 /* owned */
+    struct remote_place place; /* owned */
+    uint32_t users;            /* besides its blocks' */
+    uint64_t bytes;            /* REMOTE_UNKNOWN: not asked yet */
+    char etag[REMOTE_ETAG_MAX];
+    int64_t modified; /* -1: not known */
+    uint64_t n_blocks;
+    uint64_t held;        /* bytes of blocks that are coming or there */
+    struct block *blocks; /* owned; NULL: size not known, or 0 */
+    /* Its bytes: in memory of our own, until somebody maps it; then in a memfd. */
+    uint8_t *data;         /* owned; NULL: nothing is held */
+    int fd;                /* owned; -1: none */
+    uint64_t identity;     /* another one when the object is another; desk_fetch.c's, as */
+    struct fetch *fetches; /* what is under way */
+};
+
+struct objects {
+    struct object *table;
+    struct block *idle; /* the one used longest ago first */
+    uint64_t held;      /* bytes, of all */
+    uint64_t limit;
+};
+
+void objects_init(struct objects *objects, uint64_t limit);
+void objects_deinit(struct objects *objects); /* nobody uses any */
+
+/* The one at that URL; NULL: none is known. */
+struct object *objects_find(struct objects *objects, const char *url);
+/* A new one, by its place, which becomes the object's; used once. */
+struct object *objects_add(struct objects *objects, const char *url, struct remote_place *place);
+
+void object_use(struct object *object);
+void object_leave(struct objects *objects, struct object *object); /* it may be gone then */
+
+void blocks_use(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
+void blocks_leave(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
+
+/* Whether so many bytes more may be held, after what nobody uses has gone. */
+bool objects_have_room(struct objects *objects, uint64_t bytes);
+
+/* What its first answer says. -ENOMEM, -EFBIG, ... */
+int _nodiscard_ object_learn(struct object *object, uint64_t bytes, const char *etag,
+                             int64_t modified);
+
+/* Absent blocks are coming, or coming ones are not any more. */
+void object_await(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
+void object_give_up(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
+/* Blocks that were coming are there: their bytes. -errno: nothing has changed. */
+int _nodiscard_ object_put(struct objects *objects, struct object *object, uint64_t first,
+                           struct dl_span data);
+
+/* How many bytes `n` blocks from `block` on have, which the object has. */
+static inline uint64_t object_bytes_of(const struct object *object, uint64_t block, uint64_t n)
+{
+    return min_u64(object->bytes - block * REMOTE_BLOCK_BYTES, n * REMOTE_BLOCK_BYTES);
+}
+
+static inline uint64_t blocks_of(uint64_t bytes)
+{
+    return bytes / REMOTE_BLOCK_BYTES + (bytes % REMOTE_BLOCK_BYTES > 0);
+}
+
+/* How many of the `n` blocks from `block` on are there, one after another. */
+uint64_t object_there(const struct object *object, uint64_t block, uint64_t n);
+
+/*
+ * A descriptor to its bytes, read-only; the caller's. With `mapped`, what is not there yet shows in
+ * it when it is, and what goes is zeroes; without, all blocks are there, and it is a copy. -errno.
+ */
+int _nodiscard_ object_open(struct object *object, bool mapped, int *ret);
+
+#endif

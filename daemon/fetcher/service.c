@@ -1,0 +1,109 @@
+#include "daemon/fetcher/service.h"
+
+#include "daemon/fetcher/desk.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* What is held of objects that nobody reads just now. */
+static const uint64_t SERVICE_HELD_BYTES = 1ULL << 30;
+
+struct service {
+    uv_loop_t loop;
+    uv_poll_t control;
+    int fd;
+    struct transfers *transfers;
+    struct desk *desk;
+};
+
+union service_control {
+    struct cmsghdr align;
+    uint8_t space[CMSG_SPACE(sizeof(int))];
+};
+
+/* The next worker's socket; -1: none came. *ret_ended: the daemon has gone. */
+static int service_receive(int control, bool *ret_ended)
+{
+    union service_control space;
+    char byte;
+    struct iovec iov = {&byte, 1};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = space.space,
+                         .msg_controllen = sizeof space.space};
+    ssize_t n = recvmsg(control, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    int fd = -1;
+
+    *ret_ended = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    if (c && c->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    return fd;
+}
+
+static void service_on_control(uv_poll_t *poll, int status, int events)
+{
+    struct service *service = container_of(poll, struct service, control);
+    bool ended;
+    int fd = service_receive(service->fd, &ended);
+
+    (void)status, (void)events;
+    if (fd >= 0)
+        desk_add(service->desk, fd);
+    if (ended)
+        uv_stop(&service->loop);
+}
+
+/* Large objects have a descriptor each. */
+static void service_raise_files(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+static int service_begin(struct service *service)
+{
+    struct dl_error err = {0};
+    int r = transfers_new(&service->loop, &service->transfers, &err);
+
+    if (r < 0) {
+        fprintf(stderr, "dloaderd: remote files cannot be fetched: %s: %s\n", err.path,
+                err.message);
+        return r;
+    }
+    service->desk = desk_new(&service->loop, service->transfers, SERVICE_HELD_BYTES);
+    if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
+        return r;
+    return uv_poll_start(&service->control, UV_READABLE, service_on_control);
+}
+
+int remote_serve(int control)
+{
+    struct service service = {.fd = control};
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    service_raise_files();
+    if (uv_loop_init(&service.loop) < 0)
+        return 1;
+    int r = service_begin(&service);
+    if (r == 0)
+        (void)uv_run(&service.loop, UV_RUN_DEFAULT);
+    desk_free(service.desk);
+    transfers_free(service.transfers);
+    if (r == 0)
+        uv_close((uv_handle_t *)&service.control, NULL);
+    (void)uv_run(&service.loop, UV_RUN_DEFAULT); /* handles are closed */
+    (void)uv_loop_close(&service.loop);
+    return r < 0;
+}

@@ -1,0 +1,65 @@
+/*
+ * Requests to where remote objects are: signed, sent, repeated where that may help. How many are
+ * under way at once is bounded; of the others those go first that somebody waits for.
+ *
+ * What is repeated: an answer that says so (503, 429, ...), a connection that is refused or breaks
+ * off, a body that is shorter than its header says. After TRANSFER_TRIES it is an error.
+ *
+ * Main thread only. Callbacks come from the loop, never from inside a call; after transfer_cancel()
+ * none comes.
+ */
+#ifndef DL_REMOTE_TRANSFERS_H
+#define DL_REMOTE_TRANSFERS_H
+
+#include "daemon/remote/answer.h"
+#include "daemon/remote/request.h"
+
+#include <uv.h>
+
+enum {
+    TRANSFER_BYTES_MAX = 4 << 20, /* of a part of an object */
+    TRANSFER_TRIES = 8,
+};
+
+struct transfers;
+struct transfer;
+
+struct transfer_result {
+    int code; /* 0, or a negative errno as remote_refusal() has them: `err` */
+    const struct dl_error *err;
+    const struct remote_headers *headers;
+    struct dl_span body;
+};
+
+/* All borrowed until it is done. */
+struct transfer_order {
+    const struct remote_place *place;
+    const struct remote_page *page; /* a page of the list; NULL: bytes of the object, */
+    uint64_t first, last;           /* these, both included; not more than TRANSFER_BYTES_MAX */
+    uint64_t total;                 /* of the object, or REMOTE_UNKNOWN */
+    const char *etag;               /* "": not known */
+    bool urgent;                    /* somebody waits for it */
+    void (*done)(void *owner, const struct transfer_result *result); /* the last call of it */
+    void *owner;
+};
+
+/* Counted since it began; for views. */
+struct transfers_totals {
+    uint64_t requests, repeated, failed, bytes;
+};
+
+/* Reads settings and credentials of the process's environment. */
+int _nodiscard_ transfers_new(uv_loop_t *loop, struct transfers **ret, struct dl_error *err);
+struct transfers *transfers_free(
+    struct transfers *transfers); /* nothing is under way. NULL: fine */
+
+const struct remote_settings *transfers_settings(const struct transfers *transfers);
+const struct transfers_totals *transfers_totals(const struct transfers *transfers);
+
+struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order);
+/* Somebody waits for it now. */
+void transfer_hurry(struct transfer *transfer);
+/* NULL is fine; returns NULL. */
+struct transfer *transfer_cancel(struct transfer *transfer);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * The process that fetches remote files (daemon/fetcher/), as the daemon sees it: started
+ * when the first worker wants one, started again when it has ended; and a socket to it for each
+ * worker.
+ *
+ * It has the daemon's environment, in which its user's credentials are.
+ *
+ * Main thread only.
+ */
+#ifndef DL_SERVE_REMOTES_H
+#define DL_SERVE_REMOTES_H
+
+#include "proto/common/error.h"
+
+#include <uv.h>
+
+struct remotes;
+
+struct remotes *remotes_new(uv_loop_t *loop);
+/* Ends the process. NULL is fine; returns NULL. */
+struct remotes *remotes_free(struct remotes *remotes);
+
+/* A worker's end of its socket to the process; the caller's. */
+int _nodiscard_ remotes_connect(struct remotes *remotes, int *ret, struct dl_error *err);
+
+#endif

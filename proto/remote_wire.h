@@ -1,0 +1,75 @@
+/*
+ * What workers ask the fetcher, the daemon's process that reads remote objects, over a socket of
+ * SOCK_SEQPACKET that the daemon gives to both. One packet is one question, or one answer. A worker
+ * has one question open at a time, and REMOTE_EXPECT, which has no answer, whenever it likes. Both
+ * ends are of one build, on one machine: structs as they are.
+ *
+ * A worker is not trusted: the fetcher checks each packet, and drops who sends another.
+ */
+#ifndef DL_PROTO_REMOTE_WIRE_H
+#define DL_PROTO_REMOTE_WIRE_H
+
+#include "proto/common/base.h"
+
+enum { REMOTE_WIRE_VERSION = 1 };
+
+enum remote_op {
+    REMOTE_STAT = 1, /* what is at the URL: an object, a directory, or nothing */
+    REMOTE_LIST,     /* names of a directory; answered with a memfd of remote_name */
+    REMOTE_WHOLE,    /* the object, fetched whole; answered with a descriptor to be read */
+    REMOTE_PAGED,    /* the object, of which parts will be wanted; with a descriptor to be mapped */
+    REMOTE_NEED,     /* bytes of an object that REMOTE_PAGED gave, now */
+    REMOTE_EXPECT,   /* bytes likewise, or the object at the URL whole, soon; no answer */
+    REMOTE_DROP,     /* the asker reads these bytes no more, unless it asks again; no answer */
+    REMOTE_CLOSE,    /* nothing more of this object; no answer */
+};
+
+enum {
+    REMOTE_ASKED_MAX = 4096,         /* bytes, with the 0 at the end */
+    REMOTE_BLOCK_BYTES = 256 * 1024, /* what is fetched begins and ends at such a border */
+    REMOTE_MESSAGE_MAX = 1024,       /* of an error, likewise with its 0 */
+};
+
+struct remote_question {
+    uint32_t op;
+    uint32_t object; /* REMOTE_NEED, _DROP, _CLOSE, _EXPECT without a URL: the number that came with
+                        it */
+    uint64_t first;  /* byte; REMOTE_NEED, _EXPECT, _DROP */
+    uint64_t bytes;
+    char url[REMOTE_ASKED_MAX]; /* as much of it as is sent, ended by a 0 */
+};
+
+enum remote_sort { REMOTE_OBJECT = 1, REMOTE_DIRECTORY };
+
+struct remote_answer {
+    int32_t code;    /* 0, or an errno: `message` says what is wrong and what to do about it */
+    uint32_t sort;   /* enum remote_sort */
+    uint32_t object; /* REMOTE_PAGED: a number of it in later questions, another one each time */
+    uint32_t unused;
+    uint64_t bytes;    /* of the object, or of the memfd; REMOTE_NEED: there from `first` on */
+    uint64_t identity; /* another one when the object is another: of its ETag */
+    int64_t modified;  /* seconds since 1970; 0: not known */
+    char message[REMOTE_MESSAGE_MAX]; /* as much of it as is sent, ended by a 0 */
+};
+
+/* In the memfd of REMOTE_LIST, one after another, each at a multiple of 8 bytes. */
+struct remote_name {
+    uint64_t bytes;
+    uint32_t sort;
+    uint32_t name_bytes; /* without the 0 that ends it */
+    char name[];
+};
+
+/* Whether `path` is a URL that the fetcher reads: a scheme of its own, and "://". Pure. */
+static inline bool remote_is_url(const char *path)
+{
+    static const char *const schemes[] = {"s3://", "gs://", "hf://", "https://", "http://"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(schemes); i++) {
+        if (strncmp(path, schemes[i], strlen(schemes[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+#endif
