@@ -113,7 +113,10 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     f->on_error = spec->on_error;
     f->guard = env->guard;
     r = dataset_open(&spec->dataset, env, &f->dataset, err);
-    if (r < 0 || (r = guard_check(f->guard, err)) < 0)
+    /* First: what made no sense was perhaps not there. */
+    if (guard_check(f->guard, err) < 0)
+        return -EIO;
+    if (r < 0)
         return r;
     f->replicas = (struct replica_set){.dataset = f->dataset,
                                        .seed = spec->seed,
@@ -536,6 +539,19 @@ int fetcher_fill_samples(struct fetcher *f, const struct slot_task *task, void *
     f->collate_ns = f->watch.ns = 0;
     return (f->rows ? fetch_fill_rows : fetch_fill_collected)(f, task, slot, slot_bytes, ret_used,
                                                               &bad, err);
+}
+
+void fetcher_expect(struct fetcher *f, const void *slot, uint64_t slot_bytes)
+{
+    struct slot_task task;
+
+    if (!slot_read_task(slot, slot_bytes, &task) || task.stream != 0)
+        return;
+    for (uint64_t i = 0; i < task.samples; i++) {
+        uint64_t index = __atomic_load_n(&task.indices[i], __ATOMIC_RELAXED);
+        if (index < f->dataset->length)
+            dataset_expect(f->dataset, index);
+    }
 }
 
 int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *ret_used,

@@ -61,6 +61,9 @@ int _nodiscard_ fetcher_fill_samples(struct fetcher *fetcher, const struct slot_
                                      void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                                      struct dl_error *err);
 
+/* Asks for what lies far away of a task that will be filled; of a slot that has none, nothing. */
+void fetcher_expect(struct fetcher *fetcher, const void *slot, uint64_t slot_bytes);
+
 /* Of the last fetcher_fill(): ns it took to collate. 0 where rows are read to where they stay. */
 uint64_t fetcher_collate_ns(const struct fetcher *fetcher);
 

@@ -16,9 +16,7 @@ static void lengths_fingerprint_add_file(struct file_hasher *hasher, const char 
     struct stat st = {0};
 
     file_hasher_add(hasher, path, strlen(path));
-    _cleanup_fd_ int fd = file_hasher_add_file(hasher, path);
-    if (fd >= 0 && fstat(fd, &st) < 0)
-        hasher->r = -errno;
+    (void)file_hasher_add_file(hasher, path, &st);
     file_hasher_add_number(hasher, (uint64_t)st.st_mtim.tv_sec);
     file_hasher_add_number(hasher, (uint64_t)st.st_mtim.tv_nsec);
     file_hasher_add_number(hasher, (uint64_t)st.st_ctim.tv_sec);

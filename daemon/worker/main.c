@@ -67,6 +67,11 @@ static int worker_main_engine_fill(void *engine, void *slot, uint64_t slot_bytes
     return fetcher_fill(engine, slot, slot_bytes, ret_used, err);
 }
 
+static void worker_main_engine_expect(void *engine, const void *slot, uint64_t slot_bytes)
+{
+    fetcher_expect(engine, slot, slot_bytes);
+}
+
 static uint64_t worker_main_engine_collate_ns(const void *engine)
 {
     return fetcher_collate_ns(engine);
@@ -97,6 +102,7 @@ static const struct worker_engine fetch_engine = {
     .can_skip = worker_main_engine_can_skip,
     .slot_bytes = worker_main_engine_slot_bytes,
     .fill = worker_main_engine_fill,
+    .expect = worker_main_engine_expect,
     .collate_ns = worker_main_engine_collate_ns,
     .slowest = worker_main_engine_slowest,
     .name = worker_main_engine_name,

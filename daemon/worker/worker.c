@@ -3,6 +3,7 @@
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/files/guard.h"
 #include "daemon/data/files/reader.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/shared_index.h"
 #include "daemon/data/kinds/files_identity.h"
 #include "daemon/data/kinds/index_files.h"
@@ -71,6 +72,7 @@ struct worker {
     const struct worker_engine *engine;
     void *dataset;            /* owned, the engine's; NULL until W_OPEN */
     uint64_t fingerprint;     /* of the lengths of its samples, or 0 */
+    uint64_t expected;        /* number of the first task whose samples were not asked for yet */
     bool looks;               /* at the files, just before it opens them: W_LOOK came */
     uint32_t sandbox;         /* which parts of it hold */
     struct inputs inputs;     /* owned; what the dataset borrows */
@@ -488,6 +490,17 @@ static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictur
     return 0;
 }
 
+static int worker_handle_remote(struct worker *w, const struct dl_msg_w_remote *msg)
+{
+    _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
+
+    if (w->queues || w->guard.remote || fd < 0 || msg->version != REMOTE_WIRE_VERSION)
+        return -EPROTO;
+    int r = remote_new(steal_fd(&fd), &w->guard, &w->guard.remote);
+    w->inputs.env.remote = w->guard.remote;
+    return r;
+}
+
 static int worker_handle_index(struct worker *w, const struct dl_msg_w_index *msg)
 {
     _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
@@ -524,6 +537,8 @@ static int worker_handle_message(void *owner, const struct dl_message *msg)
         return worker_handle_pictures(w, &msg->w_pictures);
     case DL_MSG_W_INDEX:
         return worker_handle_index(w, &msg->w_index);
+    case DL_MSG_W_REMOTE:
+        return worker_handle_remote(w, &msg->w_remote);
     case DL_MSG_W_LOOK:
         return worker_handle_look(w, &msg->w_look);
     case DL_MSG_W_SEGMENT:
@@ -569,6 +584,21 @@ static void worker_expect(struct worker *w, const struct queue_task *next)
 
     for (size_t line = 0; slot && line < EXPECT_BYTES; line += CACHE_LINE)
         __builtin_prefetch(slot + line);
+}
+
+/* Samples of all tasks that wait, where they have to be fetched first. */
+static void worker_expect_far(struct worker *w)
+{
+    struct queue_task task;
+    uint64_t slot_bytes;
+
+    if (!w->inputs.env.remote || !w->engine->expect)
+        return;
+    while (task_look(w->queues, &w->expected, &task)) {
+        const void *slot = worker_find_slot(w, &task, &slot_bytes);
+        if (slot)
+            w->engine->expect(w->dataset, slot, slot_bytes);
+    }
 }
 
 /* Nothing of the task's epoch follows by now. */
@@ -656,6 +686,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
 
     if (task_peek(w->queues, &next))
         worker_expect(w, &next);
+    worker_expect_far(w);
     if (slot)
         r = w->engine->fill(w->dataset, slot, slot_bytes, &done.bytes, &err);
     forked_end_copy();
@@ -682,6 +713,7 @@ static void worker_run_tasks(struct worker *w)
     uint64_t now = begun;
     struct queue_task task;
 
+    worker_expect_far(w);
     while (now - begun < SOCKET_CHECK_NS && task_take(w->queues, &task))
         now = worker_run_task(w, &task, now);
 }
@@ -737,6 +769,7 @@ static void worker_deinit(struct worker *w)
     if (w->dataset)
         w->engine->close(w->dataset);
     guard_uninstall();
+    w->guard.remote = remote_free(w->guard.remote);
     guard_deinit(&w->guard);
     worker_inputs_deinit(&w->inputs);
     frame_reader_deinit(&w->reader);

@@ -41,6 +41,8 @@ struct worker_engine {
     uint64_t (*slot_bytes)(const void *engine);
     int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err);
+    /* What lies far away of a task that will come to fill(); may be NULL. */
+    void (*expect)(void *engine, const void *slot, uint64_t slot_bytes);
     uint64_t (*collate_ns)(const void *engine); /* of the last fill() */
     /* Likewise, with the other times in `done`: how much of them was Python's code; may be NULL. */
     void (*tell_python)(const void *engine, struct queue_done *done);

@@ -178,6 +178,7 @@ def environment(place, home):
                LC_ALL="C.UTF-8", OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
     env.pop("PYTHONPATH", None)  # the wrappers have it
     env["DLOADER_PYTHON"] = f"{place}/bin/python3"
+    env["SOURCE"] = str(ROOT)
     env["DLOADER_LOCAL_MODULE"] = os.environ.get("DLOADER_LOCAL_MODULE", "")
     return env
 

@@ -21,6 +21,7 @@
 struct dataset;
 struct guard;
 struct reader;
+struct remote;
 struct shared_indexes;
 
 #define DATASET_LENGTH_UNKNOWN UINT64_MAX
@@ -187,6 +188,7 @@ struct data_env {
     uint32_t n_pictures;             /* so many; of others nothing is kept */
     struct shared_indexes *indexes;  /* NULL: nobody shares any, see shared_index.h */
     struct index_files *index_files; /* NULL: none are kept on disk, see index_files.h */
+    struct remote *remote;           /* way to files behind URLs; NULL: none is read */
     struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
     const struct data_progress *progress; /* NULL: nobody wants to know */
     /*

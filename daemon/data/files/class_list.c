@@ -2,6 +2,7 @@
 #include "daemon/data/files/class_list.h"
 
 #include "daemon/data/files/file_hasher.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
 #include "proto/common/bisect.h"
 
@@ -165,32 +166,20 @@ static bool class_list_is_dir(const char *folder, const struct dirent *entry,
            S_ISDIR(st.st_mode);
 }
 
-static DIR *class_list_closedirp(DIR **dir)
-{
-    if (*dir)
-        closedir(*dir);
-    return NULL;
-}
-
 /* Names of the folders and of the wanted files in it, each sorted; `files`: NULL, none is. */
 static int class_list_read_folder(const struct class_list_walk *walk, const char *path,
                                   struct names *dirs, struct names *files, struct stat *ret_st,
                                   struct dl_error *err)
 {
-    _cleanup_fd_ int fd = -1;
+    _cleanup_(source_dir_close)
+    struct source_dir dir;
     struct dirent *entry;
     int r;
 
-    if ((r = source_open_directory(path, walk->env, &fd, err)) < 0)
+    if ((r = source_dir_open(path, walk->env, &dir, err)) < 0)
         return r;
-    if (fstat(fd, ret_st) < 0)
-        return dl_error_set(err, errno, path, "cannot be examined: %s", strerror(errno));
-    _cleanup_(class_list_closedirp)
-    DIR *dir = fdopendir(fd);
-    if (!dir)
-        return class_list_no_memory(path, err);
-    (void)steal_fd(&fd);
-    while ((errno = 0, entry = readdir(dir))) {
+    *ret_st = dir.st;
+    while ((entry = source_dir_read(&dir))) {
         const char *name = entry->d_name;
         r = 0;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
@@ -534,4 +523,16 @@ int class_list_path(const struct class_list *list, uint64_t i,
     return dl_error_set(err, ENAMETOOLONG, path,
                         "is the beginning of a path of %zu bytes; %d can be opened", len,
                         DL_BOUND_PATH_BYTES - 1);
+}
+
+void class_list_expect(const struct class_list *list, uint64_t i, const struct data_env *env)
+{
+    char path[DL_BOUND_PATH_BYTES];
+    size_t len;
+
+    if (!env->remote || i >= list->n)
+        return;
+    (void)class_list_get(list, i, path, sizeof path, &len);
+    if (len < sizeof path && remote_is_url(path))
+        remote_expect_file(env->remote, path);
 }

@@ -61,6 +61,9 @@ int _nodiscard_ class_list_path(const struct class_list *list, uint64_t i,
                                 char path[static DL_BOUND_PATH_BYTES], int64_t *ret_label,
                                 struct dl_error *err);
 
+/* File `i`, if it is there, will be opened soon: a remote one is asked for. */
+void class_list_expect(const struct class_list *list, uint64_t i, const struct data_env *env);
+
 /* Changes when a file is added, removed or renamed, wherever the root lies; never 0 but for want of
  * memory. */
 static inline uint64_t class_list_fingerprint(const struct class_list *list)

@@ -2,6 +2,7 @@
 
 #include "daemon/data/files/source.h"
 #include "proto/common/fd_io.h"
+#include "proto/remote_wire.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -52,26 +53,43 @@ static void file_hasher_add_edge(struct file_hasher *hasher, int fd, uint64_t be
         hasher->r = got < 0 ? (int)got : -EIO;
 }
 
-int file_hasher_add_file(struct file_hasher *hasher, const char *path)
+static int file_hasher_add_edges(struct file_hasher *hasher, const char *path, struct stat *ret_st)
 {
     _cleanup_fd_ int fd = -1;
-    struct stat st = {0};
     uint64_t bytes = 0;
 
-    if (hasher->r < 0)
-        return hasher->r;
     hasher->r = source_open_file(path, hasher->env, &fd, &bytes, NULL);
-    if (hasher->r == 0 && fstat(fd, &st) < 0)
+    if (hasher->r == 0 && fstat(fd, ret_st) < 0)
         hasher->r = -errno;
     if (hasher->r < 0)
         return hasher->r;
-    bytes = (uint64_t)st.st_size;
+    bytes = (uint64_t)ret_st->st_size;
     file_hasher_add_number(hasher, bytes);
     uint64_t edge = min_u64(bytes, EDGE_BYTES);
     file_hasher_add_edge(hasher, fd, 0, edge);
     file_hasher_add_edge(hasher, fd, bytes - edge, edge);
-    data_tell(hasher->env, "files compared with the cache's", ++hasher->files, UINT64_MAX);
-    return hasher->r < 0 ? hasher->r : steal_fd(&fd);
+    return hasher->r;
+}
+
+static int file_hasher_add_remote(struct file_hasher *hasher, const char *url, struct stat *ret_st)
+{
+    hasher->r = source_stat(url, true, hasher->env, ret_st);
+    if (hasher->r < 0)
+        return hasher->r;
+    file_hasher_add_number(hasher, (uint64_t)ret_st->st_size);
+    file_hasher_add_number(hasher, ret_st->st_ino);
+    return hasher->r;
+}
+
+int file_hasher_add_file(struct file_hasher *hasher, const char *path, struct stat *ret_st)
+{
+    if (hasher->r < 0)
+        return hasher->r;
+    int r = (remote_is_url(path) ? file_hasher_add_remote : file_hasher_add_edges)(hasher, path,
+                                                                                   ret_st);
+    if (r == 0)
+        data_tell(hasher->env, "files compared with the cache's", ++hasher->files, UINT64_MAX);
+    return r;
 }
 
 uint64_t file_hasher_join(uint64_t before, uint64_t next)

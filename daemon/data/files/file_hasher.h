@@ -7,6 +7,8 @@
 
 #include "daemon/data/base/dataset.h"
 
+#include <sys/stat.h>
+
 struct file_hasher {
     void *hash; /* owned */
     const struct data_env *env;
@@ -23,9 +25,9 @@ uint64_t file_hasher_end(struct file_hasher *hasher);
 void file_hasher_add(struct file_hasher *hasher, const void *data, uint64_t bytes);
 void file_hasher_add_number(struct file_hasher *hasher, uint64_t number);
 
-/* Opens a data file and adds its size and its first and last 4 KiB. Returns the descriptor, or a
- * negative errno, which also sticks. */
-int file_hasher_add_file(struct file_hasher *hasher, const char *path);
+/* Adds a data file's size and its first and last 4 KiB; of a remote one, what else tells it from
+ * others. *ret_st is what it was like then. Returns 0, or a negative errno, which also sticks. */
+int file_hasher_add_file(struct file_hasher *hasher, const char *path, struct stat *ret_st);
 
 /* The fingerprint of what has this one so far, 0 at first, and then that one: of datasets, say. */
 uint64_t file_hasher_join(uint64_t before, uint64_t next);

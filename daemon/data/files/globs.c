@@ -1,6 +1,7 @@
 #include "daemon/data/files/globs.h"
 
 #include "daemon/data/files/source.h"
+#include "proto/remote_wire.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -162,6 +163,7 @@ static _Thread_local struct {
     char dir[DL_ERROR_PATH_MAX];
     int code;
     const struct data_env *env; /* borrowed, for a call with a reader, or with progress */
+    struct dl_error why;        /* of a directory that could not be opened */
     uint64_t looked_at;         /* names, in all directories of a pattern */
 } globs_context;
 
@@ -179,14 +181,14 @@ static int globs_note_failure(const char *dir, int code)
 
 static void *globs_open_directory(const char *path)
 {
-    _cleanup_fd_ int fd = -1;
-    int r = source_open_directory(path, globs_context.env, &fd, NULL);
-    DIR *dir = r == 0 ? fdopendir(fd) : NULL;
+    struct source_dir *dir = malloc(sizeof *dir);
+    int r = dir ? source_dir_open(path, globs_context.env, dir, &globs_context.why) : -ENOMEM;
 
-    if (r < 0)
+    if (r < 0) {
+        free(dir);
         errno = -r;
-    if (dir)
-        (void)steal_fd(&fd);
+        return NULL;
+    }
     return dir;
 }
 
@@ -194,12 +196,13 @@ static struct dirent *globs_read_directory(void *dir)
 {
     if (++globs_context.looked_at % DATA_TELL_EVERY == 0)
         data_tell(globs_context.env, "names looked at", globs_context.looked_at, UINT64_MAX);
-    return readdir(dir);
+    return source_dir_read(dir);
 }
 
 static void globs_close_directory(void *dir)
 {
-    closedir(dir);
+    source_dir_close(dir);
+    free(dir);
 }
 
 static int globs_stat_as(const char *path, bool follow, struct stat *ret)
@@ -225,6 +228,7 @@ static void globs_look_by_ourselves(const struct data_env *env, glob_t *found)
 {
     globs_context.env = env;
     globs_context.looked_at = 0;
+    globs_context.why = (struct dl_error){0};
     found->gl_opendir = globs_open_directory;
     found->gl_readdir = globs_read_directory;
     found->gl_closedir = globs_close_directory;
@@ -247,6 +251,8 @@ static int globs_judge_glob(int r, const char *pattern, struct dl_error *err)
                             "matches no file; if it is a file's name, write a backslash before "
                             "each * ? [ in it");
     case GLOB_ABORTED:
+        if (remote_is_url(pattern))
+            return dl_error_set(err, globs_context.code, pattern, "%s", globs_context.why.message);
         return dl_error_set(err, globs_context.code, pattern, "%s cannot be searched: %s",
                             globs_context.dir, strerror(globs_context.code));
     default:
@@ -272,7 +278,7 @@ static int globs_expand_glob(struct file_list *list, const char *pattern,
     if (r < 0)
         return r;
     /* Sorted by us: glob() does it by the locale, and the order decides which sample is which. */
-    bool ours = env->reader || env->progress || env->seen_as;
+    bool ours = env->reader || env->progress || env->seen_as || env->remote;
     if (ours)
         globs_look_by_ourselves(env, &found);
     r = globs_judge_glob(
@@ -284,6 +290,12 @@ static int globs_expand_glob(struct file_list *list, const char *pattern,
     for (size_t i = 0; i < found.gl_pathc && r == 0; i++)
         r = globs_append(list, strdup(found.gl_pathv[i]), pattern, err);
     return r;
+}
+
+/* Which has no directories to look in, and a ? before its query. */
+static bool globs_is_web(const char *path)
+{
+    return remote_is_url(path) && strncmp(path, "http", 4) == 0;
 }
 
 int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
@@ -303,7 +315,7 @@ int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
     }
     for (uint32_t i = 0; i < patterns.n && r == 0; i++) {
         char *path = patterns.paths[i];
-        if (strpbrk(path, "*?[\\"))
+        if (strpbrk(path, "*?[\\") && !globs_is_web(path))
             r = globs_expand_glob(&list, path, env, err);
         else
             r = globs_append(&list, steal_ptr(patterns.paths[i]), path, err);

@@ -1,5 +1,7 @@
 #include "daemon/data/files/guard.h"
 
+#include "daemon/data/files/remote.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -220,6 +222,8 @@ int guard_tell(struct guard *guard, struct dl_error *err)
     struct stat st = {0};
     bool all = true;
 
+    if (guard->remote)
+        (void)remote_tell(guard->remote, err);
     DL_FOREACH (guard->files, file) {
         if (file->high == 0)
             continue;

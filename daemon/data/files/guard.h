@@ -15,6 +15,8 @@
  * One that is overwritten in place gives new contents at once, and no signal:
  * guard_find_written() finds it by its size and times.
  *
+ * What cannot be fetched of a remote file (remote.h) reads as zeroes, too, and is told here.
+ *
  * One thread.
  */
 #ifndef DL_DATA_GUARD_H
@@ -25,11 +27,13 @@
 #include <signal.h>
 
 struct guarded; /* one file */
+struct remote;
 
 struct guard { /* all zero: nothing is mapped */
     struct guarded *files;
     struct guarded *closed; /* not mapped any more, and changed while they were; to be told */
     volatile sig_atomic_t damaged; /* something was read that is not there */
+    struct remote *remote;         /* borrowed; NULL: no file is */
 };
 
 /* The process's handler of SIGBUS is this guard's until guard_uninstall(); there is one at a time.

@@ -1,5 +1,6 @@
 #include "daemon/data/files/shard_file.h"
 
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/unpack.h"
 #include "proto/common/bisect.h"
 
@@ -275,8 +276,12 @@ void shard_files_expect(const struct shard_files *files, uint64_t index)
 {
     const struct shard_file *file = shard_files_of(files, index);
 
-    if (file->source.data)
-        __builtin_prefetch(file->source.data + 4 * (1 + index - file->first));
+    const uint8_t *place = file->source.data + 4 * (1 + index - file->first);
+
+    if (!file->source.data)
+        return;
+    __builtin_prefetch(place);
+    remote_expect(place, 8);
 }
 
 size_t shard_files_name(const struct shard_files *files, uint64_t index, char *ret, size_t room)

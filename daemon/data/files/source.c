@@ -1,7 +1,8 @@
-/* Opening, checking and mapping of data files; gzip by zlib. */
+/* Opening, checking and mapping of data files. */
 #include "daemon/data/files/source.h"
 #include "daemon/data/files/guard.h"
 #include "daemon/data/files/reader.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/seen.h"
 #include "proto/common/fd_io.h"
 
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "files are mapped whole: 64-bit only");
 
@@ -169,7 +171,7 @@ int source_allows(const char *dir, const char *path, const struct data_env *env,
 {
     char resolved[PATH_MAX + 1], below[PATH_MAX + 2], buffer[PATH_MAX];
 
-    if (env->n_roots == 0)
+    if (env->n_roots == 0 || remote_is_url(path))
         return 0;
     data_turn_to(env, dir);
     dir = seen_place(env, dir, buffer);
@@ -245,12 +247,49 @@ static int source_open_checked(const char *path, int flags, const struct data_en
     return 0;
 }
 
+/* ---- remote files --------------------------------------------------------------------------- */
+
+/* -ENOTSUP: nobody here fetches anything. */
+static int source_check_remote(const char *url, const struct data_env *env, struct dl_error *err)
+{
+    data_turn_to(env, url);
+    if (env->remote)
+        return 0;
+    return dl_error_set(err, ENOTSUP, url, "%s",
+                        env->foreign ? "the daemon fetches files for its own user alone; "
+                                       "start a daemon of your own: dloaderd --private"
+                                     : "only workers of a daemon read it; open it with a "
+                                       "daemon, or copy the file and give its path");
+}
+
+static int source_map_remote(const char *url, const struct data_env *env, struct source *ret,
+                             struct stat *ret_st, struct dl_error *err)
+{
+    const void *data = NULL;
+    int r = source_check_remote(url, env, err);
+
+    *ret = (struct source){0};
+    if (r == 0)
+        r = remote_map(env->remote, url, &data, &ret->remote, ret_st, err);
+    if (r < 0)
+        return r;
+    ret->data = data ? data : source_nothing;
+    ret->bytes = data ? (uint64_t)ret_st->st_size : 0;
+    return 0;
+}
+
+/* ---- local and remote files ----------------------------------------------------------------- */
+
 static int source_open_regular(const char *path, const struct data_env *env, int *ret_fd,
                                struct stat *ret_st, struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
     int r;
 
+    if (remote_is_url(path)) {
+        r = source_check_remote(path, env, err);
+        return r < 0 ? r : remote_open(env->remote, path, ret_fd, ret_st, err);
+    }
     if ((r = source_open_checked(path, 0, env, &fd, err)) < 0)
         return r;
     if (fstat(fd, ret_st) < 0)
@@ -283,10 +322,49 @@ int source_read_file(int fd, const char *path, uint8_t *out, uint64_t bytes, uin
     return 0;
 }
 
-int source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
-                          struct dl_error *err)
+int source_dir_open(const char *path, const struct data_env *env, struct source_dir *ret,
+                    struct dl_error *err)
 {
-    return source_open_checked(path, O_DIRECTORY, env, ret_fd, err);
+    _cleanup_fd_ int fd = -1;
+    int r;
+
+    *ret = (struct source_dir){0};
+    if (remote_is_url(path)) {
+        if ((r = source_check_remote(path, env, err)) < 0)
+            return r;
+        /* Each one is another one: no link leads back to it. */
+        ret->st.st_ino = XXH3_64bits(path, strlen(path));
+        return remote_list(env->remote, path, &ret->entries, &ret->entries_bytes, err);
+    }
+    if ((r = source_open_checked(path, O_DIRECTORY, env, &fd, err)) < 0)
+        return r;
+    if (fstat(fd, &ret->st) < 0 || !(ret->dir = fdopendir(fd)))
+        return dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));
+    (void)steal_fd(&fd);
+    return 0;
+}
+
+struct dirent *source_dir_read(struct source_dir *dir)
+{
+    errno = 0;
+    if (dir->dir)
+        return readdir(dir->dir);
+    if (dir->at + sizeof(struct remote_name) > dir->entries_bytes)
+        return NULL;
+    const struct remote_name *entry = (const void *)((const char *)dir->entries + dir->at);
+    dir->at += align_up(sizeof *entry + entry->name_bytes + 1, 8);
+    dir->entry.d_type = entry->sort == REMOTE_DIRECTORY ? DT_DIR : DT_REG;
+    memcpy(dir->entry.d_name, entry->name, entry->name_bytes + 1);
+    return &dir->entry;
+}
+
+void source_dir_close(struct source_dir *dir)
+{
+    if (dir->dir)
+        closedir(dir->dir);
+    if (dir->entries)
+        munmap(dir->entries, dir->entries_bytes);
+    *dir = (struct source_dir){0};
 }
 
 int source_stat(const char *path, bool follow, const struct data_env *env, struct stat *ret)
@@ -295,6 +373,10 @@ int source_stat(const char *path, bool follow, const struct data_env *env, struc
     _cleanup_fd_ int fd = -1;
     char buffer[PATH_MAX];
 
+    if (remote_is_url(path)) {
+        int r = source_check_remote(path, env, NULL);
+        return r < 0 ? r : remote_stat(env->remote, path, ret);
+    }
     data_turn_to(env, path);
     path = seen_place(env, path, buffer);
     if (!env->reader)
@@ -320,6 +402,8 @@ int source_open_known(const char *path, const struct data_env *env, struct sourc
     char place[PATH_MAX];
     int r;
 
+    if (remote_is_url(path))
+        return source_map_remote(path, env, ret, ret_st, err);
     if ((r = source_open_regular(path, env, &fd, ret_st, err)) < 0)
         return r;
     uint64_t bytes = (uint64_t)ret_st->st_size;
@@ -362,7 +446,8 @@ void source_freeze(struct source *source)
 void source_close(struct source *source)
 {
     guard_remove(source->guarded);
-    if (source->bytes > 0)
+    remote_unmap(source->remote);
+    if (source->bytes > 0 && !source->remote)
         munmap((void *)source->data, source->bytes);
     *source = (struct source){0};
 }
@@ -370,133 +455,4 @@ void source_close(struct source *source)
 bool source_is_gzip(const struct source *source)
 {
     return source->bytes >= 2 && source->data[0] == 0x1f && source->data[1] == 0x8b;
-}
-
-int gunzip_begin(struct gunzip *gz, const uint8_t *data, uint64_t bytes, const char *path,
-                 struct dl_error *err)
-{
-    *gz = (struct gunzip){.next = data, .left = bytes, .path = path};
-    /* 15 bits of window, + 16: the gzip format and no other. */
-    if (inflateInit2(&gz->z, 15 + 16) != Z_OK)
-        return dl_error_set(err, ENOMEM, path, "no memory for decompression");
-    return 0;
-}
-
-void gunzip_end(struct gunzip *gz)
-{
-    if (gz->z.state)
-        inflateEnd(&gz->z);
-    *gz = (struct gunzip){0};
-}
-
-/* zlib counts in unsigned int; a large file is given to it in pieces. */
-static void source_feed(struct gunzip *gz)
-{
-    uInt piece = (uInt)min_u64(gz->left, 1 << 30);
-
-    if (gz->z.avail_in > 0)
-        return;
-    gz->z.next_in = (Bytef *)gz->next;
-    gz->z.avail_in = piece;
-    gz->next += piece;
-    gz->left -= piece;
-}
-
-/* Goes on to the member that follows, if one does: gzip files may be concatenated. */
-static int source_next_member(struct gunzip *gz, struct dl_error *err)
-{
-    unsigned long long rest = gz->left + gz->z.avail_in;
-
-    if (gz->z.next_in[0] != 0x1f)
-        return dl_error_set(err, EINVAL, gz->path,
-                            "has %llu other bytes after its gzip data; it is damaged, or two "
-                            "files were joined",
-                            rest);
-    if (inflateReset(&gz->z) != Z_OK)
-        return dl_error_set(err, EINVAL, gz->path, "its gzip data is damaged");
-    gz->member_ended = false;
-    return 0;
-}
-
-static int source_judge_inflate(struct gunzip *gz, int z, struct dl_error *err)
-{
-    switch (z) {
-    case Z_OK:
-        return 0;
-    case Z_STREAM_END:
-        gz->member_ended = true;
-        return 0;
-    case Z_BUF_ERROR: /* no progress: all input is used, and there is room for output */
-        return dl_error_set(err, EINVAL, gz->path,
-                            "its gzip data is truncated; fetch the file again");
-    case Z_MEM_ERROR:
-        return dl_error_set(err, ENOMEM, gz->path, "no memory for decompression");
-    default:
-        return dl_error_set(err, EINVAL, gz->path,
-                            "its gzip data is damaged (%s); fetch the file again",
-                            gz->z.msg ? gz->z.msg : "wrong kind of stream");
-    }
-}
-
-/* Up to `n` bytes; fewer only at the end of the last member. */
-static int source_inflate_some(struct gunzip *gz, uint8_t *out, uint64_t n, uint64_t *ret,
-                               struct dl_error *err)
-{
-    uint64_t done = 0;
-    int r;
-
-    while (done < n) {
-        source_feed(gz);
-        if (gz->member_ended && gz->z.avail_in == 0)
-            break;
-        if (gz->member_ended && (r = source_next_member(gz, err)) < 0)
-            return r;
-        uInt piece = (uInt)min_u64(n - done, 1 << 30);
-        gz->z.next_out = out + done;
-        gz->z.avail_out = piece;
-        r = source_judge_inflate(gz, inflate(&gz->z, Z_NO_FLUSH), err);
-        if (r < 0)
-            return r;
-        done += piece - gz->z.avail_out;
-    }
-    *ret = done;
-    return 0;
-}
-
-int gunzip_read(struct gunzip *gz, void *out, uint64_t n, struct dl_error *err)
-{
-    uint64_t got = 0;
-    int r;
-
-    r = source_inflate_some(gz, out, n, &got, err);
-    if (r < 0)
-        return r;
-    if (got < n)
-        return dl_error_set(err, EINVAL, gz->path,
-                            "unpacks to %llu bytes fewer than its header says; it is truncated",
-                            (unsigned long long)(n - got));
-    return 0;
-}
-
-int gunzip_finish(struct gunzip *gz, struct dl_error *err)
-{
-    uint8_t extra;
-    uint64_t got = 0;
-    int r;
-
-    /* Asking for one byte more also makes zlib read and verify the checksum at the end. */
-    r = source_inflate_some(gz, &extra, 1, &got, err);
-    if (r < 0)
-        return r;
-    if (got > 0)
-        return dl_error_set(err, EINVAL, gz->path,
-                            "unpacks to more bytes than its header says; it is damaged");
-    return 0;
-}
-
-uint64_t gunzip_bound(uint64_t bytes)
-{
-    uint64_t bound;
-
-    return mul_overflows(bytes, 1032, &bound) ? UINT64_MAX : bound;
 }

@@ -1,5 +1,6 @@
 /*
- * Where the bytes of a dataset come from: a mapped data file, or private memory made from one.
+ * Where the bytes of a dataset come from: a mapped data file, or private memory made from one. A
+ * path may be a URL, if `env` has a way to it: remote.h.
  *
  * A source is opened once, checked by what was opened (not by its name, which may change under
  * us), and only read afterwards. A mapped file that somebody truncates later raises SIGBUS on
@@ -11,13 +12,15 @@
 #define DL_DATA_SOURCE_H
 
 #include "daemon/data/base/dataset.h"
+#include "daemon/data/files/gunzip.h"
+#include <dirent.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 struct source {
     const uint8_t *data; /* owned mapping; not NULL once open, even of 0 bytes */
     uint64_t bytes;
-    struct guarded *guarded; /* owned; NULL: private memory, or there is no guard */
+    struct guarded *guarded;   /* owned; NULL: private memory, or there is no guard */
+    struct remote_map *remote; /* owned; NULL: it is no remote file */
 };
 
 /*
@@ -43,9 +46,22 @@ int _nodiscard_ source_open_file(const char *path, const struct data_env *env, i
 int _nodiscard_ source_read_file(int fd, const char *path, uint8_t *out, uint64_t bytes,
                                  uint64_t *ret, struct dl_error *err);
 
-/* A directory to be listed; its roots are checked as a file's are. -ENOTDIR. */
-int _nodiscard_ source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
-                                      struct dl_error *err);
+/* A directory that is being listed. */
+struct source_dir { /* all zero: none */
+    struct stat st;
+    DIR *dir;      /* owned; NULL: it is remote */
+    void *entries; /* owned mapping; what is in it */
+    uint64_t entries_bytes, at;
+    struct dirent entry;
+};
+
+/* Its roots are checked as a file's are. -ENOTDIR. */
+int _nodiscard_ source_dir_open(const char *path, const struct data_env *env,
+                                struct source_dir *ret, struct dl_error *err);
+/* As readdir(), with errno set to 0 at the end; names in any order, "." and ".." may be among them.
+ */
+struct dirent *source_dir_read(struct source_dir *dir);
+void source_dir_close(struct source_dir *dir); /* zeroes it; a zeroed one is fine */
 
 /* stat(), or lstat() without `follow`, by the rights of `env`'s reader if there is one. -errno. */
 int _nodiscard_ source_stat(const char *path, bool follow, const struct data_env *env,
@@ -73,32 +89,5 @@ void source_close(struct source *source); /* zeroes it; a zeroed one is fine */
 
 /* By content, not by name. */
 bool source_is_gzip(const struct source *source);
-
-/*
- * Decompression of a gzip file of one or more members. The caller decides how much it wants, so
- * that a small file cannot make it take more memory than it was ready for.
- */
-struct gunzip {
-    z_stream z;
-    const uint8_t *next; /* borrowed: compressed bytes zlib has not been given yet */
-    uint64_t left;
-    const char *path; /* borrowed, for messages */
-    bool member_ended;
-};
-
-int _nodiscard_ gunzip_begin(struct gunzip *gz, const uint8_t *data, uint64_t bytes,
-                             const char *path, struct dl_error *err);
-void gunzip_end(struct gunzip *gz); /* after a begin that succeeded; a zeroed one is fine */
-
-/* Exactly `n` bytes, or -EINVAL (corrupt, truncated, or the data ends before), or -ENOMEM. */
-int _nodiscard_ gunzip_read(struct gunzip *gz, void *out, uint64_t n, struct dl_error *err);
-
-/* Verifies that nothing follows what was read, and the checksum. -EINVAL. */
-int _nodiscard_ gunzip_finish(struct gunzip *gz, struct dl_error *err);
-
-/*
- * Upper bound of what `bytes` of gzip can unpack to: deflate codes at best 258 bytes in 2 bits.
- */
-uint64_t gunzip_bound(uint64_t bytes);
 
 #endif

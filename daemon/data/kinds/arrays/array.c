@@ -1,6 +1,7 @@
 /* The loop that copies rows, which every array dataset shares, and the size checks of their
  * headers. */
 #include "daemon/data/kinds/arrays/array.h"
+#include "daemon/data/files/remote.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -148,6 +149,7 @@ void array_expect(const struct array *array, uint64_t index)
 
     for (uint64_t line = 0; line < lines; line++)
         __builtin_prefetch((const void *)(row + line * CACHE_LINE));
+    remote_expect((const void *)row, array->row_bytes);
 }
 
 const char *shape_text(uint32_t ndim, const uint64_t *shape, char text[static SHAPE_TEXT_MAX])

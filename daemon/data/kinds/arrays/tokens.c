@@ -6,6 +6,7 @@
  * layers want them, on their way to the batch.
  */
 #include "daemon/data/base/place.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/kinds/arrays/array.h"
 #include "daemon/data/kinds/arrays/widen.h"
 #include "daemon/data/kinds/kinds.h"
@@ -42,6 +43,7 @@ static void tokens_expect(struct dataset *ds, uint64_t index)
 
     for (unsigned line = 0; line < WIDEN_AHEAD_LINES; line++)
         __builtin_prefetch((const void *)((uintptr_t)window + line * CACHE_LINE));
+    remote_expect(window, tokens->sequence_bytes);
 }
 
 static int tokens_read_rows(struct dataset *ds, const struct sample_key *key,

@@ -3,6 +3,7 @@
 
 #include "daemon/data/base/decimal.h"
 #include "daemon/data/collate/lengths.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/kinds/arrow/arrow_features.h"
 #include "daemon/data/kinds/arrow/arrow_files.h"
 #include "daemon/data/kinds/arrow/arrow_table.h"
@@ -233,6 +234,12 @@ static int arrow_read_rows(struct dataset *ds, const struct sample_key *key,
     return 0;
 }
 
+static void arrow_expect_memory(const uint8_t *at, uint64_t bytes)
+{
+    __builtin_prefetch(at);
+    remote_expect(at, bytes);
+}
+
 static void arrow_expect(struct dataset *ds, uint64_t index)
 {
     struct arrow *arrow = container_of(ds, struct arrow, base);
@@ -245,10 +252,12 @@ static void arrow_expect(struct dataset *ds, uint64_t index)
         const struct arrow_field *field = &arrow->table.schema.fields[arrow->table.columns[i]];
         const struct arrow_column *column = &row.batch->columns[field->slot];
         if (field->sort == ARROW_FIXED_LIST && (field + 1)->sort == ARROW_NUMBER)
-            __builtin_prefetch(row.batch->columns[(field + 1)->slot].values +
-                               row.row * field->row_bytes);
+            arrow_expect_memory(row.batch->columns[(field + 1)->slot].values +
+                                    row.row * field->row_bytes,
+                                field->row_bytes);
         else if (column->values)
-            __builtin_prefetch(column->values + row.row * max_u64(field->row_bytes, 4));
+            arrow_expect_memory(column->values + row.row * max_u64(field->row_bytes, 4),
+                                max_u64(field->row_bytes, 8));
     }
 }
 

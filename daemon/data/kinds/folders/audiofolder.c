@@ -183,11 +183,21 @@ static void audiofolder_close(struct dataset *ds)
     free(folder);
 }
 
-static const struct dataset_ops audiofolder_fixed_ops = {
-    .read_rows = audiofolder_read_rows, .name = audiofolder_name, .close = audiofolder_close};
+static void audiofolder_expect(struct dataset *ds, uint64_t index)
+{
+    const struct audiofolder *folder = container_of(ds, struct audiofolder, base);
+
+    class_list_expect(&folder->list, index, folder->env);
+}
+
+static const struct dataset_ops audiofolder_fixed_ops = {.read_rows = audiofolder_read_rows,
+                                                         .name = audiofolder_name,
+                                                         .expect = audiofolder_expect,
+                                                         .close = audiofolder_close};
 static const struct dataset_ops audiofolder_varying_ops = {.get = audiofolder_get,
                                                            .lengths = audiofolder_lengths,
                                                            .name = audiofolder_name,
+                                                           .expect = audiofolder_expect,
                                                            .close = audiofolder_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */

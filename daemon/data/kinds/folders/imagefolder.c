@@ -272,10 +272,21 @@ static void imagefolder_close(struct dataset *ds)
     free(folder);
 }
 
-static const struct dataset_ops fixed_ops = {
-    .read_rows = imagefolder_read_rows, .name = imagefolder_name, .close = imagefolder_close};
-static const struct dataset_ops varying_ops = {
-    .get = imagefolder_get, .name = imagefolder_name, .close = imagefolder_close};
+static void imagefolder_expect(struct dataset *ds, uint64_t index)
+{
+    const struct imagefolder *folder = container_of(ds, struct imagefolder, base);
+
+    class_list_expect(&folder->list, index, folder->env);
+}
+
+static const struct dataset_ops fixed_ops = {.read_rows = imagefolder_read_rows,
+                                             .name = imagefolder_name,
+                                             .expect = imagefolder_expect,
+                                             .close = imagefolder_close};
+static const struct dataset_ops varying_ops = {.get = imagefolder_get,
+                                               .name = imagefolder_name,
+                                               .expect = imagefolder_expect,
+                                               .close = imagefolder_close};
 
 /* Leaf `i` of a sample's images. */
 static int imagefolder_describe_image(struct imagefolder *folder, uint32_t i, const char *key)

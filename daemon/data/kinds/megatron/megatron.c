@@ -14,6 +14,7 @@
 #include "daemon/data/kinds/kinds.h"
 
 #include "daemon/data/collate/lengths.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/arrays/widen.h"
 #include "daemon/data/kinds/megatron/megatron_index.h"
@@ -98,10 +99,12 @@ static const uint8_t *megatron_window(const struct megatron *megatron, uint64_t 
 
 static void megatron_expect(struct dataset *ds, uint64_t index)
 {
-    const uint8_t *window = megatron_window(container_of(ds, struct megatron, base), index);
+    const struct megatron *megatron = container_of(ds, struct megatron, base);
+    const uint8_t *window = megatron_window(megatron, index);
 
     for (unsigned line = 0; line < WIDEN_AHEAD_LINES; line++)
         __builtin_prefetch((const void *)((uintptr_t)window + line * CACHE_LINE));
+    remote_expect(window, megatron->sequence_length * megatron->index.token_bytes);
 }
 
 static void megatron_copy(const struct megatron *megatron, const uint8_t *from, void *to)

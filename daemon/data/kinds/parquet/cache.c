@@ -8,6 +8,7 @@
  * meanwhile. That is so in order, and in a shuffle of blocks near each other. At random it is so by
  * chance alone: each group that was forgotten before it was of use doubles how often it must be so.
  */
+#include "daemon/data/files/remote.h"
 #include "daemon/data/kinds/parquet/table.h"
 
 #include "daemon/data/collate/collate_batch.h"
@@ -174,6 +175,18 @@ static struct parquet_place cache_place(const struct parquet_table *table,
                                   .rows = cache_rows(table, group)};
 }
 
+/* Remote ones come together, instead of one after another. */
+static void cache_expect_columns(const struct parquet_table *table,
+                                 const struct parquet_group *group)
+{
+    const uint8_t *data = table->file[group->file].source.data;
+
+    for (uint32_t i = 0; i < table->n_columns; i++) {
+        const struct parquet_chunk *chunk = cache_chunk(table, group, i);
+        remote_expect(data + chunk->first, chunk->bytes);
+    }
+}
+
 /* A column of the group; or, if `paged` is not NULL, its page of that number. */
 static int cache_decode(const struct parquet_table *table, const struct parquet_group *group,
                         uint32_t number, struct parquet_paged *paged, uint32_t page,
@@ -192,6 +205,7 @@ static int cache_decode(const struct parquet_table *table, const struct parquet_
         place.rows = parquet_pages_end(&paged->pages, page, place.rows) - at->first;
         r = parquet_chunk_decode_page(&place, column, chunk, at, &paged->shared, values, err);
     } else {
+        cache_expect_columns(table, group);
         r = parquet_chunk_decode(&place, column, chunk, values, err);
     }
     if (r < 0) {

@@ -62,38 +62,23 @@ static bool files_is_name(const char *name)
     return false;
 }
 
-/* A directory as files_names_of() lists it; closed by closedir(). */
-static int files_open_directory(const char *path, const struct data_env *env, DIR **ret,
-                                struct dl_error *err)
-{
-    _cleanup_fd_ int fd = -1;
-    int r = source_open_directory(path, env, &fd, err);
-
-    if (r < 0)
-        return r;
-    *ret = fdopendir(fd);
-    if (!*ret)
-        return files_no_memory(path, err);
-    (void)steal_fd(&fd);
-    return 0;
-}
-
 /* What is in it and may count, as names. */
 static int files_names_of(const char *path, const struct data_env *env, struct file_list *ret,
                           struct dl_error *err)
 {
     struct dirent *entry;
-    DIR *dir = NULL;
-    int r = files_open_directory(path, env, &dir, err);
+    struct source_dir dir;
+    int r = source_dir_open(path, env, &dir, err);
 
-    while (r == 0 && (errno = 0, entry = readdir(dir))) {
+    if (r < 0)
+        return r;
+    while (r == 0 && (entry = source_dir_read(&dir))) {
         if (entry->d_name[0] != '.' && entry->d_name[0] != '_')
             r = file_list_add(ret, entry->d_name, err);
     }
     if (r == 0 && errno != 0)
         r = dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));
-    if (dir)
-        closedir(dir);
+    source_dir_close(&dir);
     return r;
 }
 

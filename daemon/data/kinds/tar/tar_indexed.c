@@ -1,5 +1,6 @@
 /* Tar shards as a map-style dataset. */
 #include "daemon/data/files/globs.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/kinds/index_files.h"
 #include "daemon/data/kinds/kinds.h"
 #include "daemon/data/kinds/tar/tar.h"
@@ -89,9 +90,12 @@ static void tar_indexed_expect(struct dataset *ds, uint64_t index)
     const struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
     const struct tar_indexed_shard *shard = tar_indexed_shard_of(tar, index);
 
-    if (shard->known)
-        __builtin_prefetch(shard->archive.view.data +
-                           tar_index_offset(&shard->index, index - shard->first));
+    if (!shard->known)
+        return;
+    const uint8_t *at =
+        shard->archive.view.data + tar_index_offset(&shard->index, index - shard->first);
+    __builtin_prefetch(at);
+    remote_expect(at, REMOTE_UNTOLD_BYTES);
 }
 
 /* A shard whose samples are not known is not scanned for it. */

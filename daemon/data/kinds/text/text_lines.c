@@ -1,4 +1,5 @@
 #include "daemon/data/kinds/text/text_lines.h"
+#include "daemon/data/files/remote.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -225,6 +226,7 @@ void line_expect(const struct line_table *table, uint64_t i)
     for (uint64_t at = begin; at < min_u64(end, begin + MOST); at += CACHE_LINE)
         __builtin_prefetch(table->text + at);
     __builtin_prefetch(table->text + end - 1);
+    remote_expect(table->text + begin, end - begin);
 }
 
 uint64_t line_number(const struct line_table *table, uint64_t i)

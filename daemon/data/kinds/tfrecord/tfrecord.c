@@ -12,6 +12,7 @@
 
 #include "daemon/data/base/field_choice.h"
 #include "daemon/data/files/globs.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/shared_index.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/files/unpack.h"
@@ -154,7 +155,10 @@ static void tfrecord_expect(struct dataset *ds, uint64_t index)
     const struct tfrecord *records = container_of(ds, struct tfrecord, base);
     const struct tfrecord_part *part = tfrecord_part_of(records, index);
 
-    __builtin_prefetch(part->view.data + part->offsets[index - part->first]);
+    const uint8_t *at = part->view.data + part->offsets[index - part->first];
+
+    __builtin_prefetch(at);
+    remote_expect(at, REMOTE_UNTOLD_BYTES);
 }
 
 static size_t tfrecord_name(struct dataset *ds, uint64_t index, char *ret, size_t room)

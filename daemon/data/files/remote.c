@@ -1,0 +1,207 @@
+/* Questions to the fetcher, and their answers. */
+#include "daemon/data/files/remote_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <xxhash.h>
+
+/* ---- packets: async-signal-safe ------------------------------------------------------------- */
+
+int remote_send(struct remote *remote, const struct remote_question *question)
+{
+    size_t bytes = offsetof(struct remote_question, url) + strlen(question->url) + 1;
+
+    while (send(remote->sock, question, bytes, MSG_NOSIGNAL) < 0) {
+        if (errno != EINTR)
+            return -errno;
+    }
+    return 0;
+}
+
+union remote_control {
+    struct cmsghdr align;
+    uint8_t space[CMSG_SPACE(sizeof(int))];
+};
+
+static int remote_receive(struct remote *remote, struct remote_answer *ret, int *ret_fd)
+{
+    union remote_control control;
+    struct iovec iov = {ret, sizeof *ret};
+    struct msghdr msg;
+    ssize_t n;
+
+    do {
+        msg = (struct msghdr){.msg_iov = &iov,
+                              .msg_iovlen = 1,
+                              .msg_control = control.space,
+                              .msg_controllen = sizeof control.space};
+        n = recvmsg(remote->sock, &msg, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    if (c && c->cmsg_type == SCM_RIGHTS)
+        memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+    if ((size_t)n <= offsetof(struct remote_answer, message)) /* 0: it has ended */
+        return -EPIPE;
+    ((char *)ret)[n - 1] = '\0';
+    return 0;
+}
+
+void remote_ask(struct remote *remote, const struct remote_question *question,
+                struct remote_answer *ret, int *ret_fd)
+{
+    static const char words[] =
+        "dloader-worker: the daemon's process that fetches remote files has ended\n";
+    int r = remote_send(remote, question);
+
+    *ret_fd = -1;
+    if (r == 0)
+        r = remote_receive(remote, ret, ret_fd);
+    if (r == 0)
+        return;
+    (void)!write(STDERR_FILENO, words, sizeof words - 1);
+    _exit(1);
+}
+
+/* ---- questions of a URL --------------------------------------------------------------------- */
+
+/* What it does not have it could not send: this process has too many descriptors. */
+static int remote_say_lost(const char *url, struct dl_error *err)
+{
+    return dl_error_set(err, EMFILE, url,
+                        "no descriptor came with it; raise the limit of open "
+                        "files (ulimit -n)");
+}
+
+static int remote_ask_url(struct remote *remote, enum remote_op op, const char *url,
+                          struct remote_answer *ret, int *ret_fd, struct dl_error *err)
+{
+    struct remote_question question = {.op = op};
+    size_t bytes = strlen(url) + 1;
+
+    *ret_fd = -1;
+    if (bytes > sizeof question.url)
+        return dl_error_set(err, ENAMETOOLONG, url, "has %zu bytes; a URL may have %zu", bytes - 1,
+                            sizeof question.url - 1);
+    memcpy(question.url, url, bytes);
+    remote_ask(remote, &question, ret, ret_fd);
+    return ret->code ? dl_error_set(err, ret->code, url, "%s", ret->message) : 0;
+}
+
+static void remote_fill_stat(const struct remote_answer *answer, struct stat *ret)
+{
+    bool directory = answer->sort == REMOTE_DIRECTORY;
+
+    *ret = (struct stat){.st_mode = directory ? S_IFDIR | 0555 : S_IFREG | 0444,
+                         .st_nlink = 1,
+                         .st_ino = answer->identity,
+                         .st_size = (off_t)answer->bytes,
+                         .st_mtim = {.tv_sec = answer->modified},
+                         .st_ctim = {.tv_sec = answer->modified}};
+}
+
+int remote_stat(struct remote *remote, const char *url, struct stat *ret)
+{
+    struct remote_answer answer;
+    int fd;
+    int r = remote_ask_url(remote, REMOTE_STAT, url, &answer, &fd, NULL);
+
+    close_fdp(&fd);
+    if (r == 0)
+        remote_fill_stat(&answer, ret);
+    return r;
+}
+
+int remote_open(struct remote *remote, const char *url, int *ret_fd, struct stat *ret_st,
+                struct dl_error *err)
+{
+    struct remote_answer answer;
+    _cleanup_fd_ int fd = -1;
+    int r = remote_ask_url(remote, REMOTE_WHOLE, url, &answer, &fd, err);
+
+    remote->expected[XXH3_64bits(url, strlen(url) + 1) % REMOTE_EXPECTED_MAX] = 0;
+    if (r < 0)
+        return r;
+    if (fd < 0)
+        return remote_say_lost(url, err);
+    remote_fill_stat(&answer, ret_st);
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
+int remote_list(struct remote *remote, const char *url, void **ret, uint64_t *ret_bytes,
+                struct dl_error *err)
+{
+    struct remote_answer answer;
+    _cleanup_fd_ int fd = -1;
+    int r = remote_ask_url(remote, REMOTE_LIST, url, &answer, &fd, err);
+
+    *ret = NULL;
+    *ret_bytes = 0;
+    if (r < 0 || answer.bytes == 0)
+        return r;
+    void *entries = fd < 0 ? MAP_FAILED : mmap(NULL, answer.bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (entries == MAP_FAILED)
+        return fd < 0 ? remote_say_lost(url, err)
+                      : dl_error_set(err, errno, url, "its list of %llu bytes cannot be mapped: %s",
+                                     (unsigned long long)answer.bytes, strerror(errno));
+    *ret = entries;
+    *ret_bytes = answer.bytes;
+    return 0;
+}
+
+void remote_expect_file(struct remote *remote, const char *url)
+{
+    struct remote_question question = {.op = REMOTE_EXPECT};
+    size_t bytes = strlen(url) + 1;
+    uint64_t hash = XXH3_64bits(url, bytes), *known = &remote->expected[hash % REMOTE_EXPECTED_MAX];
+
+    if (bytes > sizeof question.url || *known == hash)
+        return;
+    *known = hash;
+    memcpy(question.url, url, bytes);
+    (void)remote_send(remote, &question);
+}
+
+int remote_open_pages(struct remote *remote, const char *url, struct remote_answer *ret,
+                      int *ret_fd, struct stat *ret_st, struct dl_error *err)
+{
+    int r = remote_ask_url(remote, REMOTE_PAGED, url, ret, ret_fd, err);
+
+    if (r < 0)
+        return r;
+    if (*ret_fd < 0)
+        return remote_say_lost(url, err);
+    remote_fill_stat(ret, ret_st);
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+int remote_new(int sock, struct guard *guard, struct remote **ret)
+{
+    struct remote *remote = calloc(1, sizeof *remote);
+
+    if (!remote) {
+        close(sock);
+        return -ENOMEM;
+    }
+    remote->sock = sock;
+    remote->guard = guard;
+    *ret = remote;
+    return 0;
+}
+
+struct remote *remote_free(struct remote *remote)
+{
+    if (!remote)
+        return NULL;
+    assert(!remote->maps);
+    close_fdp(&remote->sock);
+    free(remote);
+    return NULL;
+}

@@ -1,0 +1,42 @@
+/* Shared by remote.c and remote_map.c. */
+#ifndef DL_DATA_REMOTE_PRIVATE_H
+#define DL_DATA_REMOTE_PRIVATE_H
+
+#include "daemon/data/files/remote.h"
+
+/* A block that can be read. */
+struct remote_ready {
+    struct remote_map *map; /* NULL: not any more */
+    uint64_t block;
+};
+
+/* So many at once: 256 MiB. What a sample that is in hand points to comes again when it is read. */
+enum { REMOTE_READY_MAX = 1024 };
+
+/* Files that were asked for and are not opened yet; a power of 2. */
+enum { REMOTE_EXPECTED_MAX = 4096 };
+
+struct remote {
+    int sock;            /* owned */
+    struct guard *guard; /* borrowed */
+    struct remote_map *maps;
+    struct remote_ready ready[REMOTE_READY_MAX]; /* a ring; the oldest is the next to go */
+    uint32_t next_ready;
+    uint64_t
+        expected[REMOTE_EXPECTED_MAX]; /* hashes of URLs, each at a place of its own; 0: none */
+    /* Of the block that could not be fetched last. */
+    struct remote_answer failed;
+};
+
+/* Async-signal-safe, both. */
+int remote_send(struct remote *remote, const struct remote_question *question); /* -errno */
+/* `ret_fd`: -1, or what came with it. Without a fetcher this process cannot go on, and ends: the
+ * daemon starts another one, which repeats its step. */
+void remote_ask(struct remote *remote, const struct remote_question *question,
+                struct remote_answer *ret, int *ret_fd);
+
+/* Opens it to be mapped: the descriptor is the caller's, also after an error. */
+int remote_open_pages(struct remote *remote, const char *url, struct remote_answer *ret,
+                      int *ret_fd, struct stat *ret_st, struct dl_error *err);
+
+#endif

@@ -1,0 +1,208 @@
+"""Files behind URLs are files: each kind of dataset gives the batches that it gives of a local copy, also when the
+store fails now and then, and when the process that fetches ends. tests/lib/bucket.py is the store."""
+
+import json
+import os
+import re
+import signal
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from bucket import Bucket  # noqa: E402
+from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
+from dltest import DaemonError, TestCase, children_of, dlctl, dlctl_json, main  # noqa: E402
+
+# Which read no file, or what is local by its nature: code, a library that opens files by itself.
+LOCAL = {"range", "plugin", "python"}
+LOCAL_ROWS = {"chain_of_ranges", "hdf5_by_libhdf5", "idx_fashion_mnist", "mix_by_schedule", "mix_in_a_mix_by_schedule",
+              "mix_in_a_mix_of_streams", "mix_of_streams"}
+
+
+class RemoteCase(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.bucket = self.make_bucket()
+
+    def make_bucket(self, **how):
+        bucket = Bucket(self.path(""), **how)
+        self.addCleanup(bucket.close)
+        return bucket
+
+    def remote(self, value):
+        """The same, with the URL of each path of ours."""
+        if isinstance(value, dict):
+            return {key: self.remote(one) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.remote(one) for one in value]
+        if isinstance(value, str) and value.startswith(self.path("")):
+            return "s3://bucket/" + os.path.relpath(value, self.path(""))
+        return value
+
+    def daemon_of(self, bucket, config=None):
+        """One that does not read anything of ours by itself."""
+        return self.daemon({"linger": "0s", **(config or {})}, env=bucket.environment)
+
+    def write(self, name, data):
+        with open(self.path(name), "wb") as file:
+            file.write(data)
+        return self.path(name)
+
+    def numbers(self, name="numbers.npy", rows=3000, width=100):
+        return self.npy(name, (rows, width), "<f4", os.urandom(4 * rows * width))
+
+
+class Kinds(RemoteCase):
+    def digests(self, daemon, name, kind, make):
+        keys = make(self)
+        sampler = {"kind": "sequential"} if name in ITERABLE else {"kind": "random", "order": "native"}
+        spec = {"seed": 77, "batch": {"size": 4}, "collate": COLLATES.get(name, {}), "workers": {"count": 2},
+                "sampler": sampler}
+        local = self.spec(f"{name}-local", dataset={"kind": kind, **keys}, **spec)
+        remote = self.spec(f"{name}-remote", dataset={"kind": kind, **self.remote(keys)}, **spec)
+        want = dlctl_json("check", local, "--digest", "--epochs", "2")
+        have = dlctl_json("run", remote, "--digest", "--epochs", "2", daemon=daemon)
+        return [{key: one[key] for key in ("digest", "samples", "bytes")} for one in (want, have)]
+
+    def test_all(self):
+        daemon = self.daemon_of(self.bucket)
+        for name, kind, make in DATASETS:
+            if kind in LOCAL or name in LOCAL_ROWS:
+                continue
+            with self.subTest(dataset=name):
+                want, have = self.digests(daemon, name, kind, make)
+                self.assertEqual(have, want)
+
+    def test_lists(self):
+        """Of pages, and of names that other characters begin with or are in."""
+        self.bucket.page = 3
+        names = ["a b", "a+b", "a%2Bb", "ä", "x=1", "~", "#", "q?", "'\"&<>", "1", "10", "9"]
+        for number, name in enumerate(names):
+            self.write(f"{name}.txt", f"{number}\n".encode())
+        daemon = self.daemon_of(self.bucket)
+        listed = {"kind": "text", "paths": [self.path("*.txt")], "tokenizer": "bytes"}
+        local = self.spec("local", dataset=listed, batch={"size": None})
+        remote = self.spec("remote", dataset=self.remote(listed), batch={"size": None})
+        want = dlctl_json("check", local, "--digest")
+        self.assertEqual(dlctl_json("run", remote, "--digest", daemon=daemon)["digest"], want["digest"])
+        self.assertEqual(want["samples"], len(names))
+        self.assertGreaterEqual(self.bucket.asked["?list"], len(names) // 3)
+
+
+class Once(RemoteCase):
+    def test_bytes(self):
+        """What is held is not asked for again: not by the other worker, not in the next epoch."""
+        path = self.numbers()
+        spec = self.spec("numbers", dataset={"kind": "npy", "paths": self.remote(path)}, sampler={"kind": "random"},
+                         batch={"size": 50}, workers={"count": 2})
+        dlctl_json("run", spec, "--digest", "--epochs", "3", daemon=self.daemon_of(self.bucket))
+        self.assertEqual(self.bucket.sent, os.path.getsize(path))
+
+
+class Faults(RemoteCase):
+    def digest_with(self, bucket, path):
+        spec = self.spec("numbers", dataset={"kind": "npy", "paths": self.remote(path)}, sampler={"kind": "random"},
+                         batch={"size": 50}, workers={"count": 2}, seed=1)
+        daemon = self.daemon_of(bucket)
+        digest = dlctl_json("run", spec, "--digest", daemon=daemon)["digest"]
+        daemon.stop()
+        return digest
+
+    def test_faults(self):
+        path = self.numbers()
+        want = self.digest_with(self.bucket, path)
+        for fault in "slow down", "cut", "hang up":
+            with self.subTest(fault=fault):
+                bucket = self.make_bucket(faults=[fault, None, None])
+                self.assertEqual(self.digest_with(bucket, path), want)
+                self.assertGreater(bucket.asked["numbers.npy"], self.bucket.asked["numbers.npy"])
+
+    def test_fetcher_ends(self):
+        """Workers that wait for it end with it, and what they had in hand is done again."""
+        pictures = next(make for name, _, make in DATASETS if name == "imagefolder_random_crop")(self)
+        daemon = self.daemon_of(self.bucket)
+        spec = {"dataset": {"kind": "imagefolder", **self.remote(pictures)}, "seed": 1, "batch": {"size": 1},
+                "sampler": {"kind": "random", "replacement": True, "num_samples": 900},
+                "workers": {"count": 2, "retries": 100}}
+        client = self.client(daemon)
+        client.start(client.open(spec)["loader"], credits=4)
+        steps, killed = [], 0
+        while batches := client.next_batches():
+            for batch in batches:
+                steps.append(batch.indices)
+                fetcher = self.fetcher_of(daemon) if len(steps) % 100 == 50 else None
+                if fetcher:
+                    os.kill(fetcher, signal.SIGKILL)
+                    killed += 1
+                batch.release()
+        self.assertEqual(len(steps), 900)
+        self.assertGreaterEqual(killed, 5)
+        plan = json.loads(dlctl("plan", self.spec("plan", **spec), "--length", "61", "--json").stdout)
+        self.assertEqual(steps, [step["indices"] for step in plan["steps"]])
+        self.assertIn("fetches remote files has ended", daemon.log)
+
+    @staticmethod
+    def fetcher_of(daemon):
+        for pid in children_of(daemon.process.pid):
+            try:
+                with open(f"/proc/{pid}/cmdline") as file:
+                    if "--fetch" in file.read().split("\0"):
+                        return pid
+            except FileNotFoundError:
+                pass
+        return None
+
+    def test_changes(self):
+        """An object that becomes another one while it is read: an error that names it."""
+        path = self.numbers(rows=40000)
+        daemon = self.daemon_of(self.bucket)
+        spec = {"dataset": {"kind": "npy", "paths": self.remote(path)}, "sampler": {"kind": "sequential"},
+                "batch": {"size": 50}, "workers": {"count": 1, "prefetch": 1}}
+        client = self.client(daemon)
+        client.start(client.open(spec)["loader"], credits=1)
+        client.next_batches()[0].release()
+        self.numbers("other.npy", rows=40000)
+        os.replace(self.path("other.npy"), path)
+        with self.assertRaisesRegex(DaemonError, "s3://bucket/numbers.npy: .*changed"):
+            for _ in range(800):
+                client.next_batches()[0].release()
+
+
+class Refused(RemoteCase):
+    def assert_refused(self, spec, *patterns, bucket=None, env=None):
+        daemon = self.daemon({"linger": "0s"}, env={**(bucket or self.bucket).environment, **(env or {})})
+        done = dlctl("run", self.spec("refused", **spec), daemon=daemon, check=False)
+        daemon.stop()
+        self.assertEqual(done.returncode, 1)
+        for pattern in patterns:
+            self.assertRegex(done.stderr, pattern)
+        self.assertNotIn(self.bucket.environment["AWS_SECRET_ACCESS_KEY"], done.stderr + daemon.log)
+
+    def test_words(self):
+        self.numbers()
+        there = {"dataset": {"kind": "npy", "paths": "s3://bucket/numbers.npy"}}
+        missing = {"dataset": {"kind": "npy", "paths": "s3://bucket/none.npy"}}
+        rows = [
+            (missing, {}, "s3://bucket/none.npy: ", "404|no such"),
+            ({"dataset": {"kind": "text", "paths": ["s3://bucket/none/*.txt"]}}, {}, re.escape("s3://bucket/none/*.txt"),
+             "nothing of that name|matches no file"),
+            ({"dataset": {"kind": "imagefolder", "paths": "s3://bucket/none"}}, {}, "s3://bucket/none: ", "nothing of"),
+            (there, {"AWS_SECRET_ACCESS_KEY": "another"}, "s3://bucket/numbers.npy: ", "SignatureDoesNotMatch"),
+            (there, {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "s3://bucket/numbers.npy: ", "refused|connect"),
+            ({"dataset": {"kind": "npy", "paths": "http://u:p@127.0.0.1/x.npy"}}, {}, "user|password"),
+            ({"dataset": {"kind": "npy", "paths": "ftp://127.0.0.1/x.npy"}}, {}, "s3://, gs://, hf://, https://"),
+        ]
+        for spec, env, *patterns in rows:
+            with self.subTest(spec=spec, env=env):
+                self.assert_refused(spec, *patterns, env=env)
+
+    def test_here(self):
+        """Without a daemon nobody fetches."""
+        self.numbers()
+        spec = self.spec("here", dataset={"kind": "npy", "paths": "s3://bucket/numbers.npy"}, workers={"count": 0})
+        done = dlctl("check", spec, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "s3://bucket/numbers.npy: .*open it with a daemon")
+
+
+if __name__ == "__main__":
+    main()

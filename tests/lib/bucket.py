@@ -1,0 +1,184 @@
+"""A server that speaks as much of S3 as a reader needs, over a directory: it checks signatures, counts what it is asked
+for, and misbehaves when told to.
+
+    bucket.py DIRECTORY    serves it as s3://bucket until it is killed; prints what a reader's environment has to have
+"""
+
+import collections
+import hashlib
+import hmac
+import http.server
+import os
+import re
+import sys
+import threading
+import urllib.parse
+from xml.sax.saxutils import escape
+
+KEY, SECRET, REGION = "AKIDSTANDIN", "secret/of+the=stand-in", "eu-test-1"
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
+
+
+def sign(secret, *parts):
+    key = ("AWS4" + secret).encode()
+    for part in parts:
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key
+
+
+def canonical_query(query):
+    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+    return "&".join(f"{urllib.parse.quote(key, safe='-_.~')}={urllib.parse.quote(value, safe='-_.~')}"
+                    for key, value in sorted(pairs))
+
+
+def is_signed(method, target, headers):
+    """By the rules of Signature Version 4, of which the server's side is written here anew."""
+    match = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?SignedHeaders=([^,]+), ?"
+                         r"Signature=([0-9a-f]{64})", headers.get("Authorization", ""))
+    if not match or match[1] != KEY or match[3] != REGION:
+        return False
+    path, _, query = target.partition("?")
+    signed = match[4].split(";")
+    request = "\n".join([method, path, canonical_query(query), *(f"{name}:{headers[name].strip()}" for name in signed),
+                         "", match[4], headers["x-amz-content-sha256"]])
+    scope = f"{match[2]}/{REGION}/s3/aws4_request"
+    text = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, hashlib.sha256(request.encode()).hexdigest()])
+    made = hmac.new(sign(SECRET, match[2], REGION, "s3", "aws4_request"), text.encode(), hashlib.sha256).hexdigest()
+    return "host" in signed and hmac.compare_digest(made, match[5])
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in {"Content-Length": len(body), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def refuse(self, status, code, **headers):
+        self.answer(status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>It is {code}.</Message></Error>"
+                    .encode(), Content_Type="application/xml", **headers)
+
+    def do_GET(self):
+        bucket = self.server.bucket
+        path, _, query = self.path.partition("?")
+        name = urllib.parse.unquote(path).removeprefix("/bucket/")
+        with bucket.lock:
+            bucket.asked[name if not query else "?list"] += 1
+            fault = bucket.next_fault()
+        if bucket.signed and not is_signed("GET", self.path, self.headers):
+            self.refuse(403, "SignatureDoesNotMatch")
+        elif query:
+            self.list(dict(urllib.parse.parse_qsl(query, keep_blank_values=True)))
+        else:
+            self.object(name, fault)
+
+    def object(self, name, fault):
+        bucket = self.server.bucket
+        path = os.path.join(bucket.root, name)
+        if fault == "slow down":
+            return self.refuse(503, "SlowDown")
+        if fault == "hang up":
+            self.close_connection = True
+            return None
+        if not os.path.isfile(path):
+            return self.refuse(404, "NoSuchKey")
+        with open(path, "rb") as file:
+            data = file.read()
+        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        if self.headers.get("If-Match", etag) != etag:
+            return self.refuse(412, "PreconditionFailed")
+        first, last = 0, len(data) - 1
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if match:
+            first, last = int(match[1]), min(int(match[2]), last)
+            if first > last:
+                return self.refuse(416, "InvalidRange")
+        body = data[first:last + 1]
+        with bucket.lock:
+            bucket.sent += len(body)
+        more = {"Content_Range": f"bytes {first}-{last}/{len(data)}"} if match else {}
+        self.send_response(206 if match else 200)
+        for key, value in {"Content-Length": len(body), "ETag": etag, **more}.items():
+            self.send_header(key.replace("_", "-"), str(value))
+        self.end_headers()
+        if fault == "cut":
+            body = body[:len(body) // 2]
+            self.close_connection = True
+        self.wfile.write(body)
+        return None
+
+    def list(self, asked):
+        bucket = self.server.bucket
+        prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
+        most = min(int(asked.get("max-keys", 1000)), bucket.page)
+        names = sorted(os.path.relpath(os.path.join(folder, name), bucket.root)
+                       for folder, _, files in os.walk(bucket.root) for name in files)
+        found = []  # keys, and common prefixes, which end in the delimiter
+        for name in names:
+            if not name.startswith(prefix):
+                continue
+            rest = name[len(prefix):]
+            if delimiter and delimiter in rest:
+                name = prefix + rest[:rest.index(delimiter) + 1]
+            if not found or found[-1] != name:
+                found.append(name)
+        found = [name for name in found if name > asked.get("continuation-token", "")]
+        more = found[most:]
+        rows = [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" if name.endswith("/") else
+                f"<Contents><Key>{escape(name)}</Key><Size>{os.path.getsize(os.path.join(bucket.root, name))}</Size>"
+                "<ETag>&quot;e&quot;</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+                for name in found[:most]]
+        token = f"<NextContinuationToken>{escape(found[most - 1])}</NextContinuationToken>" if more else ""
+        self.answer(200, ("<?xml version='1.0' encoding='UTF-8'?>"
+                          "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
+                          f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{''.join(rows)}"
+                          "</ListBucketResult>").encode(), Content_Type="application/xml")
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, *_):
+        """A client that hangs up is none."""
+
+
+class Bucket:
+    """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
+    bytes of objects. `faults` one after another for requests of objects, over and over; None: none."""
+
+    def __init__(self, root, signed=True, faults=(), page=1000):
+        self.root, self.signed, self.page = root, signed, page
+        self.faults, self.turn = list(faults), 0
+        self.asked, self.sent = collections.Counter(), 0
+        self.lock = threading.Lock()
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server.bucket = self
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": self.url}
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def next_fault(self):
+        if not self.faults:
+            return None
+        self.turn += 1
+        return self.faults[self.turn % len(self.faults)]
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+if __name__ == "__main__":
+    for name, value in Bucket(sys.argv[1]).environment.items():
+        print(f"export {name}='{value}'", flush=True)
+    sys.stdout.close()
+    threading.Event().wait()
