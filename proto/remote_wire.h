@@ -42,10 +42,10 @@ struct remote_question {
 enum remote_sort { REMOTE_OBJECT = 1, REMOTE_DIRECTORY };
 
 struct remote_answer {
-    int32_t code;    /* 0, or an errno: `message` says what is wrong and what to do about it */
-    uint32_t sort;   /* enum remote_sort */
-    uint32_t object; /* REMOTE_PAGED: a number of it in later questions, another one each time */
-    uint32_t unused;
+    int32_t code;      /* 0, or an errno: `message` says what is wrong and what to do about it */
+    uint32_t sort;     /* enum remote_sort */
+    uint32_t object;   /* REMOTE_PAGED: a number of it in later questions, another one each time */
+    uint32_t window;   /* REMOTE_PAGED: blocks of all files that the asker may have in use */
     uint64_t bytes;    /* of the object, or of the memfd; REMOTE_NEED: there from `first` on */
     uint64_t identity; /* another one when the object is another: of its ETag */
     int64_t modified;  /* seconds since 1970; 0: not known */

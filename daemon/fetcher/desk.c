@@ -9,7 +9,12 @@
 
 #include <utlist.h>
 
-enum { DESK_RUN_BLOCKS = 16 }; /* further ones that come with an answer to REMOTE_NEED */
+enum {
+    DESK_RUN_BLOCKS = 16, /* further ones that come with an answer to REMOTE_NEED */
+    DESK_WINDOW_PART = 8, /* of the memory a worker may have so much in use, */
+    DESK_WINDOW_LEAST = 4,
+    DESK_WINDOW_MOST = 4096,
+};
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
@@ -121,6 +126,13 @@ static void asker_remove_file(struct asker *asker, struct asker_file *file)
 
 /* ---- questions that wait -------------------------------------------------------------------- */
 
+static uint32_t desk_window(const struct desk *desk)
+{
+    uint64_t blocks = desk->objects.limit / REMOTE_BLOCK_BYTES / DESK_WINDOW_PART;
+
+    return (uint32_t)min_u64(max_u64(blocks, DESK_WINDOW_LEAST), DESK_WINDOW_MOST);
+}
+
 static void asker_serve_open(struct asker *asker, bool mapped)
 {
     struct object *object = asker->object;
@@ -133,8 +145,10 @@ static void asker_serve_open(struct asker *asker, bool mapped)
         return;
     }
     asker_describe(object, &answer);
-    if (mapped)
+    if (mapped) {
         answer.object = asker_add_file(asker, object);
+        answer.window = desk_window(asker->desk);
+    }
     asker_answer(asker, &answer, fd);
 }
 

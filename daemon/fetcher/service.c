@@ -11,9 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What is held of objects that nobody reads just now. */
-static const uint64_t SERVICE_HELD_BYTES = 1ULL << 30;
-
 struct service {
     uv_loop_t loop;
     uv_poll_t control;
@@ -71,7 +68,7 @@ static void service_raise_files(void)
     }
 }
 
-static int service_begin(struct service *service)
+static int service_begin(struct service *service, uint64_t memory)
 {
     struct dl_error err = {0};
     int r = transfers_new(&service->loop, &service->transfers, &err);
@@ -81,13 +78,13 @@ static int service_begin(struct service *service)
                 err.message);
         return r;
     }
-    service->desk = desk_new(&service->loop, service->transfers, SERVICE_HELD_BYTES);
+    service->desk = desk_new(&service->loop, service->transfers, memory);
     if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
         return r;
     return uv_poll_start(&service->control, UV_READABLE, service_on_control);
 }
 
-int remote_serve(int control)
+int remote_serve(int control, uint64_t memory)
 {
     struct service service = {.fd = control};
 
@@ -96,7 +93,7 @@ int remote_serve(int control)
     service_raise_files();
     if (uv_loop_init(&service.loop) < 0)
         return 1;
-    int r = service_begin(&service);
+    int r = service_begin(&service, memory);
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
     desk_free(service.desk);

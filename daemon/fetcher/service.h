@@ -5,7 +5,10 @@
 #ifndef DL_REMOTE_SERVICE_H
 #define DL_REMOTE_SERVICE_H
 
-/* Runs until the daemon hangs up. Returns the process's exit status. */
-int remote_serve(int control);
+#include <stdint.h>
+
+/* Runs until the daemon hangs up. `memory`: bytes that are held of what no worker has in use.
+ * Returns the process's exit status. */
+int remote_serve(int control, uint64_t memory);
 
 #endif

@@ -59,6 +59,20 @@ static bool dloaderd_parse_fd(const char *text, int *ret)
     return true;
 }
 
+/* "DESCRIPTOR:BYTES" */
+static int dloaderd_fetch(const char *text)
+{
+    char *end;
+    long control = strtol(text, &end, 10);
+    unsigned long long bytes = *end == ':' ? strtoull(end + 1, &end, 10) : 0;
+
+    if (*end || control < 0 || control > INT_MAX || fcntl((int)control, F_GETFD) < 0) {
+        fprintf(stderr, "dloaderd: --fetch is for the daemon's own use\n");
+        return 2;
+    }
+    return remote_serve((int)control, bytes);
+}
+
 int main(int argc, char **argv)
 {
     struct daemon_options o = {.client = -1, .errors = -1};
@@ -84,7 +98,7 @@ int main(int argc, char **argv)
             }
             break;
         case OPT_FETCH:
-            return dloaderd_parse_fd(optarg, &c) ? remote_serve(c) : 2;
+            return dloaderd_fetch(optarg);
         case OPT_LOG_LEVEL:
             o.log_level = optarg;
             break;

@@ -88,6 +88,21 @@ class Kinds(RemoteCase):
         self.assertGreaterEqual(self.bucket.asked["?list"], len(names) // 3)
 
 
+class Little(RemoteCase):
+    def test_memory(self):
+        """With room for a part of what is read at random by three workers, blocks go and come again: nothing is
+        mistaken for what is there."""
+        daemon = self.daemon_of(self.bucket, {"remote": {"held": "1MiB"}})
+        path = self.numbers(rows=15000)  # of 400 bytes: 23 blocks
+        spec = {"batch": {"size": 50}, "sampler": {"kind": "random", "replacement": True, "num_samples": 3000},
+                "seed": 3, "workers": {"count": 3}}
+        local = self.spec("local", dataset={"kind": "npy", "paths": {"x": path, "y": path}}, **spec)
+        remote = self.spec("remote", dataset=self.remote({"kind": "npy", "paths": {"x": path, "y": path}}), **spec)
+        want = dlctl_json("check", local, "--digest")["digest"]
+        self.assertEqual(dlctl_json("run", remote, "--digest", daemon=daemon)["digest"], want)
+        self.assertGreater(self.bucket.sent, 2 * os.path.getsize(path))
+
+
 class Once(RemoteCase):
     def test_bytes(self):
         """What is held is not asked for again: not by the other worker, not in the next epoch."""
@@ -136,8 +151,8 @@ class Faults(RemoteCase):
                 batch.release()
         self.assertEqual(len(steps), 900)
         self.assertGreaterEqual(killed, 5)
-        plan = json.loads(dlctl("plan", self.spec("plan", **spec), "--length", "61", "--json").stdout)
-        self.assertEqual(steps, [step["indices"] for step in plan["steps"]])
+        plan = dlctl("plan", self.spec("plan", **spec), "--length", "61", "--json").stdout
+        self.assertEqual(steps, [json.loads(line)["indices"] for line in plan.splitlines()])
         self.assertIn("fetches remote files has ended", daemon.log)
 
     @staticmethod

@@ -10,7 +10,7 @@
     "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb, audiofolder, hdf5, " \
     "litdata"
 
-#define NO_URL                                           \
+#define NO_URL                                                                                   \
     " is not read from there: s3://, gs://, hf://, https:// and http:// are; mount it and give " \
     "its path, or read it with a plug-in or a Python dataset"
 

@@ -202,6 +202,7 @@ struct remote *remote_free(struct remote *remote)
         return NULL;
     assert(!remote->maps);
     close_fdp(&remote->sock);
+    free(remote->ready);
     free(remote);
     return NULL;
 }

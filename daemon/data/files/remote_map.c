@@ -110,7 +110,7 @@ static bool remote_map_make_ready(struct remote_map *map, uint64_t block, uint64
         if (map->state[i] == READY)
             continue;
         struct remote_ready *ready = &remote->ready[remote->next_ready];
-        remote->next_ready = (remote->next_ready + 1) % REMOTE_READY_MAX;
+        remote->next_ready = (remote->next_ready + 1) % remote->window;
         remote_drop(ready);
         *ready = (struct remote_ready){.map = map, .block = i};
         map->state[i] = READY;
@@ -212,7 +212,11 @@ int remote_map(struct remote *remote, const char *url, const void **ret,
     *ret = NULL;
     if (r < 0 || answer.bytes == 0)
         return r;
-    struct remote_map *map = calloc(1, sizeof *map);
+    if (!remote->ready) {
+        remote->window = answer.window;
+        remote->ready = calloc(remote->window, sizeof *remote->ready);
+    }
+    struct remote_map *map = remote->ready ? calloc(1, sizeof *map) : NULL;
     if (!map)
         return dl_error_set(err, ENOMEM, url, "out of memory");
     *map = (struct remote_map){
@@ -241,7 +245,7 @@ void remote_unmap(struct remote_map *map)
         return;
     question.object = map->object;
     (void)remote_send(map->remote, &question);
-    for (uint32_t i = 0; i < REMOTE_READY_MAX; i++) {
+    for (uint32_t i = 0; i < map->remote->window; i++) {
         if (map->remote->ready[i].map == map)
             map->remote->ready[i].map = NULL;
     }

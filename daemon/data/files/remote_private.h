@@ -10,9 +10,6 @@ struct remote_ready {
     uint64_t block;
 };
 
-/* So many at once: 256 MiB. What a sample that is in hand points to comes again when it is read. */
-enum { REMOTE_READY_MAX = 1024 };
-
 /* Files that were asked for and are not opened yet; a power of 2. */
 enum { REMOTE_EXPECTED_MAX = 4096 };
 
@@ -20,7 +17,10 @@ struct remote {
     int sock;            /* owned */
     struct guard *guard; /* borrowed */
     struct remote_map *maps;
-    struct remote_ready ready[REMOTE_READY_MAX]; /* a ring; the oldest is the next to go */
+    /* A ring; the oldest is the next to go. What a sample in hand points to comes again when it is
+     * read. */
+    struct remote_ready *ready; /* owned; NULL: nothing was mapped yet */
+    uint32_t window;            /* so many */
     uint32_t next_ready;
     uint64_t
         expected[REMOTE_EXPECTED_MAX]; /* hashes of URLs, each at a place of its own; 0: none */

@@ -108,6 +108,9 @@ struct config {
     enum log_level log_level;
     enum config_sandbox sandbox;
     struct config_limits limits;
+    struct {
+        uint64_t held; /* bytes */
+    } remote;
     struct config_metrics metrics;
     struct config_rendezvous rendezvous;
 };

@@ -6,12 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 enum { REMOTES_CONTROL = 3 }; /* its descriptor in the process */
 
 struct remotes {
     uv_loop_t *loop;
+    const uint64_t *memory; /* borrowed */
     uv_process_t process;
     int control; /* owned; -1: it does not run */
     bool alive;  /* it runs, or its handle is not closed yet */
@@ -43,8 +45,8 @@ static void remotes_on_exit(uv_process_t *process, int64_t status, int signal)
 
 static int remotes_spawn(struct remotes *remotes, int control)
 {
-    char name[] = "dloaderd", fetch[] = "--fetch", number[] = "3";
-    char *args[] = {name, fetch, number, NULL};
+    char name[] = "dloaderd", fetch[] = "--fetch", memory[32];
+    char *args[] = {name, fetch, memory, NULL};
     uv_stdio_container_t stdio[REMOTES_CONTROL + 1] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
@@ -59,6 +61,8 @@ static int remotes_spawn(struct remotes *remotes, int control)
                                           .stdio = stdio,
                                           .stdio_count = REMOTES_CONTROL + 1};
 
+    snprintf(memory, sizeof memory, "%d:%llu", REMOTES_CONTROL,
+             (unsigned long long)*remotes->memory);
     return uv_spawn(remotes->loop, &remotes->process, &options);
 }
 
@@ -101,11 +105,12 @@ int remotes_connect(struct remotes *remotes, int *ret, struct dl_error *err)
     return 0;
 }
 
-struct remotes *remotes_new(uv_loop_t *loop)
+struct remotes *remotes_new(uv_loop_t *loop, const uint64_t *memory)
 {
     struct remotes *remotes = must_alloc(sizeof *remotes);
 
     remotes->loop = loop;
+    remotes->memory = memory;
     remotes->control = -1;
     return remotes;
 }

@@ -16,7 +16,8 @@
 
 struct remotes;
 
-struct remotes *remotes_new(uv_loop_t *loop);
+/* `memory`: bytes that it holds; read whenever it is started, borrowed. */
+struct remotes *remotes_new(uv_loop_t *loop, const uint64_t *memory);
 /* Ends the process. NULL is fine; returns NULL. */
 struct remotes *remotes_free(struct remotes *remotes);
 
