@@ -60,17 +60,27 @@ static void sim_move_on(uint64_t moves)
             sim_pass_time(sim_draw(40) * MS);
 }
 
-/* Until no rank can go on, or each has gone on by so many steps. */
-static void sim_go_as_far(uint64_t steps)
+/* Until no rank can go on, or each has gone on by so many steps; while so many timers ring. */
+static void sim_go_on_for(uint64_t steps, unsigned rings)
 {
     uint64_t moves = 0;
 
     for (unsigned i = 0; i < RANKS; i++)
         sim->ranks[i].most = steps > 0 ? sim->ranks[i].turns + steps : 0;
-    while (sim_move())
-        assert_in_range(++moves, 1, MOVES);
+    for (unsigned i = 0; i <= rings; i++) {
+        if (i > 0)
+            sim_pass_time(100 * MS);
+        while (sim_move())
+            assert_in_range(++moves, 1, MOVES);
+    }
     for (unsigned i = 0; i < RANKS; i++)
         sim->ranks[i].most = 0;
+}
+
+/* One that was fenced finds out meanwhile that it may go on. */
+static void sim_go_as_far(uint64_t steps)
+{
+    sim_go_on_for(steps, 2);
 }
 
 static void sim_settle_round(void)
@@ -468,9 +478,11 @@ static void test_asked_in_vain(void **state)
     while (d->around.calls)
         around_step(&d->around);
     d->around.cut = false;
-    sim_move_ranks_of(0);
-    sim_pass_time(4000 * MS);
-    assert_int_not_equal(sim->ranks[0].phase, RANK_DONE);
+    for (unsigned i = 0; i < 3; i++) {
+        sim_move_ranks_of(0);
+        assert_int_not_equal(sim->ranks[0].phase, RANK_DONE);
+        sim_pass_time(1000 * MS);
+    }
     sim_move_ranks_of(0);
     assert_int_equal(sim->ranks[0].phase, RANK_DONE);
     assert_int_equal(sim->told, SAMPLES / NODES);
@@ -500,6 +512,53 @@ static void test_heir_is_late(void **state)
     sim_heal(heir);
     sim_run();
     assert_int_equal(sim->told, 0);
+    sim_clear();
+}
+
+/* The epoch has ended, without what a node lacked that was lost; then all ranks go back to before
+ * that, and it is told once more, as far as it is before the place that they go back to. */
+static void test_told_again(void **state)
+{
+    sim_set_up(sim_seed = 0);
+    sim->faults = 0;
+    sim_go_as_far(5);
+    sim_pass_time(400 * MS);
+    sim_go_on_for(3, 0);
+    sim_play_loss(sim->daemons[0]);
+    sim_run();
+    assert_in_range(sim->told, (8 - 5) * LOCAL, SAMPLES);
+    sim_play_back(sim_position(&sim->ranks[LOCAL]) - 7 * RANKS);
+    sim_run();
+    assert_int_equal(sim->told, (7 - 5) * LOCAL);
+    sim_judge();
+    sim_clear();
+}
+
+/* Its end is told while a node is out. That comes back, and all ranks go back to the end, before
+ * all other nodes know that their round is over. */
+static void test_back_at_the_end(void **state)
+{
+    sim_set_up(sim_seed = 0);
+    sim->faults = 0;
+    sim_go_on_for(SAMPLES / RANKS, 0);
+    struct sim_daemon *out = sim->daemons[1];
+    sim_cut_off(out, false);
+    sim_open_round();
+    sim_settle_round();
+    for (unsigned i = 0; i < 50; i++) {
+        sim_move_ranks_of(0);
+        sim_move_ranks_of(2);
+        sim_move_on(10);
+        sim_pass_time(100 * MS);
+    }
+    assert_int_equal(sim->ranks[0].phase, RANK_DONE);
+    sim_heal(out);
+    sim_open_round();
+    sim_tell_over(sim->daemons[0]);
+    sim_play_back(0);
+    sim_move_ranks_of(2);
+    sim_run();
+    sim_judge();
     sim_clear();
 }
 
@@ -534,6 +593,8 @@ static void test_schedules(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_asked_in_vain),
     cmocka_unit_test(test_heir_is_late),
+    cmocka_unit_test(test_told_again),
+    cmocka_unit_test(test_back_at_the_end),
     cmocka_unit_test_teardown(test_schedules, say_seed),
 };
 

@@ -340,10 +340,11 @@ static uint64_t sim_count_living(void)
 }
 
 /* Its program, which has gone back to a state, wants to be in a world of all that live: what it is
- * given in another one comes to nothing; when that is over it asks again. */
+ * given in another one comes to nothing; when that is over it asks again. If the state is the end
+ * of the epoch, it is given nothing in any. */
 static void sim_look_around(struct sim_rank *rank)
 {
-    if (rank->place.world == sim_count_living()) {
+    if (rank->place.world == sim_count_living() || sim_has_used_all(rank)) {
         rank->back = false;
         return;
     }

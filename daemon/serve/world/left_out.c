@@ -451,6 +451,17 @@ void left_out_turn(const struct left_out *l, struct absence *absence)
     }
 }
 
+/* Of an epoch that ranks go back into after its end it is said once more. What was said of a pass
+ * before the one that ends now stays said: the epoch was read again from its beginning since. */
+static void left_out_turn_now(const struct left_out *l, struct absence *absence,
+                              const struct progress_point *at)
+{
+    if (absence->said && absence->what.from.pass + 1 != at->pass)
+        return;
+    left_out_turn(l, absence);
+    absence->said = absence->said && absence->what.from.pass < at->pass;
+}
+
 void left_out_turned(struct left_out *l, const struct progress_point *at)
 {
     struct absence *absence;
@@ -462,8 +473,7 @@ void left_out_turned(struct left_out *l, const struct progress_point *at)
         memmove(l->turns, l->turns + 1, --l->n_turns * sizeof l->turns[0]);
     l->turns[l->n_turns++] = *at;
     DL_FOREACH (l->absences, absence)
-        if (!absence->said)
-            left_out_turn(l, absence);
+        left_out_turn_now(l, absence, at);
     left_out_tell(l);
 }
 

@@ -524,17 +524,20 @@ static bool shared_loader_find_end(const struct resume_place *place, uint64_t st
 }
 
 /* Not because the store is slow is anything told to be left out. Who takes a node's place is waited
- * for no longer than the fence is, once none is late: till then it could not say so. */
+ * for no longer than the fence is, once none is late: till then it could not say so. When nobody
+ * looked, one may have been. */
 static bool shared_loader_waits(struct shared_loader *shared, const struct progress_point *end,
                                 uint64_t since, uint64_t now)
 {
     const struct members *m = shared->members;
     bool finds_out = m->state == MEMBERS_IN || m->state == MEMBERS_JOINING;
+    bool is_late = shared_loader_look_around(shared);
 
-    if (shared_loader_look_around(shared) && finds_out) {
+    if (is_late || now - shared->looked_ns > m->fence_ns / 2)
         shared->late_ns = now;
+    shared->looked_ns = now;
+    if (is_late && finds_out)
         return true;
-    }
     return left_out_is_asking(shared->left_out, end) &&
            (now - max_u64(since, shared->late_ns) < m->fence_ns || (m->fenced && finds_out));
 }

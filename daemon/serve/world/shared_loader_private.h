@@ -69,7 +69,8 @@ struct shared_loader {
     uint64_t published_round;   /* this one */
     struct dl_error failure;    /* of the latest round of reports; code 0: none, or it goes on */
     uint64_t failed_ns;
-    uint64_t late_ns; /* at an epoch's end a node was late, at last then */
+    /* At an epoch's end it was last looked which node is late; and one was: */
+    uint64_t looked_ns, late_ns;
     struct shared_weights weights;
 };
 
