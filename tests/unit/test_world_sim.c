@@ -515,6 +515,23 @@ static void test_heir_is_late(void **state)
     sim_clear();
 }
 
+/* All trainers are started again, one of which had its last batch in its hands, while the others
+ * waited for the next one. Those of a node know what their daemon tells. */
+static void test_started_again_at_one_step(void **state)
+{
+    sim_set_up(sim_seed = 0);
+    sim->faults = 0;
+    sim_go_as_far(5);
+    sim->ranks[1].released = 4;
+    sim_play_restart();
+    sim_move_ranks_of(0);
+    for (unsigned i = 0; i < LOCAL; i++)
+        assert_int_equal(sim->ranks[i].place.step, 4);
+    sim_run();
+    sim_judge();
+    sim_clear();
+}
+
 /* The epoch has ended, without what a node lacked that was lost; then all ranks go back to before
  * that, and it is told once more, as far as it is before the place that they go back to. */
 static void test_told_again(void **state)
@@ -593,6 +610,7 @@ static void test_schedules(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_asked_in_vain),
     cmocka_unit_test(test_heir_is_late),
+    cmocka_unit_test(test_started_again_at_one_step),
     cmocka_unit_test(test_told_again),
     cmocka_unit_test(test_back_at_the_end),
     cmocka_unit_test_teardown(test_schedules, say_seed),

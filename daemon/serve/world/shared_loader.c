@@ -274,6 +274,45 @@ static struct resume_request shared_loader_recall(struct shared_loader *shared,
     return recalled;
 }
 
+/* Where the rank of this node is that has used the fewest; one that never began here is where it
+ * would. False: a client of theirs is there, or nothing is known of any. */
+static bool shared_loader_find_least(const struct shared_loader *shared, struct progress_rank *ret)
+{
+    const struct progress_round *first = progress_first(&shared->progress);
+    bool all_begun = true;
+
+    *ret = (struct progress_rank){.entered = PROGRESS_NO_ROUND};
+    for (uint32_t i = 0; i < shared->members->local; i++) {
+        const struct shared_rank *rank = &shared->ranks[i];
+        bool has_begun = rank->progress.entered != PROGRESS_NO_ROUND;
+
+        if (rank->session)
+            return false;
+        all_begun = all_begun && has_begun;
+        if (has_begun &&
+            (ret->entered == PROGRESS_NO_ROUND ||
+             progress_compare(&rank->progress.behind, &ret->behind) == PROGRESS_BEFORE))
+            *ret = rank->progress;
+    }
+    if (!all_begun && first && progress_compare(&first->begin, &ret->behind) == PROGRESS_BEFORE)
+        ret->behind = first->begin;
+    ret->given = ret->behind;
+    return ret->entered != PROGRESS_NO_ROUND;
+}
+
+/* The first comes back of ranks that a launcher has started again, all of this node: they resume at
+ * one step, as those of a job do. One that comes back while others are there has been alone. */
+static void shared_loader_level(struct shared_loader *shared, const struct resume_request *request)
+{
+    struct progress_rank least;
+
+    if (request->epoch != RESUME_ANYWHERE || request->former.world > 0 ||
+        !shared_loader_find_least(shared, &least))
+        return;
+    for (uint32_t i = 0; i < shared->members->local; i++)
+        shared->ranks[i].progress = least;
+}
+
 int shared_loader_place(struct members *m, const struct shared_loader_request *request,
                         struct shared_loader **ret, struct resume_place *ret_place,
                         struct dl_error *err)
@@ -302,6 +341,7 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
         r = members_wait(m, request->asked, m->join_ns, err);
     if (r != 0)
         return r;
+    shared_loader_level(shared, &request->resume);
     const struct resume_request recalled = shared_loader_recall(shared, &request->resume);
     r = progress_resume(&shared->progress, &shared->ranks[request->local].progress, &recalled,
                         ret_place, err);
