@@ -579,6 +579,31 @@ static void test_back_at_the_end(void **state)
     sim_clear();
 }
 
+/* A rank had used a step more than others, and waits for them, when its daemon is replaced; before
+ * it has asked the new one for anything a node is lost that was as far. */
+static void test_lost_before_it_asks(void **state)
+{
+    sim_set_up(sim_seed = 0);
+    sim->faults = 0;
+    sim_go_as_far(5);
+    for (unsigned i = 0; i < RANKS; i++)
+        sim->ranks[i].most = i == 0 || i == LOCAL ? 6 : 5;
+    sim_move_ranks_of(0);
+    sim_move_ranks_of(1);
+    assert_int_equal(sim->ranks[0].used + sim->ranks[LOCAL].used, 2 * 6);
+    sim_play_kill(sim->daemons[0], false);
+    sim_settle_round();
+    while (sim_move())
+        ;
+    assert_false(sim_knows_its_ranks(sim->daemons[0], 0));
+    sim_play_loss(sim->daemons[1]);
+    sim_settle_round();
+    sim_go_as_far(0);
+    sim_run();
+    sim_judge();
+    sim_clear();
+}
+
 static int say_seed(void **state)
 {
     print_message("# the last seed was %llu\n", (unsigned long long)sim_seed);
@@ -612,6 +637,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_heir_is_late),
     cmocka_unit_test(test_started_again_at_one_step),
     cmocka_unit_test(test_told_again),
+    cmocka_unit_test(test_lost_before_it_asks),
     cmocka_unit_test(test_back_at_the_end),
     cmocka_unit_test_teardown(test_schedules, say_seed),
 };

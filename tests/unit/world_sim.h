@@ -508,7 +508,7 @@ static bool sim_next(struct sim_rank *rank)
         return true;
     }
     if (rank->closed || (!rank->daemon && (!CLIENT_READS_ON || sim_daemon_of(rank))) ||
-        (rank->used == rank->limit && !rank->paused)) {
+        (rank->used == rank->limit && rank->limit < sim_steps(rank) && !rank->paused)) {
         sim_stop(rank);
         sim_leave_world(rank);
         return true;
@@ -521,7 +521,7 @@ static bool sim_next(struct sim_rank *rank)
         sim_use(rank);
         return true;
     }
-    if (rank->used == sim_steps(rank) && rank->limit == UINT64_MAX && !rank->paused) {
+    if (sim_has_used_all(rank)) {
         rank->phase = RANK_ENDS;
         return true;
     }

@@ -48,19 +48,27 @@ struct report_round *reports_find(const struct shared_loader *shared, uint64_t n
     return NULL;
 }
 
-/* The furthest that a rank of this node was given. */
+/* The furthest that a rank of this node was given. One that has asked this daemon for nothing yet,
+ * since it waits in a collective under a new one, may be where the last round began. */
 static void reports_find_furthest(const struct shared_loader *shared,
                                   struct progress_report *report)
 {
+    const struct progress_round *latest = progress_latest(&shared->progress);
+    bool all_are_known = true;
+
     for (uint32_t i = 0; i < shared->members->local; i++) {
         const struct progress_rank *rank = &shared->ranks[i].progress;
 
+        all_are_known = all_are_known && rank->entered != PROGRESS_NO_ROUND;
         if (rank->entered == PROGRESS_NO_ROUND ||
             (report->has_point && progress_compare(&rank->given, &report->point) != PROGRESS_AFTER))
             continue;
         report->has_point = true;
         report->point = rank->given;
     }
+    if (!all_are_known && report->has_point && latest &&
+        progress_compare(&latest->begin, &report->point) == PROGRESS_AFTER)
+        report->point = latest->begin;
 }
 
 static bool reports_are_among(const struct allgather_node *nodes, uint32_t n, uint64_t id)
