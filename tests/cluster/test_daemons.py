@@ -14,7 +14,7 @@ import stores
 import test_etcd
 from dltest import Daemon, DaemonError, LifeCase, dlctl, wait_until
 from tap import slow
-from trainers import BATCH, LENGTH, SPEC, Trainer
+from trainers import BATCH, LENGTH, RESUME, SPEC, Trainer
 
 
 class ClusterCase(LifeCase):
@@ -289,6 +289,45 @@ class Meet(Epochs):
             trainer.told_at_once()
         self.assertEqual([(place["world"], place["first"]) for place in self.go_on(trainers[:2])],
                          [(4, 3), (4, 3)])
+        self.finish(trainers[:2] + again, trainers[2:])
+
+    def start_again(self, trainers, daemons):
+        """As a launcher does it, after all of them have ended: nobody says where they were."""
+        for trainer in trainers:
+            trainer.client.close()
+        again = self.trainers(*daemons)
+        for trainer in again:
+            trainer.epoch = RESUME
+        return again, self.go_on(again)
+
+    def test_all_trainers_start_again(self):
+        """They were at different steps, and resume at the least of all nodes; and so once more."""
+        daemons = [self.node(name, 2, 2) for name in ("a", "b")]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.take(trainers, 5, 4, 5, 5)
+        again, places = self.start_again(trainers, daemons)
+        self.assertEqual([(place["epoch"], place["world"], place["first"]) for place in places],
+                         [(0, 4, 4)] * 4)
+        self.take(again, 3, 2, 1, 2)
+        last, places = self.start_again(again, daemons)
+        self.assertEqual([place["first"] for place in places], [5] * 4)
+        for trainer in trainers:
+            del trainer.samples[4 * BATCH:]
+        for trainer in again:
+            del trainer.samples[BATCH:]
+        self.finish(last, trainers + again)
+
+    def test_trainers_of_one_node_start_again(self):
+        """While the others read: they resume by themselves."""
+        daemons = [self.node(name, 2, 2) for name in ("a", "b")]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.take(trainers, 2, 2, 5, 4)
+        again, places = self.start_again(trainers[2:], daemons[1:])
+        self.assertEqual([place["first"] for place in places], [4, 4])
+        self.assertIn("all ranks of this node start loader", daemons[1].log)
+        del trainers[2].samples[4 * BATCH:]
         self.finish(trainers[:2] + again, trainers[2:])
 
     def test_killed_when_all_is_delivered(self):

@@ -10,6 +10,7 @@ from dltest import (DELIVER, ERROR, FAULT, FINISHED, PLACE, POSITION, START, STA
 
 LENGTH, BATCH = 1920, 10
 CLOSED = 1 << 63  # proto/position.h
+RESUME = 2**64 - 1  # DL_RESUME: the epoch, and the step, that the daemons know
 SPEC = {"dataset": {"kind": "range", "length": LENGTH}, "batch": {"size": BATCH},
         "sampler": {"kind": "random"}}
 

@@ -115,7 +115,7 @@ with dloaderd.Loader(sys.argv[1], world_size="cluster", as_="numpy", resume=True
     for batch in loader:
         print(*batch, file=out, flush=True)
         taken += 1
-        if taken == 3 and not again:
+        if taken == (4 if name == "a0" else 3) and not again:
             pathlib.Path(name + ".stopped").touch()
             while len(list(pathlib.Path().glob("*.stopped"))) < 4:
                 time.sleep(0.01)
@@ -380,7 +380,8 @@ class SharedStore(Case):
         store = torch.distributed.TCPStore("127.0.0.1", self.port, is_master=False)
         self.assertTrue(store.check(["torch.rendezvous.nightly"]), "where torchrun keeps what it has agreed on")
 
-    def test_restarted_trainers_go_on_where_they_were(self):
+    def test_restarted_trainers_resume_at_one_step(self):
+        """They have no process group, and one had taken a batch more. What was in its hands comes again."""
         self.hosting = "auto"
         daemons = [self.node("a"), self.node("b")]
         wait_until(lambda: "round 0 is complete" in daemons[1].log, "a round")
@@ -392,7 +393,7 @@ class SharedStore(Case):
         for name in ("a0", "a1", "b0", "b1"):
             first, again = (pathlib.Path(self.path(f"{name}.{life}")).read_text().splitlines()
                             for life in range(2))
-            self.assertEqual((len(first), first[2]), (3, again[0]), "what was in its hands comes again")
+            self.assertEqual((len(first), first[2]), (4 if name == "a0" else 3, again[0]))
             samples += [int(word) for line in first[:2] + again for word in line.split()]
         self.assertEqual(sorted(samples), list(range(LENGTH)))
 

@@ -67,6 +67,7 @@ struct sim {
     struct rdzv_state state; /* of the latest round */
     struct quota *quota;
     bool changing;
+    bool has_group;    /* in which ranks that were started again agree where they resume */
     int user[SAMPLES]; /* 1 + the rank that has used it; 0: none */
     bool by_dead[SAMPLES];
     bool one_behind; /* one has resumed behind the epoch: what is missing is told at the next one's
@@ -75,10 +76,9 @@ struct sim {
     unsigned deaths, faults; /* `faults`: still to come */
 };
 
-/* As things are: whether a client whose daemon is gone uses what it has; whether ranks that a
- * launcher has started again agree where they resume; and whether a trainer may use what a daemon
- * that has slept gives out before that looks at the clock. */
-enum { CLIENT_READS_ON = 0, RANKS_AGREE = 1, WAKES_SLOWLY = 0 };
+/* As things are: whether a client whose daemon is gone uses what it has; and whether a trainer may
+ * use what a daemon that has slept gives out before that looks at the clock. */
+enum { CLIENT_READS_ON = 0, WAKES_SLOWLY = 0 };
 
 static struct sim *sim;
 static uint64_t sim_kinds; /* of what may happen, a bit each */
@@ -381,9 +381,12 @@ static bool sim_start(struct sim_rank *rank)
     int r = shared_loader_place(d->m, &request, &shared, &place, &err);
     if (r < 0)
         fail_msg("rank %d: %s: %s", (int)(rank - sim->ranks), err.path, err.message);
-    bool agrees = RANKS_AGREE && rank->again && !rank->agreed;
+    bool agrees = sim->has_group && rank->again && !rank->agreed;
     if (r == 0 && place.epoch > 0 && !agrees) { /* the others have had all of the epoch */
         rank->phase = RANK_DONE;
+        if (rank->again)
+            rank->place = place;
+        sim->one_behind |= rank->again;
         return true;
     }
     if (r == 0)
@@ -495,7 +498,7 @@ static bool sim_next(struct sim_rank *rank)
         return false;
     if (rank->phase == RANK_ASKS)
         return sim_start(rank);
-    if (RANKS_AGREE && rank->again && !rank->agreed)
+    if (sim->has_group && rank->again && !rank->agreed)
         return sim_agree(rank);
     if (rank->phase == RANK_DONE)
         return false;

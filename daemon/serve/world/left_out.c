@@ -588,6 +588,7 @@ static void left_out_forget(struct left_out *l, struct absence *absence)
         left_out_write_key(l, absence->id, key);
         backend_drop(m->backend, key, left_out_on_removed, NULL);
         left_out_untell(l, absence->id);
+        restarts_forget(m, l->key, absence->id);
     }
     left_out_drop(l, absence);
 }

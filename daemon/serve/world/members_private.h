@@ -60,7 +60,8 @@ struct members {
     struct dl_error why_over; /* the latest round that was */
     struct progress progress; /* of this node, in the latest rounds */
     struct shared_loader *shared_loaders; /* owned */
-    char there[512];                      /* names of who was there, this node first */
+    struct shared_loader *restarting; /* of which it is asked whether all ranks start again; NULL */
+    char there[512];                  /* names of who was there, this node first */
     uint32_t n_there;
     struct dl_error failure; /* latest; code 0: none, or there was a round since */
     uint64_t failed_ns;
@@ -124,6 +125,13 @@ enum members_sight members_look_for(struct members *m, const struct left_out_nod
                                     uint64_t *ret_heir);
 /* By this node's own looks. */
 bool members_watch_is_late(const struct members *m, uint64_t id);
+
+/* ---- restarts.c ----------------------------------------------------------------------------- */
+
+/* Now and then: what the store did not take. */
+void restarts_say_again(struct members *m);
+/* The node is gone permanently. */
+void restarts_forget(struct members *m, const char *loader, uint64_t node);
 
 /* ---- shared_weights.c ----------------------------------------------------------------------- */
 

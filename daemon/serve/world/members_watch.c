@@ -140,6 +140,7 @@ static void members_watch_publish(struct members *m, uint64_t now)
     m->events->happened(m->context, WORLD_NOTED, NULL);
     shared_loaders_publish_positions(m);
     left_out_ask_again(m);
+    restarts_say_again(m);
 }
 
 uint64_t members_watch_woke_ns(struct members *m)

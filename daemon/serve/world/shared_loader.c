@@ -96,6 +96,7 @@ static void shared_loader_free(struct shared_loader *shared)
 {
     reports_cancel(shared);
     shared_weights_end(shared);
+    restarts_end(shared);
     DL_DELETE(shared->members->shared_loaders, shared);
     quota_return(shared->account, QUOTA_WORLDS, 1);
     left_out_free(shared->left_out);
@@ -274,45 +275,6 @@ static struct resume_request shared_loader_recall(struct shared_loader *shared,
     return recalled;
 }
 
-/* Where the rank of this node is that has used the fewest; one that never began here is where it
- * would. False: a client of theirs is there, or nothing is known of any. */
-static bool shared_loader_find_least(const struct shared_loader *shared, struct progress_rank *ret)
-{
-    const struct progress_round *first = progress_first(&shared->progress);
-    bool all_begun = true;
-
-    *ret = (struct progress_rank){.entered = PROGRESS_NO_ROUND};
-    for (uint32_t i = 0; i < shared->members->local; i++) {
-        const struct shared_rank *rank = &shared->ranks[i];
-        bool has_begun = rank->progress.entered != PROGRESS_NO_ROUND;
-
-        if (rank->session)
-            return false;
-        all_begun = all_begun && has_begun;
-        if (has_begun &&
-            (ret->entered == PROGRESS_NO_ROUND ||
-             progress_compare(&rank->progress.behind, &ret->behind) == PROGRESS_BEFORE))
-            *ret = rank->progress;
-    }
-    if (!all_begun && first && progress_compare(&first->begin, &ret->behind) == PROGRESS_BEFORE)
-        ret->behind = first->begin;
-    ret->given = ret->behind;
-    return ret->entered != PROGRESS_NO_ROUND;
-}
-
-/* The first comes back of ranks that a launcher has started again, all of this node: they resume at
- * one step, as those of a job do. One that comes back while others are there has been alone. */
-static void shared_loader_level(struct shared_loader *shared, const struct resume_request *request)
-{
-    struct progress_rank least;
-
-    if (request->epoch != RESUME_ANYWHERE || request->former.world > 0 ||
-        !shared_loader_find_least(shared, &least))
-        return;
-    for (uint32_t i = 0; i < shared->members->local; i++)
-        shared->ranks[i].progress = least;
-}
-
 int shared_loader_place(struct members *m, const struct shared_loader_request *request,
                         struct shared_loader **ret, struct resume_place *ret_place,
                         struct dl_error *err)
@@ -339,9 +301,10 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
         r = shared_loader_find_begin(shared, request, err);
     if (r == 0 && left_out_is_coming(shared->left_out))
         r = members_wait(m, request->asked, m->join_ns, err);
+    if (r == 0)
+        r = restarts_meet(shared, request, err);
     if (r != 0)
         return r;
-    shared_loader_level(shared, &request->resume);
     const struct resume_request recalled = shared_loader_recall(shared, &request->resume);
     r = progress_resume(&shared->progress, &shared->ranks[request->local].progress, &recalled,
                         ret_place, err);
@@ -421,6 +384,7 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
         rank->progress.given =
             (struct progress_point){.pass = place->pass, .epoch = place->epoch + 1};
     rank->progress.behind = rank->progress.given;
+    restarts_say(shared);
     bool goes_back = progress_compare(&rank->progress.behind, &was) == PROGRESS_BEFORE;
     if (!is_first && !goes_back)
         return;
@@ -488,6 +452,7 @@ void shared_loaders_forget_session(struct members *m, const void *session)
                 shared->ranks[i].progress.left = false;
             }
         reports_write_if_known(shared);
+        restarts_say(shared);
     }
 }
 

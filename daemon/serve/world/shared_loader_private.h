@@ -51,6 +51,18 @@ struct shared_weights {
     struct dl_error failure; /* why a change is not; or what lies in the store; code 0: nothing */
 };
 
+/* restarts.c: when a launcher has started all ranks again. */
+struct restart {
+    uint64_t number;                /* the last one; 0: none, */
+    struct progress_point at;       /* which was there */
+    uint64_t asked_ns, asked_round; /* it is asked whether there is another, */
+    uint64_t next;                  /* its number; 0: there was none, */
+    struct progress_point next_at;
+    uint64_t decided_ns;   /* where the ranks that have come back resume */
+    struct dl_buffer said; /* as the store has it, or will have; empty: nothing */
+    bool is_lost;          /* it may not have it */
+};
+
 struct shared_loader {
     struct shared_loader *prev, *next; /* members.shared_loaders */
     struct members *members;
@@ -72,6 +84,7 @@ struct shared_loader {
     /* At an epoch's end it was last looked which node is late; and one was: */
     uint64_t looked_ns, late_ns;
     struct shared_weights weights;
+    struct restart restart;
 };
 
 /* ---- reports.c ------------------------------------------------------------------------------ */
@@ -90,6 +103,16 @@ void reports_write_as_new(struct shared_loader *shared, const struct resume_requ
 /* Nobody will report more: the round begins there, whatever becomes of the reports. */
 void reports_settle(struct shared_loader *shared, const struct progress_point *begin);
 void reports_cancel(struct shared_loader *shared);
+
+/* ---- restarts.c ----------------------------------------------------------------------------- */
+
+/* The rank may be the first that comes back of all: 0: it is known where these resume; 1: not yet.
+ */
+int _nodiscard_ restarts_meet(struct shared_loader *shared,
+                              const struct shared_loader_request *request, struct dl_error *err);
+/* Clients of this node's ranks have come, or gone: others are to know whether its ranks rest. */
+void restarts_say(struct shared_loader *shared);
+void restarts_end(struct shared_loader *shared);
 
 /* ---- shared_weights.c ----------------------------------------------------------------------- */
 
