@@ -17,7 +17,10 @@ import tempfile
 import unittest
 
 import test_slurm
-from dltest import wait_until
+from dltest import Daemon, wait_until
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "cluster"))
+import stores  # noqa: E402
 
 try:
     import yaml
@@ -27,18 +30,67 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "daemon/examples/deploy"
 PATIENCE = 120  # seconds that a busy machine is given; nothing is judged by it
-KUBERNETES = "1.30"
 LENGTH = 1000
 RANKS = [f"rank {rank} of 2: {LENGTH // 2} samples" for rank in range(2)]
 PROGRAMS = f"{os.path.dirname(os.environ['DLOADERD'])}:{os.path.dirname(os.environ['DLCTL'])}"
 ENVIRON = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}:/usr/sbin"}
 
+# The last four versions that it knows.
 VALIDATE = """
-import json, sys
+import json, pathlib, re, sys
 import kubernetes_validate
+folders = pathlib.Path(kubernetes_validate.__file__).parent.glob("kubernetes-json-schema/v*-local-strict")
+minors = sorted({int(re.match(r"v1[.](\\d+)[.]", folder.name)[1]) for folder in folders})[-4:]
+assert len(minors) == 4, minors
 for resource in json.load(sys.stdin):
-    kubernetes_validate.validate(resource, sys.argv[1], strict=True)
+    for minor in minors:
+        kubernetes_validate.validate(resource, f"1.{minor}", strict=True)
+print(*minors)
 """
+
+# What ours have of a kustomization and of a JobSet, for which there is no schema here.
+KUSTOMIZATION = {"apiVersion", "kind", "resources", "patches", "images"}
+JOBSET = {"failurePolicy", "replicatedJobs"}
+
+
+def merge(into, patch):
+    """As a strategic merge does it with mappings; lists are not patched here."""
+    for key, value in patch.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            merge(into[key], value)
+        else:
+            assert not isinstance(value, list), key
+            into[key] = value
+
+
+def containers(resource):
+    """All of the pods that a resource makes."""
+    if isinstance(resource, list):
+        for each in resource:
+            yield from containers(each)
+    elif isinstance(resource, dict):
+        for key, value in resource.items():
+            yield from value if key in ("containers", "initContainers") else containers(value)
+
+
+def kustomize(folder):
+    """What `kubectl kustomize` makes of the folder, as far as ours need it."""
+    told = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert (told["apiVersion"], told["kind"]) == ("kustomize.config.k8s.io/v1beta1", "Kustomization")
+    assert set(told) <= KUSTOMIZATION, set(told)
+    resources = []
+    for name in told["resources"]:
+        path = folder / name
+        resources += kustomize(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
+    for patch in told.get("patches", ()):
+        for change in yaml.safe_load_all((folder / patch["path"]).read_text()):
+            target, = (each for each in resources if (each["kind"], each["metadata"]["name"]) ==
+                       (change["kind"], change["metadata"]["name"]))
+            merge(target, change)
+    named = {image["name"]: f"{image['newName']}:{image['newTag']}" for image in told.get("images", ())}
+    for container in containers(resources):
+        container["image"] = named.get(container["image"], container["image"])
+    return resources
 
 
 def unshared(*command):
@@ -163,25 +215,45 @@ class Kubernetes(Case):
         return not subprocess.run(command, env=ENVIRON, check=False, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL).returncode
 
-    def manifests(self):
-        return [resource for name in ("dloaderd", "train")
-                for resource in yaml.safe_load_all((DEPLOY / f"kubernetes/{name}.yaml").read_text())]
+    def manifests(self, kind="fixed"):
+        return kustomize(DEPLOY / "kubernetes" / kind)
 
     def test_schemas(self):
+        for kind, kinds in (("fixed", ["ConfigMap", "DaemonSet", "Job"]),
+                            ("cluster", ["ConfigMap", "DaemonSet", "Service", "StatefulSet", "Job"])):
+            with self.subTest(kind):
+                self.check_schemas(self.manifests(kind), kinds)
+
+    def check_schemas(self, resources, kinds):
         """The JobSet's own has none here; what it makes is a Job."""
         python = os.environ.get("KUBERNETES_PYTHON", sys.executable)
         found = subprocess.run([python, "-c", "import kubernetes_validate"], check=False, stderr=subprocess.DEVNULL)
         if found.returncode:
             self.skipTest("no kubernetes-validate")
-        resources = self.manifests()
-        jobs = resources.pop()["spec"]["replicatedJobs"]
+        jobset = resources.pop()
+        self.assertEqual((jobset["apiVersion"], jobset["kind"]), ("jobset.x-k8s.io/v1alpha2", "JobSet"))
+        self.assertLessEqual(set(jobset["spec"]), JOBSET)
+        jobs = jobset["spec"]["replicatedJobs"]
+        for job in jobs:
+            self.assertEqual(set(job), {"name", "replicas", "template"})
         resources += [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}, **job["template"]}
                       for job in jobs]
-        self.assertEqual([resource["kind"] for resource in resources], ["ConfigMap", "DaemonSet", "Job"])
+        self.assertEqual([resource["kind"] for resource in resources], kinds)
+        images = {container["image"] for container in containers(resources)}
+        self.assertTrue(all("/" in image and ":" in image for image in images), images)
         env = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "PYTHONPATH")}
-        done = subprocess.run([python, "-c", VALIDATE, KUBERNETES], input=json.dumps(resources), text=True, env=env,
-                              stderr=subprocess.PIPE, check=False)
+        done = subprocess.run([python, "-c", VALIDATE], input=json.dumps(resources), text=True, env=env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+        print("# valid in Kubernetes 1." + ", 1.".join(done.stdout.split()), file=sys.stderr)
+
+    @unittest.skipUnless(shutil.which("kubectl"), "no kubectl")
+    def test_kustomize(self):
+        """Its own is what the other cases take for it."""
+        for kind in ("fixed", "cluster"):
+            text = subprocess.run(["kubectl", "kustomize", DEPLOY / "kubernetes" / kind], text=True, check=True,
+                                  stdout=subprocess.PIPE).stdout
+            self.assertCountEqual(list(yaml.safe_load_all(text)), self.manifests(kind))
 
     def test_gpu_nodes(self):
         """The daemon's pod is put on nodes that are tainted for pods with GPUs."""
@@ -214,9 +286,42 @@ class Kubernetes(Case):
         pods = [Pod(self, pod, container, hosts, {**known, "RANK": str(rank)}.items()) for rank in range(2)]
         self.assertEqual([each.end() for each in pods], [rank + "\n" for rank in RANKS])
 
+    @unittest.skipUnless(shutil.which("etcd"), "no etcd")
+    def test_cluster(self):
+        """Daemons of two nodes with the configuration of the cluster, and a trainer on each."""
+        config, _, _, _, train = self.manifests("cluster")
+        settings = yaml.safe_load(config["data"]["dloaderd.conf"])
+        store = stores.Etcd()
+        self.addCleanup(store.stop)
+        self.assertEqual(settings["rendezvous"]["endpoint"], "dloader-store:2379")
+        settings["rendezvous"]["endpoint"] = store.endpoint
+        settings["data_roots"] = [str(self.data)]
+        job = train["spec"]["replicatedJobs"][0]
+        container = job["template"]["spec"]["template"]["spec"]["containers"][0]
+        command = [word.replace("/srv/data", str(self.data)) for word in container["command"]]
+        known = {entry["name"]: entry["value"] for entry in container["env"]}
+        self.spec(self.data)
+        ranks = []
+        for node in ("a", "b"):
+            settings["rendezvous"]["node"] = node
+            folder = self.folder / node
+            folder.mkdir()
+            daemon = Daemon(str(folder), settings)
+            self.addCleanup(daemon.stop)
+            ranks.append(subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                          env={**ENVIRON, **known, "DLOADER_SOCKET": daemon.socket}))
+        self.assertEqual((len(ranks), settings["rendezvous"]["local_ranks"]), (job["replicas"], 1))
+        said = [rank.communicate(timeout=PATIENCE) for rank in ranks]
+        self.assertEqual(sorted(out.strip() for out, _ in said), RANKS, said)
+
     def test_paths_agree(self):
+        for kind in ("fixed", "cluster"):
+            with self.subTest(kind):
+                self.check_paths(self.manifests(kind))
+
+    def check_paths(self, resources):
         """A spec names files as the daemon's pod and the trainers' see them, below data_roots."""
-        config, daemons, train = self.manifests()
+        config, daemons, *_, train = resources
         roots = yaml.safe_load(config["data"]["dloaderd.conf"])["data_roots"]
         pods = [daemons["spec"]["template"]["spec"],
                 train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]]
