@@ -162,6 +162,32 @@ static void test_death_in_a_slow_store(void **state)
     }
 }
 
+/* One of 1,000: known to all within the silence and two seconds, whichever dies, one of those in
+ * front that look at all beats, too; by etcd, which tells, and by a store that is polled. */
+static void test_death_among_many(void **state)
+{
+    enum { MANY = 1000, RUNS = 10 };
+    uint64_t longest = 0;
+
+    for (uint64_t seed = 0; seed < RUNS; seed++) {
+        struct sim sim = {
+            .set = nodes_from_to(MANY - 1, MANY), .polls = seed % 2, .finds = seed % 4 < 2};
+
+        sim_init(&sim, MANY, seed);
+        all_join(&sim, 20 * SIM_S);
+        sim_run(&sim, sim.now + 20 * SIM_S + sim_draw(&sim, 10 * SIM_S), NULL);
+        kill_node(&sim, (uint32_t)(seed < 4 ? seed : sim_draw(&sim, MANY)));
+        uint64_t known = death_is_known(&sim);
+        if (known > sim_ttl(&sim) + 2 * SIM_S)
+            fail_msg("seed %" PRIu64 ": known after %" PRIu64 " ms", seed, known / SIM_MS);
+        longest = max_u64(longest, known);
+        assert_int_equal(sim.removed, 1);
+        sim_deinit(&sim);
+    }
+    printf("# of %d nodes one dies: known after %.2f s at most in %d runs\n", MANY,
+           (double)longest / (double)SIM_S, RUNS);
+}
+
 /* Until the living have a round without the dead. */
 static void survive(struct sim *sim, uint64_t within)
 {
@@ -638,7 +664,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_too_few),     cmocka_unit_test(test_never_enough),
     cmocka_unit_test(test_stand_in),    cmocka_unit_test(test_all_leave),
     cmocka_unit_test(test_closed),      cmocka_unit_test(test_store_restarts),
-    cmocka_unit_test(test_at_random),
+    cmocka_unit_test(test_at_random),   cmocka_unit_test(test_death_among_many),
 };
 
 TEST_MAIN(tests)
