@@ -308,6 +308,17 @@ static void sim_void(const struct sim_rank *rank, uint64_t position)
             sim->user[i] = 0;
 }
 
+/* It begins again, where all do: those of the others that have not begun yet used nothing since. */
+static void sim_void_again(const struct sim_rank *rank)
+{
+    uint64_t position = sim_position(rank);
+
+    sim_void(rank, position);
+    for (unsigned i = 0; i < RANKS; i++)
+        if (sim->ranks[i].again && sim->ranks[i].phase == RANK_ASKS)
+            sim_void(&sim->ranks[i], position);
+}
+
 static void sim_begin(struct sim_rank *rank, struct sim_daemon *d, struct shared_loader *shared,
                       const struct resume_place *place)
 {
@@ -324,7 +335,7 @@ static void sim_begin(struct sim_rank *rank, struct sim_daemon *d, struct shared
     shared_loader_started(shared, sim_local(rank), place, &rank->session, rank);
     sim->one_behind |= place->epoch > 0;
     if (rank->again)
-        sim_void(rank, sim_position(rank));
+        sim_void_again(rank);
     sim_say("rank begins at sample", (uint64_t)(rank - sim->ranks),
             sim_prefix(&place->before) + place->step * place->world);
     sim_say("  in round, to step", place->round, place->limit);
