@@ -423,8 +423,8 @@ enum { DL_JOB_BYTES = 129 }; /* of a job's name, at most, with its NUL */
  * rank begins where the others are in their epoch. If it names another epoch it is refused
  * (-EINVAL, with the number in the text); DL_RESUME takes whichever it is. A returning rank
  * continues at the first batch that it had not released or, if the others have finished that epoch,
- * in their epoch: dl_epoch_number() returns it. The nodes keep this for the job: another name
- * starts over. -ENOTSUP: this daemon is not in a cluster.
+ * in their epoch: dl_epoch_number() returns it. If all ranks had ended, or all of its node, these
+ * continue at the least such step. Another job's name starts over. -ENOTSUP: there is no cluster.
  *
  * When nodes join or leave, dl_epoch_next() returns DL_E_WORLD_CHANGED, with the reason, once this
  * rank has had its share of that world, and then DL_END. When a node is gone it does so at once,
