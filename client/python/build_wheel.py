@@ -88,6 +88,10 @@ class Installed:
                 return name, self.root, [file for file in files if file.is_file()]
         sys.exit(f"build_wheel: there is no {names[0]}; apt install {names[0]}")
 
+    def describe(self, name):
+        """What it says of itself: debian_packages.FIELDS."""
+        return debian_packages.fields_of(["dpkg-query", "--show", "--showformat", debian_packages.SHOW, name])
+
 
 class Fetched:
     """Those of another processor."""
@@ -108,6 +112,9 @@ class Fetched:
                 return name, root, files
         sys.exit(f"build_wheel: Debian's archive has no {names[0]}")
 
+    def describe(self, name):
+        return self.packages.describe(name)
+
 
 class Libraries:
     """A folder of headers, static libraries and pkg-config's files, and nothing of the C library."""
@@ -120,7 +127,7 @@ class Libraries:
         for made in (self.include, self.pkgconfig, self.licences):
             made.mkdir(parents=True)
         self.streams = folder / "streams.o"
-        self.uses = {}  # how each of Debian's packages is used, in words
+        self.taken = []  # of Debian's packages, with how each is used: as sbom.py has them
         run(*target.compiler, "-O2", "-fPIC", "-c", STREAMS, "-o", self.streams)
         self.names = folder / "renamed"
         self.names.write_text("".join(f"{old} {new}\n" for old, new in RENAMED.items()),
@@ -159,8 +166,8 @@ class Libraries:
                 self.add_archive(file)
             elif file.suffix == ".pc":
                 self.add_pkgconfig(file, linked)
-        self.uses[package] = ("linked statically" if linked else "found at run time" if names in FOUND else
-                              "headers are compiled in")
+        use = "linked statically" if linked else "found at run time" if names in FOUND else "headers are compiled in"
+        self.taken.append({**self.packages.describe(package), "use": use})
         if names not in FOUND:
             shutil.copyfile(root / f"usr/share/doc/{package}/copyright", self.licences / f"{package}.txt")
 
@@ -238,7 +245,7 @@ def finish(work, wheel, libraries):
     shutil.copyfile(ROOT / "LICENSE", licences / "LICENSE")
     listed = licences.parent / "sboms/dloaderd.cdx.json"
     listed.parent.mkdir()
-    listed.write_text(sbom.document(folder.name.partition("-")[2], libraries.uses), encoding="utf-8")
+    listed.write_text(sbom.document(folder.name.partition("-")[2], libraries.taken), encoding="utf-8")
     for program in (folder / "dloaderd/bin").iterdir():
         run("patchelf", "--remove-rpath", program)
     run(sys.executable, "-m", "wheel", "pack", "--dest-dir", wheel.parent, folder)

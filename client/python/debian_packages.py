@@ -9,6 +9,9 @@ import pathlib
 import subprocess
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Debian's names of processors
+# What a package says of itself, by dpkg's names; SHOW has dpkg-query and dpkg-deb print them, a line each.
+FIELDS = {"package": "Package", "source": "source:Package", "version": "Version", "architecture": "Architecture"}
+SHOW = "".join(f"${{{field}}}\\n" for field in FIELDS.values())
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 SETTINGS = """\
@@ -76,6 +79,11 @@ class Packages:
         self.apt("download", name)
         extract(next(self.folder.glob(f"{name}_*.deb")), folder)
 
+    def describe(self, name):
+        """FIELDS of the package that was unpacked."""
+        file = next(self.folder.glob(f"{name}_*.deb"))
+        return fields_of(["dpkg-deb", "--show", "--showformat", SHOW, file])
+
     def unpack_all(self, names, folder):
         """Their files, and those of all that they depend on; nothing is set up."""
         for old in (self.folder / "cache/archives").glob("*.deb"):
@@ -87,6 +95,11 @@ class Packages:
             pathlib.Path(folder, link).symlink_to(f"usr/{link}")
         for package in sorted((self.folder / "cache/archives").glob("*.deb")):
             extract(package, folder)
+
+
+def fields_of(command):
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return dict(zip(FIELDS, told.split("\n")))
 
 
 def extract(package, folder):

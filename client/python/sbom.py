@@ -5,7 +5,6 @@ It lies where PEP 770 has it, in the wheel's folder .dist-info/sboms.
 
 import hashlib
 import json
-import subprocess
 import uuid
 
 # By Debian's packages, as SPDX has them; what is built from the other files of a package is not in the wheel.
@@ -22,28 +21,25 @@ LICENCES = {
 }
 
 
-def answer(package, field):
-    return subprocess.run(["dpkg-query", "-W", "-f", f"${{{field}}}", package], check=True, text=True,
-                          stdout=subprocess.PIPE).stdout
-
-
-def component(package, use):
-    source, version = answer(package, "source:Package"), answer(package, "Version")
-    return {"type": "library", "bom-ref": package, "name": source, "version": version,
+def component(one):
+    package, version = one["package"], one["version"].replace("+", "%2B").replace(":", "%3A")
+    return {"type": "library", "bom-ref": package, "name": one["source"], "version": one["version"],
             "licenses": [{"expression": LICENCES[package]}],
-            "purl": f"pkg:deb/debian/{package}@{version.replace('+', '%2B').replace(':', '%3A')}",
-            "scope": "optional" if use == "found at run time" else "required",
-            "properties": [{"name": "dloaderd:use", "value": use}]}
+            "purl": f"pkg:deb/debian/{package}@{version}?arch={one['architecture']}",
+            "scope": "optional" if one["use"] == "found at run time" else "required",
+            "properties": [{"name": "dloaderd:use", "value": one["use"]}]}
 
 
-def document(version, uses):
-    """The document's text, the same for the same. uses: {Debian's package: how it is used, in words}"""
+def document(version, taken):
+    """The document's text, the same for the same. taken: of Debian's packages, what they say of themselves (package,
+    source, version, architecture), and use: how it is used, in words."""
+    taken = sorted(taken, key=lambda one: one["package"])
     content = {
         "metadata": {"component": {
             "type": "application", "bom-ref": "dloaderd", "name": "dloaderd", "version": version,
             "licenses": [{"expression": "Apache-2.0"}], "purl": f"pkg:pypi/dloaderd@{version}"}},
-        "components": [component(package, use) for package, use in sorted(uses.items())],
-        "dependencies": [{"ref": "dloaderd", "dependsOn": sorted(uses)}]}
+        "components": [component(one) for one in taken],
+        "dependencies": [{"ref": "dloaderd", "dependsOn": [one["package"] for one in taken]}]}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()[:16]
     return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6",
                        "serialNumber": f"urn:uuid:{uuid.UUID(bytes=digest, version=4)}", "version": 1,

@@ -23,6 +23,7 @@ import unittest
 import zipfile
 
 import bare
+import debian_packages  # bare.py has its folder
 import kinds
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -162,6 +163,9 @@ class Contents(unittest.TestCase):
         self.assertEqual((bom["bomFormat"], bom["specVersion"]), ("CycloneDX", "1.6"))
         self.assertEqual(bom["metadata"]["component"]["version"], WHEEL.name.split("-")[1])
         uses = {one["bom-ref"]: one["properties"][0]["value"] for one in bom["components"]}
+        # Those of its processor, whatever is installed here.
+        architecture = debian_packages.ARCHITECTURES[MACHINE]
+        self.assertEqual({one["purl"].rpartition("?arch=")[2] for one in bom["components"]} - {"all"}, {architecture})
         self.assertTrue(all(one["version"] and one["licenses"][0]["expression"] for one in bom["components"]))
         # A notice of each that is within, and none of those that are not.
         notices = {pathlib.PurePath(name).stem for name in self.zip.namelist()

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import unittest.mock
 
 SYSTEMD = pathlib.Path(os.environ["UNITS"])
 DEBIAN = SYSTEMD / "debian"
 DEV = SYSTEMD.parent / "dev"
 
 sys.path.insert(0, str(SYSTEMD.parent / "client/python"))
+import debian_packages  # noqa: E402
 import sbom  # noqa: E402
 
 # Every Debian system that builds packages has these, or they come with another one.
@@ -66,14 +66,26 @@ class Packaging(unittest.TestCase):
                  for name in re.findall(r'"([^"]+)"', lists)}
         self.assertGreater(len(taken), 15)
         self.assertEqual(set(sbom.LICENCES), taken)
-        fields = {"source:Package": "xz", "Version": "1:5.4+dfsg-1"}
-        with unittest.mock.patch.object(sbom, "answer", lambda package, field: fields[field]):
-            one, other = (sbom.document("0.2.0", dict.fromkeys(names, "linked statically"))
-                          for names in (taken, sorted(taken)))
+        said = {"source": "xz", "version": "1:5.4+dfsg-1", "architecture": "arm64", "use": "linked statically"}
+        one, other = (sbom.document("0.2.0", [{"package": name, **said} for name in names])
+                      for names in (taken, sorted(taken)))
         self.assertEqual(one, other)
         told = json.loads(one)
-        self.assertEqual(told["components"][0]["purl"], "pkg:deb/debian/libcurl4-openssl-dev@1%3A5.4%2Bdfsg-1")
+        self.assertEqual(told["components"][0]["purl"],
+                         "pkg:deb/debian/libcurl4-openssl-dev@1%3A5.4%2Bdfsg-1?arch=arm64")
         self.assertEqual(told["dependencies"], [{"ref": "dloaderd", "dependsOn": sorted(taken)}])
+
+    def test_a_fetched_package_tells_its_version(self):
+        with tempfile.TemporaryDirectory(prefix="dloader-package-") as folder:
+            tree = pathlib.Path(folder, "tree/DEBIAN")
+            tree.mkdir(parents=True)
+            (tree / "control").write_text("Package: libx-dev\nSource: x (2:1.0)\nVersion: 2:1.0+b1\n"
+                                          "Architecture: arm64\nMaintainer: x <x@x>\nDescription: x\n")
+            told = pathlib.Path(folder, "libx-dev_1.0_arm64.deb")
+            subprocess.run(["dpkg-deb", "--build", tree.parent, told], check=True, stdout=subprocess.DEVNULL)
+            self.assertEqual(debian_packages.fields_of(
+                ["dpkg-deb", "--show", "--showformat", debian_packages.SHOW, told]),
+                {"package": "libx-dev", "source": "x", "version": "2:1.0+b1", "architecture": "arm64"})
 
     def test_the_symbols_are_of_the_maps_version(self):
         symbols = (DEBIAN / "libdlclient0.symbols").read_text(encoding="utf-8")
