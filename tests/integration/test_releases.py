@@ -63,8 +63,8 @@ class ReleaseCase(test_reconnect.RestartCase):
         self.config = {"drain_timeout": "300ms"}
 
     def spec_for(self, daemon):
-        """A spec as the daemon's release has it: `paths` came after the last one, which said `files` here."""
-        key = "paths" if daemon.name == "this" else "files"
+        """A spec as the daemon's release has it: before there were tags, `paths` was called `files` here."""
+        key = "files" if daemon.name in ("last", "week") else "paths"
         return self.write("long", dataset={"kind": "npy", key: self.npy_rows()}, batch={"size": 2}, seed=4)
 
     def start(self, release):
@@ -125,6 +125,14 @@ class Restarts(ReleaseCase):
         week, this = Release("week"), Release()
         self.restarts(week, week, this, week, this)
 
+    def test_trainer_of_the_tagged_release(self):
+        tagged, this = Release("tagged"), Release()
+        self.restarts(tagged, tagged, this, tagged, this)
+
+    def test_daemons_of_the_tagged_release(self):
+        tagged, this = Release("tagged"), Release()
+        self.restarts(this, this, tagged, this, tagged)
+
     def test_trainer_of_this_release(self):
         last, this = Release("last"), Release()
         spec = self.write("long", dataset={"kind": "range", "length": 2 * STEPS}, batch={"size": 2}, seed=4)
@@ -182,6 +190,13 @@ class Dlctl(ReleaseCase):
 
     def test_the_last_release_asks_this_one(self):
         self.check(Release("last"), Release(), Release())
+
+    def test_the_tagged_release_asks_this_one(self):
+        self.check(Release("tagged"), Release(), Release())
+
+    def test_this_release_asks_the_tagged_one(self):
+        tagged = Release("tagged")
+        self.check(Release(), tagged, tagged)
 
     def test_the_week_before_asks_this_release(self):
         self.check(Release("week"), Release(), Release())

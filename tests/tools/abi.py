@@ -2,9 +2,10 @@
 
     abi.py WORK     builds both libraries below the folder WORK; that of a release is kept there
 
-The last release is the last tag v*. What abidiff of libabigail finds in the functions and types of dlclient.h is
-printed; more functions are no finding. It is an error unless the soversion is another one. While there is no tag, what
-tests/lib/releases.py calls the last release is compared, to which nothing was promised: then it is no error.
+The last release is the last tag v* before this commit. What abidiff of libabigail finds in the functions and types of
+dlclient.h is printed; more functions are no finding. It is an error unless the soversion is another one. While there is
+no such tag, what tests/lib/releases.py calls the last release is compared, to which nothing was promised: then it is no
+error. That there is nothing to compare with is one: nobody knows then.
 """
 
 import pathlib
@@ -23,25 +24,22 @@ FAILED, CHANGED = 3, 4  # of abidiff's exit status: it has not compared, or foun
 
 def last_release():
     """Its name, its commit, and whether it was tagged."""
-    tag = releases.git("describe", "--tags", "--abbrev=0", "--match", "v*", check=False)
-    name = tag.stdout.decode().strip() if tag.returncode == 0 else releases.RELEASES["last"]
-    commit = releases.git("rev-parse", name + "^{commit}", check=True).stdout.decode().strip()
-    return name, commit, tag.returncode == 0
+    tag = releases.last_tag()
+    try:
+        commit = releases.commit_of("tagged" if tag else "last")
+    except LookupError as why:
+        sys.exit(f"abi: nothing to compare this library with: {why}")
+    return tag or commit[:8], commit, tag is not None
 
 
 def build(source, place, tree):
     """The library, with what the compiler knows of its types, and the header, in `place`."""
     subprocess.run([*releases.configure("", source, tree), "-Ddebug=true"], check=True, stdout=sys.stderr)
-    subprocess.run(["ninja", "-C", tree, f"client/{library_of(source)}"], check=True, stdout=sys.stderr)
+    subprocess.run(["ninja", "-C", tree, releases.library_of(source)], check=True, stdout=sys.stderr)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     shutil.copy(source / "client/dlclient.h", place)
-    shutil.copy(tree / "client" / library_of(source), place / "libdlclient.so")
-
-
-def library_of(source):
-    version = re.search(r"version: '([^']+)'", (source / "meson.build").read_text(encoding="utf-8"))[1]
-    return f"libdlclient.so.{version}"
+    shutil.copy(tree / releases.library_of(source), place / "libdlclient.so")
 
 
 def soversion(place):
@@ -81,7 +79,7 @@ def main(work):
     elif same:
         print(f"abi: programs that are linked with {soversion(old)} of {name} may not run with this one: " +
               ("restore what they use, or raise the soversion in client/meson.build" if is_tagged else
-               "nobody was promised that, as no release is tagged yet"))
+               "nobody was promised that, as no release is tagged before this one"))
     return 1 if found and same and is_tagged else 0
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import abi
 import compat
@@ -21,6 +22,7 @@ import log_man
 import named
 import packages
 import release
+import releases
 import sleeps
 import spec_man
 import statics
@@ -350,6 +352,36 @@ class Abi(unittest.TestCase):
 
     def test_a_changed_struct_is_named(self):
         self.assertIn("dl_x", self.compare("struct dl_x { long before; int n; };", self.BEFORE[1]))
+
+
+class Tags(unittest.TestCase):
+    """Which release is the last one, in a checkout of its own."""
+
+    def git(self, *words):
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *words], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.enterContext(unittest.mock.patch.object(releases, "ROOT", folder.name))
+        self.git("init", "--quiet")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "0.2.0")
+
+    def test_without_a_tag(self):
+        with self.assertRaisesRegex(LookupError, "no release is tagged"):
+            releases.commit_of("tagged")
+        with self.assertRaisesRegex(SystemExit, r"^abi: nothing to compare .*'last', is not in this checkout"):
+            abi.last_release()
+
+    def test_a_tag_counts_from_the_next_commit_on(self):
+        self.git("tag", "--annotate", "v0.2.0", "--message", "x")
+        self.assertIsNone(releases.last_tag())
+        self.git("commit", "--quiet", "--allow-empty", "--message", "more")
+        self.assertEqual(abi.last_release(), ("v0.2.0", releases.commit_of("tagged"), True))
+        self.git("tag", "v0.3.0")
+        self.assertEqual(releases.last_tag(), "v0.2.0")
 
 
 class Release(unittest.TestCase):
