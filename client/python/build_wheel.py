@@ -54,6 +54,14 @@ RENAMED = {"stdin": "dl_stdin", "stdout": "dl_stdout", "stderr": "dl_stderr",
                                                     "sscanf", "fscanf", "vsscanf")}}
 STREAMS = HERE / "src/streams.c"
 
+# It takes no platform but those of the processor it believes to run on.
+AUDITWHEEL = """
+import platform, sys
+platform.machine = lambda: "{machine}"
+from auditwheel.main import main
+sys.exit(main())
+"""
+
 SETTINGS = ["b_pie=true", "found_at_run_time=curl,microhttpd,seccomp", "sentencepiece=disabled",
             "huggingface=enabled", "microhttpd=enabled", "seccomp=enabled", "sndfile=enabled",
             "ncurses=enabled", "tiff=enabled", "webp=enabled"]
@@ -272,7 +280,7 @@ def main(work, out, machine="x86_64"):
     run(sys.executable, "-m", "wheel", "tags", "--remove", "--python-tag", PYTHON, wheel)
     wheel = next((work / "built").glob("*.whl"))
     shutil.rmtree(out, ignore_errors=True)
-    run(sys.executable, "-m", "auditwheel", "repair", "--plat", target.platform, "--only-plat",
+    run(sys.executable, "-c", AUDITWHEEL.format(machine=machine), "repair", "--plat", target.platform, "--only-plat",
         "--wheel-dir", out, wheel)
     print(*out.glob("*.whl"))
 
