@@ -1,8 +1,10 @@
 /* Lists of transforms: what may stand where, what is said of the rest, what comes out, and draws.
  */
 #include "daemon/data/decode/transform/transforms.h"
+#include "daemon/data/decode/transform/warp.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
+#include "tests/lib/splitmix.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"
 
@@ -482,6 +484,41 @@ static void test_flip(void **state)
     picture_deinit(&p);
 }
 
+/* A place from 0 or from `size` - 1 to half of the picture, at random. */
+static double drawn_corner(uint64_t *seed, unsigned size, bool far)
+{
+    double inwards = (double)(next_random(seed) % (size / 2));
+
+    return far ? size - 1 - inwards : inwards;
+}
+
+/* What 64 bits of a number leave of a coefficient that is 0 is up to 1e-16, and other processors'
+ * would be other ones. */
+static void test_perspective_has_128_bits(void **state)
+{
+    uint64_t seed = 1;
+    unsigned zeros = 0;
+
+    for (unsigned i = 0; i < 5000; i++) {
+        unsigned w = 16 + (unsigned)(next_random(&seed) % 1000);
+        unsigned h = 16 + (unsigned)(next_random(&seed) % 1000);
+        const double from[4][2] = {{0, 0}, {w - 1, 0}, {w - 1, h - 1}, {0, h - 1}};
+        double to[4][2], a[8];
+
+        for (unsigned k = 0; k < 4; k++) {
+            to[k][0] = drawn_corner(&seed, w, k == 1 || k == 2);
+            to[k][1] = drawn_corner(&seed, h, k >= 2);
+        }
+        assert_true(warp_perspective_matrix(from, to, a));
+        for (unsigned k = 0; k < 8; k++) {
+            zeros += fabs(a[k]) < 1e-9;
+            if (fabs(a[k]) < 1e-9 && fabs(a[k]) > 1e-25)
+                fail_msg("%u x %u: coefficient %u is %g", w, h, k, a[k]);
+        }
+    }
+    assert_true(zeros > 50);
+}
+
 static void test_the_manual_has_them_all(void **state)
 {
     FILE *file = fopen(SPEC_PAGE, "r");
@@ -509,6 +546,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_first_generation),
     cmocka_unit_test(test_fast),
     cmocka_unit_test(test_flip),
+    cmocka_unit_test(test_perspective_has_128_bits),
     cmocka_unit_test(test_the_manual_has_them_all),
 };
 TEST_MAIN(tests)

@@ -47,22 +47,35 @@ void warp_affine_matrix(const struct warp_parameters *p, double ret[static 6])
     ret[5] = p->center[1] - ret[3] * x - ret[4] * y;
 }
 
-/* Gauss's elimination with the greatest pivot, in long double: rows of 8 unknowns and a result. */
-static bool warp_solve(long double m[static 8][9], double ret[static 8])
+/* 128 bits wherever this runs. A long double has them on ARM and 80 on x86, and what is left there
+ * of coefficients that are 0 would differ, which a pixel between two others may show. */
+#if __LDBL_MANT_DIG__ == 113
+typedef long double warp_wide;
+#else
+__extension__ typedef __float128 warp_wide;
+#endif
+
+static warp_wide warp_size(warp_wide x)
+{
+    return x < 0 ? -x : x;
+}
+
+/* Gauss's elimination with the greatest pivot: rows of 8 unknowns and a result. */
+static bool warp_solve(warp_wide m[static 8][9], double ret[static 8])
 {
     for (int k = 0; k < 8; k++) {
         int best = k;
         for (int i = k + 1; i < 8; i++)
-            best = fabsl(m[i][k]) > fabsl(m[best][k]) ? i : best;
-        if (fabsl(m[best][k]) < 1e-12L)
+            best = warp_size(m[i][k]) > warp_size(m[best][k]) ? i : best;
+        if (warp_size(m[best][k]) < 1e-12)
             return false;
         for (int j = 0; j < 9; j++) {
-            long double kept = m[k][j];
+            warp_wide kept = m[k][j];
             m[k][j] = m[best][j];
             m[best][j] = kept;
         }
         for (int i = 0; i < 8; i++) {
-            long double times = i == k ? 0 : m[i][k] / m[k][k];
+            warp_wide times = i == k ? 0 : m[i][k] / m[k][k];
             for (int j = k; j < 9; j++)
                 m[i][j] -= times * m[k][j];
         }
@@ -75,18 +88,18 @@ static bool warp_solve(long double m[static 8][9], double ret[static 8])
 bool warp_perspective_matrix(const double from[static 4][2], const double to[static 4][2],
                              double ret[static 8])
 {
-    long double m[8][9] = {{0}};
+    warp_wide m[8][9] = {{0}};
 
     for (int i = 0; i < 4; i++) {
         double x = to[i][0], y = to[i][1];
         for (int k = 0; k < 2; k++) {
-            long double *row = m[2 * i + k];
-            row[3 * k] = (long double)x;
-            row[3 * k + 1] = (long double)y;
+            warp_wide *row = m[2 * i + k];
+            row[3 * k] = (warp_wide)x;
+            row[3 * k + 1] = (warp_wide)y;
             row[3 * k + 2] = 1;
-            row[6] = -(long double)(from[i][k] * x);
-            row[7] = -(long double)(from[i][k] * y);
-            row[8] = (long double)from[i][k];
+            row[6] = -(warp_wide)(from[i][k] * x);
+            row[7] = -(warp_wide)(from[i][k] * y);
+            row[8] = (warp_wide)from[i][k];
         }
     }
     return warp_solve(m, ret);
