@@ -39,7 +39,7 @@ if __name__ == "__main__":
     print(sum(len(batch) for batch in DataLoader(Squares(), batch_size=8, num_workers=2)))
 """
 
-PATIENCE = 300  # seconds, of one command
+PATIENCE = 1800  # seconds, of one command: another processor is interpreted, and others may use this one
 
 ARRAYS = "import numpy, sys; print(*sorted(numpy.load(sys.argv[1])))"
 

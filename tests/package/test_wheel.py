@@ -40,7 +40,7 @@ NEWEST_GLIBC = (2, 28)
 SYSTEM = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1",
           "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 PACKAGES = ("python3", "python3-numpy", "python3-pip", "python3-venv")
-PATIENCE = 600
+PATIENCE = 3600  # seconds, far more than it takes
 
 SPECS = {
     "rows": "dataset: {kind: npy, paths: {x: rows.npy}}\nsampler: {kind: random}\n"
