@@ -22,6 +22,7 @@ done
 """
 # What is compiled for one processor, what no wheel has, and what the bare system has no library for.
 LEFT_OUT = ("plugin", "sentencepiece", "libhdf5")
+PACKAGED = [pathlib.Path("/usr/share/datasets")]  # what some lines read, of Debian's packages
 SAMPLERS = {False: {"kind": "random", "order": "native"}, True: {"kind": "sequential"}}  # iterable?
 
 
