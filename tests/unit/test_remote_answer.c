@@ -119,11 +119,18 @@ static void test_values(void **state)
         {"Retry-After: 99999999999", INT32_MAX},
         {"Retry-After: -1", -1},
         {"Retry-After: soon", -1},
+        {"Retry-After: 5 x", -1},
         {"Retry-After: Wed, 21 Oct 2015 07:28:30 GMT", 30},
         {"Retry-After: Wed, 21 Oct 2015 07:27:30 GMT", 0},
         {"Retry-After: Wed, 21 Oct 2015 07:28:30", -1},
         {"Retry-After: Wed, 21 anF 2015 07:28:30 GMT", -1},
         {"Retry-After: Wed, 21 Oct 2015 24:28:30 GMT", -1},
+        {"Retry-After: Wed; 21 Oct 2015 07:28:30 GMT", -1},
+        {"Retry-After: Wed, 21 Oct 2015 07-28:30 GMT", -1},
+        {"Retry-After: Wed, 2x Oct 2015 07:28:30 GMT", -1},
+        {"Retry-After: Wed, 00 Oct 2015 07:28:30 GMT", -1},
+        {"Retry-After: We", -1},
+        {"Retry-After: Thu, 31 Dec 2015 23:59:60 GMT", 6193920},
     };
     static const struct {
         const char *line, *cursor;
@@ -243,6 +250,11 @@ static void test_bytes(void **state)
          0,
          UNKNOWN,
          NULL},
+        {"HTTP/1.1 200\nContent-Encoding: identity, gzip",
+         {0, UINT64_MAX, UNKNOWN, NULL},
+         -ENOTSUP,
+         0,
+         "Content-Encoding"},
         {"HTTP/1.1 204", {0, UINT64_MAX, UNKNOWN, NULL}, -EIO, 0, "204"},
         {"HTTP/1.1 503", {0, UINT64_MAX, UNKNOWN, NULL}, -EIO, 0, "503"},
     };
@@ -383,6 +395,7 @@ static void test_refusals(void **state)
          true,
          -EREMOTE,
          {"status 301", "set AWS_REGION to eu-west-1"}},
+        {"s3://b/k", "HTTP/1.1 307", "", true, -EREMOTE, {"status 307", "set AWS_REGION"}},
         {"s3://b/k",
          "HTTP/1.1 301",
          "",

@@ -62,6 +62,13 @@ static void test_found(void **state)
          "[default]\naws_access_key_id=B\naws_secret_access_key=C\n",
          "AK",
          "SECRET/+="},
+        {{"AWS_PROFILE=x"},
+         "",
+         "[profile]\nregion=a\n[profilex]\nregion=b\n[profile\tx]\nregion=c",
+         NULL,
+         NULL,
+         NULL,
+         "c"},
         /* The form: ends of lines, comments, indented lines. */
         {{NULL},
          "# c\r\n\r\n[default]\r\n; c\r\n  aws_access_key_id=AK\r\n  "
@@ -77,6 +84,13 @@ static void test_found(void **state)
          NULL,
          "yes"},
         {{NULL}, "[default]\n" KEYS "credential_process = x\n", "", "AK", "SECRET/+="},
+        {{NULL},
+         "[a]\nregion=no\n[default]\n  region=yes\n    region=no\n",
+         "",
+         NULL,
+         NULL,
+         NULL,
+         "yes"},
         {{NULL}, "[default]\nregion=a\nregion=b\nregion=\n", "", NULL, NULL, NULL, "b"},
         {{NULL}, "aws_access_key_id=A\n=\n[\n[]\n]\nx\n[default", "=", NULL},
     };

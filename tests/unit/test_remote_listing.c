@@ -2,6 +2,7 @@
 #include "tests/lib/harness.h"
 
 #include "daemon/remote/listing.h"
+#include "daemon/remote/xml.h"
 #include "tests/unit/remote_case.h"
 
 #include <errno.h>
@@ -109,6 +110,8 @@ static void test_xml(void **state)
         {"s3://b/", ROOT(OBJECT("<![CDATA[a&amp;<b>]]>c<!-- d -->e", "1")), NULL,
          "[a&amp;<b>ce] 1\n"},
         {"s3://b/", ROOT(OBJECT(" a+%20 ", "1")), NULL, "[ a+%20 ] 1\n"},
+        {"s3://b/", ROOT(OBJECT("&#x800;&#xE000;&#xFFFF;&#1114111;", "1")), NULL,
+         "[\u0800\ue000\uffff\U0010FFFF] 1\n"},
         /* Encoded ones, wherever it says so. */
         {"s3://b/d f/",
          ROOT(OBJECT("d+f/a%2Bb%25+c%20", "1")
@@ -220,13 +223,21 @@ static void test_bounds(void **state)
     static const char whole[] = ROOT(MORE("true", NEXT("1")) OBJECT("a&amp;", "1") FOLDER("d/"));
     struct remote_listing page;
     struct dl_error err;
-    char deep[400] = "";
+    char deep[400];
 
     for (size_t n = 0; n < sizeof whole - 1; n++)
         assert_int_equal(read_page("s3://b/", whole, n, NULL, &page, &err), -EBADMSG);
-    for (int i = 0; i < 20; i++)
-        strcat(deep, "<a>");
-    assert_int_equal(read_page("s3://b/", deep, strlen(deep), NULL, &page, &err), -EBADMSG);
+    /* <ListBucketResult>, and in it XML_DEPTH_MAX elements, or one less. */
+    for (int levels = XML_DEPTH_MAX - 1; levels <= XML_DEPTH_MAX; levels++) {
+        strcpy(deep, "<ListBucketResult>");
+        for (int i = 0; i < levels; i++)
+            strcat(deep, "<a>");
+        for (int i = 0; i < levels; i++)
+            strcat(deep, "</a>");
+        strcat(deep, "</ListBucketResult>");
+        assert_int_equal(read_page("s3://b/", deep, strlen(deep), NULL, &page, &err),
+                         levels < XML_DEPTH_MAX ? 0 : -EBADMSG);
+    }
 
     char *large = malloc(REMOTE_LISTING_BYTES + 1);
     assert_non_null(large);

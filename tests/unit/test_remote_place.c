@@ -5,6 +5,9 @@
 
 #include <errno.h>
 
+/* 63 letters, as many as a name of DNS may have. */
+#define LONG "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijk"
+
 static const char *const plain[] = {NULL};
 static const char *const minio[] = {"AWS_ENDPOINT_URL=http://minio:9000/", NULL};
 static const char *const below[] = {"AWS_ENDPOINT_URL_S3=https://Host.Example:443/s3/api//", NULL};
@@ -44,6 +47,11 @@ static void test_buckets(void **state)
         {plain, "s3://ab/a", "https://s3.us-east-1.amazonaws.com", "/ab/", "a", "us-east-1"},
         {plain, "s3://bucket-/a", "https://s3.us-east-1.amazonaws.com", "/bucket-/", "a",
          "us-east-1"},
+        {plain, "s3://" LONG "/a", "https://" LONG ".s3.us-east-1.amazonaws.com", "/", "a",
+         "us-east-1"},
+        {plain, "s3://" LONG "x/a", "https://s3.us-east-1.amazonaws.com", "/" LONG "x/", "a",
+         "us-east-1"},
+        {plain, "s3://abc/a", "https://abc.s3.us-east-1.amazonaws.com", "/", "a", "us-east-1"},
         {minio, "s3://bucket/a", "http://minio:9000", "/bucket/", "a", "us-east-1"},
         {below, "s3://bucket/a", "https://host.example", "/s3/api/bucket/", "a", "us-east-1"},
         {minio, "gs://my_bucket/a", "https://storage.googleapis.com", "/my_bucket/", "a", "auto"},

@@ -100,6 +100,30 @@ static void test_bytes(void **state)
     remote_settings_deinit(&settings);
 }
 
+/* Keys as long as they come, each of whose bytes is three in the URL. */
+static void test_long(void **state)
+{
+    enum { LONGEST = 1024 };
+    struct remote_settings settings = settings_of(minio);
+    const struct remote_asker asker = {.settings = &settings, .now = NOW};
+    char url[LONGEST + 16] = "s3://b/", *end;
+    struct remote_request request;
+
+    memset(url + 7, '%', LONGEST);
+    struct remote_place place = place_of(url, &settings);
+    assert_int_equal(remote_request_head(&place, &asker, &request, NULL), 0);
+    assert_int_equal(strlen(request.url), strlen("http://minio:9000/b/") + 3 * LONGEST);
+    end = request.url + strlen("http://minio:9000/b/");
+    for (size_t i = 0; i < LONGEST; i++)
+        assert_memory_equal(end + 3 * i, "%25", 3);
+    end[0] = '\0';
+    assert_string_equal(request.url, "http://minio:9000/b/");
+    end[0] = '%';
+    remote_request_deinit(&request);
+    remote_place_deinit(&place);
+    remote_settings_deinit(&settings);
+}
+
 static void test_heads(void **state)
 {
     static const char *const rows[][2] = {
@@ -243,8 +267,8 @@ static void test_none(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bytes),     cmocka_unit_test(test_heads), cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_signature), cmocka_unit_test(test_none),
+    cmocka_unit_test(test_bytes), cmocka_unit_test(test_long),      cmocka_unit_test(test_heads),
+    cmocka_unit_test(test_lists), cmocka_unit_test(test_signature), cmocka_unit_test(test_none),
 };
 
 int main(void)
