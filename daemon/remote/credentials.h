@@ -56,4 +56,13 @@ int _nodiscard_ remote_profile_from(remote_getenv get, void *of, struct dl_span 
 int _nodiscard_ remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
                                     struct dl_error *err);
 
+/*
+ * Where the settings have no token of HF_TOKEN: the one that `hf auth login` has left in the file
+ * HF_TOKEN_PATH names, or $HF_HOME/token, $XDG_CACHE_HOME/huggingface/token, or
+ * $HOME/.cache/huggingface/token: the first whose variable is set. No such file: 0, and no token.
+ * Errors as above, and -EINVAL: the file holds something else. Blocks.
+ */
+int _nodiscard_ remote_token_read(remote_getenv get, void *of, struct remote_settings *settings,
+                                  struct dl_error *err);
+
 #endif

@@ -1,8 +1,9 @@
-/* The one part of remote/ that opens files: AWS's two, for remote_profile_from(). */
+/* The one part of remote/ that opens files: AWS's two, and the one with the Hub's token. */
 #include "daemon/remote/credentials.h"
 
 #include "daemon/remote/text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -34,7 +35,8 @@ static int file_text_read(const char *path, struct file_text *ret, struct dl_err
     if (!file && (errno == ENOENT || errno == ENOTDIR))
         return 0;
     if (!file)
-        return dl_error_set(err, errno, path, "cannot open it: %s; it may have keys of s3://",
+        return dl_error_set(err, errno, path,
+                            "cannot open it: %s; it may have keys of remote storage",
                             strerror(errno));
     (void)setvbuf(file, NULL, _IONBF, 0); /* no copy of a secret in a buffer of stdio's */
     ret->data = malloc(REMOTE_PROFILE_BYTES + 1);
@@ -49,37 +51,45 @@ static int file_text_read(const char *path, struct file_text *ret, struct dl_err
     return 0;
 }
 
-/* By the variable, else below $HOME; NULL: neither is set. *ret_lost: out of memory. */
-static char *file_path(remote_getenv get, void *of, const char *variable, const char *below_home,
+/* The value of the first variable that is set, and what stands below it; NULL: none is set. */
+struct file_place {
+    const char *variable, *below;
+};
+
+static char *file_path(remote_getenv get, void *of, const struct file_place *places, size_t n,
                        bool *ret_lost)
 {
-    struct text text = {0};
-    const char *value = get(variable, of);
+    for (size_t i = 0; i < n; i++) {
+        const char *value = get(places[i].variable, of);
+        struct text text = {0};
 
-    if (value && *value)
-        return text_copy(value, ret_lost);
-    value = get("HOME", of);
-    if (!value || !*value)
-        return NULL;
-    text_add(&text, value);
-    text_add(&text, below_home);
-    char *path = text_take(&text);
-    *ret_lost |= !path;
-    return path;
+        if (!value || !*value)
+            continue;
+        text_add(&text, value);
+        text_add(&text, places[i].below);
+        char *path = text_take(&text);
+        *ret_lost |= !path;
+        return path;
+    }
+    return NULL;
 }
 
 int remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
                         struct dl_error *err)
 {
+    static const struct file_place keys_places[] = {{"AWS_SHARED_CREDENTIALS_FILE", ""},
+                                                    {"HOME", "/.aws/credentials"}};
+    static const struct file_place config_places[] = {{"AWS_CONFIG_FILE", ""},
+                                                      {"HOME", "/.aws/config"}};
     bool is_lost = false;
     _cleanup_(file_text_deinit)
     struct file_text keys = {0};
     _cleanup_(file_text_deinit)
     struct file_text config = {0};
     _cleanup_free_ char *keys_path =
-        file_path(get, of, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials", &is_lost);
+        file_path(get, of, keys_places, ARRAY_SIZE(keys_places), &is_lost);
     _cleanup_free_ char *config_path =
-        file_path(get, of, "AWS_CONFIG_FILE", "/.aws/config", &is_lost);
+        file_path(get, of, config_places, ARRAY_SIZE(config_places), &is_lost);
 
     *ret = (struct remote_profile){0};
     int r = is_lost ? dl_error_set(err, ENOMEM, "", "out of memory") : 0;
@@ -91,4 +101,48 @@ int remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
         return r;
     return remote_profile_from(get, of, (struct dl_span){keys.data, keys.len},
                                (struct dl_span){config.data, config.len}, ret, err);
+}
+
+/* The token is all of the file, but for spaces and ends of lines around it. */
+static int token_take(const char *path, const struct file_text *file, char **ret,
+                      struct dl_error *err)
+{
+    size_t first = 0, len = file->len;
+
+    while (first < len && isspace(file->data[first]))
+        first++;
+    while (len > first && isspace(file->data[len - 1]))
+        len--;
+    if (len == first)
+        return 0;
+    char *token = span_dup((struct dl_span){file->data + first, len - first});
+    if (!token)
+        return dl_error_set(err, ENOMEM, path, "out of memory");
+    if (!text_is_plain(token) || strlen(token) != len - first) {
+        text_wipe(&token);
+        return dl_error_set(err, EINVAL, path,
+                            "it holds more than a token of the Hub; write it anew: hf auth login");
+    }
+    *ret = token;
+    return 0;
+}
+
+int remote_token_read(remote_getenv get, void *of, struct remote_settings *settings,
+                      struct dl_error *err)
+{
+    static const struct file_place places[] = {{"HF_TOKEN_PATH", ""},
+                                               {"HF_HOME", "/token"},
+                                               {"XDG_CACHE_HOME", "/huggingface/token"},
+                                               {"HOME", "/.cache/huggingface/token"}};
+    bool is_lost = false;
+    _cleanup_(file_text_deinit)
+    struct file_text file = {0};
+
+    if (settings->hf_token)
+        return 0;
+    _cleanup_free_ char *path = file_path(get, of, places, ARRAY_SIZE(places), &is_lost);
+    if (is_lost)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    int r = path ? file_text_read(path, &file, err) : 0;
+    return r < 0 ? r : token_take(path, &file, &settings->hf_token, err);
 }

@@ -216,10 +216,64 @@ static void test_files(void **state)
     free(large);
 }
 
+/* The Hub's token: of the first place that is named, and not where there is one already. */
+static void test_token(void **state)
+{
+    static const struct {
+        const char *variable, *below, *text;
+        int r;
+        const char *token; /* NULL: none */
+    } rows[] = {
+        {"HF_TOKEN_PATH", "/token", " hf_a \n", 0, "hf_a"},
+        {"HF_HOME", "", "hf_b", 0, "hf_b"},
+        {"HF_HOME", "/nothing", "hf_b", 0, NULL},
+        {"HF_HOME", "", "\n \n", 0, NULL},
+        {"HF_HOME", "", "", 0, NULL},
+        {"HF_HOME", "", "SECRET\nx", -EINVAL, NULL},
+        {"HF_HOME", "", "SECRET\0x", -EINVAL, NULL},
+    };
+    char variable[300], home[300];
+    struct dl_error err = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct remote_settings settings = {0};
+        size_t len = i == ARRAY_SIZE(rows) - 1 ? 8 : strlen(rows[i].text);
+
+        (void)harness_file("token", rows[i].text, len);
+        (void)snprintf(variable, sizeof variable, "%s=%s%s", rows[i].variable, harness_tmpdir(),
+                       rows[i].below);
+        const char *env[] = {"HOME=/nonexistent", variable, NULL};
+        assert_int_equal(remote_token_read(get_of_list, (void *)env, &settings, &err), rows[i].r);
+        expect(settings.hf_token, rows[i].token, i, "the token");
+        assert_null(strstr(err.message, "SECRET"));
+        remote_settings_deinit(&settings);
+    }
+    (void)snprintf(home, sizeof home, "%s/.cache", harness_tmpdir());
+    assert_int_equal(mkdir(home, 0700), 0);
+    (void)snprintf(home, sizeof home, "%s/.cache/huggingface", harness_tmpdir());
+    assert_int_equal(mkdir(home, 0700), 0);
+    (void)harness_file(".cache/huggingface/token", "hf_c", 4);
+    (void)snprintf(home, sizeof home, "HOME=%s", harness_tmpdir());
+    (void)snprintf(variable, sizeof variable, "XDG_CACHE_HOME=%s/.cache", harness_tmpdir());
+    const char *envs[][2] = {{home, NULL}, {variable, NULL}};
+    for (size_t i = 0; i < ARRAY_SIZE(envs); i++) {
+        struct remote_settings settings = {0};
+
+        assert_int_equal(remote_token_read(get_of_list, envs[i], &settings, &err), 0);
+        expect(settings.hf_token, "hf_c", i, "the token");
+        (void)harness_file(".cache/huggingface/token", "hf_c", 4);
+        settings.hf_token[3] = 'd';
+        assert_int_equal(remote_token_read(get_of_list, envs[i], &settings, &err), 0);
+        expect(settings.hf_token, "hf_d", i, "the token");
+        remote_settings_deinit(&settings);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_found),
     cmocka_unit_test(test_refused),
     cmocka_unit_test(test_files),
+    cmocka_unit_test(test_token),
 };
 
 TEST_MAIN(tests)
