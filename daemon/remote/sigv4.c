@@ -4,7 +4,6 @@
 #include "proto/common/library.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <time.h>
 
 enum { SIGV4_HASH = 32 }; /* bytes */
@@ -193,8 +192,13 @@ char *sigv4_canonical(const struct sigv4_request *request)
 
 static void sigv4_hex(const uint8_t *bytes, char ret[2 * SIGV4_HASH + 1])
 {
-    for (size_t i = 0; i < SIGV4_HASH; i++)
-        (void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < SIGV4_HASH; i++) {
+        ret[2 * i] = digits[bytes[i] >> 4];
+        ret[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    ret[2 * SIGV4_HASH] = '\0';
 }
 
 static bool sigv4_hmac(const struct sigv4_crypto *crypto, const uint8_t *key, size_t key_len,
@@ -245,7 +249,8 @@ static bool sigv4_sign(const char *canonical, const struct sigv4_signer *signer,
     text_add(&text, scope);
     text_add(&text, "\n");
     text_add(&text, hex);
-    (void)snprintf(day, sizeof day, "%.8s", time);
+    memcpy(day, time, sizeof day - 1);
+    day[sizeof day - 1] = '\0';
     _cleanup_free_ char *signed_text = text_take(&text);
     bool done = signed_text && sigv4_key(signer, day, key) &&
                 sigv4_hmac(signer->crypto, key, sizeof key, signed_text, hash);
