@@ -174,103 +174,97 @@ static void test_values(void **state)
 }
 
 /* Bytes that were asked for, and answers that are others. */
+static const struct {
+    const char *lines;
+    struct remote_range asked;
+    int r;
+    uint64_t len;
+    const char *words;
+} bytes_rows[] = {
+    {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nContent-Length: 10",
+     {5, 14, 100, NULL},
+     0,
+     10,
+     NULL},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-14/100", {5, 14, UNKNOWN, "\"a\""}, 0, 10, NULL},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-14/*", {5, 14, UNKNOWN, NULL}, 0, 10, NULL},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-99/100", {5, UINT64_MAX, 100, NULL}, 0, 95, NULL},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-99/100", {5, 200, UNKNOWN, NULL}, 0, 95, NULL},
+    {"HTTP/1.1 200\nContent-Length: 9", {0, UINT64_MAX, UNKNOWN, NULL}, 0, 9, NULL},
+    {"HTTP/1.1 200", {0, UINT64_MAX, UNKNOWN, NULL}, 0, UNKNOWN, NULL},
+    {"HTTP/1.1 200\nContent-Length: 0", {0, UINT64_MAX, UNKNOWN, NULL}, 0, 0, NULL},
+    {"HTTP/1.1 200\nContent-Length: 9", {0, 8, UNKNOWN, NULL}, 0, 9, NULL},
+    {"HTTP/1.1 200\nETag: \"a\"", {0, UINT64_MAX, UNKNOWN, "\"a\""}, 0, UNKNOWN, NULL},
+    /* rclone's server. */
+    {"HTTP/1.1 200\nContent-Range: bytes 5-14/100\nContent-Length: 10",
+     {5, 14, 100, NULL},
+     0,
+     10,
+     NULL},
+    /* Others. */
+    {"HTTP/1.1 200\nContent-Range: bytes 4-14/100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
+    {"HTTP/1.1 200\nContent-Range: bytes 0-14/100",
+     {0, UINT64_MAX, UNKNOWN, NULL},
+     -EBADMSG,
+     0,
+     "others"},
+    {"HTTP/1.1 206", {5, 14, UNKNOWN, NULL}, -EBADMSG, 0, "gives others"},
+    {"HTTP/1.1 206\nContent-Range: bytes */100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
+    {"HTTP/1.1 206\nContent-Range: bytes 4-14/100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-13/100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-13/*", {5, 14, UNKNOWN, NULL}, -EBADMSG, 0, "others"},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nContent-Length: 9",
+     {5, 14, 100, NULL},
+     -EBADMSG,
+     0,
+     "others"},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nContent-Length: 0",
+     {5, 14, 100, NULL},
+     -EBADMSG,
+     0,
+     "others"},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-14/100", {5, 14, 101, NULL}, -ESTALE, 0, "size"},
+    {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nETag: \"b\"",
+     {5, 14, 100, "\"a\""},
+     -ESTALE,
+     0,
+     "etag"},
+    {"HTTP/1.1 200\nContent-Length: 9", {0, UINT64_MAX, 10, NULL}, -ESTALE, 0, "size"},
+    {"HTTP/1.1 412", {0, 9, UNKNOWN, "\"a\""}, -ESTALE, 0, "etag"},
+    {"HTTP/1.1 200\nContent-Length: 100", {5, 14, UNKNOWN, NULL}, -ENOTSUP, 0, "whole object"},
+    {"HTTP/1.1 200\nContent-Length: 9", {0, 7, UNKNOWN, NULL}, -ENOTSUP, 0, "whole object"},
+    {"HTTP/1.1 200", {0, 7, UNKNOWN, NULL}, -ENOTSUP, 0, "whole object"},
+    {"HTTP/1.1 200\nContent-Encoding: gzip",
+     {0, UINT64_MAX, UNKNOWN, NULL},
+     -ENOTSUP,
+     0,
+     "Content-Encoding"},
+    {"HTTP/1.1 200\nContent-Encoding: Identity", {0, UINT64_MAX, UNKNOWN, NULL}, 0, UNKNOWN, NULL},
+    {"HTTP/1.1 200\nContent-Encoding: identity, gzip",
+     {0, UINT64_MAX, UNKNOWN, NULL},
+     -ENOTSUP,
+     0,
+     "Content-Encoding"},
+    {"HTTP/1.1 204", {0, UINT64_MAX, UNKNOWN, NULL}, -EIO, 0, "204"},
+    {"HTTP/1.1 503", {0, UINT64_MAX, UNKNOWN, NULL}, -EIO, 0, "503"},
+};
+
 static void test_bytes(void **state)
 {
-    static const struct {
-        const char *lines;
-        struct remote_range asked;
-        int r;
-        uint64_t len;
-        const char *words;
-    } rows[] = {
-        {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nContent-Length: 10",
-         {5, 14, 100, NULL},
-         0,
-         10,
-         NULL},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-14/100", {5, 14, UNKNOWN, "\"a\""}, 0, 10, NULL},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-14/*", {5, 14, UNKNOWN, NULL}, 0, 10, NULL},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-99/100", {5, UINT64_MAX, 100, NULL}, 0, 95, NULL},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-99/100", {5, 200, UNKNOWN, NULL}, 0, 95, NULL},
-        {"HTTP/1.1 200\nContent-Length: 9", {0, UINT64_MAX, UNKNOWN, NULL}, 0, 9, NULL},
-        {"HTTP/1.1 200", {0, UINT64_MAX, UNKNOWN, NULL}, 0, UNKNOWN, NULL},
-        {"HTTP/1.1 200\nContent-Length: 0", {0, UINT64_MAX, UNKNOWN, NULL}, 0, 0, NULL},
-        {"HTTP/1.1 200\nContent-Length: 9", {0, 8, UNKNOWN, NULL}, 0, 9, NULL},
-        {"HTTP/1.1 200\nETag: \"a\"", {0, UINT64_MAX, UNKNOWN, "\"a\""}, 0, UNKNOWN, NULL},
-        /* rclone's server. */
-        {"HTTP/1.1 200\nContent-Range: bytes 5-14/100\nContent-Length: 10",
-         {5, 14, 100, NULL},
-         0,
-         10,
-         NULL},
-        /* Others. */
-        {"HTTP/1.1 200\nContent-Range: bytes 4-14/100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
-        {"HTTP/1.1 200\nContent-Range: bytes 0-14/100",
-         {0, UINT64_MAX, UNKNOWN, NULL},
-         -EBADMSG,
-         0,
-         "others"},
-        {"HTTP/1.1 206", {5, 14, UNKNOWN, NULL}, -EBADMSG, 0, "gives others"},
-        {"HTTP/1.1 206\nContent-Range: bytes */100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
-        {"HTTP/1.1 206\nContent-Range: bytes 4-14/100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-13/100", {5, 14, 100, NULL}, -EBADMSG, 0, "others"},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-13/*",
-         {5, 14, UNKNOWN, NULL},
-         -EBADMSG,
-         0,
-         "others"},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nContent-Length: 9",
-         {5, 14, 100, NULL},
-         -EBADMSG,
-         0,
-         "others"},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nContent-Length: 0",
-         {5, 14, 100, NULL},
-         -EBADMSG,
-         0,
-         "others"},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-14/100", {5, 14, 101, NULL}, -ESTALE, 0, "size"},
-        {"HTTP/1.1 206\nContent-Range: bytes 5-14/100\nETag: \"b\"",
-         {5, 14, 100, "\"a\""},
-         -ESTALE,
-         0,
-         "etag"},
-        {"HTTP/1.1 200\nContent-Length: 9", {0, UINT64_MAX, 10, NULL}, -ESTALE, 0, "size"},
-        {"HTTP/1.1 412", {0, 9, UNKNOWN, "\"a\""}, -ESTALE, 0, "etag"},
-        {"HTTP/1.1 200\nContent-Length: 100", {5, 14, UNKNOWN, NULL}, -ENOTSUP, 0, "whole object"},
-        {"HTTP/1.1 200\nContent-Length: 9", {0, 7, UNKNOWN, NULL}, -ENOTSUP, 0, "whole object"},
-        {"HTTP/1.1 200", {0, 7, UNKNOWN, NULL}, -ENOTSUP, 0, "whole object"},
-        {"HTTP/1.1 200\nContent-Encoding: gzip",
-         {0, UINT64_MAX, UNKNOWN, NULL},
-         -ENOTSUP,
-         0,
-         "Content-Encoding"},
-        {"HTTP/1.1 200\nContent-Encoding: Identity",
-         {0, UINT64_MAX, UNKNOWN, NULL},
-         0,
-         UNKNOWN,
-         NULL},
-        {"HTTP/1.1 200\nContent-Encoding: identity, gzip",
-         {0, UINT64_MAX, UNKNOWN, NULL},
-         -ENOTSUP,
-         0,
-         "Content-Encoding"},
-        {"HTTP/1.1 204", {0, UINT64_MAX, UNKNOWN, NULL}, -EIO, 0, "204"},
-        {"HTTP/1.1 503", {0, UINT64_MAX, UNKNOWN, NULL}, -EIO, 0, "503"},
-    };
     struct remote_settings settings = settings_of(no_env);
     struct remote_place place = place_of("s3://b/k", &settings);
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(bytes_rows); i++) {
         struct remote_headers h;
         struct dl_error err = {0};
         uint64_t len = 0;
 
-        assert_int_equal(read_lines(&h, rows[i].lines), 0);
-        int r = remote_bytes_check(&place, &h, &rows[i].asked, &len, &err);
-        if (r != rows[i].r || len != rows[i].len)
+        assert_int_equal(read_lines(&h, bytes_rows[i].lines), 0);
+        int r = remote_bytes_check(&place, &h, &bytes_rows[i].asked, &len, &err);
+        if (r != bytes_rows[i].r || len != bytes_rows[i].len)
             fail_msg("row %zu: %d, %s", i, r, err.message);
-        if (r < 0 && (!strstr(err.message, rows[i].words) || strcmp(err.path, "s3://b/k") != 0))
+        if (r < 0 &&
+            (!strstr(err.message, bytes_rows[i].words) || strcmp(err.path, "s3://b/k") != 0))
             fail_msg("row %zu: %s", i, err.message);
     }
     remote_place_deinit(&place);
@@ -322,125 +316,129 @@ static void test_documents(void **state)
     }
 }
 
+static const struct {
+    const char *url, *lines, *body;
+    bool is_signed;
+    int r;
+    const char *words[2];
+} refusal_rows[] = {
+    {"s3://b/k",
+     "HTTP/1.1 404",
+     ERROR("NoSuchKey", "<Message>no key</Message>"),
+     true,
+     -ENOENT,
+     {"status 404, NoSuchKey: no key: ", "no such object"}},
+    {"s3://b/k",
+     "HTTP/1.1 404",
+     ERROR("NoSuchBucket", ""),
+     true,
+     -ENOENT,
+     {"status 404, NoSuchBucket: ", "AWS_ENDPOINT_URL"}},
+    {"s3://b/k", "HTTP/1.1 404", "", true, -ENOENT, {"status 404: ", "no such object"}},
+    {"s3://b/k", "HTTP/1.1 403", "", false, -EACCES, {"403", "without keys"}},
+    {"s3://b/k",
+     "HTTP/1.1 403",
+     ERROR("AccessDenied", ""),
+     true,
+     -EACCES,
+     {"AccessDenied", "keys that signed this"}},
+    {"s3://b/k",
+     "HTTP/1.1 403",
+     ERROR("SignatureDoesNotMatch", ""),
+     true,
+     -EACCES,
+     {"SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"}},
+    {"s3://b/k",
+     "HTTP/1.1 403",
+     ERROR("RequestTimeTooSkewed", ""),
+     true,
+     -EACCES,
+     {"RequestTimeTooSkewed", "15 minutes"}},
+    {"s3://b/k",
+     "HTTP/1.1 400",
+     ERROR("ExpiredToken", ""),
+     true,
+     -EACCES,
+     {"ExpiredToken", "get new ones"}},
+    {"s3://b/k",
+     "HTTP/1.1 400",
+     ERROR("RequestTimeout", ""),
+     true,
+     -EAGAIN,
+     {"RequestTimeout", "waited"}},
+    {"s3://b/k",
+     "HTTP/1.1 503",
+     ERROR("SlowDown", ""),
+     true,
+     -EAGAIN,
+     {"SlowDown", "fewer requests"}},
+    {"s3://b/k", "HTTP/1.1 500", "", true, -EAGAIN, {"status 500", "fault"}},
+    {"s3://b/k", "HTTP/1.1 429", "", true, -EAGAIN, {"status 429", "fewer"}},
+    {"s3://b/k",
+     "HTTP/1.1 416",
+     ERROR("InvalidRange", ""),
+     true,
+     -ESTALE,
+     {"InvalidRange", "shorter"}},
+    {"s3://b/k", "HTTP/1.1 412", "", true, -ESTALE, {"status 412", "changed"}},
+    {"s3://b/k",
+     "HTTP/1.1 301\nx-amz-bucket-region: eu-west-1",
+     "",
+     true,
+     -EREMOTE,
+     {"status 301", "set AWS_REGION to eu-west-1"}},
+    {"s3://b/k", "HTTP/1.1 307", "", true, -EREMOTE, {"status 307", "set AWS_REGION"}},
+    {"s3://b/k",
+     "HTTP/1.1 301",
+     "",
+     true,
+     -EREMOTE,
+     {"another region than us-east-1", "set AWS_REGION"}},
+    {"s3://b/k",
+     "HTTP/1.1 400",
+     ERROR("AuthorizationHeaderMalformed", "<Region>eu-west-2</Region>"),
+     true,
+     -EREMOTE,
+     {"AuthorizationHeaderMalformed", "to eu-west-2"}},
+    {"s3://b/k",
+     "HTTP/1.1 403\nx-amz-bucket-region: us-east-1",
+     "",
+     true,
+     -EACCES,
+     {"403", "policy"}},
+    {"s3://b/k", "HTTP/1.1 418", "", true, -EIO, {"status 418", ""}},
+    {"https://h/a", "HTTP/1.1 301", "", false, -EIO, {"status 301", ""}},
+    {"https://h/a",
+     "HTTP/1.1 403",
+     "<html>no</html>",
+     false,
+     -EACCES,
+     {"https://h answers with status 403", "nobody without a name"}},
+    {"hf://datasets/o/n/a",
+     "HTTP/1.1 401\nX-Error-Message: Invalid username or password.",
+     "",
+     false,
+     -EACCES,
+     {"status 401: Invalid username", "HF_TOKEN"}},
+    {"hf://datasets/o/n/a", "HTTP/1.1 403", "", true, -EACCES, {"403", "gated"}},
+};
+
 static void test_refusals(void **state)
 {
-    static const struct {
-        const char *url, *lines, *body;
-        bool is_signed;
-        int r;
-        const char *words[2];
-    } rows[] = {
-        {"s3://b/k",
-         "HTTP/1.1 404",
-         ERROR("NoSuchKey", "<Message>no key</Message>"),
-         true,
-         -ENOENT,
-         {"status 404, NoSuchKey: no key: ", "no such object"}},
-        {"s3://b/k",
-         "HTTP/1.1 404",
-         ERROR("NoSuchBucket", ""),
-         true,
-         -ENOENT,
-         {"status 404, NoSuchBucket: ", "AWS_ENDPOINT_URL"}},
-        {"s3://b/k", "HTTP/1.1 404", "", true, -ENOENT, {"status 404: ", "no such object"}},
-        {"s3://b/k", "HTTP/1.1 403", "", false, -EACCES, {"403", "without keys"}},
-        {"s3://b/k",
-         "HTTP/1.1 403",
-         ERROR("AccessDenied", ""),
-         true,
-         -EACCES,
-         {"AccessDenied", "keys that signed this"}},
-        {"s3://b/k",
-         "HTTP/1.1 403",
-         ERROR("SignatureDoesNotMatch", ""),
-         true,
-         -EACCES,
-         {"SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"}},
-        {"s3://b/k",
-         "HTTP/1.1 403",
-         ERROR("RequestTimeTooSkewed", ""),
-         true,
-         -EACCES,
-         {"RequestTimeTooSkewed", "15 minutes"}},
-        {"s3://b/k",
-         "HTTP/1.1 400",
-         ERROR("ExpiredToken", ""),
-         true,
-         -EACCES,
-         {"ExpiredToken", "get new ones"}},
-        {"s3://b/k",
-         "HTTP/1.1 400",
-         ERROR("RequestTimeout", ""),
-         true,
-         -EAGAIN,
-         {"RequestTimeout", "waited"}},
-        {"s3://b/k",
-         "HTTP/1.1 503",
-         ERROR("SlowDown", ""),
-         true,
-         -EAGAIN,
-         {"SlowDown", "fewer requests"}},
-        {"s3://b/k", "HTTP/1.1 500", "", true, -EAGAIN, {"status 500", "fault"}},
-        {"s3://b/k", "HTTP/1.1 429", "", true, -EAGAIN, {"status 429", "fewer"}},
-        {"s3://b/k",
-         "HTTP/1.1 416",
-         ERROR("InvalidRange", ""),
-         true,
-         -ESTALE,
-         {"InvalidRange", "shorter"}},
-        {"s3://b/k", "HTTP/1.1 412", "", true, -ESTALE, {"status 412", "changed"}},
-        {"s3://b/k",
-         "HTTP/1.1 301\nx-amz-bucket-region: eu-west-1",
-         "",
-         true,
-         -EREMOTE,
-         {"status 301", "set AWS_REGION to eu-west-1"}},
-        {"s3://b/k", "HTTP/1.1 307", "", true, -EREMOTE, {"status 307", "set AWS_REGION"}},
-        {"s3://b/k",
-         "HTTP/1.1 301",
-         "",
-         true,
-         -EREMOTE,
-         {"another region than us-east-1", "set AWS_REGION"}},
-        {"s3://b/k",
-         "HTTP/1.1 400",
-         ERROR("AuthorizationHeaderMalformed", "<Region>eu-west-2</Region>"),
-         true,
-         -EREMOTE,
-         {"AuthorizationHeaderMalformed", "to eu-west-2"}},
-        {"s3://b/k",
-         "HTTP/1.1 403\nx-amz-bucket-region: us-east-1",
-         "",
-         true,
-         -EACCES,
-         {"403", "policy"}},
-        {"s3://b/k", "HTTP/1.1 418", "", true, -EIO, {"status 418", ""}},
-        {"https://h/a", "HTTP/1.1 301", "", false, -EIO, {"status 301", ""}},
-        {"https://h/a",
-         "HTTP/1.1 403",
-         "<html>no</html>",
-         false,
-         -EACCES,
-         {"https://h answers with status 403", "nobody without a name"}},
-        {"hf://datasets/o/n/a",
-         "HTTP/1.1 401\nX-Error-Message: Invalid username or password.",
-         "",
-         false,
-         -EACCES,
-         {"status 401: Invalid username", "HF_TOKEN"}},
-        {"hf://datasets/o/n/a", "HTTP/1.1 403", "", true, -EACCES, {"403", "gated"}},
-    };
     struct remote_settings settings = settings_of(no_env);
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct remote_place place = place_of(rows[i].url, &settings);
+    for (size_t i = 0; i < ARRAY_SIZE(refusal_rows); i++) {
+        struct remote_place place = place_of(refusal_rows[i].url, &settings);
         struct remote_headers h;
         struct dl_error err = {0};
 
-        assert_int_equal(read_lines(&h, rows[i].lines), 0);
-        int r = remote_refusal(&place, &h, span_str(rows[i].body), rows[i].is_signed, &err);
-        if (r != rows[i].r || err.code != -r || !strstr(err.message, rows[i].words[0]) ||
-            !strstr(err.message, rows[i].words[1]) || strcmp(err.path, rows[i].url) != 0)
+        assert_int_equal(read_lines(&h, refusal_rows[i].lines), 0);
+        int r = remote_refusal(&place, &h, span_str(refusal_rows[i].body),
+                               refusal_rows[i].is_signed, &err);
+        if (r != refusal_rows[i].r || err.code != -r ||
+            !strstr(err.message, refusal_rows[i].words[0]) ||
+            !strstr(err.message, refusal_rows[i].words[1]) ||
+            strcmp(err.path, refusal_rows[i].url) != 0)
             fail_msg("row %zu: %d, %s: %s", i, r, err.path, err.message);
         remote_place_deinit(&place);
     }

@@ -8,12 +8,28 @@
 #include "tests/unit/remote_case.h"
 
 #include <errno.h>
+#include <malloc.h>
 
-static const char *const env[] = {"AWS_ENDPOINT_URL=http://h:9/x", "HF_TOKEN=t",
-                                  "AWS_ACCESS_KEY_ID=A",           "AWS_SECRET_ACCESS_KEY=B",
-                                  "AWS_SESSION_TOKEN=C",           NULL};
+static const char *const env[] = {
+    "AWS_ENDPOINT_URL=http://h:9/x",    "HF_TOKEN=TOPSECRET1",          "AWS_ACCESS_KEY_ID=A",
+    "AWS_SECRET_ACCESS_KEY=TOPSECRET2", "AWS_SESSION_TOKEN=TOPSECRET3", NULL};
 
 static struct sigv4_crypto crypto;
+static bool is_watched;       /* what is freed is looked at */
+static unsigned freed, dirty; /* blocks since then; and those with a secret */
+
+void __real_free(void *block);
+void __wrap_free(void *block);
+void __wrap_free(void *block)
+{
+    static const char secret[] = "TOPSECRET";
+
+    if (is_watched && block) {
+        freed++;
+        dirty += memmem(block, malloc_usable_size(block), secret, sizeof secret - 1) != NULL;
+    }
+    __real_free(block);
+}
 
 /* One URL through all of it; 0, or the first error. */
 static int run(const char *url, struct dl_error *err)
@@ -87,8 +103,24 @@ static void test_each(void **state)
     }
 }
 
+static void test_secrets(void **state)
+{
+    static const char *const urls[] = {"s3://b/d/k", "hf://datasets/o/n/d/k"};
+    struct dl_error err = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
+        is_watched = true;
+        int r = run(urls[i], &err);
+        is_watched = false;
+        assert_true(r == 0 || (!crypto.sha256 && r == -ENOPKG));
+    }
+    assert_true(freed > 50);
+    assert_int_equal(dirty, 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_each),
+    cmocka_unit_test(test_secrets),
 };
 
 TEST_MAIN(tests)
