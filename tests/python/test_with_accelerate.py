@@ -1,15 +1,18 @@
-"""Hugging Face's Accelerate: prepare() divides this DataLoader as it divides PyTorch's, and adopt()
-gives what it makes of it our workers.
+"""Hugging Face's Accelerate: prepare() divides this DataLoader as it divides PyTorch's, and what it makes
+of it has our workers; what it makes of PyTorch's has them by adopt().
 """
 
+import copy
 import importlib.util
 import json
+import pickle
 import sys
 import unittest
 
 import torch
 
 import black_box
+import dloaderd
 import launched
 import trainers
 from black_box import Case, TorchLoader
@@ -53,6 +56,10 @@ def loads_by_us(loader):
     return isinstance(loader.base_dataloader, DataLoader)
 
 
+# A class of loaders, and what gives our workers to those that Accelerate makes of it.
+WAYS = ((DataLoader, lambda loader: loader), (TorchLoader, adopt))
+
+
 # ---- in a rank of two --------------------------------------------------------------------------
 
 def compare_ranks():
@@ -67,20 +74,20 @@ def compare_ranks():
                 if shuffle and isinstance(data, trainers.Split):
                     continue
                 make = {"shuffle": shuffle}
-                expected = told(*prepared(TorchLoader, data, configuration, **make))
-                plain = told(*prepared(DataLoader, data, configuration, **make))
-                accelerator, loader = prepared(DataLoader, data, configuration, num_workers=1,
-                                               **make)
-                assert adopt(loader) is loader and loads_by_us(loader)
-                ours = told(accelerator, loader)
-                print(json.dumps([str(configuration), expected, plain, ours]), flush=True)
-                rests = []
-                for cls, workers in ((TorchLoader, 0), (DataLoader, 1)):
-                    accelerator, loader = prepared(cls, data, configuration, num_workers=workers,
-                                                   **make)
-                    rest = skip_first_batches(loader, 2)
-                    rests.append(told(accelerator, adopt(rest) if workers else rest, epochs=1))
-                print(json.dumps([f"{configuration} skipping", *rests, rests[1]]), flush=True)
+                found = [told(*prepared(TorchLoader, data, configuration, **make)),
+                         told(*prepared(DataLoader, data, configuration, **make))]
+                accelerator, loader = prepared(TorchLoader, data, configuration, **make)
+                rests = [told(accelerator, skip_first_batches(loader, 2), epochs=1)]
+                for cls, taken in WAYS:
+                    accelerator, loader = prepared(cls, data, configuration, num_workers=1, **make)
+                    assert taken(loader) is loader and loads_by_us(loader)
+                    found.append(told(accelerator, loader))
+                    accelerator, loader = prepared(cls, data, configuration, num_workers=1, **make)
+                    rest = taken(skip_first_batches(loader, 2))
+                    assert loads_by_us(rest)
+                    rests.append(told(accelerator, rest, epochs=1))
+                print(json.dumps([str(configuration), *found]), flush=True)
+                print(json.dumps([f"{configuration} skipping", *rests]), flush=True)
     accelerator.end_training()
 
 
@@ -92,14 +99,15 @@ def state_of_rank():
             break
         for data in (NUMBERS, trainers.Split(N)):
             make = {"use_stateful_dataloader": True, "dispatch_batches": False, **configuration}
-            loader = adopt(prepared(DataLoader, data, make, num_workers=1)[1])
-            batches = iter(loader)
-            next(batches)
-            state = json.loads(json.dumps(loader.state_dict()))
-            again = adopt(prepared(DataLoader, data, make, num_workers=1)[1])
-            again.load_state_dict(state)
-            print(json.dumps([str(make), [batch.tolist() for batch in again],
-                              [batch.tolist() for batch in batches]]), flush=True)
+            for cls, taken in WAYS:
+                loader = taken(prepared(cls, data, make, num_workers=1)[1])
+                batches = iter(loader)
+                next(batches)
+                state = json.loads(json.dumps(loader.state_dict()))
+                again = taken(prepared(cls, data, make, num_workers=1)[1])
+                again.load_state_dict(state)
+                print(json.dumps([str(make), [batch.tolist() for batch in again],
+                                  [batch.tolist() for batch in batches]]), flush=True)
 
 
 # ---- a run that is killed ----------------------------------------------------------------------
@@ -119,8 +127,6 @@ def train(cls, folder, dies, resumes, stateful=False, workers=1):
     model, optimizer, loader = accelerator.prepare(
         model, torch.optim.Adam(model.parameters(), 0.1),
         cls(data, batch_size=BATCH, shuffle=True, num_workers=workers))
-    taken = adopt if cls is DataLoader else lambda loader: loader
-    taken(loader)
     first, skipped, step = 0, 0, 0
     if resumes:
         accelerator.load_state(folder)
@@ -130,7 +136,8 @@ def train(cls, folder, dies, resumes, stateful=False, workers=1):
         loader.set_epoch(epoch)
         part = loader
         if epoch == first and skipped and not stateful:
-            part = taken(skip_first_batches(loader, skipped))
+            part = skip_first_batches(loader, skipped)
+            part.set_epoch(epoch)  # before 1.14 it goes back to the first one
         assert loads_by_us(part) == (cls is DataLoader)
         for x, y in part:
             loss = torch.nn.functional.mse_loss(model(x), y)
@@ -150,20 +157,21 @@ class TestOneProcess(Case):
         for workers in (0, 2):
             for options in ({}, {"shuffle": True}, {"drop_last": True}):
                 expected = told(*prepared(TorchLoader, NUMBERS, {}, **options))
-                for way in (lambda loader: loader, adopt):
-                    accelerator, loader = prepared(DataLoader, NUMBERS, {},
-                                                   num_workers=workers, **options)
-                    self.assertIsInstance(loader, TorchLoader)
-                    self.assertEqual(told(accelerator, way(loader)), expected)
+                for cls, taken in WAYS:
+                    accelerator, loader = prepared(cls, NUMBERS, {}, num_workers=workers, **options)
+                    self.assertIsInstance(taken(loader), TorchLoader)
+                    self.assertTrue(loads_by_us(loader))
+                    self.assertEqual(told(accelerator, loader), expected)
 
     def test_every_configuration(self):
         for configuration in CONFIGURATIONS:
             for data, shuffle in ((NUMBERS, False), (NUMBERS, True), (trainers.Split(N), None)):
-                with self.subTest(f"{configuration} {shuffle}"):
-                    expected = told(*prepared(TorchLoader, data, configuration, shuffle=shuffle))
-                    accelerator, loader = prepared(DataLoader, data, configuration,
-                                                   shuffle=shuffle, num_workers=1)
-                    self.assertEqual(told(accelerator, adopt(loader)), expected)
+                expected = told(*prepared(TorchLoader, data, configuration, shuffle=shuffle))
+                for cls, taken in WAYS:
+                    with self.subTest(f"{configuration} {shuffle} {cls.__module__}"):
+                        accelerator, loader = prepared(cls, data, configuration, shuffle=shuffle,
+                                                       num_workers=1)
+                        self.assertEqual(told(accelerator, taken(loader)), expected)
 
     @unittest.skipUnless(HAS_TORCHDATA, "there is no torchdata")
     def test_stateful_loaders(self):
@@ -174,25 +182,34 @@ class TestOneProcess(Case):
                 options = {"num_workers": workers}
                 expected = told(*prepared(TorchLoader, data, {**stateful, "dispatch_batches": False},
                                           **options))
-                accelerator, loader = prepared(DataLoader, data,
-                                               {**stateful, "dispatch_batches": False}, **options)
-                self.assertIs(type(adopt(loader).base_dataloader), StatefulDataLoader)
-                self.assertEqual(told(accelerator, loader), expected)
-                over = [loader.state_dict()["_iterator_finished"] for _ in loader]
-                self.assertEqual(over, [False] * 5 + [True])
+                for cls, taken in WAYS:
+                    accelerator, loader = prepared(cls, data, {**stateful, "dispatch_batches": False},
+                                                   **options)
+                    self.assertIs(type(taken(loader).base_dataloader), StatefulDataLoader)
+                    loader.load_state_dict(loader.state_dict())  # as of save_state() before the training
+                    self.assertEqual(told(accelerator, loader), expected)
+                    over = [loader.state_dict()["_iterator_finished"] for _ in loader]
+                    self.assertEqual(over, [False] * 5 + [True])
+
+    @unittest.skipUnless(HAS_TORCHDATA, "there is no torchdata")
+    def test_states_of_a_dispatcher_stay_torchdatas(self):
+        configuration = {"use_stateful_dataloader": True, "dispatch_batches": True}
+        expected = told(*prepared(TorchLoader, NUMBERS, configuration))
+        accelerator, loader = prepared(DataLoader, NUMBERS, configuration)
         with self.assertRaisesRegex(TypeError, "prepare it without use_stateful_dataloader$"):
-            adopt(prepared(DataLoader, NUMBERS, {**stateful, "dispatch_batches": True})[1])
+            adopt(loader)
+        self.assertEqual(told(accelerator, loader), expected)
 
     def test_the_last_step_of_an_epoch_is_one(self):
         """Accumulating 4 steps of 6: one at the fourth, one at the end."""
-        for adopts in (False, True):
+        for cls, taken in WAYS:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
             model = torch.nn.Linear(1, 1)
             model, optimizer, loader = accelerator.prepare(
                 model, torch.optim.SGD(model.parameters(), 1.0),
-                DataLoader([torch.ones(1)] * 24, batch_size=4, num_workers=1))
+                cls([torch.ones(1)] * 24, batch_size=4, num_workers=1))
             steps = 0
-            for x in adopt(loader) if adopts else loader:
+            for x in taken(loader):
                 with accelerator.accumulate(model):
                     accelerator.backward(model(x).mean())
                     optimizer.step()
@@ -205,18 +222,44 @@ class TestOneProcess(Case):
             for skipped in (0, 2, 5):
                 accelerator, loader = prepared(TorchLoader, data, {})
                 expected = told(accelerator, skip_first_batches(loader, skipped))
-                for workers in (0, 1):
-                    accelerator, loader = prepared(DataLoader, data, {}, num_workers=workers)
-                    rest = adopt(skip_first_batches(adopt(loader), skipped))
-                    self.assertTrue(loads_by_us(rest))
-                    self.assertEqual(told(accelerator, rest), expected)
+                for cls, taken in WAYS:
+                    for workers in (0, 1):
+                        accelerator, loader = prepared(cls, data, {}, num_workers=workers)
+                        rest = skip_first_batches(taken(loader), skipped)
+                        self.assertTrue(loads_by_us(rest))
+                        self.assertEqual(told(accelerator, rest), expected)
+                        part = taken(skip_first_batches(cls(data, BATCH, num_workers=workers), skipped))
+                        self.assertIsInstance(part, DataLoader)
+                        self.assertEqual([batch.tolist() for batch in part],
+                                         [event[0] for event in expected[2:2 + len(expected[2:]) // 2]])
 
     def test_a_prepared_loader_is_prepared_once(self):
-        accelerator, loader = prepared(DataLoader, NUMBERS, {})
-        adopt(loader)
-        inner = loader.base_dataloader
-        self.assertIs(accelerator.prepare(adopt(loader)), loader)
-        self.assertIs(loader.base_dataloader, inner)
+        for cls, taken in WAYS:
+            accelerator, loader = prepared(cls, NUMBERS, {})
+            inner = taken(loader).base_dataloader
+            self.assertIs(accelerator.prepare(taken(loader)), loader)
+            self.assertIs(loader.base_dataloader, inner)
+
+    def test_what_only_our_class_has_is_kept(self):
+        """As are the draws of sample_rng(), in an epoch that is resumed."""
+        options = {"shuffle": True, "num_workers": 1, "seed": 5}
+        accelerator, loader = prepared(DataLoader, Drawing(), {}, native="off", cache="1MiB", **options)
+        kept = loader.base_dataloader._options
+        self.assertEqual((kept.seed, kept.native, kept.cache), (5, "off", "1MiB"))
+        epochs = [[batch.tolist() for batch in loader] for _ in range(3)]
+        self.assertEqual(len({repr(sorted(sum(epoch, []))) for epoch in epochs}), 3)
+        accelerator, loader = prepared(DataLoader, Drawing(), {"use_seedable_sampler": True}, **options)
+        epochs = [[batch.tolist() for batch in loader] for _ in range(3)]
+        for how in (copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+            again = how(prepared(DataLoader, Drawing(), {"use_seedable_sampler": True}, **options)[1])
+            self.assertEqual([batch.tolist() for batch in again], epochs[0])
+        accelerator, loader = prepared(DataLoader, Drawing(), {"use_seedable_sampler": True}, **options)
+        loader.set_epoch(1)
+        rest = skip_first_batches(loader, 2)
+        if rest.iteration == 1:  # before 1.14 it goes back to the order of the first epoch
+            self.assertEqual([batch.tolist() for batch in rest], epochs[1][2:])
+        loader.set_epoch(2)
+        self.assertEqual([batch.tolist() for batch in loader], epochs[2])
 
     def test_killed_and_resumed_bit_for_bit(self):
         trainers.check_killed(self, train, STEPS)
@@ -224,6 +267,16 @@ class TestOneProcess(Case):
     @unittest.skipUnless(HAS_TORCHDATA, "there is no torchdata")
     def test_killed_and_resumed_by_the_loaders_state(self):
         trainers.check_killed(self, train, STEPS, True)
+
+
+class Drawing(torch.utils.data.Dataset):
+    """What sample_rng() draws for each sample."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return int(dloaderd.sample_rng().integers(2**40))
 
 
 class Epochs(torch.utils.data.BatchSampler):
@@ -289,7 +342,7 @@ class TestTheirLoaders(Case):
         for workers in (0, 1):
             loader = Accelerator(cpu=True).prepare(
                 DataLoader(data, batch_sampler=Epochs(), num_workers=workers))
-            adopt(loader)
+            self.assertTrue(loads_by_us(loader))
             self.assertEqual([batch.tolist() for batch in loader], [[10, 11]])
             self.assertEqual([batch.tolist() for batch in loader], [[11, 12]])
             loader.set_epoch(3)
@@ -302,9 +355,9 @@ class TestTwoRanks(Case):
         self.assertEqual(len(whole[0]), len(CONFIGURATIONS) * 3 * 2)
         for lines in whole:
             for line in lines:
-                configuration, expected, plain, ours = json.loads(line)
-                self.assertEqual(plain, expected, configuration)
-                self.assertEqual(ours, expected, configuration)
+                configuration, expected, *others = json.loads(line)
+                for found in others:
+                    self.assertEqual(found, expected, configuration)
         gathered = json.loads(whole[0][0])[1][2:]
         self.assertEqual(sorted(sum((event[2] for event in gathered[:3]), [])), list(range(N)))
 

@@ -41,13 +41,15 @@ def prepared(kind):
 def see_shares(config):
     """What prepare_data_loader() gives of PyTorch's class, of ours, and of adopt(); and of a loader
     that divides by itself, which it leaves what it is."""
-    for loader in (prepared(TorchLoader), prepared(DataLoader), adopt(prepared(DataLoader))):
+    loaders = prepared(TorchLoader), prepared(DataLoader), adopt(prepared(TorchLoader))
+    for loader in loaders:
         seen = []
         for epoch in range(EPOCHS):
             loader.sampler.set_epoch(epoch)
             seen.append([batch[1].tolist() for batch in loader])
         tell(config, [len(loader), seen])
-    tell(config, [isinstance(loader._dataloader, DataLoader), hasattr(loader._dataloader, "state_dict")])
+    tell(config, [[isinstance(loader._dataloader, DataLoader), hasattr(loader._dataloader, "state_dict")]
+                  for loader in loaders])
     context = ray.train.get_context()
     loader = train.prepare_data_loader(DataLoader(
         DATA, batch_size=BATCH, shuffle=True, num_workers=1, rank=context.get_world_rank(),
@@ -128,11 +130,11 @@ class TestRuns(Case):
 
     def test_shares_are_those_of_pytorchs_class(self):
         ranks = self.run_it(see_shares)
-        for theirs, ours, adopted, kind, (kept, _) in ranks:
+        for theirs, ours, adopted, kinds, (kept, _) in ranks:
             self.assertEqual(ours, theirs)
             self.assertEqual(adopted, theirs)
             # The wrapper takes a batch ahead, so that the loader inside knows no place to save.
-            self.assertEqual(kind, [True, False])
+            self.assertEqual(kinds, [[False, False], [True, False], [True, False]])
             self.assertTrue(kept)
         for shares in ([rank[0][1][0] for rank in ranks], [rank[4][1] for rank in ranks]):
             self.assertEqual(sorted(sum(sum(shares, []), [])), list(range(N)))

@@ -1,5 +1,5 @@
 """The Trainer of transformers: it makes PyTorch's class and has Accelerate prepare it. In a subclass
-of five lines our workers load, or a loader of one's own is prepared; rows come from datasets.
+of five lines our workers load, or a loader of one's own is prepared and stays ours; rows come from datasets.
 """
 
 import functools
@@ -78,7 +78,7 @@ class OfOnesOwn(Told):
     def get_train_dataloader(self):
         loader = DataLoader(self.train_dataset, batch_size=BATCH, shuffle=True,
                             collate_fn=self.data_collator, num_workers=1)
-        return adopt(self.accelerator.prepare(loader))
+        return self.accelerator.prepare(loader)
 
 
 class Dies(TrainerCallback):
@@ -104,7 +104,8 @@ def train(cls, folder, dies, resumes, kind=Adopting, rows=data, **options):
         trainer = kind(model=Model(), args=arguments, train_dataset=rows(), eval_dataset=data(),
                        data_collator=collator(), callbacks=[Dies(None if resumes else dies)])
         loader = trainer.get_train_dataloader()
-        assert isinstance(loader.base_dataloader, DataLoader) == (kind is not Told)
+        for one in (loader, transformers.trainer.skip_first_batches(loader, 1)):
+            assert isinstance(one.base_dataloader, DataLoader) == (kind is not Told)
         trainer.train(resume_from_checkpoint=resumes or None)
         print("loss of evaluation", trainer.evaluate()["eval_loss"], "steps",
               trainer.state.global_step)

@@ -16,7 +16,7 @@ except ImportError as _error:
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data.dataloader import _DatasetKind
 
-from . import _arguments, _device, _html, _info, _native, _private, _single, _world, state
+from . import _arguments, _device, _html, _info, _native, _private, _single, _trainers, _world, state
 from ._seeds import MASK64
 from ._share import Share
 
@@ -239,3 +239,6 @@ class DataLoader(TorchLoader[T_co]):
         length; the error names them all.
         """
         state.load(self, state_dict)
+
+
+_trainers.watch()
