@@ -46,7 +46,8 @@ static const struct shape {
      {.keys = "loader uid sample took_s name epoch together seen",
       .below = "why_not",
       .below_once = true}},
-    {"times", {.keys = "loader uid stage rank mean_s python_s half_s p99_s batches total_s"}},
+    {"times",
+     {.keys = "loader uid stage rank mean_s python_s half_s p99_s batches total_s python_total_s"}},
 };
 
 /* ---- epochs --------------------------------------------------------------------------------- */

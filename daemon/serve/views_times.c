@@ -6,7 +6,7 @@
 
 enum { TRACED_SHOWN = 4096 }; /* what a frame has room for */
 
-/* Of what a host of Python makes: how much of the mean time was not C's. */
+/* Of what a host of Python makes: how much of the time was not C's. */
 static void views_times_add_python(struct row *row, const struct loader *l,
                                    const struct timing *timing, enum stage stage)
 {
@@ -14,10 +14,13 @@ static void views_times_add_python(struct row *row, const struct loader *l,
                 (stage == STAGE_FETCH || stage == STAGE_COLLATE);
     uint64_t n = timing->n[stage];
 
-    if (told)
+    if (told) {
         row_seconds(row, "python_s", n ? timing->python_ns[stage] / n : 0);
-    else
+        row_seconds(row, "python_total_s", timing->python_ns[stage]);
+    } else {
         row_null(row, "python_s");
+        row_null(row, "python_total_s");
+    }
 }
 
 static void views_times_add(struct value *ret, const struct loader *l, const struct stream *s,

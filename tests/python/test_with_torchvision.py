@@ -623,6 +623,20 @@ def listed(samples):
     return samples
 
 
+class Opened:
+    """A class of one's own, which opens a file itself: one whose pixels take much longer than its header."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "large")
+        paint(900, 1200, seed=1).save(self.path, "JPEG")
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return numpy.asarray(Image.open(self.path).convert("RGB").resize((99, 70)))
+
+
 class Times(Pictures):
     """dlctl times tells what of a stage's time was Python's, as explain() does."""
 
@@ -647,12 +661,17 @@ class Times(Pictures):
                 (self.files(*steps, slowly), {}, True, 0.06, 0),  # of four samples
                 (self.files(*steps), {"collate_fn": listed}, True, 0, 0.015),
                 (self.files(*steps, slowly), {"native": "off"}, False, 0.06, 0),
+                (Opened(self.root), {}, True, 0, 0),
+                (Opened(self.root), {"native": "off"}, False, 0, 0),
                 (torch.zeros(80, 3), {}, True, 0, 0)):
             rows = self.times(dataset, **options)
             with self.subTest(fetch=fetch, collate=collate, rows=rows):
                 made = rows["fetch"]
                 self.assertGreaterEqual(made["python_s"], fetch)
                 self.assertEqual(made["python_s"] < made["mean_s"], is_c)
+                if is_c and type(dataset) is Opened:
+                    self.assertLess(made["python_s"], made["mean_s"] / 2)
+                self.assertAlmostEqual(made["python_total_s"], made["python_s"] * made["batches"], delta=1e-6)
                 self.assertEqual(made["python_s"] == 0, type(dataset) is torch.Tensor)
                 self.assertGreaterEqual(rows["collate"]["python_s"], collate)
                 self.assertEqual(rows["collate"]["python_s"] == 0, collate == 0)

@@ -80,12 +80,14 @@ static const struct row rows[] = {
      "dloader_rank_epoch{loader=\"a\",job_name=\"j\",rank=\"3\",world=\"8\"} 2\n"
      "dloader_rank_wait_seconds_total{loader=\"a\",job_name=\"j\",rank=\"3\",world=\"8\"} 1.25\n"},
     {"times",
-     "[{loader: a, rank: null, stage: held, batches: 3, total_s: 6, half_s: 1, p99_s: 4}, "
+     "[{loader: a, rank: null, stage: held, batches: 3, total_s: 6, half_s: 1, p99_s: 4, "
+     "python_total_s: null}, {loader: a, rank: null, stage: fetch, python_total_s: 0.5}, "
      "{loader: a, rank: 0, stage: held, batches: 2, total_s: 1, half_s: 1, p99_s: 1}]",
      "dloader_stage_seconds{loader=\"a\",stage=\"held\",quantile=\"0.5\"} 1\n"
      "dloader_stage_seconds{loader=\"a\",stage=\"held\",quantile=\"0.99\"} 4\n"
      "dloader_stage_seconds_sum{loader=\"a\",stage=\"held\"} 6\n"
-     "dloader_stage_seconds_count{loader=\"a\",stage=\"held\"} 3\n"},
+     "dloader_stage_seconds_count{loader=\"a\",stage=\"held\"} 3\n"
+     "dloader_stage_python_seconds_total{loader=\"a\",stage=\"fetch\"} 0.5\n"},
     {"ring", "[{loader: a, free: 1, leased: 2}, {loader: a, free: 10}, 7, [x]]",
      "dloader_slots{loader=\"a\",state=\"free\"} 11\n"
      "dloader_slots{loader=\"a\",state=\"leased\"} 2\n"},

@@ -109,8 +109,8 @@ static void sheet_write_series(const struct sheet *s, FILE *file)
 /* The rows of the loader as a whole alone: a thousand ranks would say the same a thousand times. */
 static int sheet_write_stages(const struct sheet *s, FILE *file, const char *name)
 {
-    static const char *const keys[] = {"stage",  "batches", "total_s", "mean_s",
-                                       "half_s", "p99_s",   NULL};
+    static const char *const keys[] = {"stage",    "batches", "total_s", "mean_s",
+                                       "python_s", "half_s",  "p99_s",   NULL};
     _cleanup_(value_deinit)
     struct value whole = {.type = VALUE_ARRAY};
     const struct value *times = &s->views[SHEET_TIMES];

@@ -8,6 +8,7 @@
 #include "daemon/worker/python/retry_cache.h"
 #include "daemon/worker/python/rounds.h"
 #include "daemon/worker/python/sample.h"
+#include "daemon/worker/python/spent.h"
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
 #include "daemon/worker/python/tokens.h"
@@ -37,7 +38,7 @@ struct engine {
     bool gives_numbers;        /* of which it gives the numbers alone */
     struct dl_error unopened;  /* why these are not open */
     uint64_t collate_ns;       /* of the last fill, */
-    uint64_t spent_ns;         /* and what pictures_spent_ns() was before it */
+    uint64_t spent_ns;         /* and what spent_ns() was before it */
     bool copied;               /* it was made of columns, or of files */
     struct fetcher *fetcher;   /* owned; where daemon/data/ collates: then nothing above is used */
     struct data_env env;       /* the fetcher's */
@@ -656,7 +657,7 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
         return r;
     }
     e->collate_ns = e->source.watch.ns = 0;
-    e->spent_ns = pictures_spent_ns();
+    e->spent_ns = spent_ns();
     e->copied = false;
     report_deinit(&e->step.last);
     int r = (task.what == SLOT_LENGTHS ? engine_fill_lengths
@@ -679,7 +680,7 @@ static void engine_tell_python(const void *engine, struct queue_done *done)
 
     if (e->fetcher || e->copied)
         return;
-    done->fetch_python_ns = fetch_ns - min_u64(pictures_spent_ns() - e->spent_ns, fetch_ns);
+    done->fetch_python_ns = fetch_ns - min_u64(spent_ns() - e->spent_ns, fetch_ns);
     done->collate_python_ns = e->source.collate ? done->collate_ns : 0;
 }
 

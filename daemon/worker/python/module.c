@@ -234,6 +234,9 @@ static PyMethodDef module_methods[] = {
     {"set_key", module_set_key, METH_VARARGS,
      "set_key(seed, epoch, index): a sample is being made, without workers."},
     {"clear_key", module_clear_key, METH_NOARGS, "clear_key(): none is any more."},
+    {"unpack", told_unpack, METH_O,
+     "unpack(data): a view of the daemon's, in msgpack, as dicts and lists. ValueError: it is "
+     "none."},
     {"read_spec", told_read_spec, METH_VARARGS,
      "read_spec(text): what a spec in YAML or JSON says, as dicts and lists, unchecked. "
      "ValueError: "

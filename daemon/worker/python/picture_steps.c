@@ -1,7 +1,10 @@
 /* Pictures for dloaderd._lazy: steps done at once. */
 #include "daemon/worker/python/pictures.h"
 
+#include "daemon/worker/python/spent.h"
+
 #include "daemon/data/decode/image/steps.h"
+#include "proto/common/clock.h"
 
 const char picture_steps_text[] =
     "picture_steps(data, height, width, most_pixels, steps) -> (bytes, height, width), or None\n\n"
@@ -108,6 +111,7 @@ static PyObject *steps_result(const struct steps_call *call)
 
 PyObject *picture_steps(PyObject *module, PyObject *args)
 {
+    uint64_t began = clock_ns();
     struct steps_call call = {0};
     PyObject *list, *result = NULL;
 
@@ -122,6 +126,7 @@ PyObject *picture_steps(PyObject *module, PyObject *args)
     if (steps_read(list, &call) == 0 && whole && !steps_memory.busy)
         result = steps_result(&call);
     PyBuffer_Release(&call.data);
+    spent_add(began);
     if (!result && !PyErr_Occurred())
         Py_RETURN_NONE;
     return result;
@@ -129,6 +134,7 @@ PyObject *picture_steps(PyObject *module, PyObject *args)
 
 PyObject *picture_is_whole(PyObject *module, PyObject *data)
 {
+    uint64_t began = clock_ns();
     Py_buffer bytes;
 
     (void)module;
@@ -137,5 +143,6 @@ PyObject *picture_is_whole(PyObject *module, PyObject *data)
     const struct image_file file = {.data = bytes.buf, .bytes = (size_t)bytes.len};
     bool whole = image_jpeg_looks_whole(&file);
     PyBuffer_Release(&bytes);
+    spent_add(began);
     return PyBool_FromLong(whole);
 }

@@ -1,6 +1,7 @@
 #include "daemon/worker/python/pictures.h"
 
 #include "daemon/worker/python/picture_draws.h"
+#include "daemon/worker/python/spent.h"
 #include "daemon/worker/python/stack.h"
 
 #include "daemon/data/decode/image/cached_pictures.h"
@@ -61,12 +62,6 @@ struct pictures {
 };
 
 static const struct pictures_cache *pictures_shared; /* borrowed */
-static uint64_t pictures_spent;                      /* ns; with the GIL */
-
-uint64_t pictures_spent_ns(void)
-{
-    return pictures_spent;
-}
 
 void pictures_keep_in(const struct pictures_cache *cache)
 {
@@ -218,7 +213,7 @@ static PyObject *pictures_end(struct pictures *p, struct picture_draws *draws, u
 {
     picture_draws_take_back(draws);
     PyObject *result = shape && !draws->failed ? pictures_give(p, shape, make) : NULL;
-    pictures_spent += clock_ns() - began;
+    spent_add(began);
     p->busy = false;
     return result;
 }

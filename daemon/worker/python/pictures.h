@@ -12,9 +12,6 @@ struct pictures_cache;
 /* Where picture_of_path() keeps what it decodes from now on; borrowed. NULL: nowhere. */
 void pictures_keep_in(const struct pictures_cache *cache);
 
-/* How long C has been at pictures in this process, in all; ns. */
-uint64_t pictures_spent_ns(void);
-
 /* _worker.pictures(), _worker.picture_of_file(), ..., whose docstrings are these. */
 PyObject *pictures_open(PyObject *module, PyObject *args);
 PyObject *pictures_of_file(PyObject *module, PyObject *args);

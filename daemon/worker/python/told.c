@@ -75,6 +75,23 @@ PyObject *told_read_spec(PyObject *module, PyObject *args)
     return value_to_python(&value);
 }
 
+/* ---- a view ---------------------------------------------------------------------------------- */
+
+PyObject *told_unpack(PyObject *module, PyObject *data)
+{
+    _cleanup_(value_deinit)
+    struct value value = {0};
+    struct dl_error err = {0};
+    Py_buffer bytes;
+
+    (void)module;
+    if (PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0)
+        return NULL;
+    int r = value_unpack(bytes.buf, (size_t)bytes.len, &value, &err);
+    PyBuffer_Release(&bytes);
+    return r < 0 ? told_refuse(&err) : value_to_python(&value);
+}
+
 /* ---- names of samples ----------------------------------------------------------------------- */
 
 /* Whether all of it has names, so that a dataset is not opened for nothing. */

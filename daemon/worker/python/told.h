@@ -12,7 +12,8 @@
 /* As dicts, lists, text and numbers; a new reference. */
 PyObject *value_to_python(const struct value *v);
 
-/* Methods of the module: read_spec() and sample_names(); see module.c. */
+/* Methods of the module: unpack(), read_spec() and sample_names(); see module.c. */
+PyObject *told_unpack(PyObject *module, PyObject *data);
 PyObject *told_read_spec(PyObject *module, PyObject *args);
 PyObject *told_sample_names(PyObject *module, PyObject *args);
 
