@@ -24,6 +24,15 @@ def count(n: float) -> str:
     return f"{n:.0f}" if abs(n) >= 100 or n == int(n) else f"{n:.1f}"
 
 
+def percent(share: float) -> str:
+    """"< 0.1 %", "4.2 %", "83 %"."""
+    p = 100 * share
+    if 0 < p < 0.05:
+        return "< 0.1 %"
+    tenths = abs(p) < 9.95 and int(10 * abs(p) + 0.5) % 10 > 0
+    return f"{p:.{1 if tenths else 0}f} %"
+
+
 def bytes_of(n: float) -> str:
     """"164 B", "2.0 KiB"."""
     if abs(n) < 1024:

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label, _length,
+from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label, _length, _measured,
                _native, _open_files, _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
@@ -88,6 +88,15 @@ class Connection:
             self.host.close()
             raise
         _living.add(self)
+
+    def times(self) -> bytes | None:
+        """The daemon's view of these, packed; None: it does not tell."""
+        if self.client is None or self.pid != os.getpid() or not self.client.is_usable:
+            return None
+        try:
+            return self.client.query("times")
+        except OSError:
+            return None
 
     def close(self, keeper: _private.Keeper | None = None) -> None:
         """Ends the workers. A child made by fork() leaves its parent's alone. keeper: holds what the
@@ -173,6 +182,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         if _order.has_state(loader.dataset):
             self._sent_states = _dataset_state.to_send(self._order.resume, loader)
         self._connection = Connection(loader, args, self._sent_states)
+        loader._keeper.connection = weakref.ref(self._connection)
         self._workers = [WorkerProcess(self._connection.host.process, number) for number in range(self._num_workers)]
         self._start()
 
@@ -405,6 +415,8 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         if self._pid == os.getpid():
             self._end_epoch()
         loader = self._loader  # None: it is gone, and so is what it kept
+        if self._failure is None and self._order.position.given:
+            _measured.note(loader, connection)
         connection.close(None if loader is None else loader._keeper)
 
     def _shutdown_workers(self) -> None:

@@ -15,6 +15,7 @@ worker catches exceptions (_lazy_frames.py).
 
 from __future__ import annotations
 
+import collections
 import functools
 import io
 import sys
@@ -27,6 +28,10 @@ from . import _worker as _built  # type: ignore[attr-defined]
 from ._native_transforms import Unknown
 
 _worker: Any = _built
+
+# Pictures that were opened here, by why Pillow decodes them; "": C does. For explain().
+opened: collections.Counter = collections.Counter()
+_UNTOUCHED = "JPEG files whose first method is another one"
 
 CROP, RESIZE, TRANSPOSE = range(3)
 # As daemon/data/decode/resize/resize.h has them.
@@ -45,6 +50,11 @@ _originals = [vars(owner)[name] for owner, name in _REPLACEABLE]
 def _is_pillows() -> bool:
     return all(vars(owner).get(name) is one for (owner, name), one in zip(_REPLACEABLE, _originals, strict=True)) \
         and not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def _tell(before: str, now: str) -> None:
+    opened[before] -= 1
+    opened[now] += 1
 
 
 class Source:
@@ -92,6 +102,7 @@ class Source:
         """By Pillow."""
         if self.pixels is not None:
             return Image.frombytes("RGB", self.size[::-1], self.pixels)
+        _tell("", "files that C refuses")
         return JpegImagePlugin.JpegImageFile(io.BytesIO(self.file or b"")).convert("RGB")
 
 
@@ -257,6 +268,9 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
         if self._mode not in ("RGB", "L", "CMYK") or len(self.tile) != 1 or self.decoderconfig or self._im is not None \
                 or not isinstance(fp, io.BufferedIOBase) or "transparency" in self.info or not _is_pillows() \
                 or self._size[0] * self._size[1] > min(_MOST_PIXELS, _native_pictures.limit()):
+            if self._im is None:
+                _tell(_UNTOUCHED, self._why_not())
+            self._settle()
             return False
         fp.seek(0)
         data = fp.read()
@@ -265,7 +279,15 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
         self._todo = Source(data), self.tile, _worker.picture_is_whole(data)
         self.fp, self.tile, self.map, self.readonly = None, [], None, 0
         del self._im
+        _tell(_UNTOUCHED, "")
         return True
+
+    def _why_not(self) -> str:
+        """Which C does not take."""
+        if not isinstance(self.fp, io.BufferedIOBase):
+            return f"files that are a {type(self.fp).__name__}"
+        return "JPEG files with a draft(), or too large" if _is_pillows() else \
+            "functions of Pillow's have been replaced"
 
     def _settle(self) -> None:
         """Makes it one of Pillow's, and has that load it, if its bytes were read."""
@@ -275,9 +297,10 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
             return
         source, tile, _ = todo
         self._im = None
-        if self._mode == "RGB" and source.pixels is not None:
+        if self._mode == "RGB" and source.decode():
             self._im = Image.frombytes("RGB", self._size, source.pixels).im
             return
+        _tell("", "files that C refuses" if self._mode == "RGB" else _UNTOUCHED)
         self.tile, self.fp = tile, io.BytesIO(source.file)
         self.load()
 
@@ -299,22 +322,31 @@ def open_lazily(*args: Any, **options: Any) -> Any:
     found = _open(*args, **options)
     if type(found) is JpegImagePlugin.JpegImageFile:
         found.__class__ = File  # type: ignore[assignment]
+        opened[_UNTOUCHED] += 1
+    else:
+        opened[f"files that are {found.format}"] += 1
     return found
 
 
 @functools.cache
-def why_not() -> str | None:
-    """Why Pillow decodes; None: C's pictures are Pillow's here."""
-    if _versions.not_compared("PIL"):
-        return f"{_versions.title_of('PIL')} on this machine has not been compared"
-    if getattr(getattr(_open, "__code__", None), "co_filename", None) != Image.__file__ or not _is_pillows():
-        return "functions of Pillow's have been replaced"
+def _why_other() -> str | None:
+    """Why C's pictures are others than those of this machine's Pillow."""
     try:
         with _native_probe.undisturbed():
             _native_pictures.Probe.check()
     except (Unknown, OSError) as why:  # OSError: it is built without the format
         return str(why)
     return None
+
+
+def why_not() -> str | None:
+    """Why Pillow decodes; None: C's pictures are Pillow's here."""
+    if _versions.not_compared("PIL"):
+        return f"{_versions.title_of('PIL')} on this machine has not been compared"
+    if getattr(getattr(_open, "__code__", None), "co_filename", None) != Image.__file__ or not _is_pillows() or \
+            Image.open not in (_open, open_lazily):
+        return "functions of Pillow's have been replaced"
+    return _why_other()
 
 
 def install() -> None:

@@ -450,7 +450,9 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
                 stage("samples", "MDS files", batches), stage("batches", collate, batches)], bool(batches)
     samples = off or _why_not(lower, loader.dataset, loader.collate_fn)
     batches = off or samples or _why_not(_check_loader, loader)
-    return [stage("samples", _kind_text(loader.dataset), samples or batches), *_cache_stages(loader),
+    from . import _own_class
+    own = _own_class.stages(loader) if samples and off != "native='off'" else []
+    return [stage("samples", _kind_text(loader.dataset), samples or batches), *own, *_cache_stages(loader),
             stage("batches", collate, batches)], bool(batches)
 
 
@@ -470,16 +472,20 @@ def explain(loader: Any, file: Any = None) -> None:
     """Prints, stage by stage, which of a DataLoader's work C does, which Python does, and why; in a
     notebook it shows a table.
 
+    Once workers have made batches, it also tells how much of a sample's time remains Python, and of which
+    functions: for their names, another process, started as the workers are, makes samples for half a second.
+
     file: where to print, instead of sys.stdout.
     """
-    explained(loader).tell(file)
+    from . import _measured
+    explained(loader, _measured.rows_of(loader)).tell(file)
 
 
-def explained(loader: Any) -> _html.Shown:
-    """What explain() tells, as text and as HTML."""
+def explained(loader: Any, measured: list[tuple[str, str, str, str]] | None = None) -> _html.Shown:
+    """What explain() tells, as text and as HTML. measured: further rows."""
     stages, more = _stages(loader)
-    width = 2 + max(len(stage.name) for stage in stages)
-    rows = [(stage, "Python" if why else "C", what, why or "") for stage, what, why in stages]
+    rows = [(stage, "Python" if why else "C", what, why or "") for stage, what, why in stages] + (measured or [])
+    width = 2 + max(len(row[0]) for row in rows)
     lines = [f"{stage:<{width}}{by:<8}{what}{f'  ({why})' if why else ''}" for stage, by, what, why in rows]
     remedy = f"to run in C: {_REMEDY}" if more and loader._options.native != "off" else ""
     text = "\n".join([*lines, remedy] if remedy else lines)

@@ -364,11 +364,17 @@ def _connect_to_own(agent: str) -> Any:
 
 
 class Keeper:
-    """Holds a connection on which no loader is open any more, for what the daemon keeps for it."""
+    """Holds a connection on which no loader is open any more, for what the daemon keeps for it.
+
+    connection: weak: the loader's last one. times: the daemon's view of these (_measured.py), as it was when that
+    was closed.
+    """
 
     def __init__(self) -> None:
         self._client: Any = None
         self._pid = os.getpid()
+        self.connection: Any = None
+        self.times: bytes | None = None
 
     def hold(self, client: Any) -> None:
         """Instead of the one before, which is closed."""

@@ -1,0 +1,185 @@
+"""Whose Python it is that a sample's time goes to: some samples, made by a process of explain()'s own.
+
+The workers are not looked at: a profiler or a thread there would cost time, and the user's code could see it. Instead
+explain() starts one more process as they are started, which makes samples for half a second, while a thread of it looks
+again and again at which functions are running. What these print is thrown away. Whatever goes wrong, or takes too long,
+only leaves the names out.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gc
+import itertools
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from types import FrameType
+from typing import Any, NamedTuple
+
+from . import _bootstrap, _hosting, _lazy_frames
+
+LOOK_S = 0.5
+INTERVAL_S = 0.0005
+# How long it may take to start, where it imports torch first, and a sample, or opening what they are read from.
+START_S, SAMPLE_S = 60, 10
+_SPREAD = 1024  # of a dataset with a length, so many samples at most are made in turn
+
+_OURS = os.path.dirname(__file__)
+_LIBRARY = tuple({path + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
+                  if (path := sysconfig.get_paths().get(name))})
+# What only calls one thing after the other.
+_PASSED_OVER = ("Compose.__call__", "Compose.forward", "Module._call_impl", "Module._wrapped_call_impl",
+                "Sequential.forward")
+
+
+class Sampled(NamedTuple):
+    """functions: seconds in each, by name, those in C and in what calls it left out. pictures: how many the
+    dataset's code has opened by Pillow, by why that decodes them, too; "": C does.
+    """
+
+    functions: dict[str, float]
+    pictures: dict[str, int]
+
+
+# ---- in the process ------------------------------------------------------------------------------
+
+def _is_ours(frame: FrameType) -> bool:
+    return os.path.dirname(frame.f_code.co_filename) == _OURS
+
+
+def _is_package(file: str) -> bool:
+    return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
+
+
+def _is_library(file: str) -> bool:
+    return _is_package(file) or file.startswith(("<frozen", *_LIBRARY))
+
+
+def _name(frame: FrameType, of_library: bool) -> str:
+    function = frame.f_code.co_qualname.rpartition("<locals>.")[2]
+    return f"{frame.f_globals.get('__name__', '?')}.{function}" if of_library else function
+
+
+def function_of(frame: FrameType | None, end: Any) -> str | None:
+    """What the user would know it by: the function of a library that the user's code has called, or that code
+    itself; None: C, or what calls it. end: the code that has called the user's.
+    """
+    frames: list[FrameType] = []  # the innermost first
+    while frame is not None and frame.f_code is not end:
+        frames.append(frame)
+        frame = frame.f_back
+    if frame is None or not frames or _is_ours(frames[0]):
+        return None
+    called: list[FrameType] = []  # of libraries, by the user's innermost code; what it has called is the last one
+    for one in frames:
+        if _is_library(one.f_code.co_filename):
+            called.append(one)
+        elif not _is_ours(one):
+            if not called:
+                return _name(one, False)
+            break
+    while len(called) > 1 and called[-1].f_code.co_qualname in _PASSED_OVER:
+        called.pop()
+    caller = called[-1].f_back
+    # Of ours, what Pillow and torchvision do instead of C is told, and Python's own functions are not.
+    is_small = caller is not None and _is_ours(caller) and not _is_package(called[-1].f_code.co_filename)
+    return None if is_small else _name(called[-1], True)
+
+
+class _Watch:
+    """Looks at the thread that has made it, from another one, until it is left."""
+
+    def __init__(self, end: Any) -> None:
+        self.seconds: dict[str, float] = collections.defaultdict(float)
+        self._end = end
+        self._thread = threading.get_ident()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        before = time.perf_counter()
+        while not self._over.wait(INTERVAL_S):
+            frame = sys._current_frames().get(self._thread)
+            # C that keeps the interpreter for itself is seen when it returns: all that time was its.
+            now = time.perf_counter()
+            name = function_of(frame, self._end)
+            if name is not None:
+                self.seconds[name] += now - before
+            before = now
+
+    def __enter__(self) -> _Watch:
+        sys.setswitchinterval(INTERVAL_S / 5)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._watcher.join()
+
+
+def _keys(length: int) -> range:
+    return range(0, length, max(1, length // _SPREAD))
+
+
+def _make(source: Any, size: int, seconds: float) -> None:
+    """Samples, and batches of them, as a worker makes them. No handlers here: see _lazy_frames.is_guarded()."""
+    dataset, ends = source.dataset, time.perf_counter() + seconds
+    together = None if source.one_by_one else getattr(dataset, "__getitems__", None)
+    keys = itertools.cycle(_keys(source.length))
+    while time.perf_counter() < ends:
+        samples: list = []
+        while len(samples) < size and (together or not samples or time.perf_counter() < ends):
+            key = next(keys)
+            samples.append(key if together else dataset[key])
+        if together:
+            samples = together(samples)
+        if source.collate is not None:
+            source.collate(samples)
+
+
+def _run(job: Any, workers: int, size: int, mask: Any, writer: Any) -> None:
+    from . import _worker  # type: ignore[attr-defined]
+    _worker.leave_signals()
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    gc.freeze()
+    job.has_lazy_pictures()
+    _lazy_frames.end_at(_make.__code__)
+    source = _bootstrap.open_job(job, 0, workers)
+    writer.send(None)
+    with _Watch(_make.__code__) as watch:
+        _make(source, size, LOOK_S)
+    opened = getattr(sys.modules.get("dloaderd._lazy"), "opened", {})
+    writer.send(Sampled(dict(watch.seconds), {why: n for why, n in opened.items() if n > 0}))
+
+
+# ---- in the program ------------------------------------------------------------------------------
+
+def sample(job: Any, workers: int, size: int, context: Any) -> Sampled | None:
+    """job: of the workers, _bootstrap.Job, of a dataset with indices. size: of batches. None: nothing was found out."""
+    process = None
+    try:
+        reader, writer = context.Pipe(duplex=False)
+        with _hosting._signals_held_back(context) as mask:
+            process = context.Process(target=_run, daemon=True, args=(job, workers, size, mask, writer))
+            process.start()
+        writer.close()
+        if not reader.poll(START_S):
+            return None
+        reader.recv()
+        return reader.recv() if reader.poll(LOOK_S + SAMPLE_S) else None
+    except Exception:  # whatever pickling raises, or processes that are not allowed to have others
+        return None
+    finally:
+        if process is not None and process.pid is not None:
+            with contextlib.suppress(OSError):
+                process.kill()
+            process.join()
