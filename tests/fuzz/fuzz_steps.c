@@ -43,6 +43,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .data = in.data, .bytes = in.len, .path = "fuzz", .exact = true};
     (void)image_jpeg_looks_whole(&file);
     open_picture(&file);
+    struct picture_box box = {.size = image_source(decoder)};
+    if (steps_are_crops(steps, n, &box)) {
+        _cleanup_free_ uint8_t *rows = malloc((size_t)box.size.height * box.size.width * 3);
+        FUZZ_ASSERT(rows);
+        int bad = steps_decode(decoder, &box, rows, &err);
+        FUZZ_ASSERT(bad == 0 || (err.message[0] && err.path[0]));
+        memset(&err, 0, sizeof err);
+        open_picture(&file);
+    }
     int r = steps_run(steps, n, runner, decoder, &made, &err);
     FUZZ_ASSERT(r == -err.code && (r == 0 || (err.message[0] && err.path[0])));
     if (r < 0)

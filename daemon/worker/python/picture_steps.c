@@ -62,51 +62,83 @@ static int steps_read(PyObject *list, struct steps_call *call)
 }
 
 static int steps_open(const struct steps_call *call, struct image_decoder *decoder,
-                      struct dl_error *err)
+                      struct image_size *ret, struct dl_error *err)
 {
     struct image_file file = {
         .data = call->data.buf, .bytes = (size_t)call->data.len, .path = "picture", .exact = true};
-    struct image_size size;
 
     if (call->size.height > 0) {
         image_open_pixels(decoder, &(struct image_pixels){.pixels = call->data.buf,
                                                           .size = call->size,
                                                           .step = PICTURE_COLOURS});
+        *ret = call->size;
         return 0;
     }
-    int r = image_open(decoder, &file, &size, err);
-    return r < 0 ? r : (uint64_t)size.height * size.width > call->most ? -1 : 0;
+    int r = image_open(decoder, &file, ret, err);
+    return r < 0 ? r : (uint64_t)ret->height * ret->width > call->most ? -1 : 0;
 }
 
-static int steps_do(const struct steps_call *call, struct image_size *ret)
+/* The picture is open, and has this size. */
+static int steps_begin(const struct steps_call *call, struct image_size *ret)
 {
     struct steps_memory *m = &steps_memory;
     struct dl_error err;
 
     if ((!m->run && transforms_runner_new(&m->run, &err) < 0) ||
-        (!m->decoder && image_decoder_new(&m->decoder, &err) < 0) ||
-        steps_open(call, m->decoder, &err) < 0)
+        (!m->decoder && image_decoder_new(&m->decoder, &err) < 0))
         return -1;
-    return steps_run(call->steps, call->n, m->run, m->decoder, ret, &err);
+    return steps_open(call, m->decoder, ret, &err);
+}
+
+static PyObject *steps_bytes(struct image_size size)
+{
+    return PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size.height * (Py_ssize_t)size.width *
+                                               PICTURE_COLOURS);
+}
+
+/* Decoded where they are to be. */
+static PyObject *steps_cropped(const struct picture_box *box)
+{
+    PyObject *pixels = steps_bytes(box->size);
+    uint8_t *to = pixels ? (uint8_t *)PyBytes_AsString(pixels) : NULL;
+    struct dl_error err;
+    int r = -1;
+
+    if (to) {
+        Py_BEGIN_ALLOW_THREADS;
+        r = steps_decode(steps_memory.decoder, box, to, &err);
+        Py_END_ALLOW_THREADS;
+    }
+    if (r < 0)
+        Py_CLEAR(pixels);
+    return pixels;
+}
+
+static PyObject *steps_made(const struct steps_call *call, struct image_size *ret)
+{
+    struct dl_error err;
+    int r;
+
+    Py_BEGIN_ALLOW_THREADS;
+    r = steps_run(call->steps, call->n, steps_memory.run, steps_memory.decoder, ret, &err);
+    Py_END_ALLOW_THREADS;
+    PyObject *pixels = r < 0 ? NULL : steps_bytes(*ret);
+    if (pixels)
+        transforms_write(steps_memory.run, false, PyBytes_AsString(pixels));
+    return pixels;
 }
 
 static PyObject *steps_result(const struct steps_call *call)
 {
-    struct image_size size;
-    int r;
+    struct picture_box box = {0};
+    PyObject *pixels = NULL;
 
     steps_memory.busy = true;
-    Py_BEGIN_ALLOW_THREADS;
-    r = steps_do(call, &size);
-    Py_END_ALLOW_THREADS;
-    PyObject *pixels =
-        r < 0 ? NULL
-              : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size.height * (Py_ssize_t)size.width *
-                                                    PICTURE_COLOURS);
-    if (pixels)
-        transforms_write(steps_memory.run, false, PyBytes_AsString(pixels));
+    if (steps_begin(call, &box.size) == 0)
+        pixels = steps_are_crops(call->steps, call->n, &box) ? steps_cropped(&box)
+                                                             : steps_made(call, &box.size);
     steps_memory.busy = false;
-    return pixels ? Py_BuildValue("(NII)", pixels, size.height, size.width) : NULL;
+    return pixels ? Py_BuildValue("(NII)", pixels, box.size.height, box.size.width) : NULL;
 }
 
 PyObject *picture_steps(PyObject *module, PyObject *args)

@@ -1,16 +1,11 @@
 /* Decoding and resampling, row by row. */
 #include "daemon/data/decode/image/image.h"
 #include "daemon/data/base/place.h"
+#include "daemon/data/decode/image/pixel_rows.h"
 #include "daemon/data/decode/resize/resample.h"
-#include "daemon/data/decode/transform/vectors.h"
 
 #include <assert.h>
 #include <errno.h>
-
-#if defined(__x86_64__) && !defined(PLAIN_VECTORS)
-#include <immintrin.h>
-#define IMAGE_SHUFFLES
-#endif
 
 /*
  * How much larger than the result an image reduced by the inverse DCT must be: with less, the box
@@ -374,50 +369,6 @@ static int image_decode_rows(struct image_decoder *d, const struct picture_box *
     return r < 0 ? r : ops->end(d->codec, err);
 }
 
-#ifdef IMAGE_SHUFFLES
-
-/* Four pixels at once, of 16 bytes that are read; returns how many pixels are done. */
-__attribute__((target("avx2"))) static size_t image_widen_quick(const uint8_t *row, size_t n,
-                                                                uint8_t *out)
-{
-    enum { AT_ONCE = 4, READ = 16 };
-    const __m128i order = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
-    size_t x = 0;
-
-    for (; (x + AT_ONCE) * PICTURE_COLOURS + READ <= n * PICTURE_COLOURS; x += AT_ONCE) {
-        __m128i four = _mm_loadu_si128((const void *)(row + x * PICTURE_COLOURS));
-        _mm_storeu_si128((void *)(out + x * PICTURE_PIXEL), _mm_shuffle_epi8(four, order));
-    }
-    return x;
-}
-
-static size_t image_widen_begin(const uint8_t *row, size_t n, uint8_t *out)
-{
-    return vectors_have_avx2() ? image_widen_quick(row, n, out) : 0;
-}
-
-#else
-
-static size_t image_widen_begin(const uint8_t *row, size_t n, uint8_t *out)
-{
-    (void)row;
-    (void)n;
-    (void)out;
-    return 0;
-}
-
-#endif
-
-/* From three bytes a pixel to four, of which the last may be anything: so the next pixel's first
- * byte is taken along, and nothing behind the last pixel is read. */
-static void image_widen_row(const uint8_t *restrict row, size_t n, uint8_t *restrict out)
-{
-    for (size_t x = image_widen_begin(row, n, out); x + 1 < n; x++)
-        memcpy(out + x * PICTURE_PIXEL, row + x * PICTURE_COLOURS, PICTURE_PIXEL);
-    if (n > 0)
-        memcpy(out + (n - 1) * PICTURE_PIXEL, row + (n - 1) * PICTURE_COLOURS, PICTURE_COLOURS);
-}
-
 /* Kept pictures are more than the caches hold: rows come while those before are worked on. */
 static void image_expect(const uint8_t *row, size_t bytes)
 {
@@ -436,7 +387,7 @@ static void image_give_row(const struct image_decoder *d, const uint8_t *row, si
     if (narrow && sink->narrow_row && sink->narrow_row(sink->to, row))
         return;
     if (narrow)
-        image_widen_row(row, n, d->row);
+        pixel_rows_widen(row, n, d->row);
     else
         memcpy(d->row, row, n * PICTURE_PIXEL);
     sink->row(sink->to, d->row);

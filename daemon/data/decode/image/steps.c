@@ -1,8 +1,10 @@
 /* Steps. */
 #include "daemon/data/decode/image/steps.h"
+#include "daemon/data/decode/image/pixel_rows.h"
 #include "daemon/data/decode/transform/transform.h"
 
 #include <errno.h>
+#include <string.h>
 
 static bool steps_fits(const struct picture_step *step, struct image_size in)
 {
@@ -67,6 +69,53 @@ static uint32_t steps_crop(const struct picture_step *steps, uint32_t n, struct 
     }
     return i;
 }
+
+bool steps_are_crops(const struct picture_step *steps, uint32_t n, struct picture_box *box)
+{
+    return steps_crop(steps, n, box) == n;
+}
+
+/* ---- crops alone ------------------------------------------------------------------------------
+ */
+
+struct steps_filling {
+    uint8_t *next;
+    size_t width; /* of a row, in pixels */
+};
+
+static void steps_fill_row(void *to, const uint8_t *row)
+{
+    struct steps_filling *filling = to;
+
+    pixel_rows_narrow(row, filling->width, filling->next);
+    filling->next += filling->width * PICTURE_COLOURS;
+}
+
+static bool steps_fill_narrow_row(void *to, const uint8_t *row)
+{
+    struct steps_filling *filling = to;
+
+    memcpy(filling->next, row, filling->width * PICTURE_COLOURS);
+    filling->next += filling->width * PICTURE_COLOURS;
+    return true;
+}
+
+int steps_decode(struct image_decoder *decoder, const struct picture_box *box, uint8_t *out,
+                 struct dl_error *err)
+{
+    struct steps_filling filling = {.next = out, .width = box->size.width};
+    struct image_part part;
+
+    image_choose_part(decoder, box, NULL, &part);
+    return image_decode_part(decoder, &part,
+                             &(struct image_sink){.row = steps_fill_row,
+                                                  .narrow_row = steps_fill_narrow_row,
+                                                  .to = &filling},
+                             err);
+}
+
+/* ---- all others -------------------------------------------------------------------------------
+ */
 
 int steps_run(const struct picture_step *steps, uint32_t n, struct transforms_runner *run,
               struct image_decoder *decoder, struct image_size *ret, struct dl_error *err)

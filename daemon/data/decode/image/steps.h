@@ -31,6 +31,15 @@ struct picture_step {
     uint32_t choice;        /* resize: enum resize_filter; transpose: enum picture_transpose */
 };
 
+/* Whether no more than crops are asked for, of a picture of the size `box->size`; *box then is what
+ * they leave. */
+bool steps_are_crops(const struct picture_step *steps, uint32_t n, struct picture_box *box);
+
+/* After image_open() or image_open_pixels(), instead of steps_run(): writes the pixels of the box,
+ * R, G, B, row by row. Errors as those of image_decode_part(). */
+int _nodiscard_ steps_decode(struct image_decoder *decoder, const struct picture_box *box,
+                             uint8_t *out, struct dl_error *err);
+
 /*
  * After image_open() or image_open_pixels() of `decoder`: transforms_write() of `run` then writes
  * the result, whose size this returns. -EINVAL for a box that does not lie in the picture, or a

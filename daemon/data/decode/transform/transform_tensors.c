@@ -6,6 +6,7 @@
  * float32, as torch does on a CPU, and its result rounded: so elements are floats while transforms
  * run, and become 16 bits when they are written.
  */
+#include "daemon/data/decode/image/pixel_rows.h"
 #include "daemon/data/decode/transform/narrow.h"
 #include "daemon/data/decode/transform/planes.h"
 #include "daemon/data/decode/transform/transform.h"
@@ -413,12 +414,10 @@ static void tensors_write_floats(const struct transform_tensor *tensor,
 
 static void tensors_write_pixels(const struct tensors_part *part, uint8_t *out)
 {
-    const uint8_t *px = part->pixels;
-
-    for (size_t n = part->n; n > 0; n--, px += PICTURE_PIXEL) {
-        for (uint32_t c = 0; c < part->channels; c++)
-            *out++ = px[c];
-    }
+    if (part->channels == PICTURE_COLOURS)
+        pixel_rows_narrow(part->pixels, part->n, out);
+    else
+        planes_write(part->pixels, part->n, part->channels, out);
 }
 
 /* As 16 bits each, which `out` need not be aligned for. */
