@@ -167,8 +167,8 @@ def shown(runs, base):
     told = rates.shown(clock, clock, others, "{:.2f} x PyTorch")
     if not isinstance(spent[-1], float):
         return told
-    samples = rates.shown(spent, spent, others_spent, "{:.2f} x PyTorch").replace("batches/s", "samples/s of a processor")
-    return f"{told}; {samples}"
+    samples = rates.shown(spent, spent, others_spent, "{:.2f} x PyTorch")
+    return f"{told}; {samples.replace('batches/s', 'samples/s of a processor')}"
 
 
 def main():

@@ -6,22 +6,20 @@ once as Pillow does it, and once by ours. $PILLOW_SEED draws others, $PILLOW_CAS
 
 import contextlib
 import copy
-import functools
 import io
+import operator
 import os
 import pickle
 import random
 import re
 import sys
-import tempfile
 import threading
 import unittest
 import warnings
 
 import numpy
-import torch
 
-from black_box import QUICK, Case, DataLoader, TorchLoader
+from black_box import QUICK
 
 try:
     from PIL import Image, ImageEnhance, ImageFilter, ImageOps
@@ -30,74 +28,14 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
 
-from dloaderd import _lazy, _lazy_frames, _lazy_transforms, _versions
+from pillow_files import described, files, is_damaged, saved
+
+from dloaderd import _lazy, _lazy_frames, _versions
 
 SEED, CASES = (int(os.environ.get(f"PILLOW_{n}", k)) for n, k in (("SEED", 1), ("CASES", 500 if QUICK else 4000)))
 
 if _versions.not_compared("torchvision", "PIL"):
     raise unittest.SkipTest(f"{_versions.not_compared('torchvision', 'PIL')} is not compared")
-
-
-# ---- files ---------------------------------------------------------------------------------------
-
-def paint(height, width, seed):
-    """Something like a photograph: large shapes, edges, grain."""
-    rng = numpy.random.default_rng(seed)
-    y, x = numpy.mgrid[0:height, 0:width].astype(numpy.float64)
-    planes = [128 + 70 * numpy.sin(x / (17 + 9 * c) + seed) * numpy.cos(y / (23 - 4 * c))
-              + 60 * ((x // 37 + y // 29) % 2) - 30 + rng.normal(0, 8, (height, width)) for c in range(3)]
-    return Image.fromarray(numpy.clip(numpy.stack(planes, 2), 0, 255).astype(numpy.uint8))
-
-
-def saved(picture, format="JPEG", **options):
-    file = io.BytesIO()
-    picture.save(file, format, **options)
-    return file.getvalue()
-
-
-def with_orientation(turned):
-    exif = Image.Exif()
-    exif[0x0112] = turned
-    return exif
-
-
-@functools.cache
-def files():
-    """Whole ones, and damaged ones."""
-    found = {}
-    for n, size in enumerate([(120, 160), (97, 61), (33, 47), (1, 1), (240, 135)]):
-        picture = paint(*size, seed=n)
-        for sampling in (0, 1, 2, "4:1:1"):
-            found[f"{size} {sampling}"] = saved(picture, subsampling=sampling, quality=90)
-        found[f"{size} progressive"] = saved(picture, progressive=True, dpi=(72, 72), comment=b"of its own")
-        found[f"{size} restarts"] = saved(picture, restart_marker_rows=1)
-        found[f"{size} turned"] = saved(picture, exif=with_orientation(1 + (n + 5) % 8))
-        for mode in "L", "CMYK":
-            found[f"{size} {mode}"] = saved(picture.convert(mode))
-        for mode in "RGB", "P", "L":
-            found[f"{size} {mode} PNG"] = saved(picture.convert(mode), "PNG")
-    whole = found["(120, 160) 2"]
-    rng = random.Random(0)
-    for share in (0.2, 0.5, 0.9, 0.99):
-        found[f"cut at {share}"] = whole[:int(len(whole) * share)]
-    found["cut, with an end"] = whole[:len(whole) // 2] + b"\xff\xd9"
-    found["with bytes behind"] = whole + b"\xff\xd8" * 100
-    found["with many bytes behind"] = whole + bytes(70000)
-    for n in range(8):
-        bad = bytearray(whole)
-        for _ in range(4):
-            bad[rng.randrange(200, len(bad))] = rng.randrange(256)
-        found[f"damaged {n}"] = bytes(bad)
-    scan = whole.index(b"\xff\xda")
-    for code in (0xC0, 0xC4, 0xC9, 0xDB, 0xDC):
-        bad = bytearray(whole)
-        bad[scan + 800:scan + 804] = bytes([0xFF, code, 0, 4])
-        found[f"a marker {code:x} in it"] = bytes(bad)
-    return found
-
-
-def is_damaged(name):
-    return name.startswith(("cut", "damaged", "a marker"))
 
 
 # ---- programs ------------------------------------------------------------------------------------
@@ -151,6 +89,12 @@ def in_place(change):
     return done
 
 
+def loaded(p):
+    """What load() gives is for nobody, so it may be put off."""
+    p.load()
+    return p
+
+
 def pickled(p):
     return pickle.loads(pickle.dumps(p))
 
@@ -164,6 +108,9 @@ STEPS = {
     "rgb": lambda rng, p: lambda p: p.convert("RGB"),
     "convert": lambda rng, p: (lambda mode: lambda p: p.convert(mode))(rng.choice(["L", "RGBA", "CMYK", "Z", None])),
     "copy": lambda rng, p: rng.choice([copy.copy, copy.deepcopy, lambda p: p.copy(), pickled]),
+    "loaded": lambda rng, p: loaded,
+    "exif_transpose": lambda rng, p: (lambda place: lambda p: ImageOps.exif_transpose(p, in_place=place))(
+        rng.random() < 0.2),
     "load": lambda rng, p: in_place(lambda p: p.load()),
     "thumbnail": lambda rng, p: (lambda *n: in_place(lambda p: p.thumbnail(n)))(rng.randint(1, 60), rng.randint(1, 60)),
     "draft": lambda rng, p: (lambda n: in_place(lambda p: p.draft(rng.choice(["RGB", "L"]), n)))((20, 20)),
@@ -175,7 +122,6 @@ STEPS = {
     "filter": lambda rng, p: lambda p: p.filter(ImageFilter.BLUR),
     "point": lambda rng, p: lambda p: p.point(lambda n: 255 - n),
     "enhance": lambda rng, p: lambda p: ImageEnhance.Color(p).enhance(0.5),
-    "exif_transpose": lambda rng, p: ImageOps.exif_transpose,
     "pad": lambda rng, p: lambda p: ImageOps.expand(p, 3),
     "fit": lambda rng, p: lambda p: ImageOps.fit(p, (31, 17)),
     "asarray": lambda rng, p: lambda p: numpy.asarray(p),
@@ -202,16 +148,6 @@ STEPS = {
 }
 RARE = {"close", "with", "no such attribute", "draft"}
 NAMES = [name for name in STEPS for _ in range(1 if name in RARE else 6 if name in ("crop in it", "rgb") else 3)]
-
-
-def described(thing):
-    if isinstance(thing, Image.Image):
-        return "picture", thing.mode, thing.size, thing.format, repr(thing.info), type(thing).__name__, thing.tobytes()
-    if isinstance(thing, (numpy.ndarray, torch.Tensor)):
-        return str(thing.dtype), tuple(thing.shape), numpy.asarray(thing).tobytes()
-    if isinstance(thing, (list, tuple)):
-        return [described(one) for one in thing]
-    return repr(thing)
 
 
 def play(opened, seed, told):
@@ -277,6 +213,11 @@ class TestPrograms(unittest.TestCase):
         made = taken()
         self.assertIs(type(made), _lazy.Picture)
         self.assertEqual(len(made._todo[1]), 3)
+        picture = _lazy.open_lazily(io.BytesIO(files()["(120, 160) turned"]))
+        def transposed():
+            return ImageOps.exif_transpose(loaded(picture))
+        _lazy_frames.end_at(self.test_they_are_put_off.__code__)
+        self.assertIs(type(transposed()), _lazy.Picture)
         made.getpixel((0, 0))
         self.assertIs(type(made), Image.Image)
 
@@ -353,6 +294,19 @@ def probe():
     return sys._getframe(1)
 
 
+class Called:
+    """told: whether its callers drop what probe() returns to them."""
+
+    def __init__(self):
+        self.told = []
+
+    def probe(self, *_):
+        self.told.append(_lazy_frames.is_dropped(sys._getframe(1), "probe"))
+        return self
+
+    other = probe
+
+
 def asked(call):
     return call()
 
@@ -368,6 +322,26 @@ class TestFrames(unittest.TestCase):
             for _ in range(2):
                 self.assertIs(asked(call), wanted, call.__name__)
 
+    def test_who_gets_a_result(self):
+        """A statement drops it; and no other one may seem to, which would get None."""
+        one = Called()
+
+        def run():
+            one.probe()
+            one.probe()
+            kept = one.probe()
+            kept.probe(1)
+            [kept.probe() for _ in range(1)]
+            one.probe().probe()
+            one.other()
+            list(map(operator.methodcaller("probe"), [one]))
+            one.told.extend(type(kept.probe()) is not Called for _ in range(1))
+            return one.probe()
+        run()
+        run()
+        wanted = [True, True, False, False, False, False, True, False, False, False, False, False]
+        self.assertEqual(one.told, 2 * wanted)
+
     def test_a_thread(self):
         """Its errors are seen by what has started it."""
         found = []
@@ -375,181 +349,6 @@ class TestFrames(unittest.TestCase):
         thread.start()
         thread.join()
         self.assertEqual(found, [True])
-
-
-# ---- lists of transforms -------------------------------------------------------------------------
-
-class Own:
-    """A transform that C does not know; it draws, too."""
-
-    def __call__(self, picture):
-        torch.rand(1)
-        return picture if isinstance(picture, torch.Tensor) else ImageOps.mirror(picture)
-
-
-def tail(generation):
-    return [generation.ToTensor(), generation.Normalize([0.4, 0.5, 0.6], [0.2, 0.3, 0.4])]
-
-
-def lists():
-    for generation in v1, v2:
-        crop, flip = generation.RandomResizedCrop(40), generation.RandomHorizontalFlip()
-        yield generation.Compose([crop, flip, *tail(generation)])
-        yield generation.Compose([Own(), crop, flip, *tail(generation)])
-        yield generation.Compose([crop, Own(), flip, *tail(generation), Own()])
-        yield generation.Compose([generation.Compose([crop, flip]), generation.Compose(tail(generation))])
-        yield generation.Compose([generation.Resize(50), generation.CenterCrop(32), generation.ColorJitter(0.4, 0.4)])
-        yield generation.Compose([generation.RandomChoice([crop, flip]), generation.ToTensor()])
-        yield generation.Compose([generation.FiveCrop(10)])
-    yield v1.Compose([])
-    yield v2.Compose([v2.ToImage(), v2.RandomResizedCrop(33), v2.ToDtype(torch.float32, scale=True)])
-    yield v2.Compose([v2.RandomResizedCrop(33), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
-
-
-@contextlib.contextmanager
-def installed():
-    """As in a worker."""
-    kinds = [(v1.Compose, "__call__"), (v2.Compose, "forward")]
-    theirs = [getattr(kind, method) for kind, method in kinds]
-    _lazy.install()
-    try:
-        yield
-    finally:
-        Image.open = _lazy._open
-        for (kind, method), one in zip(kinds, theirs, strict=True):
-            setattr(kind, method, one)
-
-
-USES = {
-    "rgb": lambda compose, picture: compose(picture.convert("RGB")),
-    "as it is": lambda compose, picture: compose(picture),
-    "two views": lambda compose, picture: (lambda rgb: [compose(rgb), compose(rgb)])(picture.convert("RGB")),
-    "cropped before": lambda compose, picture: compose(picture.convert("RGB").crop((0, 0, 30, 30)).transpose(0)),
-    "changed before": lambda compose, picture: compose(ImageOps.invert(picture.convert("RGB"))),
-}
-
-
-def strides(made):
-    return [one for one, n in zip(made.stride(), made.shape, strict=True) if n > 1] if isinstance(made, torch.Tensor) \
-        else None
-
-
-def used(use, compose, data):
-    torch.manual_seed(3)
-    random.seed(3)
-    try:
-        made = USES[use](compose, Image.open(io.BytesIO(data)))
-        pictures = made if isinstance(made, (list, tuple)) else [made]
-        found = [described(one) for one in pictures], [strides(one) for one in pictures]
-    except Exception as error:
-        return re.sub(r"0x[0-9a-fA-F]+", "0x", f"{type(error).__name__}: {error}")
-    return found, torch.get_rng_state().tolist(), random.getstate()
-
-
-class TestTransforms(unittest.TestCase):
-    def compare(self, composes, names):
-        for number, compose in enumerate(composes):
-            for name in names:
-                for use in USES:
-                    wanted = used(use, compose, files()[name])
-                    with installed():
-                        got = [used(use, compose, files()[name]) for _ in range(2)]
-                    self.assertTrue(got[0] == wanted == got[1], f"list {number}, {use}, {name}")
-
-    def test_lists(self):
-        self.compare(lists(), ["(120, 160) 2", "(97, 61) progressive", "(120, 160) L", "(120, 160) CMYK", "(1, 1) 0",
-                               "(97, 61) P PNG", "cut at 0.5", "damaged 3", "a marker c0 in it"])
-
-    def test_it_is_read_again(self):
-        """A Compose that was changed is followed, and its list is C's all the same."""
-        data = files()["(120, 160) 2"]
-        compose = v2.Compose([v2.RandomResizedCrop(20), *tail(v2)])
-        for change in (lambda: None, lambda: setattr(compose.transforms[0], "size", [24, 30]),
-                       lambda: compose.transforms.append(v2.Lambda(lambda tensor: tensor + 1)),
-                       lambda: compose.transforms[2].mean.__setitem__(0, 0.9),
-                       lambda: setattr(compose, "transforms", compose.transforms[:2])):
-            change()
-            self.compare([compose], ["(120, 160) 2"])
-            with installed():
-                used("rgb", compose, data)
-                self.assertTrue(_lazy_transforms._Plans.known[compose].is_any)
-
-
-# ---- in workers ----------------------------------------------------------------------------------
-
-class Pictures:
-    """As most people write them. how: what __getitem__ does."""
-
-    def __init__(self, folder, how):
-        self.paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-        self.how = how
-        self.compose = v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *tail(v1)])
-
-    def __len__(self):
-        return len(self.paths)
-
-    def __getitem__(self, n):
-        return HOWS[self.how](self, self.paths[n], n)
-
-
-def from_file(self, path, n):
-    with open(path, "rb") as file:
-        return self.compose(Image.open(file).convert("RGB")), file.closed, n
-
-
-def tolerant(self, path, n):
-    try:
-        return self.compose(Image.open(path).convert("RGB")), n
-    except OSError as error:
-        return torch.zeros(3, 32, 32), len(str(error))
-
-
-def by_steps(self, path, n):
-    picture = Image.open(path)
-    array = numpy.asarray(picture.convert("RGB").resize((40, 30)).crop((1, 2, 21, 22)))
-    return torch.from_numpy(array.copy()), picture.size[0], picture.mode, n
-
-
-HOWS = {
-    "plain": lambda self, path, n: (self.compose(Image.open(path).convert("RGB")), n),
-    "two views": lambda self, path, n: (lambda p: (self.compose(p), self.compose(p)))(Image.open(path).convert("RGB")),
-    "hook": lambda self, path, n: Image.open is not _lazy._open,
-    "from_file": from_file, "tolerant": tolerant, "by_steps": by_steps,
-}
-
-
-class TestWorkers(Case):
-    @contextlib.contextmanager
-    def folder(self, names):
-        with tempfile.TemporaryDirectory() as folder:
-            for n, name in enumerate(names):
-                with open(os.path.join(folder, f"{n:03}.jpg"), "wb") as file:
-                    file.write(files()[name])
-            yield folder
-
-    def told(self, kind, folder, how, **options):
-        torch.manual_seed(5)
-        random.seed(5)
-        loader = kind(Pictures(folder, how), batch_size=2, num_workers=2, **options)
-        try:
-            return [described(leaf) for batch in loader for leaf in (batch if isinstance(batch, list) else [batch])]
-        except Exception as error:
-            return [type(error).__name__, str(error).splitlines()[-1]]
-
-    def test_own_classes(self):
-        whole = [name for name in files() if not is_damaged(name) and not name.startswith("(1, 1)")][:14]
-        for names, hows in ((whole, [how for how in HOWS if how != "hook"]),
-                            (["cut at 0.5", *whole[:3]], ["plain", "tolerant", "by_steps"])):
-            with self.folder(names) as folder:
-                for how in hows:
-                    self.assertEqual(self.told(DataLoader, folder, how), self.told(TorchLoader, folder, how), how)
-
-    def test_native_off(self):
-        with self.folder(["(120, 160) 2"] * 4) as folder:
-            for options, hooked in (({}, True), ({"native": "off"}, False)):
-                found = self.told(DataLoader, folder, "hook", **options)
-                self.assertEqual(found, [described(torch.tensor([hooked] * 2))] * 2)
-        self.assertIs(Image.open, _lazy._open)
 
 
 if __name__ == "__main__":

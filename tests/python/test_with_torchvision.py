@@ -27,6 +27,7 @@ from black_box import QUICK, Case, DataLoader, OURS, PATIENCE, TorchLoader, diff
 try:
     import torchvision
     from PIL import Image, ImageFile
+    from pillow_files import Opened, paint
     from torchvision import transforms as v1
     from torchvision.transforms import v2
 except ImportError as error:
@@ -44,15 +45,6 @@ if _versions.others_of("torchvision", "PIL"):
 
 
 # ---- pictures ------------------------------------------------------------------------------------
-
-def paint(height, width, seed):
-    """Something like a photograph: large shapes, edges, grain."""
-    rng = numpy.random.default_rng(seed)
-    y, x = numpy.mgrid[0:height, 0:width].astype(numpy.float64)
-    planes = [128 + 70 * numpy.sin(x / (17 + 9 * c) + seed) * numpy.cos(y / (23 - 4 * c))
-              + 60 * ((x // 37 + y // 29) % 2) - 30 + rng.normal(0, 8, (height, width)) for c in range(3)]
-    return Image.fromarray(numpy.clip(numpy.stack(planes, 2), 0, 255).astype(numpy.uint8))
-
 
 def jpegs():
     for sampling in (0, 1, 2, "4:1:1"):
@@ -621,20 +613,6 @@ def slowly(sample):
 def listed(samples):
     time.sleep(0.02)
     return samples
-
-
-class Opened:
-    """A class of one's own, which opens a file itself: one whose pixels take much longer than its header."""
-
-    def __init__(self, folder):
-        self.path = os.path.join(folder, "large")
-        paint(900, 1200, seed=1).save(self.path, "JPEG")
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        return numpy.asarray(Image.open(self.path).convert("RGB").resize((99, 70)))
 
 
 class Times(Pictures):

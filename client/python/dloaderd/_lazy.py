@@ -167,6 +167,8 @@ class _Deferred:
         return self.__reduce_ex__(protocol)
 
     def __eq__(self: Any, other: Any) -> Any:
+        if not isinstance(other, Image.Image):
+            return False
         for one in (self, other):
             if isinstance(one, _Deferred):
                 one._settle()  # type: ignore[attr-defined]
@@ -245,22 +247,36 @@ def picture(source: Source, steps: tuple, size: tuple[int, int], info: dict) -> 
 
 @_named_as(JpegImagePlugin.JpegImageFile)
 class File(_Deferred, JpegImagePlugin.JpegImageFile):
-    """As Pillow has opened it. _todo, once its bytes have been read: these, its tiles, and whether it is whole."""
+    """As Pillow has opened it. _todo, once its bytes have been read: these, its tiles, and whether decoding it may be
+    put off, which Pillow's load() of it has been, too, from then on."""
 
     fp: Any
     tile: Any
     map: Any
+    _todo: Any
+
+    def _put_off(self, frame: Any) -> bool:
+        """Whether it has a source, whose errors nobody would see before they come."""
+        if "_todo" not in self.__dict__ and not self._take():
+            return False
+        if "_im" in self.__dict__:
+            return False
+        source, tile, may_wait = self._todo
+        if source.pixels is None and (not may_wait or _lazy_frames.is_guarded(frame)):
+            if not source.decode():
+                self._settle()
+                return False
+            self._todo = source, tile, True
+        return True
 
     def _after(self, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
-        if "_todo" not in self.__dict__ and not self._take():
+        return picture(self._todo[0], steps, size, self._copy_info()) if self._put_off(frame) else None
+
+    def load(self) -> Any:
+        frame = sys._getframe(1)
+        if _lazy_frames.is_dropped(frame, "load") and self._put_off(frame):
             return None
-        if "_im" in self.__dict__:
-            return None
-        source, _, is_whole = self._todo
-        if source.pixels is None and (not is_whole or _lazy_frames.is_guarded(frame)) and not source.decode():
-            self._settle()
-            return None
-        return picture(source, steps, size, self._copy_info())
+        return JpegImagePlugin.JpegImageFile.load(self)
 
     def _take(self) -> bool:
         """Reads the bytes, which leaves the file as Pillow's load() does. False: it has to be Pillow's."""

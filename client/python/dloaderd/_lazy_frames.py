@@ -15,6 +15,8 @@ _PLACES_MAX = 4096
 
 # By the code's id and the place in it; the code is kept, so that no other one gets its id.
 _places: dict[tuple[int, int], tuple[CodeType, bool]] = {}
+# Likewise, whether what is called there returns to nobody; of one method.
+_statements: dict[tuple[int, int], tuple[CodeType, bool]] = {}
 # What calls a dataset's code, and sees its exceptions anyhow; by id.
 _callers: dict[int, CodeType] = {}
 
@@ -28,6 +30,26 @@ def _opcodes(code: CodeType, offset: int) -> list[str]:
     """The first two instructions from there on."""
     found = (one.opname for one in dis.get_instructions(code) if one.offset >= offset)
     return [name for name, _ in zip(found, range(2), strict=False)]
+
+
+def _is_dropped(code: CodeType, place: int, method: str) -> bool:
+    # The place may be in what the interpreter keeps behind an instruction.
+    done = [one for one in dis.get_instructions(code) if one.offset <= place and one.opname != "PRECALL"]
+    called = [(one.opname, one.argval) for one in done[-2:]]
+    behind = next((one.opname for one in dis.get_instructions(code) if one.offset > place), None)
+    return behind == "POP_TOP" and called in ([(load, method), ("CALL", 0)] for load in ("LOAD_METHOD", "LOAD_ATTR"))
+
+
+def is_dropped(frame: FrameType, method: str) -> bool:
+    """Whether this frame is at a statement of no more than a call of that method: nobody gets what it returns."""
+    code: Any = frame.f_code
+    key = id(code), frame.f_lasti
+    known = _statements.get(key)
+    if known is None:
+        if len(_statements) >= _PLACES_MAX:
+            _statements.clear()
+        known = _statements[key] = code, _is_dropped(code, frame.f_lasti, method)
+    return known[1]
 
 
 def _is_guarded(code: CodeType, place: int) -> bool:

@@ -157,6 +157,41 @@ def _generation(transform: Any) -> str | None:
     return None
 
 
+# Another package's: class, and torchvision's, which it is of PIL's pictures.
+_OTHERS = {("timm.data.transforms", "MaybeToTensor"): "ToTensor",
+           ("timm.data.transforms", "MaybePILToTensor"): "PILToTensor"}
+_stands: dict[type, Any] = {}
+
+
+def _stands_for(kind: type, name: str) -> Any:
+    """torchvision's transform, if the other one makes the same of drawn pictures; else None."""
+    image, package = sys.modules.get("PIL.Image"), sys.modules.get("torchvision.transforms")
+    if image is None or package is None:
+        return None
+    theirs = getattr(package, name)()
+    for mode, n in ("RGB", 3), ("L", 1):
+        picture = image.frombytes(mode, (5, 4), bytes(range(0, 240, 12 // n)))
+        try:
+            one, other = kind()(picture), theirs(picture)
+        except Exception:
+            return None
+        if type(one) is not torch.Tensor or one.dtype != other.dtype or one.stride() != other.stride() or \
+                not torch.equal(one, other):
+            return None
+    return theirs
+
+
+def _known_as(transform: Any) -> Any:
+    """torchvision's transform that does what this one does to a picture: another package's may be one, too."""
+    kind = type(transform)
+    name = _OTHERS.get((kind.__module__, kind.__qualname__))
+    if name is None or vars(transform):
+        return transform
+    if kind not in _stands:
+        _stands[kind] = _stands_for(kind, name)
+    return transform if _stands[kind] is None else _stands[kind]
+
+
 def is_compose(transform: Any) -> bool:
     """Whether it calls one transform after the other, and nothing else."""
     if type(transform).__name__ != "Compose" or _generation(transform) is None:
@@ -237,6 +272,7 @@ class _Item(NamedTuple):
 
 
 def _item(transform: Any, fast: bool = False) -> _Item:
+    transform = _known_as(transform)
     kind = type(transform).__name__
     generation = _generation(transform)
     generations, names = ROWS.get(kind, ((), ()))

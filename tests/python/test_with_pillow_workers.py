@@ -1,0 +1,234 @@
+"""Pictures that a dataset's own code opens, decoded and transformed by C in workers (_lazy.py, _lazy_transforms.py):
+lists of torchvision's transforms, datasets' own classes."""
+
+import contextlib
+import io
+import os
+import random
+import re
+import tempfile
+import unittest
+
+import numpy
+import torch
+
+import trainers
+from black_box import Case, DataLoader, TorchLoader
+
+try:
+    from PIL import Image, ImageOps
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+except ImportError as error:
+    raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
+
+from pillow_files import described, files, is_damaged
+
+from dloaderd import _lazy, _lazy_transforms, _versions
+
+if _versions.not_compared("torchvision", "PIL"):
+    raise unittest.SkipTest(f"{_versions.not_compared('torchvision', 'PIL')} is not compared")
+
+
+# ---- lists of transforms -------------------------------------------------------------------------
+
+class Own:
+    """A transform that C does not know; it draws, too."""
+
+    def __call__(self, picture):
+        torch.rand(1)
+        return picture if isinstance(picture, torch.Tensor) else ImageOps.mirror(picture)
+
+
+def tail(generation):
+    return [generation.ToTensor(), generation.Normalize([0.4, 0.5, 0.6], [0.2, 0.3, 0.4])]
+
+
+def lists():
+    for generation in v1, v2:
+        crop, flip = generation.RandomResizedCrop(40), generation.RandomHorizontalFlip()
+        yield generation.Compose([crop, flip, *tail(generation)])
+        yield generation.Compose([Own(), crop, flip, *tail(generation)])
+        yield generation.Compose([crop, Own(), flip, *tail(generation), Own()])
+        yield generation.Compose([generation.Compose([crop, flip]), generation.Compose(tail(generation))])
+        yield generation.Compose([generation.Resize(50), generation.CenterCrop(32), generation.ColorJitter(0.4, 0.4)])
+        yield generation.Compose([generation.RandomChoice([crop, flip]), generation.ToTensor()])
+        yield generation.Compose([generation.FiveCrop(10)])
+    yield v1.Compose([])
+    yield v2.Compose([v2.ToImage(), v2.RandomResizedCrop(33), v2.ToDtype(torch.float32, scale=True)])
+    yield v2.Compose([v2.RandomResizedCrop(33), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+
+
+@contextlib.contextmanager
+def installed():
+    """As in a worker."""
+    kinds = [(v1.Compose, "__call__"), (v2.Compose, "forward")]
+    theirs = [getattr(kind, method) for kind, method in kinds]
+    _lazy.install()
+    try:
+        yield
+    finally:
+        Image.open = _lazy._open
+        for (kind, method), one in zip(kinds, theirs, strict=True):
+            setattr(kind, method, one)
+
+
+USES = {
+    "rgb": lambda compose, picture: compose(picture.convert("RGB")),
+    "as it is": lambda compose, picture: compose(picture),
+    "two views": lambda compose, picture: (lambda rgb: [compose(rgb), compose(rgb)])(picture.convert("RGB")),
+    "cropped before": lambda compose, picture: compose(picture.convert("RGB").crop((0, 0, 30, 30)).transpose(0)),
+    "changed before": lambda compose, picture: compose(ImageOps.invert(picture.convert("RGB"))),
+}
+
+
+def strides(made):
+    return [one for one, n in zip(made.stride(), made.shape, strict=True) if n > 1] if isinstance(made, torch.Tensor) \
+        else None
+
+
+def used(use, compose, data):
+    torch.manual_seed(3)
+    random.seed(3)
+    try:
+        made = USES[use](compose, Image.open(io.BytesIO(data)))
+        pictures = made if isinstance(made, (list, tuple)) else [made]
+        found = [described(one) for one in pictures], [strides(one) for one in pictures]
+    except Exception as error:
+        return re.sub(r"0x[0-9a-fA-F]+", "0x", f"{type(error).__name__}: {error}")
+    return found, torch.get_rng_state().tolist(), random.getstate()
+
+
+class TestTransforms(unittest.TestCase):
+    def compare(self, composes, names):
+        for number, compose in enumerate(composes):
+            for name in names:
+                for use in USES:
+                    wanted = used(use, compose, files()[name])
+                    with installed():
+                        got = [used(use, compose, files()[name]) for _ in range(2)]
+                    self.assertTrue(got[0] == wanted == got[1], f"list {number}, {use}, {name}")
+
+    def test_lists(self):
+        self.compare(lists(), ["(120, 160) 2", "(97, 61) progressive", "(120, 160) L", "(120, 160) CMYK", "(1, 1) 0",
+                               "(97, 61) P PNG", "cut at 0.5", "damaged 3", "a marker c0 in it"])
+
+    def test_it_is_read_again(self):
+        """A Compose that was changed is followed, and its list is C's all the same."""
+        data = files()["(120, 160) 2"]
+        compose = v2.Compose([v2.RandomResizedCrop(20), *tail(v2)])
+        for change in (lambda: None, lambda: setattr(compose.transforms[0], "size", [24, 30]),
+                       lambda: compose.transforms.append(v2.Lambda(lambda tensor: tensor + 1)),
+                       lambda: compose.transforms[2].mean.__setitem__(0, 0.9),
+                       lambda: setattr(compose, "transforms", compose.transforms[:2])):
+            change()
+            self.compare([compose], ["(120, 160) 2"])
+            with installed():
+                used("rgb", compose, data)
+                self.assertTrue(_lazy_transforms._Plans.known[compose].is_any)
+
+
+# ---- in workers ----------------------------------------------------------------------------------
+
+class Pictures:
+    """As most people write them. how: what __getitem__ does."""
+
+    def __init__(self, folder, how):
+        self.paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        self.how = how
+        self.compose = v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *tail(v1)])
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, n):
+        return HOWS[self.how](self, self.paths[n], n)
+
+
+def from_file(self, path, n):
+    with open(path, "rb") as file:
+        return self.compose(Image.open(file).convert("RGB")), file.closed, n
+
+
+def tolerant(self, path, n):
+    try:
+        return self.compose(Image.open(path).convert("RGB")), n
+    except OSError as error:
+        return torch.zeros(3, 32, 32), len(str(error))
+
+
+def by_steps(self, path, n):
+    picture = Image.open(path)
+    array = numpy.asarray(picture.convert("RGB").resize((40, 30)).crop((1, 2, 21, 22)))
+    return torch.from_numpy(array.copy()), picture.size[0], picture.mode, n
+
+
+HOWS = {
+    "plain": lambda self, path, n: (self.compose(Image.open(path).convert("RGB")), n),
+    "two views": lambda self, path, n: (lambda p: (self.compose(p), self.compose(p)))(Image.open(path).convert("RGB")),
+    "hook": lambda self, path, n: Image.open is not _lazy._open,
+    "from_file": from_file, "tolerant": tolerant, "by_steps": by_steps,
+}
+
+
+class TestWorkers(Case):
+    @contextlib.contextmanager
+    def folder(self, names):
+        with tempfile.TemporaryDirectory() as folder:
+            for n, name in enumerate(names):
+                with open(os.path.join(folder, f"{n:03}.jpg"), "wb") as file:
+                    file.write(files()[name])
+            yield folder
+
+    def told(self, kind, folder, how, **options):
+        torch.manual_seed(5)
+        random.seed(5)
+        loader = kind(Pictures(folder, how), batch_size=2, num_workers=2, **options)
+        try:
+            return [described(leaf) for batch in loader for leaf in (batch if isinstance(batch, list) else [batch])]
+        except Exception as error:
+            return [type(error).__name__, str(error).splitlines()[-1]]
+
+    def test_own_classes(self):
+        whole = [name for name in files() if not is_damaged(name) and not name.startswith("(1, 1)")][:14]
+        for names, hows in ((whole, [how for how in HOWS if how != "hook"]),
+                            (["cut at 0.5", *whole[:3]], ["plain", "tolerant", "by_steps"])):
+            with self.folder(names) as folder:
+                for how in hows:
+                    self.assertEqual(self.told(DataLoader, folder, how), self.told(TorchLoader, folder, how), how)
+
+    def test_images_of_datasets(self):
+        """A column of the feature Image, as set_transform() has it: its own code's load() is put off."""
+        datasets = trainers.need("datasets")
+        names = [name for name in files() if not is_damaged(name) and not name.startswith("(1, 1)")][:14]
+        features = datasets.Features({"image": datasets.Image(), "n": datasets.Value("int64")})
+        data = datasets.Dataset.from_dict({"image": [{"bytes": files()[name], "path": None} for name in names],
+                                           "n": list(range(len(names)))}, features)
+        compose = v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *tail(v1)])
+
+        def transformed(rows):
+            pictures = rows.pop("image")
+            rows["waits"] = [isinstance(one, _lazy._Deferred) and "_im" not in vars(one) for one in pictures]
+            rows["pixels"] = [compose(one.convert("RGB")) for one in pictures]
+            return rows
+        data.set_transform(transformed)
+        found = []
+        for kind in DataLoader, TorchLoader:
+            torch.manual_seed(5)
+            batches = list(kind(data, batch_size=2, num_workers=2))
+            found.append([(described(one["pixels"]), one["n"].tolist()) for one in batches])
+            waiting = [name for one, pair in zip(batches, zip(names[::2], names[1::2], strict=True), strict=True)
+                       for name, waits in zip(pair, one["waits"].tolist(), strict=True) if waits]
+            self.assertEqual(waiting, [one for one in names if "PNG" not in one] if kind is DataLoader else [])
+        self.assertEqual(*found)
+
+    def test_native_off(self):
+        with self.folder(["(120, 160) 2"] * 4) as folder:
+            for options, hooked in (({}, True), ({"native": "off"}, False)):
+                found = self.told(DataLoader, folder, "hook", **options)
+                self.assertEqual(found, [described(torch.tensor([hooked] * 2))] * 2)
+        self.assertIs(Image.open, _lazy._open)
+
+
+if __name__ == "__main__":
+    unittest.main()
