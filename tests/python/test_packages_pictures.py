@@ -1,5 +1,6 @@
 """timm's, MONAI's and ultralytics' loaders."""
 
+import io
 import os
 import re
 import tempfile
@@ -19,7 +20,7 @@ import timm.data.loader  # noqa: E402
 import torch  # noqa: E402
 import ultralytics.data.build as ultralytics  # noqa: E402
 from PIL import Image  # noqa: E402
-from dloaderd import adopt  # noqa: E402
+from dloaderd import _native_transforms, adopt  # noqa: E402
 
 
 class Pictures(torch.utils.data.Dataset):
@@ -61,6 +62,40 @@ class TestTimm(packages.Case):
         for prefetches in (False, True):
             self.played(lambda cls, options: self.make(cls, options, is_training=True, use_multi_epochs_loader=True,
                                                        use_prefetcher=prefetches), list)
+
+
+class Opened(torch.utils.data.Dataset):
+    """Files that it opens by Pillow, which C decodes in workers."""
+
+    def __init__(self, transform):
+        self.transform = transform
+        self.files = []
+        for n in range(8):
+            file = io.BytesIO()
+            Image.effect_mandelbrot((61 + 5 * n, 90 - 4 * n), (-2, -1, 1, 1 + n), 50).convert("RGB").save(file, "JPEG")
+            self.files.append(file.getvalue())
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        return self.transform(Image.open(io.BytesIO(self.files[index])).convert("RGB")), index
+
+
+class TestTimmTransforms(packages.Case):
+    def test_create_transform(self):
+        for options in ({"is_training": True}, {"is_training": True, "interpolation": "random", "re_prob": 0.5},
+                        {"is_training": True, "auto_augment": "rand-m5"}, {"is_training": True, "normalize": False},
+                        {"crop_mode": "border"}, {"use_prefetcher": True}):
+            with self.subTest(options):
+                data = Opened(timm.data.create_transform(32, **options))
+                self.played(lambda cls, more, data=data: cls(data, 4, **more), list, packages.WAYS[1:2])
+
+    def test_all_but_the_crop_is_cs(self):
+        for transform in timm.data.create_transform(32, is_training=True), timm.data.create_transform(32):
+            own = [one for one in transform.transforms if type(one).__name__ == "RandomResizedCropAndInterpolation"]
+            rest = transform.transforms[len(own):]
+            self.assertEqual(_native_transforms.read(rest)[0].known, rest)
 
 
 class Boxes(torch.utils.data.Dataset):

@@ -54,6 +54,8 @@ def lists():
         yield generation.Compose([generation.Resize(50), generation.CenterCrop(32), generation.ColorJitter(0.4, 0.4)])
         yield generation.Compose([generation.RandomChoice([crop, flip]), generation.ToTensor()])
         yield generation.Compose([generation.FiveCrop(10)])
+        yield generation.Compose([crop, generation.ToTensor(), generation.Normalize(torch.tensor([0.4, 0.5, 0.6]),
+                                                                                    torch.tensor([0.2, 0.3, 0.1]))])
     yield v1.Compose([])
     yield v2.Compose([v2.ToImage(), v2.RandomResizedCrop(33), v2.ToDtype(torch.float32, scale=True)])
     yield v2.Compose([v2.RandomResizedCrop(33), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
@@ -117,9 +119,12 @@ class TestTransforms(unittest.TestCase):
         """A Compose that was changed is followed, and its list is C's all the same."""
         data = files()["(120, 160) 2"]
         compose = v2.Compose([v2.RandomResizedCrop(20), *tail(v2)])
+        mean = torch.tensor([0.2, 0.3, 0.4])
         for change in (lambda: None, lambda: setattr(compose.transforms[0], "size", [24, 30]),
                        lambda: compose.transforms.append(v2.Lambda(lambda tensor: tensor + 1)),
                        lambda: compose.transforms[2].mean.__setitem__(0, 0.9),
+                       lambda: compose.transforms.insert(3, v1.Normalize(mean, [0.1, 0.2, 0.3])),
+                       lambda: mean.mul_(2),
                        lambda: setattr(compose, "transforms", compose.transforms[:2])):
             change()
             self.compare([compose], ["(120, 160) 2"])

@@ -18,6 +18,8 @@ from ._native_transforms import Unknown
 
 # Where each sample makes a Compose of its own, reading it takes longer than it saves.
 _READ_MAX, _USED_LEAST = 64, 8
+# Of a mean, say.
+_NUMBERS_MAX = 16
 
 
 class Part(_native_pictures.Made):
@@ -66,8 +68,15 @@ def _inner(transforms: Any) -> list:
     return found
 
 
+def _held(value: Any) -> Any:
+    """By which it is seen that it has changed: a list may, and a tensor of a few numbers."""
+    if type(value) is list:
+        return [_held(one) for one in value]
+    return value.tolist() if type(value) is torch.Tensor and value.numel() <= _NUMBERS_MAX else value
+
+
 def _state(transform: Any) -> dict:
-    return {name: list(value) if type(value) is list else value for name, value in vars(transform).items()}
+    return {name: _held(value) for name, value in vars(transform).items()}
 
 
 class Plan:
@@ -96,7 +105,7 @@ class Plan:
         try:
             return len(now) == len(self._all) and \
                 all(one is other for one, other in zip(now, self._all, strict=True)) and \
-                all(vars(one) == state for one, state in zip(now, self._states, strict=True) if state)
+                all(_state(one) == state for one, state in zip(now, self._states, strict=True) if state)
         except (RuntimeError, ValueError):
             return False
 

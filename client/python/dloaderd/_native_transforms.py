@@ -227,11 +227,22 @@ def _next_float(number: float) -> float:
     return min(1.0, struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
+def _numbers(value: Any) -> Any:
+    """What Normalize takes may be a tensor, or tensors."""
+    if type(value) in (list, tuple):
+        return [_numbers(one) for one in value]
+    if type(value) is torch.Tensor and value.ndim <= 1 and value.device.type == "cpu" and \
+            value.dtype in (torch.float32, torch.float64):
+        return value.tolist()
+    return value
+
+
 def _arguments(transform: Any, names: tuple[str, ...]) -> dict[str, Any]:
     found = {}
     for name in names:
         try:
-            found[name] = _plain(getattr(transform, name))
+            value = getattr(transform, name)
+            found[name] = _plain(_numbers(value) if type(transform).__name__ == "Normalize" else value)
         except Unknown as why:
             raise Unknown(f"{type(transform).__name__}: {name} is {why}") from None
     return found
