@@ -105,7 +105,7 @@ def _open_worker(job: Any, worker: int, workers: int, *_spec: Any) -> Any:
 
 
 def _run(theirs: Any, client: int, job: Any, keeps_errors: bool, mask: Any) -> None:
-    from . import _lazy_frames, _worker  # type: ignore[attr-defined]
+    from . import _worker  # type: ignore[attr-defined]
     from .host import go_early
     go_early()
     _worker.leave_signals()
@@ -117,7 +117,6 @@ def _run(theirs: Any, client: int, job: Any, keeps_errors: bool, mask: Any) -> N
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     job.has_lazy_pictures()
-    _lazy_frames.end_at(_run.__code__)
     # What is here now is never collected, so a worker need not write to it.
     gc.freeze()
     _worker.serve(functools.partial(_open_worker, job), channel=channel, client=client,

@@ -8,9 +8,9 @@ daemon/data/decode/image): it decodes the rows that a crop wants, and resizes th
 gives C whole lists of torchvision's transforms.
 
 Nobody is to notice but by the clock. So Pillow does the work where an argument is not one of the usual ones, where C
-refuses a file, and where somebody has replaced a function of Pillow's. A damaged file raises where Pillow would, as far
-as that can be seen: decoding is put off only if the file ends as a JPEG does, and if no code between here and the
-worker catches exceptions (_lazy_frames.py).
+refuses a file, and where somebody has replaced a function of Pillow's. A damaged file raises where Pillow would:
+decoding is put off only if the file's markers say all that it needs (jpeg_markers.c there). Of such a file Pillow makes
+a picture, whatever its coded data are, so that no code would have seen an error before.
 """
 
 from __future__ import annotations
@@ -109,19 +109,19 @@ class Source:
 class _Deferred:
     """Methods of Pillow's classes that need no pixels, as long as there are none: no attribute _im."""
 
-    def _after(self: Any, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
-        """A Picture behind the steps, or None. frame: of the code that asks for it."""
+    def _after(self: Any, steps: tuple, size: tuple[int, int]) -> Any:
+        """A Picture behind the steps, or None."""
         raise NotImplementedError
 
     def convert(self: Any, mode: Any = None, *args: Any, **options: Any) -> Any:
         if type(mode) is str and mode == "RGB" and not args and not options:
-            made = self._after((), self._size, sys._getframe(1))
+            made = self._after((), self._size)
             if made is not None:
                 return made
         return Image.Image.convert(self, mode, *args, **options)
 
     def copy(self: Any) -> Any:
-        made = self._after((), self._size, sys._getframe(1)) if self._mode == "RGB" else None
+        made = self._after((), self._size) if self._mode == "RGB" else None
         return Image.Image.copy(self) if made is None else made
 
     __copy__ = copy
@@ -133,7 +133,7 @@ class _Deferred:
             width, height = self._size
             if 0 <= left < right <= width and 0 <= top < bottom <= height:
                 size = right - left, bottom - top
-                made = self._after(((CROP, left, top, *size, 0),), size, sys._getframe(1))
+                made = self._after(((CROP, left, top, *size, 0),), size)
         return Image.Image.crop(self, box) if made is None else made
 
     def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
@@ -144,7 +144,7 @@ class _Deferred:
             filter = _FILTERS.get(Image.Resampling.BICUBIC if resample is None else resample)
             if filter is not None:
                 steps = () if tuple(size) == self._size else ((RESIZE, 0, 0, *size, filter),)
-                made = self._after(steps, tuple(size), sys._getframe(1))
+                made = self._after(steps, tuple(size))
         return Image.Image.resize(self, size, resample, box, reducing_gap) if made is None else made
 
     def transpose(self: Any, method: Any) -> Any:
@@ -153,7 +153,7 @@ class _Deferred:
             turned = method not in (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM,
                                     Image.Transpose.ROTATE_180)
             size = self._size[::-1] if turned else self._size
-            made = self._after(((TRANSPOSE, 0, 0, 0, 0, int(method)),), size, sys._getframe(1))
+            made = self._after(((TRANSPOSE, 0, 0, 0, 0, int(method)),), size)
         return Image.Image.transpose(self, method) if made is None else made
 
     def __getattr__(self: Any, name: str) -> Any:
@@ -189,7 +189,7 @@ def _named_as(theirs: type) -> Any:
 class Picture(_Deferred, Image.Image):
     """In mode RGB. _todo: its source, and the steps behind it."""
 
-    def _after(self, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
+    def _after(self, steps: tuple, size: tuple[int, int]) -> Any:
         if "_im" in self.__dict__:
             return None
         source, before = self._todo
@@ -247,34 +247,30 @@ def picture(source: Source, steps: tuple, size: tuple[int, int], info: dict) -> 
 
 @_named_as(JpegImagePlugin.JpegImageFile)
 class File(_Deferred, JpegImagePlugin.JpegImageFile):
-    """As Pillow has opened it. _todo, once its bytes have been read: these, its tiles, and whether decoding it may be
-    put off, which Pillow's load() of it has been, too, from then on."""
+    """As Pillow has opened it. _todo, once its bytes have been read: these, its tiles, and whether it is whole."""
 
     fp: Any
     tile: Any
     map: Any
     _todo: Any
 
-    def _put_off(self, frame: Any) -> bool:
-        """Whether it has a source, whose errors nobody would see before they come."""
+    def _put_off(self) -> bool:
+        """Whether it has a source, of which Pillow would raise nothing."""
         if "_todo" not in self.__dict__ and not self._take():
             return False
         if "_im" in self.__dict__:
             return False
-        source, tile, may_wait = self._todo
-        if source.pixels is None and (not may_wait or _lazy_frames.is_guarded(frame)):
-            if not source.decode():
-                self._settle()
-                return False
-            self._todo = source, tile, True
-        return True
+        source, _, is_whole = self._todo
+        if is_whole or source.decode():
+            return True
+        self._settle()
+        return False
 
-    def _after(self, steps: tuple, size: tuple[int, int], frame: Any) -> Any:
-        return picture(self._todo[0], steps, size, self._copy_info()) if self._put_off(frame) else None
+    def _after(self, steps: tuple, size: tuple[int, int]) -> Any:
+        return picture(self._todo[0], steps, size, self._copy_info()) if self._put_off() else None
 
     def load(self) -> Any:
-        frame = sys._getframe(1)
-        if _lazy_frames.is_dropped(frame, "load") and self._put_off(frame):
+        if _lazy_frames.is_dropped(sys._getframe(1), "load") and self._put_off():
             return None
         return JpegImagePlugin.JpegImageFile.load(self)
 
@@ -322,7 +318,7 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
         if self._mode == "RGB" and encoder_name == "raw" and not args:
-            made = self._after((), self._size, sys._getframe(1))
+            made = self._after((), self._size)
             if made is not None:
                 return made.tobytes()
         return Image.Image.tobytes(self, encoder_name, *args)

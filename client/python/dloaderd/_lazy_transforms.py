@@ -31,7 +31,7 @@ class Part(_native_pictures.Made):
 
     def _try(self, picture: Any) -> Any:
         from . import _worker  # type: ignore[attr-defined]
-        source = _encoded(picture, sys._getframe(3))
+        source = _encoded(picture)
         if source is None:
             return None
         source.ask()
@@ -43,11 +43,11 @@ class Part(_native_pictures.Made):
         return None if made is None else self._finish(made, picture._copy_info)
 
 
-def _encoded(picture: Any, frame: Any) -> Any:
+def _encoded(picture: Any) -> Any:
     """Its source, with no steps left; None: it is not one of ours any more."""
     kind = type(picture)
     if kind is _lazy.File and picture.mode == "RGB":
-        picture = picture._after((), picture.size, frame)
+        picture = picture._after((), picture.size)
         kind = type(picture)
     if kind is not _lazy.Picture or "_im" in picture.__dict__:
         return None

@@ -66,8 +66,9 @@ struct image_codec *image_png_new(void);
 struct image_codec *image_webp_new(void); /* image_webp_is_built() */
 struct image_codec *image_tiff_new(void); /* files are refused where image_tiff_missing() */
 
-/* Whether a JPEG's markers are in order up to its last one, so that no more than single pixels can
- * be wrong with it. Nothing is decoded. False of unusual ones, too. */
+/* Whether a JPEG's markers are in order up to its last one, and say all that decoding needs, so
+ * that no more than single pixels can be wrong with it (jpeg_markers.c). Nothing is decoded. False
+ * of unusual ones, too. */
 bool image_jpeg_looks_whole(const struct image_file *file);
 
 /* Of all formats that this build has, the rest NULL. false: out of memory; what is not NULL is the

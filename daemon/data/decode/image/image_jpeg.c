@@ -327,66 +327,6 @@ static int image_jpeg_end(struct image_codec *codec, struct dl_error *err)
     return r;
 }
 
-/* ---- without decoding -------------------------------------------------------------------------
- */
-
-enum {
-    JPEG_MARK = 0xFF,
-    JPEG_SOI = 0xD8,
-    JPEG_SOS = 0xDA,
-    JPEG_DHT = 0xC4,
-    JPEG_SOF0 = 0xC0,
-    JPEG_SOF2 = 0xC2
-};
-
-/* Behind the segment at `p`, whose length follows its marker; NULL: it is not all there. */
-static const uint8_t *image_jpeg_behind(const uint8_t *p, const uint8_t *end)
-{
-    size_t length = end - p >= 4 ? ((size_t)p[2] << 8 | p[3]) + 2 : 0;
-
-    return length >= 4 && length <= (size_t)(end - p) ? p + length : NULL;
-}
-
-/* Whether coded data from `p` on go on to the file's last marker. */
-static bool image_jpeg_scans_end(const uint8_t *p, const uint8_t *end, bool progressive)
-{
-    while (p && end - p >= 2 && (p = memchr(p, JPEG_MARK, (size_t)(end - p) - 1))) {
-        uint8_t code = p[1];
-        if (code == JPEG_EOI)
-            return true;
-        if (code == JPEG_MARK)
-            p++;
-        else if (code == 0 || (code >= JPEG_RST0 && code <= JPEG_RST0 + 7))
-            p += 2;
-        else if (progressive && (code == JPEG_SOS || code == JPEG_DHT))
-            p = image_jpeg_behind(p, end);
-        else
-            return false;
-    }
-    return false;
-}
-
-bool image_jpeg_looks_whole(const struct image_file *file)
-{
-    const uint8_t *p = file->data, *end = p + file->bytes;
-    int frame = 0;
-
-    if (file->bytes < 4 || p[0] != JPEG_MARK || p[1] != JPEG_SOI)
-        return false;
-    for (p += 2; p && end - p >= 4 && p[0] == JPEG_MARK && p[1] >= JPEG_SOF0 && p[1] != JPEG_EOI;) {
-        uint8_t code = p[1];
-        bool begins = code <= JPEG_SOF2;
-        if (begins && frame)
-            return false;
-        if (begins)
-            frame = code;
-        p = image_jpeg_behind(p, end);
-        if (code == JPEG_SOS)
-            return frame && image_jpeg_scans_end(p, end, frame == JPEG_SOF2);
-    }
-    return false;
-}
-
 /* ---- the codec ------------------------------------------------------------------------------ */
 
 static void image_jpeg_free(struct image_codec *codec)

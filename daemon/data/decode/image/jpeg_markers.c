@@ -1,0 +1,270 @@
+/*
+ * Whether a JPEG's markers say all that decoding needs. What libjpeg calls an error it finds in
+ * them: in tables, in the frame, in the parameters of scans. Of coded data it only warns. So what
+ * is refused here is all that it would refuse, and some that it would not.
+ */
+#include "daemon/data/decode/image/image_codec.h"
+
+#include <string.h>
+
+enum {
+    JPEG_MARK = 0xFF,
+    JPEG_SOF0 = 0xC0,
+    JPEG_SOF2 = 0xC2,
+    JPEG_DHT = 0xC4,
+    JPEG_RST0 = 0xD0,
+    JPEG_RST7 = 0xD7,
+    JPEG_SOI = 0xD8,
+    JPEG_EOI = 0xD9,
+    JPEG_SOS = 0xDA,
+    JPEG_DQT = 0xDB,
+    JPEG_DRI = 0xDD,
+    JPEG_APP0 = 0xE0,
+    JPEG_APP15 = 0xEF,
+    JPEG_COM = 0xFE,
+    JPEG_TABLES = 4,     /* of each kind */
+    JPEG_COMPONENTS = 4, /* of a frame */
+    JPEG_BLOCKS = 64,    /* coefficients of one */
+    JPEG_LENGTHS = 16,   /* of Huffman codes */
+    JPEG_SIDE_MAX = 65500,
+    JPEG_MCU_BLOCKS = 10,
+};
+
+struct jpeg_component {
+    uint8_t id, across, down, quant;
+};
+
+struct jpeg_markers {
+    const uint8_t *at, *end; /* what follows; all there is */
+    uint8_t quant, dc, ac;   /* a bit for each table that there is */
+    uint8_t frame;           /* its marker; 0: there was none */
+    uint8_t n;               /* components */
+    struct jpeg_component components[JPEG_COMPONENTS];
+};
+
+/* What a segment holds behind its length. */
+struct jpeg_segment {
+    const uint8_t *data;
+    size_t bytes;
+};
+
+/* The segment at m->at, a marker; m->at is then behind it. False: it is not all there. */
+static bool jpeg_take_segment(struct jpeg_markers *m, struct jpeg_segment *ret)
+{
+    const uint8_t *p = m->at;
+    size_t length = m->end - p >= 4 ? (size_t)p[2] << 8 | p[3] : 0;
+
+    if (length < 2 || length + 2 > (size_t)(m->end - p))
+        return false;
+    *ret = (struct jpeg_segment){p + 4, length - 2};
+    m->at = p + 2 + length;
+    return true;
+}
+
+static bool jpeg_read_quants(struct jpeg_markers *m, struct jpeg_segment s)
+{
+    while (s.bytes > 0) {
+        unsigned wide = s.data[0] >> 4, table = s.data[0] & 15;
+        size_t bytes = 1 + (wide + 1) * (size_t)JPEG_BLOCKS;
+        if (wide > 1 || table >= JPEG_TABLES || bytes > s.bytes)
+            return false;
+        m->quant |= (uint8_t)(1 << table);
+        s = (struct jpeg_segment){s.data + bytes, s.bytes - bytes};
+    }
+    return true;
+}
+
+/* How many symbols a table with these numbers of codes has; 0: none, or more than fit. */
+static size_t jpeg_symbols(const uint8_t *counts)
+{
+    uint32_t codes = 0;
+    size_t n = 0, all = 0;
+
+    for (int i = 0; i < JPEG_LENGTHS; i++)
+        all += counts[i];
+    for (int i = 0; i < JPEG_LENGTHS && n < all; i++) {
+        n += counts[i];
+        codes += counts[i];
+        if (codes >= 2U << i)
+            return 0;
+        codes <<= 1;
+    }
+    return all <= 256 ? all : 0;
+}
+
+static bool jpeg_read_huffman(struct jpeg_markers *m, struct jpeg_segment s)
+{
+    enum { DC_MOST = 15 };
+
+    while (s.bytes > 0) {
+        unsigned ac = s.data[0] >> 4, table = s.data[0] & 15;
+        size_t n = s.bytes > 1 + JPEG_LENGTHS ? jpeg_symbols(s.data + 1) : 0;
+        const uint8_t *symbols = s.data + 1 + JPEG_LENGTHS;
+        if (ac > 1 || table >= JPEG_TABLES || n == 0 || 1 + JPEG_LENGTHS + n > s.bytes)
+            return false;
+        for (size_t i = 0; !ac && i < n; i++) {
+            if (symbols[i] > DC_MOST)
+                return false;
+        }
+        *(ac ? &m->ac : &m->dc) |= (uint8_t)(1 << table);
+        s = (struct jpeg_segment){symbols + n, s.bytes - 1 - JPEG_LENGTHS - n};
+    }
+    return true;
+}
+
+/* Whether chroma is a whole number of times smaller. */
+static bool jpeg_checks_sampling(const struct jpeg_markers *m)
+{
+    unsigned across = 1, down = 1;
+
+    for (int i = 0; i < m->n; i++) {
+        const struct jpeg_component *c = &m->components[i];
+        if (c->across == 0 || c->across > 4 || c->down == 0 || c->down > 4)
+            return false;
+        across = c->across > across ? c->across : across;
+        down = c->down > down ? c->down : down;
+    }
+    for (int i = 0; i < m->n; i++) {
+        if (across % m->components[i].across || down % m->components[i].down)
+            return false;
+    }
+    return true;
+}
+
+static struct jpeg_component *jpeg_find(struct jpeg_markers *m, uint8_t id)
+{
+    for (int i = 0; i < m->n; i++) {
+        if (m->components[i].id == id)
+            return &m->components[i];
+    }
+    return NULL;
+}
+
+static bool jpeg_read_frame(struct jpeg_markers *m, uint8_t code, struct jpeg_segment s)
+{
+    enum { FIXED = 6, EACH = 3 };
+    const uint8_t *p = s.data;
+    unsigned n = s.bytes >= FIXED ? p[5] : 0;
+
+    if (m->frame || (n != 1 && n != 3 && n != 4) || s.bytes != FIXED + EACH * n || p[0] != 8)
+        return false;
+    unsigned height = (unsigned)p[1] << 8 | p[2], width = (unsigned)p[3] << 8 | p[4];
+    if (height == 0 || width == 0 || height > JPEG_SIDE_MAX || width > JPEG_SIDE_MAX)
+        return false;
+    for (p += FIXED; m->n < n; m->n++, p += EACH) {
+        if (jpeg_find(m, p[0]))
+            return false;
+        m->components[m->n] = (struct jpeg_component){p[0], p[1] >> 4, p[1] & 15, p[2]};
+    }
+    m->frame = code;
+    return jpeg_checks_sampling(m);
+}
+
+/* What of a component's coefficients a scan brings. */
+struct jpeg_band {
+    unsigned first, last, high, low;
+};
+
+static bool jpeg_checks_band(const struct jpeg_markers *m, unsigned n, struct jpeg_band b)
+{
+    enum { LOW_MOST = 13 };
+
+    if (m->frame != JPEG_SOF2)
+        return n == m->n && b.first == 0 && b.last == JPEG_BLOCKS - 1 && b.high == 0 && b.low == 0;
+    bool band = b.first == 0 ? b.last == 0 : n == 1 && b.first <= b.last && b.last < JPEG_BLOCKS;
+    return band && b.low <= LOW_MOST && (b.high == 0 || b.high == b.low + 1);
+}
+
+static bool jpeg_has(unsigned tables, unsigned table)
+{
+    return table < JPEG_TABLES && (tables >> table & 1);
+}
+
+/* tables: of DC and AC, four bits each. */
+static bool jpeg_has_tables(const struct jpeg_markers *m, const struct jpeg_component *c,
+                            uint8_t tables, struct jpeg_band band)
+{
+    bool reads_dc = band.first == 0 && band.high == 0, reads_ac = band.last > 0;
+
+    return jpeg_has(m->quant, c->quant) && (!reads_dc || jpeg_has(m->dc, tables >> 4)) &&
+           (!reads_ac || jpeg_has(m->ac, tables & 15));
+}
+
+static bool jpeg_read_scan(struct jpeg_markers *m, struct jpeg_segment s)
+{
+    enum { FIXED = 4, EACH = 2 };
+    unsigned n = s.bytes >= FIXED ? s.data[0] : 0, blocks = 0, seen = 0;
+
+    if (!m->frame || n == 0 || n > m->n || s.bytes != FIXED + (size_t)EACH * n)
+        return false;
+    const uint8_t *p = s.data + 1, *tail = p + (size_t)EACH * n;
+    const struct jpeg_band band = {tail[0], tail[1], tail[2] >> 4, tail[2] & 15};
+    for (; p < tail; p += EACH) {
+        const struct jpeg_component *c = jpeg_find(m, p[0]);
+        unsigned bit = c ? 1U << (c - m->components) : 0;
+        if (!c || (seen & bit) || !jpeg_has_tables(m, c, p[1], band))
+            return false;
+        seen |= bit;
+        blocks += (unsigned)c->across * c->down;
+    }
+    return (n == 1 || blocks <= JPEG_MCU_BLOCKS) && jpeg_checks_band(m, n, band);
+}
+
+/* m->at is then the marker that ends coded data. False: there is none. */
+static bool jpeg_skip_data(struct jpeg_markers *m)
+{
+    const uint8_t *p = m->at;
+
+    while (m->end - p >= 2 && (p = memchr(p, JPEG_MARK, (size_t)(m->end - p) - 1))) {
+        bool restarts = p[1] >= JPEG_RST0 && p[1] <= JPEG_RST7;
+        if (p[1] != 0 && p[1] != JPEG_MARK && !restarts) {
+            m->at = p;
+            return true;
+        }
+        p += p[1] == JPEG_MARK ? 1 : 2;
+    }
+    return false;
+}
+
+static bool jpeg_read_segment(struct jpeg_markers *m, uint8_t code)
+{
+    struct jpeg_segment s;
+
+    if (!jpeg_take_segment(m, &s))
+        return false;
+    if (code >= JPEG_SOF0 && code <= JPEG_SOF2)
+        return jpeg_read_frame(m, code, s);
+    if (code == JPEG_DHT)
+        return jpeg_read_huffman(m, s);
+    if (code == JPEG_DQT)
+        return jpeg_read_quants(m, s);
+    if (code == JPEG_DRI)
+        return s.bytes == 2;
+    if (code == JPEG_SOS)
+        return jpeg_read_scan(m, s) && jpeg_skip_data(m);
+    return (code >= JPEG_APP0 && code <= JPEG_APP15) || code == JPEG_COM;
+}
+
+/* Behind coded data there are the file's last marker, or, of a progressive picture, more scans. */
+static bool jpeg_may_follow(const struct jpeg_markers *m, uint8_t code)
+{
+    return m->frame == JPEG_SOF2 && (code == JPEG_SOS || code == JPEG_DHT);
+}
+
+bool image_jpeg_looks_whole(const struct image_file *file)
+{
+    struct jpeg_markers m = {.at = file->data, .end = file->data + file->bytes};
+    bool has_scans = false;
+
+    if (file->bytes < 2 || m.at[0] != JPEG_MARK || m.at[1] != JPEG_SOI)
+        return false;
+    for (m.at += 2; m.end - m.at >= 2 && m.at[0] == JPEG_MARK;) {
+        uint8_t code = m.at[1];
+        if (has_scans && code == JPEG_EOI)
+            return true;
+        if ((has_scans && !jpeg_may_follow(&m, code)) || !jpeg_read_segment(&m, code))
+            return false;
+        has_scans |= code == JPEG_SOS;
+    }
+    return false;
+}
