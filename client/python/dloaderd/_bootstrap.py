@@ -304,6 +304,10 @@ class Job:
         from . import _lazy
         return _lazy.why_not() is None
 
+    def has_lazy_texts(self) -> bool:
+        """Whether C makes tokens of those that transformers is called with."""
+        return self.lazy and self.columns is None and "transformers.tokenization_utils_base" in sys.modules
+
     def dataset_in_worker(self) -> Any:
         """After init(): what gives its samples."""
         return self.known if self.init is None else self._with_pictures(False)
@@ -352,6 +356,9 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             # What is known of the dataset is, by now: its functions have to be the library's own.
             from . import _lazy
             _lazy.install()
+        if job.has_lazy_texts():
+            from . import _lazy_texts
+            _lazy_texts.install()
     except Exception as error:
         source.dataset, source.saver, source.keeper = _Broken(error), None, None
     return source

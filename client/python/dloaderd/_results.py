@@ -116,7 +116,10 @@ class Reducer:
     def dispatch_table(self) -> dict[type, Any]:
         """Of a pickler."""
         torch = sys.modules.get("torch")
-        own = {} if torch is None else {torch.Tensor: self._reduce}
+        own: dict[type, Any] = {} if torch is None else {torch.Tensor: self._reduce}
+        texts = sys.modules.get(f"{__package__}._lazy_texts")
+        if texts is not None:
+            own[texts.Encodings] = texts.reduce
         return {**copyreg.dispatch_table, **own}
 
     def pickler(self, file: Any) -> Any:

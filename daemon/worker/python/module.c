@@ -5,6 +5,7 @@
 #include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/tar_members.h"
+#include "daemon/worker/python/texts.h"
 #include "daemon/worker/python/told.h"
 #include "proto/common/clock.h"
 
@@ -255,6 +256,10 @@ static PyMethodDef module_methods[] = {
     {"picture_of_pixels", pictures_of_pixels, METH_VARARGS, pictures_of_pixels_text},
     {"picture_steps", picture_steps, METH_VARARGS, picture_steps_text},
     {"picture_is_whole", picture_is_whole, METH_O, picture_is_whole_text},
+    {"text_tokenizer", texts_open, METH_VARARGS, texts_open_text},
+    {"text_encode", texts_encode, METH_VARARGS, texts_encode_text},
+    {"text_fill", texts_fill, METH_VARARGS, texts_fill_text},
+    {"text_lists", texts_lists, METH_VARARGS, texts_lists_text},
     {"tar_members", tar_members_open, METH_VARARGS, tar_members_open_text},
     {"tar_member", tar_members_next, METH_O, tar_members_next_text},
     {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,

@@ -160,6 +160,11 @@ uint32_t tokenizer_specials(const struct hf_tokenizer *tokenizer)
     return tokenizer->post.n_before + tokenizer->post.n_behind;
 }
 
+uint32_t tokenizer_specials_before(const struct hf_tokenizer *tokenizer)
+{
+    return tokenizer->post.n_before;
+}
+
 uint32_t tokenizer_truncation(const struct hf_tokenizer *tokenizer)
 {
     return tokenizer->truncation;

@@ -41,6 +41,9 @@ uint32_t tokenizer_size(const struct hf_tokenizer *tokenizer);
 /* Tokens that the file's post-processor adds to each text. */
 uint32_t tokenizer_specials(const struct hf_tokenizer *tokenizer);
 
+/* Those of them that come before the text. */
+uint32_t tokenizer_specials_before(const struct hf_tokenizer *tokenizer);
+
 /* What the file cuts a text to, those included; 0: nothing. Whoever encodes passes it as `most`. */
 uint32_t tokenizer_truncation(const struct hf_tokenizer *tokenizer);
 

@@ -1,5 +1,6 @@
 /* What stands in for tokenizers where they were not built. */
 #include "daemon/data/decode/tokenizer/tokenizer.h"
+#include "daemon/data/decode/tokenizer/tokenizer_read.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +23,12 @@ int tokenizer_open(const char *path, const char *place, const struct data_env *e
         "tokenizer: bytes");
 }
 
+int tokenizer_read(const void *json, size_t n, const char *path, struct hf_tokenizer **ret,
+                   struct dl_error *err)
+{
+    return dl_error_set(err, ENOTSUP, path, "this dloaderd was built without tokenizers");
+}
+
 void tokenizer_free(struct hf_tokenizer *tokenizer)
 {
 }
@@ -42,6 +49,11 @@ uint32_t tokenizer_size(const struct hf_tokenizer *tokenizer)
 }
 
 uint32_t tokenizer_specials(const struct hf_tokenizer *tokenizer)
+{
+    return 0;
+}
+
+uint32_t tokenizer_specials_before(const struct hf_tokenizer *tokenizer)
 {
     return 0;
 }
