@@ -117,9 +117,6 @@ def _run(theirs: Any, client: int, job: Any, keeps_errors: bool, mask: Any) -> N
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     job.has_lazy_pictures()
-    if job.has_lazy_texts():
-        from . import _lazy_texts
-        _lazy_texts.prepare()
     # What is here now is never collected, so a worker need not write to it.
     gc.freeze()
     _worker.serve(functools.partial(_open_worker, job), channel=channel, client=client,

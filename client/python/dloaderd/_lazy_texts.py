@@ -53,9 +53,10 @@ _OTHERS = ("_convert_encoding", "_eventual_warn_about_too_long_sequence")
 
 @functools.cache
 def _known() -> bytes:
-    """A bit for each character that all libraries know alike: those of Unicode 3.2, and pictures that are older than
-    any library here."""
-    ranges = [(0x3400, 0x4DB6), (0x4E00, 0x9FA6), (0xAC00, 0xD7A4), (0x20000, 0x2A6D7), (0x1F300, 0x1F320)]
+    """A bit for each character that all libraries class alike: those of Unicode 3.2, but for four that later ones
+    class otherwise, and the pictures of Unicode 8."""
+    ranges = [(0x3400, 0x4DB6), (0x4E00, 0x9FA6), (0xAC00, 0xD7A4), (0x20000, 0x2A6D7), (0x1F300, 0x1F57A),
+              (0x1F57B, 0x1F5A4), (0x1F5A5, 0x1F650), (0x1F680, 0x1F6D1), (0x1F910, 0x1F919)]
     asked = [(0x80, 0x3400), (0xA000, 0xA4D0), (0xF900, 0x10000), (0x10300, 0x10430), (0x1D000, 0x1D800)]
     bits = bytearray(max(end for _, end in ranges) // 8 + 1)
     category = unicodedata.ucd_3_2_0.category
@@ -66,6 +67,8 @@ def _known() -> bytes:
     for first, end in ranges:
         for c in range(first, end):
             bits[c >> 3] |= 1 << (c & 7)
+    for c in (0x166D, 0x1734, 0x1885, 0x1886):
+        bits[c >> 3] &= ~(1 << (c & 7))
     return bytes(bits)
 
 
@@ -172,8 +175,6 @@ class _Entry:
 
 # By the id of what is kept in them.
 _entries: dict[int, _Entry] = {}
-# Of transformers, that were here before this process was forked from the host.
-_here: list[Any] = []
 
 
 def _entry_of(backend: Any) -> _Entry:
@@ -353,13 +354,14 @@ class _Hook:
             finally:
                 entry.lock.release()
         if made is not None and entry.compared >= _COMPARED:
-            entry.original.is_everywhere = any(one is tokenizer for one in _here)
             call.warn()
             return made
         theirs = original(tokenizer, *args, **options)
         if made is not None:
             entry.refused = not _is_same(made, theirs)
             entry.compared += len(texts)
+            # The host has frozen what it had before it forked this worker, and its client has that, too.
+            entry.original.is_everywhere = not any(one is tokenizer for one in gc.get_objects())
         return theirs
 
 
@@ -458,9 +460,9 @@ def _texts() -> Any:
 
 
 def _tokenizers() -> list[Any]:
-    kind = _base()[0]
-    return [] if kind is None else [one for one in gc.get_objects() if issubclass(type(one), kind)
-                                    and "_tokenizer" in vars(one)]
+    base, objects = _base()[0], gc.get_objects()
+    kinds = set() if base is None else {kind for kind in set(map(type, objects)) if issubclass(kind, base)}
+    return [one for one in objects if type(one) in kinds and "_tokenizer" in vars(one)]
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
@@ -472,11 +474,6 @@ def _base() -> tuple[Any, tuple[str, ...], bool]:
         if kind is not None:
             return kind, methods, module == _KINDS[0][0]
     return None, (), False
-
-
-def prepare() -> None:
-    """In a host, before it forks workers: what it has, its client has, too."""
-    _here[:] = _tokenizers()
 
 
 def _forgetting(method: Any) -> Any:

@@ -21,7 +21,7 @@ import time
 from types import FrameType
 from typing import Any, NamedTuple
 
-from . import _bootstrap, _hosting, _lazy_frames
+from . import _bootstrap, _hosting
 
 LOOK_S = 0.5
 INTERVAL_S = 0.0005
@@ -127,7 +127,7 @@ def _keys(length: int) -> range:
 
 
 def _make(source: Any, size: int, seconds: float) -> None:
-    """Samples, and batches of them, as a worker makes them. No handlers here: see _lazy_frames.is_guarded()."""
+    """Samples, and batches of them, as a worker makes them.."""
     dataset, ends = source.dataset, time.perf_counter() + seconds
     together = None if source.one_by_one else getattr(dataset, "__getitems__", None)
     keys = itertools.cycle(_keys(source.length))
@@ -152,7 +152,6 @@ def _run(job: Any, workers: int, size: int, mask: Any, writer: Any) -> None:
         os.dup2(null, fd)
     gc.freeze()
     job.has_lazy_pictures()
-    _lazy_frames.end_at(_make.__code__)
     source = _bootstrap.open_job(job, 0, workers)
     writer.send(None)
     with _Watch(_make.__code__) as watch:
