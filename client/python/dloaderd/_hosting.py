@@ -43,7 +43,7 @@ class Host:
         self.channel, theirs = sockets.socketpair()
         _living.add(self)
         try:
-            with _signals_held_back(context) as mask:
+            with _signals_held_back(context) as mask, _tokenizers_told(context, job):
                 self.process = context.Process(target=_run, daemon=True,
                                                 args=(theirs, self.pid, job, keeps_errors, mask))
                 self.process.start()
@@ -83,6 +83,23 @@ def _signals_held_back(context: Any) -> Iterator[Any]:
         yield mask
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _tokenizers_told(context: Any, job: Any) -> Iterator[None]:
+    """What is forked has no threads of the library tokenizers, if the program has not chosen otherwise. Before 0.23
+    it would find that out by itself, where the program has had some, and say so on standard error."""
+    name = "TOKENIZERS_PARALLELISM"
+    version = str(getattr(sys.modules.get("tokenizers"), "__version__", "")).split(".")
+    silent = job.lazy and context.get_start_method() == "fork" and name not in os.environ and \
+        version[:1] == ["0"] and version[1].isdigit() and int(version[1]) < 23
+    if silent:
+        os.putenv(name, "false")  # for the library alone: os.environ stays as it is
+    try:
+        yield
+    finally:
+        if silent:
+            os.unsetenv(name)
 
 
 def _after_fork() -> None:
