@@ -244,6 +244,28 @@ class TestCalls(unittest.TestCase):
                     made = one(texts, **options)
                     self.assertIs(type(made.encodings), _lazy_texts.Encodings if by_c else list, (make, texts, options))
 
+    def test_other_methods(self):
+        """They come to the same place, otherwise."""
+        for make in MAKERS:
+            with installed():
+                one, other = warmed(tokenizer(make)), tokenizer(make)
+                for text in PLAIN[:6]:
+                    for call in (lambda each, text: each.tokenize(text), lambda each, text: each.encode(text),
+                                 lambda each, text: each.encode(text, max_length=5, truncation=True),
+                                 lambda each, text: each(text_target=text)["input_ids"],
+                                 lambda each, text: each(text, text_target=[text])["labels"],
+                                 lambda each, text: each.decode(each(text)["input_ids"])):
+                        with installed_as(False):
+                            wanted = call(other, text)
+                        self.assertEqual(call(one, text), wanted)
+
+    def test_another_device(self):
+        with installed():
+            one = warmed(tokenizer(gpt2))
+            with torch.device("meta"):
+                made = one(PLAIN[:3], padding=True, return_tensors="pt")
+            self.assertEqual(made["input_ids"].device.type, "meta")
+
     def test_changes_are_seen(self):
         """What a program does to a tokenizer counts from the next call on."""
         for make, changes in CHANGES.items():
@@ -315,8 +337,8 @@ CHANGES = {
            through("normalizer", normalizers.Lowercase()), through("pre_tokenizer", pre_tokenizers.Whitespace()),
            through("post_processor", processors.TemplateProcessing(single="$A:1", pair="$A $B")),
            lambda one: setattr(one, "pad_token", "<s>"), lambda one: setattr(one, "padding_side", "left"),
-           lambda one: setattr(one, "model_max_length", 3), lambda one: setattr(one, "model_input_names", ["input_ids"]),
-           swapped(bert),
+           lambda one: setattr(one, "model_max_length", 3), swapped(bert),
+           lambda one: setattr(one, "model_input_names", ["input_ids"]),
            lambda one: one.backend_tokenizer.enable_padding(length=7), lambda one: one._tokenizer.no_truncation()],
     gpt2: [lambda one: setattr(one.backend_tokenizer.pre_tokenizer, "add_prefix_space", True),
            lambda one: setattr(one.backend_tokenizer.model, "ignore_merges", True), swapped(qwen)],
@@ -436,6 +458,19 @@ class TestWorkers(Case):
         self.assertIs(type(vars(made)["_encodings"]), _lazy_texts.Encodings)
         self.assertIsNotNone(made.encodings._todo)
         self.assertEqual(made.word_ids(3), whole([f"{n} {PLAIN[n % len(PLAIN)]}" for n in range(624, 640)]).word_ids(3))
+
+    def test_it_is_gone(self):
+        """Encodings of a tokenizer that the program has no more say so; those of one that it has again are made."""
+        one = tokenizer(unigram)
+        original = _lazy_texts._Original(_lazy_texts._whole(one._tokenizer))
+        text = ["the loader"], True, None, None, 0
+        del one
+        self.assertEqual([_lazy_texts.received(b"?", *text).__len__()], [1])
+        for key in (b"?", original.key):
+            with self.assertRaisesRegex(RuntimeError, "was changed, or deleted"):
+                list(_lazy_texts.received(key, *text))
+        again = tokenizer(unigram)
+        self.assertEqual(list(_lazy_texts.received(original.key, *text))[0].ids, again("the loader")["input_ids"])
 
     def test_native_off(self):
         for options, wanted in (({}, [True, True]), ({"native": "off"}, [False, False])):

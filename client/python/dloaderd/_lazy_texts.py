@@ -42,6 +42,7 @@ _OPTIONS = frozenset((
     "return_offsets_mapping", "return_length", "verbose", "split_special_tokens"))
 _FALSE = ("text_pair", "stride", "is_split_into_words", "return_overflowing_tokens", "return_offsets_mapping",
           "split_special_tokens")
+_STRATEGIES = {"padding_strategy", "truncation_strategy"}
 _SETTINGS = ("padding_strategy", "truncation_strategy", "max_length", "stride", "pad_to_multiple_of", "padding_side")
 
 # Modules and classes of transformers 5 and 4, and the methods that calls come to.
@@ -274,8 +275,10 @@ class _Call:
         tensors = self.options.get("return_tensors")
         tensors = None if tensors is None else str(getattr(tensors, "value", tensors))
         if tensors is not None and (tensors not in ("pt", "np") or min(self.lengths()) != max(self.lengths()) or
-                                    not self.lengths()[0] or {"pt": "torch", "np": "numpy"}[tensors] not in
-                                    sys.modules):
+                                    not self.lengths()[0]):
+            return None
+        # They may go to another device.
+        if tensors == "pt" and ("torch" not in sys.modules or sys.modules["torch"].empty(0).device.type != "cpu"):
             return None
         values = self.values(tensors)
         if not is_batch and tensors is None:
@@ -319,7 +322,8 @@ class _Hook:
 
     def texts_of(self, tokenizer: Any, args: tuple, options: dict) -> Any:
         """(texts, whether they came as a batch), or None: the original's."""
-        if args or not options.keys() <= _OPTIONS or any(options.get(name) for name in _FALSE):
+        if args or not options.keys() <= _OPTIONS or not options.keys() >= _STRATEGIES or \
+                any(options.get(name) for name in _FALSE):
             return None
         if self.is_new and options.get("split_special_tokens") is None and tokenizer.split_special_tokens:
             return None
@@ -429,6 +433,7 @@ for _name, _method in list(vars(list).items()):
         setattr(Encodings, _name, _filling(_name))
 Encodings.__name__, Encodings.__qualname__, Encodings.__module__ = "list", "list", "builtins"
 
+# Of what has come here.
 _originals: dict[bytes, _Original | None] = {}
 
 
@@ -443,20 +448,29 @@ def reduce(encodings: Encodings) -> Any:
 def received(key: bytes, *todo: Any) -> Encodings:
     """In the client."""
     if key not in _originals:
-        _originals[key] = next((one for one in map(_Original, _texts()) if one.key == key), None)
-    return Encodings._of((_originals[key] or _Missing(), *todo))
+        _originals[key] = _found(key)
+    return Encodings._of((_originals[key] or _Missing(key), *todo))
 
 
 class _Missing:
+    """No tokenizer had this key when it came first."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+
     @property
     def backend(self) -> Any:
-        raise RuntimeError("the tokenizer of these encodings was changed, or deleted, after the workers were started: "
-                           "keep it as it is, or give the loader native=\"off\"")
+        found = _originals[self.key] = _found(self.key)
+        if found is None:
+            raise RuntimeError("the tokenizer of these encodings was changed, or deleted, after the workers were "
+                               "started: keep it as it is, or give the loader native=\"off\"")
+        return found.backend
 
 
-def _texts() -> Any:
-    """What the tokenizers say that are here."""
-    return (_whole(one._tokenizer) for one in _tokenizers())
+def _found(key: bytes) -> _Original | None:
+    """Of the tokenizers that are here."""
+    return next((one for one in (_Original(_whole(other._tokenizer)) for other in _tokenizers()) if one.key == key),
+                None)
 
 
 def _tokenizers() -> list[Any]:
