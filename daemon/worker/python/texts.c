@@ -1,8 +1,11 @@
 #include "daemon/worker/python/texts.h"
 
+#include "daemon/worker/python/spent.h"
+
 #include "daemon/data/decode/tokenizer/growing.h"
 #include "daemon/data/decode/tokenizer/tokenizer.h"
 #include "daemon/data/decode/tokenizer/tokenizer_read.h"
+#include "proto/common/clock.h"
 #include "proto/common/utf8.h"
 
 #include <errno.h>
@@ -256,9 +259,11 @@ static PyObject *texts_encode_bytes(struct texts *texts, const struct texts_how 
     for (size_t i = 0; i < n; i++)
         if (PyBytes_AsStringAndSize(PyTuple_GetItem(list, (Py_ssize_t)i), &data[i], &sizes[i]) < 0)
             return NULL;
+    uint64_t began = clock_ns();
     texts->busy = true;
     int r = texts_add_all(texts, how, &(struct texts_bytes){data, sizes, n}, other);
     texts->busy = false;
+    spent_add(began);
     if (r > 0)
         return NULL;
     if (r < 0)
