@@ -111,6 +111,8 @@ STEPS = {
     "loaded": lambda rng, p: loaded,
     "exif_transpose": lambda rng, p: (lambda place: lambda p: ImageOps.exif_transpose(p, in_place=place))(
         rng.random() < 0.2),
+    "tile": lambda rng, p: (lambda side: in_place(lambda p: setattr(p, "tile", [
+        one._replace(extents=(0, 0, side, 8)) for one in p.tile]) if "tile" in vars(p) else None))(rng.randint(1, 40)),
     "load": lambda rng, p: in_place(lambda p: p.load()),
     "thumbnail": lambda rng, p: (lambda *n: in_place(lambda p: p.thumbnail(n)))(rng.randint(1, 60), rng.randint(1, 60)),
     "draft": lambda rng, p: (lambda n: in_place(lambda p: p.draft(rng.choice(["RGB", "L"]), n)))((20, 20)),
@@ -146,7 +148,7 @@ STEPS = {
     "tensor": lambda rng, p: v1.functional.to_tensor,
     "resized_crop": lambda rng, p: lambda p: v2.functional.resized_crop(p, 1, 2, 30, 20, [24, 24]),
 }
-RARE = {"close", "with", "no such attribute", "draft"}
+RARE = {"tile", "close", "with", "no such attribute", "draft"}
 NAMES = [name for name in STEPS for _ in range(1 if name in RARE else 6 if name in ("crop in it", "rgb") else 3)]
 
 

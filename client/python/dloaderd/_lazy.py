@@ -276,9 +276,10 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
 
     def _take(self) -> bool:
         """Reads the bytes, which leaves the file as Pillow's load() does. False: it has to be Pillow's."""
-        fp = self.fp
-        if self._mode not in ("RGB", "L", "CMYK") or len(self.tile) != 1 or self.decoderconfig or self._im is not None \
-                or not isinstance(fp, io.BufferedIOBase) or "transparency" in self.info or not _is_pillows() \
+        fp, opened = self.fp, ("jpeg", (0, 0, *self._size), 0)
+        if self._mode not in ("RGB", "L", "CMYK") or [one[:3] for one in self.tile] != [opened] \
+                or self.decoderconfig or self._im is not None or not isinstance(fp, io.BufferedIOBase) \
+                or "transparency" in self.info or not _is_pillows() \
                 or self._size[0] * self._size[1] > min(_MOST_PIXELS, _native_pictures.limit()):
             if self._im is None:
                 _tell(_UNTOUCHED, self._why_not())
