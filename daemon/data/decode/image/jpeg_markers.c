@@ -8,26 +8,26 @@
 #include <string.h>
 
 enum {
-    JPEG_MARK = 0xFF,
-    JPEG_SOF0 = 0xC0,
-    JPEG_SOF2 = 0xC2,
-    JPEG_DHT = 0xC4,
-    JPEG_RST0 = 0xD0,
-    JPEG_RST7 = 0xD7,
-    JPEG_SOI = 0xD8,
-    JPEG_EOI = 0xD9,
-    JPEG_SOS = 0xDA,
-    JPEG_DQT = 0xDB,
-    JPEG_DRI = 0xDD,
-    JPEG_APP0 = 0xE0,
-    JPEG_APP15 = 0xEF,
-    JPEG_COM = 0xFE,
-    JPEG_TABLES = 4,     /* of each kind */
-    JPEG_COMPONENTS = 4, /* of a frame */
-    JPEG_BLOCKS = 64,    /* coefficients of one */
-    JPEG_LENGTHS = 16,   /* of Huffman codes */
-    JPEG_SIDE_MAX = 65500,
-    JPEG_MCU_BLOCKS = 10,
+    MARKERS_BYTE = 0xFF,
+    MARKERS_SOF0 = 0xC0,
+    MARKERS_SOF2 = 0xC2,
+    MARKERS_DHT = 0xC4,
+    MARKERS_RST0 = 0xD0,
+    MARKERS_RST7 = 0xD7,
+    MARKERS_SOI = 0xD8,
+    MARKERS_EOI = 0xD9,
+    MARKERS_SOS = 0xDA,
+    MARKERS_DQT = 0xDB,
+    MARKERS_DRI = 0xDD,
+    MARKERS_APP0 = 0xE0,
+    MARKERS_APP15 = 0xEF,
+    MARKERS_COM = 0xFE,
+    MARKERS_TABLES = 4,     /* of each kind */
+    MARKERS_COMPONENTS = 4, /* of a frame */
+    MARKERS_BLOCKS = 64,    /* coefficients of one */
+    MARKERS_LENGTHS = 16,   /* of Huffman codes */
+    MARKERS_SIDE_MAX = 65500,
+    MARKERS_MCU_BLOCKS = 10,
 };
 
 struct jpeg_component {
@@ -39,7 +39,7 @@ struct jpeg_markers {
     uint8_t quant, dc, ac;   /* a bit for each table that there is */
     uint8_t frame;           /* its marker; 0: there was none */
     uint8_t n;               /* components */
-    struct jpeg_component components[JPEG_COMPONENTS];
+    struct jpeg_component components[MARKERS_COMPONENTS];
 };
 
 /* What a segment holds behind its length. */
@@ -49,7 +49,7 @@ struct jpeg_segment {
 };
 
 /* The segment at m->at, a marker; m->at is then behind it. False: it is not all there. */
-static bool jpeg_take_segment(struct jpeg_markers *m, struct jpeg_segment *ret)
+static bool markers_take_segment(struct jpeg_markers *m, struct jpeg_segment *ret)
 {
     const uint8_t *p = m->at;
     size_t length = m->end - p >= 4 ? (size_t)p[2] << 8 | p[3] : 0;
@@ -61,12 +61,12 @@ static bool jpeg_take_segment(struct jpeg_markers *m, struct jpeg_segment *ret)
     return true;
 }
 
-static bool jpeg_read_quants(struct jpeg_markers *m, struct jpeg_segment s)
+static bool markers_read_quants(struct jpeg_markers *m, struct jpeg_segment s)
 {
     while (s.bytes > 0) {
         unsigned wide = s.data[0] >> 4, table = s.data[0] & 15;
-        size_t bytes = 1 + (wide + 1) * (size_t)JPEG_BLOCKS;
-        if (wide > 1 || table >= JPEG_TABLES || bytes > s.bytes)
+        size_t bytes = 1 + (wide + 1) * (size_t)MARKERS_BLOCKS;
+        if (wide > 1 || table >= MARKERS_TABLES || bytes > s.bytes)
             return false;
         m->quant |= (uint8_t)(1 << table);
         s = (struct jpeg_segment){s.data + bytes, s.bytes - bytes};
@@ -75,14 +75,14 @@ static bool jpeg_read_quants(struct jpeg_markers *m, struct jpeg_segment s)
 }
 
 /* How many symbols a table with these numbers of codes has; 0: none, or more than fit. */
-static size_t jpeg_symbols(const uint8_t *counts)
+static size_t markers_symbols(const uint8_t *counts)
 {
     uint32_t codes = 0;
     size_t n = 0, all = 0;
 
-    for (int i = 0; i < JPEG_LENGTHS; i++)
+    for (int i = 0; i < MARKERS_LENGTHS; i++)
         all += counts[i];
-    for (int i = 0; i < JPEG_LENGTHS && n < all; i++) {
+    for (int i = 0; i < MARKERS_LENGTHS && n < all; i++) {
         n += counts[i];
         codes += counts[i];
         if (codes >= 2U << i)
@@ -92,28 +92,28 @@ static size_t jpeg_symbols(const uint8_t *counts)
     return all <= 256 ? all : 0;
 }
 
-static bool jpeg_read_huffman(struct jpeg_markers *m, struct jpeg_segment s)
+static bool markers_read_huffman(struct jpeg_markers *m, struct jpeg_segment s)
 {
     enum { DC_MOST = 15 };
 
     while (s.bytes > 0) {
         unsigned ac = s.data[0] >> 4, table = s.data[0] & 15;
-        size_t n = s.bytes > 1 + JPEG_LENGTHS ? jpeg_symbols(s.data + 1) : 0;
-        const uint8_t *symbols = s.data + 1 + JPEG_LENGTHS;
-        if (ac > 1 || table >= JPEG_TABLES || n == 0 || 1 + JPEG_LENGTHS + n > s.bytes)
+        size_t n = s.bytes > 1 + MARKERS_LENGTHS ? markers_symbols(s.data + 1) : 0;
+        const uint8_t *symbols = s.data + 1 + MARKERS_LENGTHS;
+        if (ac > 1 || table >= MARKERS_TABLES || n == 0 || 1 + MARKERS_LENGTHS + n > s.bytes)
             return false;
         for (size_t i = 0; !ac && i < n; i++) {
             if (symbols[i] > DC_MOST)
                 return false;
         }
         *(ac ? &m->ac : &m->dc) |= (uint8_t)(1 << table);
-        s = (struct jpeg_segment){symbols + n, s.bytes - 1 - JPEG_LENGTHS - n};
+        s = (struct jpeg_segment){symbols + n, s.bytes - 1 - MARKERS_LENGTHS - n};
     }
     return true;
 }
 
 /* Whether chroma is a whole number of times smaller. */
-static bool jpeg_checks_sampling(const struct jpeg_markers *m)
+static bool markers_checks_sampling(const struct jpeg_markers *m)
 {
     unsigned across = 1, down = 1;
 
@@ -131,7 +131,7 @@ static bool jpeg_checks_sampling(const struct jpeg_markers *m)
     return true;
 }
 
-static struct jpeg_component *jpeg_find(struct jpeg_markers *m, uint8_t id)
+static struct jpeg_component *markers_find(struct jpeg_markers *m, uint8_t id)
 {
     for (int i = 0; i < m->n; i++) {
         if (m->components[i].id == id)
@@ -140,7 +140,7 @@ static struct jpeg_component *jpeg_find(struct jpeg_markers *m, uint8_t id)
     return NULL;
 }
 
-static bool jpeg_read_frame(struct jpeg_markers *m, uint8_t code, struct jpeg_segment s)
+static bool markers_read_frame(struct jpeg_markers *m, uint8_t code, struct jpeg_segment s)
 {
     enum { FIXED = 6, EACH = 3 };
     const uint8_t *p = s.data;
@@ -149,15 +149,15 @@ static bool jpeg_read_frame(struct jpeg_markers *m, uint8_t code, struct jpeg_se
     if (m->frame || (n != 1 && n != 3 && n != 4) || s.bytes != FIXED + EACH * n || p[0] != 8)
         return false;
     unsigned height = (unsigned)p[1] << 8 | p[2], width = (unsigned)p[3] << 8 | p[4];
-    if (height == 0 || width == 0 || height > JPEG_SIDE_MAX || width > JPEG_SIDE_MAX)
+    if (height == 0 || width == 0 || height > MARKERS_SIDE_MAX || width > MARKERS_SIDE_MAX)
         return false;
     for (p += FIXED; m->n < n; m->n++, p += EACH) {
-        if (jpeg_find(m, p[0]))
+        if (markers_find(m, p[0]))
             return false;
         m->components[m->n] = (struct jpeg_component){p[0], p[1] >> 4, p[1] & 15, p[2]};
     }
     m->frame = code;
-    return jpeg_checks_sampling(m);
+    return markers_checks_sampling(m);
 }
 
 /* What of a component's coefficients a scan brings. */
@@ -165,32 +165,33 @@ struct jpeg_band {
     unsigned first, last, high, low;
 };
 
-static bool jpeg_checks_band(const struct jpeg_markers *m, unsigned n, struct jpeg_band b)
+static bool markers_checks_band(const struct jpeg_markers *m, unsigned n, struct jpeg_band b)
 {
     enum { LOW_MOST = 13 };
 
-    if (m->frame != JPEG_SOF2)
-        return n == m->n && b.first == 0 && b.last == JPEG_BLOCKS - 1 && b.high == 0 && b.low == 0;
-    bool band = b.first == 0 ? b.last == 0 : n == 1 && b.first <= b.last && b.last < JPEG_BLOCKS;
+    if (m->frame != MARKERS_SOF2)
+        return n == m->n && b.first == 0 && b.last == MARKERS_BLOCKS - 1 && b.high == 0 &&
+               b.low == 0;
+    bool band = b.first == 0 ? b.last == 0 : n == 1 && b.first <= b.last && b.last < MARKERS_BLOCKS;
     return band && b.low <= LOW_MOST && (b.high == 0 || b.high == b.low + 1);
 }
 
-static bool jpeg_has(unsigned tables, unsigned table)
+static bool markers_has(unsigned tables, unsigned table)
 {
-    return table < JPEG_TABLES && (tables >> table & 1);
+    return table < MARKERS_TABLES && (tables >> table & 1);
 }
 
 /* tables: of DC and AC, four bits each. */
-static bool jpeg_has_tables(const struct jpeg_markers *m, const struct jpeg_component *c,
-                            uint8_t tables, struct jpeg_band band)
+static bool markers_has_tables(const struct jpeg_markers *m, const struct jpeg_component *c,
+                               uint8_t tables, struct jpeg_band band)
 {
     bool reads_dc = band.first == 0 && band.high == 0, reads_ac = band.last > 0;
 
-    return jpeg_has(m->quant, c->quant) && (!reads_dc || jpeg_has(m->dc, tables >> 4)) &&
-           (!reads_ac || jpeg_has(m->ac, tables & 15));
+    return markers_has(m->quant, c->quant) && (!reads_dc || markers_has(m->dc, tables >> 4)) &&
+           (!reads_ac || markers_has(m->ac, tables & 15));
 }
 
-static bool jpeg_read_scan(struct jpeg_markers *m, struct jpeg_segment s)
+static bool markers_read_scan(struct jpeg_markers *m, struct jpeg_segment s)
 {
     enum { FIXED = 4, EACH = 2 };
     unsigned n = s.bytes >= FIXED ? s.data[0] : 0, blocks = 0, seen = 0;
@@ -200,55 +201,55 @@ static bool jpeg_read_scan(struct jpeg_markers *m, struct jpeg_segment s)
     const uint8_t *p = s.data + 1, *tail = p + (size_t)EACH * n;
     const struct jpeg_band band = {tail[0], tail[1], tail[2] >> 4, tail[2] & 15};
     for (; p < tail; p += EACH) {
-        const struct jpeg_component *c = jpeg_find(m, p[0]);
+        const struct jpeg_component *c = markers_find(m, p[0]);
         unsigned bit = c ? 1U << (c - m->components) : 0;
-        if (!c || (seen & bit) || !jpeg_has_tables(m, c, p[1], band))
+        if (!c || (seen & bit) || !markers_has_tables(m, c, p[1], band))
             return false;
         seen |= bit;
         blocks += (unsigned)c->across * c->down;
     }
-    return (n == 1 || blocks <= JPEG_MCU_BLOCKS) && jpeg_checks_band(m, n, band);
+    return (n == 1 || blocks <= MARKERS_MCU_BLOCKS) && markers_checks_band(m, n, band);
 }
 
 /* m->at is then the marker that ends coded data. False: there is none. */
-static bool jpeg_skip_data(struct jpeg_markers *m)
+static bool markers_skip_data(struct jpeg_markers *m)
 {
     const uint8_t *p = m->at;
 
-    while (m->end - p >= 2 && (p = memchr(p, JPEG_MARK, (size_t)(m->end - p) - 1))) {
-        bool restarts = p[1] >= JPEG_RST0 && p[1] <= JPEG_RST7;
-        if (p[1] != 0 && p[1] != JPEG_MARK && !restarts) {
+    while (m->end - p >= 2 && (p = memchr(p, MARKERS_BYTE, (size_t)(m->end - p) - 1))) {
+        bool restarts = p[1] >= MARKERS_RST0 && p[1] <= MARKERS_RST7;
+        if (p[1] != 0 && p[1] != MARKERS_BYTE && !restarts) {
             m->at = p;
             return true;
         }
-        p += p[1] == JPEG_MARK ? 1 : 2;
+        p += p[1] == MARKERS_BYTE ? 1 : 2;
     }
     return false;
 }
 
-static bool jpeg_read_segment(struct jpeg_markers *m, uint8_t code)
+static bool markers_read_segment(struct jpeg_markers *m, uint8_t code)
 {
     struct jpeg_segment s;
 
-    if (!jpeg_take_segment(m, &s))
+    if (!markers_take_segment(m, &s))
         return false;
-    if (code >= JPEG_SOF0 && code <= JPEG_SOF2)
-        return jpeg_read_frame(m, code, s);
-    if (code == JPEG_DHT)
-        return jpeg_read_huffman(m, s);
-    if (code == JPEG_DQT)
-        return jpeg_read_quants(m, s);
-    if (code == JPEG_DRI)
+    if (code >= MARKERS_SOF0 && code <= MARKERS_SOF2)
+        return markers_read_frame(m, code, s);
+    if (code == MARKERS_DHT)
+        return markers_read_huffman(m, s);
+    if (code == MARKERS_DQT)
+        return markers_read_quants(m, s);
+    if (code == MARKERS_DRI)
         return s.bytes == 2;
-    if (code == JPEG_SOS)
-        return jpeg_read_scan(m, s) && jpeg_skip_data(m);
-    return (code >= JPEG_APP0 && code <= JPEG_APP15) || code == JPEG_COM;
+    if (code == MARKERS_SOS)
+        return markers_read_scan(m, s) && markers_skip_data(m);
+    return (code >= MARKERS_APP0 && code <= MARKERS_APP15) || code == MARKERS_COM;
 }
 
 /* Behind coded data there are the file's last marker, or, of a progressive picture, more scans. */
-static bool jpeg_may_follow(const struct jpeg_markers *m, uint8_t code)
+static bool markers_may_follow(const struct jpeg_markers *m, uint8_t code)
 {
-    return m->frame == JPEG_SOF2 && (code == JPEG_SOS || code == JPEG_DHT);
+    return m->frame == MARKERS_SOF2 && (code == MARKERS_SOS || code == MARKERS_DHT);
 }
 
 bool image_jpeg_looks_whole(const struct image_file *file)
@@ -256,15 +257,15 @@ bool image_jpeg_looks_whole(const struct image_file *file)
     struct jpeg_markers m = {.at = file->data, .end = file->data + file->bytes};
     bool has_scans = false;
 
-    if (file->bytes < 2 || m.at[0] != JPEG_MARK || m.at[1] != JPEG_SOI)
+    if (file->bytes < 2 || m.at[0] != MARKERS_BYTE || m.at[1] != MARKERS_SOI)
         return false;
-    for (m.at += 2; m.end - m.at >= 2 && m.at[0] == JPEG_MARK;) {
+    for (m.at += 2; m.end - m.at >= 2 && m.at[0] == MARKERS_BYTE;) {
         uint8_t code = m.at[1];
-        if (has_scans && code == JPEG_EOI)
+        if (has_scans && code == MARKERS_EOI)
             return true;
-        if ((has_scans && !jpeg_may_follow(&m, code)) || !jpeg_read_segment(&m, code))
+        if ((has_scans && !markers_may_follow(&m, code)) || !markers_read_segment(&m, code))
             return false;
-        has_scans |= code == JPEG_SOS;
+        has_scans |= code == MARKERS_SOS;
     }
     return false;
 }
