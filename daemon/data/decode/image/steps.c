@@ -103,9 +103,10 @@ static bool steps_fill_narrow_row(void *to, const uint8_t *row)
 int steps_decode(struct image_decoder *decoder, const struct picture_box *box, uint8_t *out,
                  struct dl_error *err)
 {
-    struct steps_filling filling = {.next = out, .width = box->size.width};
+    struct steps_filling filling = {.width = box->size.width};
     struct image_part part;
 
+    filling.next = out;
     image_choose_part(decoder, box, NULL, &part);
     return image_decode_part(decoder, &part,
                              &(struct image_sink){.row = steps_fill_row,
