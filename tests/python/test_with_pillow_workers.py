@@ -204,7 +204,7 @@ class TestWorkers(Case):
 
     def test_images_of_datasets(self):
         """A column of the feature Image, as set_transform() has it: its own code's load() is put off."""
-        datasets = trainers.need("datasets")
+        _, datasets = trainers.need("pyarrow", "datasets")
         names = [name for name in files() if not is_damaged(name) and not name.startswith("(1, 1)")][:14]
         features = datasets.Features({"image": datasets.Image(), "n": datasets.Value("int64")})
         data = datasets.Dataset.from_dict({"image": [{"bytes": files()[name], "path": None} for name in names],
