@@ -219,7 +219,7 @@ class TestCalls(unittest.TestCase):
             for sides in ({}, {"padding_side": "left"}, {"truncation_side": "left", "padding_side": "left"}):
                 with installed():
                     one, other = warmed(tokenizer(make, **sides)), tokenizer(make, **sides)
-                    for n in range(120):
+                    for n in range(60):
                         texts = texts_of(rng, rng.choice((1, 1, 2, 5, 9)))
                         texts = rng.choice((texts, texts, tuple(texts), texts[0], PLAIN[n:n + 7]))
                         pair = (copy.copy(texts),) if n % 9 == 8 else ()
