@@ -330,6 +330,25 @@ class Meet(Epochs):
         del trainers[2].samples[4 * BATCH:]
         self.finish(trainers[:2] + again, trainers[2:])
 
+    def test_a_node_dies_and_all_start_again(self):
+        """The daemons do not know of the death yet: who comes back waits until they do."""
+        daemons = [self.node(name, 2, 3, kept=name != "c") for name in ("a", "b", "c")]
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        self.take(trainers, 5, 4, 5, 5, 5, 5)
+        daemons[2].kill()
+        for trainer in trainers[4:]:
+            trainer.client.close()
+        again, places = self.start_again(trainers[:4], daemons[:2])
+        self.assertEqual([(place["world"], place["first"]) for place in places], [(6, 4)] * 4)
+        for trainer in again:
+            self.assertTrue(trainer.take(1))
+            trainer.told_over()
+        self.assertEqual([(place["world"], place["first"]) for place in self.go_on(again)], [(4, 0)] * 4)
+        for trainer in trainers[:4]:
+            del trainer.samples[4 * BATCH:]
+        self.finish(again, trainers)
+
     def test_killed_when_all_is_delivered(self):
         """What was delivered to the epoch's end, and not used yet, others may get."""
         self.lose(lambda daemon: daemon.kill(), "b sent no heartbeat", credits=LENGTH)

@@ -193,12 +193,13 @@ static bool restarts_is_news(const struct shared_loader *shared,
            progress_find(&report->known, RESTARTS_AT);
 }
 
-/* It has sent a heartbeat since the first rank came back here. */
+/* It has sent a heartbeat since the first rank came back here: one that is not late was seen to
+ * send one after that, and it took no longer to be seen. */
 static bool restarts_lives(struct members *m, const struct left_out_node *node, uint64_t asked_ns)
 {
     uint64_t heir;
 
-    return uv_hrtime() - asked_ns > m->beat_ns + 2 * m->poll_ns &&
+    return uv_hrtime() - asked_ns > 2 * (m->beat_ns + 2 * m->poll_ns) &&
            members_look_for(m, node, &heir) == MEMBERS_THERE;
 }
 
