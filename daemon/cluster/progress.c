@@ -198,16 +198,30 @@ static bool progress_take_place(const struct progress *progress, const struct pr
            progress_limit(progress, round->number, world, point->pass, point->epoch, &before);
 }
 
-/* How many ranks there were on the way from that point to the latest beginning; 0: it does not lead
- * there, or there is no step between. */
+/* The latest beginning of its epoch and pass that the point leads to; NULL: none. */
+static const struct progress_point *progress_leads_to(const struct progress *progress,
+                                                      const struct progress_point *point)
+{
+    for (uint32_t i = progress->n; i > 0; i--) {
+        const struct progress_round *entry = &progress->rounds[i - 1];
+
+        if (entry->known && entry->begin.epoch == point->epoch &&
+            entry->begin.pass == point->pass &&
+            progress_compare(point, &entry->begin) == PROGRESS_BEFORE)
+            return &entry->begin;
+    }
+    return NULL;
+}
+
+/* How many ranks there were on the way from that point to where others have gone on since; 0: it
+ * leads nowhere, or there is no step between. */
 static uint64_t progress_next_world(const struct progress *progress,
                                     const struct progress_point *point)
 {
-    const struct progress_point *to = &progress_latest(progress)->begin;
+    const struct progress_point *to = progress_leads_to(progress, point);
     uint32_t n = point->history.n;
 
-    if (progress_compare(point, to) != PROGRESS_BEFORE || to->epoch != point->epoch ||
-        to->pass != point->pass)
+    if (!to)
         return 0;
     if (n > 0 && to->history.stretches[n - 1].steps > point->history.stretches[n - 1].steps)
         n--;

@@ -376,7 +376,8 @@ static void test_next(void **state)
     static const struct rounds was_there = {{{"0", 2, 4}, {"0 4:5", 0, 6}}},
                                came_later = {{{"0", 0, 0}, {"0 4:5", 0, 6}}},
                                apart = {{{"0", 0, 0}, {"0 4:5", 0, 0}, {"0 4:5 6:2", 0, 8}}},
-                               turned = {{{"0", 0, 0}, {"1/0 4:5", 0, 6}}};
+                               turned = {{{"0", 0, 0}, {"1/0 4:5", 0, 6}}},
+                               over = {{{"0 4:5", 0, 0}, {"0 4:5 6:2", 0, 0}, {"1", 2, 6}}};
     static const struct {
         const char *what;
         const struct rounds *rounds;
@@ -388,6 +389,7 @@ static void test_next(void **state)
         {"at the beginning of one", &came_later, "0", "0 4:1"},
         {"in one between", &apart, "0 4:5", "0 4:5 6:1"},
         {"in a pass that is over", &turned, "0 4:3", ""},
+        {"in an epoch that the others have finished", &over, "0 4:5", "0 4:5 6:1"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
