@@ -58,7 +58,7 @@ class TestOrders(Case):
         """kinds: by package, whose what it makes of ours is; by default ours."""
         program = "\n".join(ORDERS[order]) + TOLD.replace("MAKES", f"({MAKES})")
         ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, timeout=PATIENCE, env={**os.environ, **variables})
+                               text=True, timeout=4 * PATIENCE, env={**os.environ, **variables})
         self.assertEqual(ended.returncode, 0, f"{order}:\n{ended.stderr}")
         told = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith('["')]
         self.assertEqual({name for name, *_ in told}, set(HERE))
