@@ -10,8 +10,9 @@
 #include <utlist.h>
 
 enum {
-    DESK_RUN_BLOCKS = 16, /* further ones that come with an answer to REMOTE_NEED */
-    DESK_WINDOW_PART = 8, /* of the memory a worker may have so much in use, */
+    DESK_RUN_BLOCKS = 16,   /* further ones that come with an answer to REMOTE_NEED */
+    DESK_STAT_BYTES = 4096, /* of an object that may not be read at all */
+    DESK_WINDOW_PART = 8,   /* of the memory a worker may have so much in use, */
     DESK_WINDOW_LEAST = 4,
     DESK_WINDOW_MOST = 4096,
 };
@@ -186,12 +187,32 @@ static void asker_serve_need(struct asker *asker)
     asker_answer(asker, &answer, -1);
 }
 
+static uint64_t desk_probe_bytes(uint32_t op)
+{
+    switch (op) {
+    case REMOTE_STAT:
+        return DESK_STAT_BYTES;
+    case REMOTE_PAGED:
+        return REMOTE_BLOCK_BYTES;
+    default:
+        return TRANSFER_BYTES_MAX;
+    }
+}
+
+/* A worker that came since the object was looked at: it may be another one by now. */
+static bool asker_knows(const struct asker *asker, const struct object *object)
+{
+    return object->bytes != REMOTE_UNKNOWN && object->checked >= asker->since;
+}
+
 void asker_serve(struct asker *asker)
 {
     struct remote_answer answer;
 
-    if (asker->object->bytes == REMOTE_UNKNOWN)
+    if (asker->op != REMOTE_NEED && !asker_knows(asker, asker->object)) {
+        desk_probe(asker->desk, asker->object, desk_probe_bytes(asker->op), true);
         return;
+    }
     switch (asker->op) {
     case REMOTE_STAT:
         asker_describe(asker->object, &answer);
@@ -229,36 +250,40 @@ static int desk_find_object(struct desk *desk, const char *url, struct object **
     return 0;
 }
 
-static uint64_t desk_probe_bytes(uint32_t op)
-{
-    return op == REMOTE_STAT || op == REMOTE_PAGED ? REMOTE_BLOCK_BYTES : TRANSFER_BYTES_MAX;
-}
-
 static void asker_ask_url(struct asker *asker, const char *url)
 {
     struct desk *desk = asker->desk;
     struct dl_error err = {0};
     int r = desk_find_object(desk, url, &asker->object, &err);
 
-    if (r < 0) {
+    if (r < 0)
         asker_refuse(asker, r, &err);
-        return;
-    }
-    if (asker->object->bytes == REMOTE_UNKNOWN)
-        desk_probe(desk, asker->object, desk_probe_bytes(asker->op), true);
     else
         asker_serve(asker);
 }
 
-/* Nobody waits for it: no room, no fetching. */
-static void desk_expect_url(struct desk *desk, const char *url)
+void asker_ask_again(struct asker *asker)
 {
+    struct object *object = asker->object;
+    uint32_t op = asker->op;
+
+    object_use(object);
+    asker_end_question(asker);
+    asker->op = op;
+    asker_ask_url(asker, object->url);
+    object_leave(&asker->desk->objects, object);
+}
+
+/* Nobody waits for it: no room, no fetching. */
+static void asker_expect_url(struct asker *asker, const char *url)
+{
+    struct desk *desk = asker->desk;
     struct object *object;
 
     if (!objects_have_room(&desk->objects, TRANSFER_BYTES_MAX) ||
         desk_find_object(desk, url, &object, NULL) < 0)
         return;
-    if (object->bytes == REMOTE_UNKNOWN)
+    if (!asker_knows(asker, object))
         desk_probe(desk, object, TRANSFER_BYTES_MAX, false);
     else if (object->n_blocks > 0 && objects_have_room(&desk->objects, object->bytes))
         desk_want(desk, object, 0, object->n_blocks, false);
@@ -334,7 +359,7 @@ static bool asker_ask(struct asker *asker, const struct remote_question *questio
         return true;
     case REMOTE_EXPECT:
         if (*url) {
-            desk_expect_url(asker->desk, url);
+            asker_expect_url(asker, url);
             return true;
         }
         return asker_ask_file(asker, question);
@@ -402,6 +427,7 @@ void desk_add(struct desk *desk, int sock)
 
     asker->desk = desk;
     asker->sock = sock;
+    asker->since = ++desk->turn;
     if (uv_poll_init(desk->loop, &asker->poll, sock) < 0) {
         close(sock);
         free(asker);

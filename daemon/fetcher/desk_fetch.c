@@ -16,8 +16,10 @@ struct fetch {
     struct desk *desk;
     struct object *object; /* used */
     struct transfer *transfer;
-    uint64_t first, n;         /* blocks; n 0: its first bytes */
-    struct fetch *prev, *next; /* object->fetches */
+    uint64_t first, n;            /* blocks; n 0: its first bytes, */
+    uint64_t turn;                /* asked for then: desk->turn */
+    struct fetch *prev, *next;    /* object->fetches */
+    struct fetch *before, *after; /* desk->fetches */
 };
 
 static void fetch_free(struct fetch *fetch)
@@ -25,6 +27,7 @@ static void fetch_free(struct fetch *fetch)
     struct object *object = fetch->object;
 
     DL_DELETE(object->fetches, fetch);
+    DL_DELETE2(fetch->desk->fetches, fetch, before, after);
     object_leave(&fetch->desk->objects, object);
     free(fetch);
 }
@@ -36,7 +39,9 @@ static bool fetch_concerns(const struct asker *asker, const struct object *objec
 {
     if (asker->op == 0 || asker->object != object || asker->walk)
         return false;
-    return n == 0 || (asker->first < first + n && first < asker->first + asker->n);
+    if (n == 0) /* what it is */
+        return asker->op != REMOTE_NEED;
+    return asker->first < first + n && first < asker->first + asker->n;
 }
 
 static void fetch_tell_done(struct desk *desk, const struct object *object, uint64_t first,
@@ -106,10 +111,13 @@ static void fetch_begin(struct desk *desk, struct object *object, uint64_t first
     fetch->first = first;
     fetch->n = n;
     object_use(object);
+    fetch->turn = ++desk->turn;
     DL_APPEND(object->fetches, fetch);
+    DL_APPEND2(desk->fetches, fetch, before, after);
     order.place = &object->place;
-    order.etag = object->etag;
-    order.total = object->bytes;
+    order.etag = n > 0 ? object->etag : "";
+    order.unless = n > 0 ? "" : object->etag;
+    order.total = n > 0 ? object->bytes : REMOTE_UNKNOWN;
     order.owner = fetch;
     fetch->transfer = transfers_begin(desk->transfers, &order);
 }
@@ -119,7 +127,7 @@ static void fetch_hurry(const struct object *object, uint64_t first, uint64_t n)
     struct fetch *fetch;
 
     DL_FOREACH (object->fetches, fetch) {
-        if (fetch->n == 0 || (fetch->first < first + n && first < fetch->first + fetch->n))
+        if (fetch->first < first + n && first < fetch->first + fetch->n)
             transfer_hurry(fetch->transfer);
     }
 }
@@ -201,6 +209,35 @@ static int fetch_learn(struct desk *desk, struct object *object,
     return bytes > 0 ? fetch_put_first(desk, object, result->body) : 0;
 }
 
+/* Whether what the store says of a known object is that one. */
+static bool fetch_is_same(const struct object *object, const struct transfer_result *result)
+{
+    const struct remote_headers *headers = result->headers;
+
+    return headers->status == 304 ||
+           fetch_identity(remote_headers_etag(headers), fetch_size(result), headers->modified) ==
+               object->identity;
+}
+
+static void fetch_tell_replaced(struct desk *desk, struct object *object)
+{
+    struct asker *asker, *next;
+
+    objects_replace(&desk->objects, object);
+    DL_FOREACH_SAFE (desk->askers, asker, next) {
+        if (fetch_concerns(asker, object, 0, 0))
+            asker_ask_again(asker);
+    }
+}
+
+/* What is no more there is another one, too: who asks hears why. */
+static bool fetch_is_replaced(const struct object *object, const struct transfer_result *result)
+{
+    if (object->bytes == REMOTE_UNKNOWN || object->replaced)
+        return false;
+    return result->code == 0 ? !fetch_is_same(object, result) : result->code == -ENOENT;
+}
+
 static void fetch_on_first(void *owner, const struct transfer_result *result)
 {
     struct fetch *fetch = owner;
@@ -211,22 +248,32 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
 
     if (r < 0)
         err = *result->err;
-    else
+    else if (object->bytes == REMOTE_UNKNOWN)
         r = fetch_learn(desk, object, result, &err);
-    if (r < 0)
+    if (fetch_is_replaced(object, result)) {
+        fetch_tell_replaced(desk, object);
+    } else if (r < 0) {
         fetch_tell_failed(desk, object, 0, 0, r, &err);
-    else
+    } else {
+        object->checked = fetch->turn;
         fetch_tell_done(desk, object, 0, 0);
+    }
     fetch_free(fetch);
 }
 
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent)
 {
-    if (object->fetches) {
+    struct fetch *fetch;
+
+    DL_FOREACH (object->fetches, fetch) {
+        if (fetch->n > 0)
+            continue;
         if (urgent)
-            fetch_hurry(object, 0, 1);
+            transfer_hurry(fetch->transfer);
         return;
     }
+    if (object->bytes != REMOTE_UNKNOWN)
+        bytes = 1;
     fetch_begin(
         desk, object, 0, 0,
         &(struct transfer_order){.last = bytes - 1, .urgent = urgent, .done = fetch_on_first});
@@ -234,17 +281,13 @@ void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool u
 
 void desk_stop(struct desk *desk)
 {
-    struct object *object, *next_object;
     struct fetch *fetch, *next;
 
-    HASH_ITER (hh, desk->objects.table, object, next_object) {
-        object_use(object);
-        DL_FOREACH_SAFE (object->fetches, fetch, next) {
-            transfer_cancel(fetch->transfer);
-            if (fetch->n > 0)
-                object_give_up(&desk->objects, object, fetch->first, fetch->n);
-            fetch_free(fetch);
-        }
-        object_leave(&desk->objects, object);
+    for (fetch = desk->fetches; fetch; fetch = next) {
+        next = fetch->after;
+        transfer_cancel(fetch->transfer);
+        if (fetch->n > 0)
+            object_give_up(&desk->objects, fetch->object, fetch->first, fetch->n);
+        fetch_free(fetch);
     }
 }

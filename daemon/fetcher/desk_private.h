@@ -10,6 +10,8 @@ struct desk {
     struct transfers *transfers; /* borrowed */
     struct objects objects;
     struct asker *askers;
+    struct fetch *fetches; /* all that are under way */
+    uint64_t turn;         /* counts workers that came, and questions what is at a URL */
 };
 
 /* A remote file that a worker has mapped. */
@@ -23,7 +25,8 @@ struct asker_file {
 struct asker {
     uv_poll_t poll;
     struct desk *desk;
-    int sock; /* owned */
+    int sock;       /* owned */
+    uint64_t since; /* desk->turn when it came: what was known before is asked again */
     struct asker_file *files;
     uint32_t last_number;
     /* The question that is open; `op` 0: none. */
@@ -41,10 +44,13 @@ void asker_refuse(struct asker *asker, int code, const struct dl_error *err);
 
 /* Its question, if what it needs is there by now. */
 void asker_serve(struct asker *asker);
+/* The object of its question is not what is at the URL any more: begins anew. */
+void asker_ask_again(struct asker *asker);
 
 /* ---- desk_fetch.c --------------------------------------------------------------------------- */
 
-/* What is at the URL: its first bytes, and with them its size. */
+/* What is at the URL: its first bytes, and with them its size; of one that is known, whether it is
+ * still that one. */
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent);
 /* Blocks, those that are absent; `urgent`: somebody waits for them. */
 void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_t n, bool urgent);

@@ -34,7 +34,8 @@ static void objects_let_go(struct objects *objects, struct object *object)
 {
     if (object->users > 0 || object->held > 0)
         return;
-    HASH_DEL(objects->table, object);
+    if (!object->replaced)
+        HASH_DEL(objects->table, object);
     object_free(object);
 }
 
@@ -128,6 +129,17 @@ static void objects_drop(struct objects *objects, struct block *block)
     else if (object->held == 0)
         free(steal_ptr(object->data));
     objects_let_go(objects, object);
+}
+
+void objects_replace(struct objects *objects, struct object *object)
+{
+    assert(object->users > 0 && !object->replaced);
+    HASH_DEL(objects->table, object);
+    object->replaced = true;
+    for (uint64_t i = 0; i < object->n_blocks; i++) {
+        if (object->blocks[i].state == BLOCK_THERE && object->blocks[i].users == 0)
+            objects_drop(objects, &object->blocks[i]);
+    }
 }
 
 bool objects_have_room(struct objects *objects, uint64_t bytes)

@@ -38,10 +38,13 @@ struct object {
     uint64_t held;        /* bytes of blocks that are coming or there */
     struct block *blocks; /* owned; NULL: size not known, or 0 */
     /* Its bytes: in memory of our own, until somebody maps it; then in a memfd. */
-    uint8_t *data;         /* owned; NULL: nothing is held */
-    int fd;                /* owned; -1: none */
-    uint64_t identity;     /* another one when the object is another; desk_fetch.c's, as */
-    struct fetch *fetches; /* what is under way */
+    uint8_t *data; /* owned; NULL: nothing is held */
+    int fd;        /* owned; -1: none */
+    bool replaced; /* by another one at its URL: it is no more in the table */
+    /* desk_fetch.c's: */
+    uint64_t identity; /* another one when the object is another */
+    uint64_t checked;  /* desk->turn when the store was asked last, with success, what it is */
+    struct fetch *fetches;
 };
 
 struct objects {
@@ -58,6 +61,11 @@ void objects_deinit(struct objects *objects); /* nobody uses any */
 struct object *objects_find(struct objects *objects, const char *url);
 /* A new one, by its place, which becomes the object's; used once. */
 struct object *objects_add(struct objects *objects, const char *url, struct remote_place *place);
+
+/* Another one is at its URL: who uses it keeps it, and nobody finds it any more. Used by the
+ * caller.
+ */
+void objects_replace(struct objects *objects, struct object *object);
 
 void object_use(struct object *object);
 void object_leave(struct objects *objects, struct object *object); /* it may be gone then */

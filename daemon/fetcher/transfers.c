@@ -151,6 +151,11 @@ static int transfer_judge_bytes(const struct transfer *transfer, struct dl_span 
     return r;
 }
 
+static bool transfer_is_conditional(const struct transfer *transfer)
+{
+    return transfer->order.unless && *transfer->order.unless;
+}
+
 static int transfer_judge(const struct transfer *transfer, const struct http_answer *answer,
                           struct dl_error *err)
 {
@@ -165,6 +170,8 @@ static int transfer_judge(const struct transfer *transfer, const struct http_ans
                             remote_place_host(place));
     /* An object of no bytes has no first one. */
     if (status == 416 && !transfer->order.page && transfer->order.first == 0)
+        return 0;
+    if (status == 304 && transfer_is_conditional(transfer))
         return 0;
     if (status < 200 || status > 299)
         return remote_refusal(place, &transfer->headers, answer->body, transfer->is_signed, err);
@@ -208,9 +215,16 @@ static int transfer_send(struct transfer *transfer, struct dl_error *err)
     remote_headers_init(&transfer->headers);
     transfer->headers_bad = false;
     transfer->is_signed = request.n_own > 0;
+    char unless[REMOTE_ETAG_MAX + 32], *headers[REMOTE_HEADERS_MAX + 1];
+    uint32_t n_headers = request.n_headers;
+    memcpy(headers, request.headers, n_headers * sizeof *headers);
+    if (transfer_is_conditional(transfer)) {
+        snprintf(unless, sizeof unless, "If-None-Match: %s", order->unless);
+        headers[n_headers++] = unless;
+    }
     const struct http_request http = {.url = request.url,
-                                      .headers = request.headers,
-                                      .n_headers = request.n_headers,
+                                      .headers = headers,
+                                      .n_headers = n_headers,
                                       .redirected = order->place->kind != REMOTE_S3,
                                       .timeout_ns = TRY_MS * 1000000ULL,
                                       .header = transfer_on_header,

@@ -38,7 +38,10 @@ struct transfer_order {
     uint64_t first, last;           /* these, both included; not more than TRANSFER_BYTES_MAX */
     uint64_t total;                 /* of the object, or REMOTE_UNKNOWN */
     const char *etag;               /* "": not known */
-    bool urgent;                    /* somebody waits for it */
+    /* NULL or "", or an ETag: whether the object is another one by now is all that is asked. It is
+     * not: the answer has status 304; else these are bytes of the other one. */
+    const char *unless;
+    bool urgent;                                                     /* somebody waits for it */
     void (*done)(void *owner, const struct transfer_result *result); /* the last call of it */
     void *owner;
 };

@@ -110,7 +110,7 @@ class Once(RemoteCase):
         spec = self.spec("numbers", dataset={"kind": "npy", "paths": self.remote(path)}, sampler={"kind": "random"},
                          batch={"size": 50}, workers={"count": 2})
         dlctl_json("run", spec, "--digest", "--epochs", "3", daemon=self.daemon_of(self.bucket))
-        self.assertEqual(self.bucket.sent, os.path.getsize(path))
+        self.assertIn(self.bucket.sent - os.path.getsize(path), (0, 4096))  # the look at what it is
 
 
 class Faults(RemoteCase):
@@ -180,6 +180,23 @@ class Faults(RemoteCase):
         with self.assertRaisesRegex(DaemonError, "s3://bucket/numbers.npy: .*changed"):
             for _ in range(800):
                 client.next_batches()[0].release()
+
+
+class Anew(RemoteCase):
+    def test_opened_anew(self):
+        """A loader that is opened after an object was replaced has the new one, though the old one is still held."""
+        daemon = self.daemon_of(self.bucket)
+        digests = []
+        for rows in 300, 300, 200:
+            path = self.numbers(f"{len(digests)}.npy", rows=rows)
+            os.replace(path, self.path("numbers.npy"))
+            spec = self.spec("numbers", dataset={"kind": "npy", "paths": self.remote(self.path("numbers.npy"))},
+                             batch={"size": 50}, workers={"count": 2})
+            digests += [dlctl_json("run", spec, "--digest", daemon=daemon)["digest"] for _ in range(2)]
+        self.assertEqual(digests[::2], digests[1::2])
+        self.assertEqual(len(set(digests)), 3)
+        # What was the same is not sent again. What it is, is found out by its first 4 KiB.
+        self.assertLess(self.bucket.sent, sum(4096 + 128 + 400 * rows for rows in (300, 300, 200)) + 100)
 
 
 class Refused(RemoteCase):

@@ -95,6 +95,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         etag = f'"{hashlib.md5(data).hexdigest()}"'
         if self.headers.get("If-Match", etag) != etag:
             return self.refuse(412, "PreconditionFailed")
+        if self.headers.get("If-None-Match") == etag:
+            return self.answer(304, ETag=etag)
         first, last = 0, len(data) - 1
         match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         if match:
