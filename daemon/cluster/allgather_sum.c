@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-#define HEAD "round %" PRIu64 " of %016" PRIx64 "\n"
+#define SUM_HEAD "round %" PRIu64 " of %016" PRIx64 "\n"
 
 enum { SUM_HEAD_MAX = 64, NUMBER_MAX = 24 };
 
@@ -93,7 +93,7 @@ void allgather_sum_write(uint64_t round, uint64_t checksum, const struct dl_buff
         if (values[i].len > 0)
             said[count++] = (struct said){&values[i], i};
     qsort(said, count, sizeof *said, allgather_sum_compare);
-    int len = snprintf(head, sizeof head, HEAD, round, checksum);
+    int len = snprintf(head, sizeof head, SUM_HEAD, round, checksum);
     must_append(out, head, (size_t)len);
     for (uint32_t i = 0; i < count;)
         i += allgather_sum_put_value(out, said + i, count - i);
@@ -183,7 +183,7 @@ enum allgather_sum_age allgather_sum_read(struct dl_span text, uint64_t round, u
     if (strncmp(end, " of ", 4) != 0)
         return ALLGATHER_SUM_NONE;
     sum = strtoull(end + 4, NULL, 16);
-    int len = snprintf(again, sizeof again, HEAD, number, sum);
+    int len = snprintf(again, sizeof again, SUM_HEAD, number, sum);
     if (strncmp(head, again, (size_t)len) != 0)
         return ALLGATHER_SUM_NONE;
     if (number != round)
