@@ -22,13 +22,17 @@ struct fetch {
     struct fetch *before, *after; /* desk->fetches */
 };
 
+/* It is not under way any more: who asks now begins another one. */
+static void fetch_unlink(struct fetch *fetch)
+{
+    DL_DELETE(fetch->object->fetches, fetch);
+    DL_DELETE2(fetch->desk->fetches, fetch, before, after);
+    fetch->transfer = NULL;
+}
+
 static void fetch_free(struct fetch *fetch)
 {
-    struct object *object = fetch->object;
-
-    DL_DELETE(object->fetches, fetch);
-    DL_DELETE2(fetch->desk->fetches, fetch, before, after);
-    object_leave(&fetch->desk->objects, object);
+    object_leave(&fetch->desk->objects, fetch->object);
     free(fetch);
 }
 
@@ -87,6 +91,7 @@ static void fetch_on_blocks(void *owner, const struct transfer_result *result)
     uint64_t first = fetch->first, n = fetch->n;
     int r = result->code;
 
+    fetch_unlink(fetch);
     if (r == 0 && result->body.len != object_bytes_of(object, first, n))
         r = -EBADMSG;
     if (r == 0)
@@ -246,6 +251,7 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
     struct dl_error err = {0};
     int r = result->code;
 
+    fetch_unlink(fetch);
     if (r < 0)
         err = *result->err;
     else if (object->bytes == REMOTE_UNKNOWN)
@@ -288,6 +294,7 @@ void desk_stop(struct desk *desk)
         transfer_cancel(fetch->transfer);
         if (fetch->n > 0)
             object_give_up(&desk->objects, fetch->object, fetch->first, fetch->n);
+        fetch_unlink(fetch);
         fetch_free(fetch);
     }
 }

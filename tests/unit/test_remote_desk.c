@@ -1,0 +1,509 @@
+/* What workers ask the fetcher is answered, whatever order the store's answers come in and whatever
+ * becomes of the objects meanwhile: by random schedules, with transfers of the test's own.
+ *
+ * An object's version is its ETag, its date and its contents. */
+#include "tests/lib/uv_threads.h"
+
+#include "daemon/fetcher/desk.h"
+#include "daemon/serve/base/memory.h"
+#include "tests/lib/splitmix.h"
+#include "tests/unit/remote_case.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include <utlist.h>
+
+enum {
+    BLOCK = REMOTE_BLOCK_BYTES,
+    OBJECTS = 3,
+    WORKERS = 3,
+    FILES = 4, /* that a worker has mapped at once */
+    STEPS = 300,
+    SCHEDULES = 200,
+    LIMIT = 8 * BLOCK,
+};
+
+static const uint64_t sizes[OBJECTS] = {0, 3 * BLOCK + 5, 20 * BLOCK};
+
+/* ---- transfers that end when the test says so ----------------------------------------------- */
+
+struct transfer {
+    struct transfer_order order;
+    struct transfer *prev, *next;
+};
+
+struct transfers {
+    struct remote_settings settings;
+    struct transfer *list;
+    uint32_t n;
+};
+
+static struct transfers store;
+
+const struct remote_settings *transfers_settings(const struct transfers *transfers)
+{
+    return &transfers->settings;
+}
+
+struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)
+{
+    struct transfer *transfer = must_alloc(sizeof *transfer);
+
+    transfer->order = *order;
+    DL_APPEND(transfers->list, transfer);
+    transfers->n++;
+    return transfer;
+}
+
+void transfer_hurry(struct transfer *transfer)
+{
+    transfer->order.urgent = true;
+}
+
+struct transfer *transfer_cancel(struct transfer *transfer)
+{
+    if (transfer) {
+        DL_DELETE(store.list, transfer);
+        store.n--;
+        free(transfer);
+    }
+    return NULL;
+}
+
+/* ---- what is in the store ------------------------------------------------------------------- */
+
+struct file {
+    size_t i;
+    uint64_t version, blocks;
+    uint32_t number;
+    int fd;
+};
+
+struct worker {
+    int sock;               /* -1: it has not come yet */
+    uint32_t op;            /* the question that is open; 0: none */
+    size_t i;               /* of that object, */
+    uint64_t first;         /* REMOTE_NEED: of this block of */
+    struct file *file;      /* that file */
+    uint64_t came[OBJECTS]; /* versions when it came */
+    struct file files[FILES];
+    uint32_t n_files;
+};
+
+struct sim {
+    uv_loop_t loop;
+    struct desk *desk;
+    uint64_t random;
+    uint64_t versions[OBJECTS]; /* from 1 */
+    struct worker workers[WORKERS];
+    bool fails;    /* now and then a transfer does */
+    uint32_t told; /* errors */
+    uint8_t *content;
+};
+
+static uint64_t below(struct sim *sim, uint64_t n)
+{
+    return next_random(&sim->random) % n;
+}
+
+static uint8_t content_at(size_t i, uint64_t version, uint64_t at)
+{
+    return (uint8_t)(at / BLOCK * 7 + i * 31 + version * 101);
+}
+
+static size_t object_of(const char *url)
+{
+    return (size_t)(url[strlen("s3://bucket/")] - '0');
+}
+
+static void end_transfer(struct transfer *transfer, const struct transfer_result *result)
+{
+    struct transfer_order order = transfer->order;
+
+    transfer_cancel(transfer);
+    order.done(order.owner, result);
+}
+
+static void fail_transfer(struct transfer *transfer, int code)
+{
+    struct dl_error err = {0};
+
+    (void)dl_error_set(&err, -code, transfer->order.place->url, "the test's store says so");
+    end_transfer(transfer, &(struct transfer_result){.code = code, .err = &err});
+}
+
+static void give_page(struct transfer *transfer, struct remote_headers *headers)
+{
+    static const char page[] =
+        "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>1/x</Key><Size>7</Size>"
+        "</Contents></ListBucketResult>";
+
+    end_transfer(transfer,
+                 &(struct transfer_result){.headers = headers,
+                                           .body = {(const uint8_t *)page, sizeof page - 1}});
+}
+
+/* Of the object as it is now. */
+static void give_bytes(struct sim *sim, struct transfer *transfer, struct remote_headers *headers)
+{
+    const struct transfer_order *order = &transfer->order;
+    size_t i = object_of(order->place->url);
+    uint64_t last = min_u64(order->last + 1, sizes[i]), first = min_u64(order->first, last);
+
+    headers->status = sizes[i] == 0 ? 416 : 206;
+    headers->total = sizes[i];
+    headers->modified = (int64_t)sim->versions[i];
+    snprintf(headers->etag, sizeof headers->etag, "\"%llu\"", (unsigned long long)sim->versions[i]);
+    if (order->etag && *order->etag && strcmp(order->etag, headers->etag) != 0) {
+        fail_transfer(transfer, -ESTALE);
+        return;
+    }
+    if (order->unless && strcmp(order->unless, headers->etag) == 0) {
+        headers->status = 304;
+        last = first;
+    }
+    for (uint64_t at = first; at < last; at += BLOCK)
+        memset(sim->content + (at - first), content_at(i, sim->versions[i], at),
+               min_u64(BLOCK, last - at));
+    end_transfer(transfer, &(struct transfer_result){.headers = headers,
+                                                     .body = {sim->content, last - first}});
+}
+
+static void answer_transfer(struct sim *sim)
+{
+    struct transfer *transfer = store.list;
+    struct remote_headers headers;
+
+    if (store.n == 0)
+        return;
+    for (uint64_t skip = below(sim, store.n); skip > 0; skip--)
+        transfer = transfer->next;
+    remote_headers_init(&headers);
+    headers.status = 200;
+    if (sim->fails && below(sim, 8) == 0)
+        fail_transfer(transfer, below(sim, 2) ? -EIO : -ENOENT);
+    else if (transfer->order.page)
+        give_page(transfer, &headers);
+    else
+        give_bytes(sim, transfer, &headers);
+}
+
+/* ---- workers -------------------------------------------------------------------------------- */
+
+static void add_worker(struct sim *sim, struct worker *worker)
+{
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    *worker = (struct worker){.sock = pair[0]};
+    memcpy(worker->came, sim->versions, sizeof worker->came);
+    desk_add(sim->desk, pair[1]);
+}
+
+static void remove_worker(struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->n_files; i++)
+        close(worker->files[i].fd);
+    if (worker->sock >= 0)
+        close(worker->sock);
+    *worker = (struct worker){.sock = -1};
+}
+
+static void run_loop(struct sim *sim)
+{
+    for (int i = 0; i < 3; i++) /* handles that are closed take a round more */
+        uv_run(&sim->loop, UV_RUN_NOWAIT);
+}
+
+static void send_question(struct sim *sim, const struct worker *worker,
+                          const struct remote_question *question)
+{
+    size_t bytes = offsetof(struct remote_question, url) + strlen(question->url) + 1;
+
+    assert_int_equal(send(worker->sock, question, bytes, MSG_NOSIGNAL), bytes);
+    run_loop(sim);
+}
+
+static void ask_url(struct sim *sim, struct worker *worker, uint32_t op)
+{
+    struct remote_question question = {.op = op};
+
+    size_t i = below(sim, OBJECTS);
+
+    snprintf(question.url, sizeof question.url, "s3://bucket/%zu", i);
+    if (op != REMOTE_EXPECT) {
+        worker->op = op;
+        worker->i = i;
+    }
+    send_question(sim, worker, &question);
+}
+
+static void ask_blocks(struct sim *sim, struct worker *worker, uint32_t op)
+{
+    if (worker->n_files == 0)
+        return;
+    struct file *file = &worker->files[below(sim, worker->n_files)];
+    uint64_t first = below(sim, file->blocks);
+    struct remote_question question = {
+        .op = op,
+        .object = file->number,
+        .first = first * BLOCK,
+        .bytes = min_u64(sizes[file->i] - first * BLOCK, BLOCK * (1 + below(sim, 2)))};
+
+    if (op == REMOTE_NEED) {
+        worker->op = op;
+        worker->first = first;
+        worker->file = file;
+        worker->i = file->i;
+    }
+    send_question(sim, worker, &question);
+}
+
+static void close_file(struct sim *sim, struct worker *worker)
+{
+    if (worker->n_files == 0)
+        return;
+    struct file *file = &worker->files[--worker->n_files];
+    close(file->fd);
+    send_question(sim, worker,
+                  &(struct remote_question){.op = REMOTE_CLOSE, .object = file->number});
+}
+
+static void take_action(struct sim *sim, struct worker *worker)
+{
+    if (worker->sock < 0) {
+        add_worker(sim, worker);
+        return;
+    }
+    switch (below(sim, worker->op ? 4 : 12)) {
+    case 0:
+        if (below(sim, 10) == 0)
+            remove_worker(worker);
+        break;
+    case 1:
+        ask_url(sim, worker, REMOTE_EXPECT);
+        break;
+    case 2:
+        ask_blocks(sim, worker, REMOTE_EXPECT);
+        break;
+    case 3:
+        if (!worker->op)
+            ask_blocks(sim, worker, REMOTE_DROP);
+        break;
+    case 4:
+        close_file(sim, worker);
+        break;
+    case 5:
+    case 6:
+        ask_url(sim, worker, REMOTE_STAT);
+        break;
+    case 7:
+        ask_url(sim, worker, REMOTE_WHOLE);
+        break;
+    case 8:
+        if (worker->n_files < FILES)
+            ask_url(sim, worker, REMOTE_PAGED);
+        break;
+    default:
+        ask_blocks(sim, worker, REMOTE_NEED);
+    }
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static bool receive(const struct worker *worker, struct remote_answer *ret, int *ret_fd)
+{
+    union {
+        struct cmsghdr align;
+        uint8_t space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {ret, sizeof *ret};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.space,
+                         .msg_controllen = sizeof control.space};
+
+    *ret_fd = -1;
+    if (worker->sock < 0 || recvmsg(worker->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
+        return false;
+    if (CMSG_FIRSTHDR(&msg))
+        memcpy(ret_fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof *ret_fd);
+    return true;
+}
+
+static void check_bytes(struct sim *sim, int fd, size_t i, uint64_t version, uint64_t first,
+                        uint64_t bytes)
+{
+    for (int tries = 0; tries < 8 && bytes > 0; tries++) {
+        uint64_t at = first + (tries == 0 ? 0 : tries == 1 ? bytes - 1 : below(sim, bytes));
+        uint8_t byte = 0;
+
+        assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+        assert_int_equal(byte, content_at(i, version, at));
+    }
+}
+
+static void take_answer(struct sim *sim, struct worker *worker, const struct remote_answer *answer,
+                        int fd)
+{
+    uint32_t op = worker->op;
+    size_t i = worker->i;
+    uint64_t version = (uint64_t)answer->modified;
+
+    assert_int_not_equal(op, 0); /* one that is open */
+    worker->op = 0;
+    if (answer->code) {
+        sim->told++;
+        assert_true(sim->fails || answer->code == ESTALE);
+        assert_true(answer->message[0] != '\0');
+        return;
+    }
+    if (answer->sort == REMOTE_DIRECTORY) {
+        assert_int_equal(op, REMOTE_STAT);
+        return;
+    }
+    assert_int_equal(answer->sort, REMOTE_OBJECT);
+    if (op == REMOTE_NEED) {
+        assert_int_equal(version, worker->file->version);
+        check_bytes(sim, worker->file->fd, i, version, worker->first * BLOCK, answer->bytes);
+        return;
+    }
+    assert_int_equal(answer->bytes, sizes[i]);
+    assert_in_range(version, worker->came[i], sim->versions[i]);
+    if (op == REMOTE_WHOLE)
+        check_bytes(sim, fd, i, version, 0, sizes[i]);
+    if (op == REMOTE_PAGED && sizes[i] > 0)
+        worker->files[worker->n_files++] = (struct file){.i = i,
+                                                         .version = version,
+                                                         .blocks = (sizes[i] + BLOCK - 1) / BLOCK,
+                                                         .number = answer->object,
+                                                         .fd = dup(fd)};
+}
+
+static uint32_t count_open(struct sim *sim)
+{
+    uint32_t n = 0;
+
+    for (size_t k = 0; k < WORKERS; k++) {
+        struct remote_answer answer;
+        struct worker *worker = &sim->workers[k];
+        int fd;
+
+        while (receive(worker, &answer, &fd)) {
+            take_answer(sim, worker, &answer, fd);
+            if (fd >= 0)
+                close(fd);
+        }
+        n += worker->op != 0;
+    }
+    return n;
+}
+
+/* ---- schedules ------------------------------------------------------------------------------ */
+
+static void begin(struct sim *sim, uint64_t seed)
+{
+    static const char *const env[] = {"AWS_ENDPOINT_URL=http://127.0.0.1:9", NULL};
+
+    *sim = (struct sim){.random = seed, .fails = seed % 3 == 0, .content = malloc(4 << 20)};
+    assert_non_null(sim->content);
+    store = (struct transfers){.settings = settings_of(env)};
+    assert_int_equal(uv_loop_init(&sim->loop), 0);
+    sim->desk = desk_new(&sim->loop, &store, LIMIT);
+    for (size_t i = 0; i < OBJECTS; i++)
+        sim->versions[i] = 1;
+    for (size_t k = 0; k < WORKERS; k++)
+        sim->workers[k].sock = -1;
+}
+
+static void end(struct sim *sim)
+{
+    for (size_t k = 0; k < WORKERS; k++)
+        remove_worker(&sim->workers[k]);
+    run_loop(sim);
+    sim->desk = desk_free(sim->desk); /* which asserts that nobody uses anything */
+    run_loop(sim);
+    assert_int_equal(store.n, 0);
+    assert_int_equal(uv_loop_close(&sim->loop), 0);
+    remote_settings_deinit(&store.settings);
+    free(sim->content);
+}
+
+/* Nobody waits for nothing: who has a question open waits for a transfer. */
+static void check_progress(struct sim *sim, uint64_t seed)
+{
+    if (count_open(sim) > 0 && store.n == 0)
+        fail_msg("schedule %llu: a worker waits, and nothing is under way",
+                 (unsigned long long)seed);
+}
+
+static void take_step(struct sim *sim)
+{
+    switch (below(sim, 5)) {
+    case 0:
+    case 1:
+        take_action(sim, &sim->workers[below(sim, WORKERS)]);
+        break;
+    case 2:
+        if (below(sim, 12) == 0)
+            sim->versions[below(sim, OBJECTS)]++;
+        break;
+    default:
+        answer_transfer(sim);
+    }
+    run_loop(sim);
+}
+
+static void test_schedules(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SCHEDULES; seed += harness_stride()) {
+        begin(&sim, seed);
+        for (int step = 0; step < STEPS; step++) {
+            take_step(&sim);
+            check_progress(&sim, seed);
+        }
+        while (store.n > 0) {
+            answer_transfer(&sim);
+            run_loop(&sim);
+            check_progress(&sim, seed);
+        }
+        end(&sim);
+    }
+}
+
+/* Two workers want to know what an object is; the second one came after it was asked for the first.
+ */
+static void test_asked_twice(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, 1);
+    for (size_t k = 0; k < 2; k++) {
+        add_worker(&sim, &sim.workers[k]);
+        sim.workers[k].op = REMOTE_STAT;
+        sim.workers[k].i = 1;
+        send_question(&sim, &sim.workers[k],
+                      &(struct remote_question){.op = REMOTE_STAT, .url = "s3://bucket/1"});
+    }
+    assert_int_equal(store.n, 1);
+    answer_transfer(&sim);
+    assert_int_equal(count_open(&sim), 1);
+    assert_int_equal(store.n, 1); /* it may be another one by now */
+    answer_transfer(&sim);
+    assert_int_equal(count_open(&sim), 0);
+    end(&sim);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_asked_twice),
+    cmocka_unit_test(test_schedules),
+};
+
+UV_TEST_MAIN(tests)
