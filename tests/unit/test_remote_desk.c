@@ -22,7 +22,7 @@ enum {
     WORKERS = 3,
     FILES = 4, /* that a worker has mapped at once */
     STEPS = 300,
-    SCHEDULES = 200,
+    SCHEDULES = 80,
     LIMIT = 8 * BLOCK,
 };
 
