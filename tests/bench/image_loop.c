@@ -8,7 +8,7 @@
  */
 #include "daemon/data/decode/image/image.h"
 #include "daemon/data/decode/image/image_files.h"
-#include "daemon/data/decode/resize/resample.h"
+#include "daemon/data/decode/image/pixel_rows.h"
 #include "daemon/plan/plan.h"
 #include "tests/bench/bench.h"
 
@@ -19,7 +19,7 @@
 #include <jpeglib.h>
 
 /* Rows that are aligned libjpeg-turbo writes past the cache. */
-enum { MARGIN = 4, OFF_ALIGNMENT = 8 };
+enum { MARGIN = 4, OFF_ALIGNMENT = 8, PIXEL = PICTURE_PIXEL };
 
 struct options {
     const char *images;
@@ -47,8 +47,9 @@ struct loop {
     size_t row_room;
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors; /* a file it cannot read ends the program */
-    struct resample_axis across, down;
-    struct resample_ring ring;
+    struct resizer resizer;
+    struct picture whole; /* where rows are not resized as they come */
+    struct picture made;
     struct image_decoder *decoder; /* owned */
 };
 
@@ -124,53 +125,33 @@ static int make_order(struct loop *loop, uint64_t epoch)
     return loop->order ? 0 : fail("plan an epoch", loop->opt.images);
 }
 
-/* The weights of both directions, for all of the box at once or reduced by the inverse DCT. */
-static unsigned set_weights(struct loop *loop, const struct image_crop *crop)
-{
-    unsigned reduce = 8;
+/* One direction of a box, reduced by the inverse DCT: its first input, and how many they are. */
+struct span {
+    uint32_t low, n;
+};
 
-    while (reduce > 1 && (crop->box.height < 1.5 * reduce * crop->size.height ||
-                          crop->box.width < 1.5 * reduce * crop->size.width))
-        reduce /= 2;
-    struct resample_span across = {
-        .begin = (double)crop->box_left / reduce,
-        .length = (double)crop->box.width / reduce,
-        .low = crop->box_left / reduce,
-        .high = (crop->box_left + crop->box.width + reduce - 1) / reduce,
-        .outputs = crop->size.width,
-        .n = crop->size.width,
-        .mirror = crop->mirror,
-    };
-    struct resample_span down = {
-        .begin = (double)crop->box_top / reduce,
-        .length = (double)crop->box.height / reduce,
-        .low = crop->box_top / reduce,
-        .high = (crop->box_top + crop->box.height + reduce - 1) / reduce,
-        .outputs = crop->size.height,
-        .n = crop->size.height,
-    };
-    if (resample_axis_set(&loop->across, &across) < 0 ||
-        resample_axis_set(&loop->down, &down) < 0 ||
-        resample_ring_set(&loop->ring, &loop->down, (size_t)crop->size.width * 3) < 0)
-        abort();
-    return reduce;
+static struct span span_of(uint32_t first, uint32_t n, unsigned reduce)
+{
+    uint32_t low = first / reduce;
+
+    return (struct span){low, (first + n + reduce - 1) / reduce - low};
 }
 
-static JDIMENSION start(struct loop *loop, unsigned reduce)
+/* The rows of the box, at that scale; returns the first pixel of those that come. */
+static JDIMENSION start(struct loop *loop, unsigned reduce, struct span across, struct span down)
 {
     struct jpeg_decompress_struct *jpeg = &loop->jpeg;
-    JDIMENSION left = loop->across.begin > MARGIN ? loop->across.begin - MARGIN : 0;
-    JDIMENSION width;
+    JDIMENSION left = across.low > MARGIN ? across.low - MARGIN : 0, width;
 
     jpeg->out_color_space = JCS_EXT_RGBX;
     jpeg->scale_num = 1;
     jpeg->scale_denom = reduce;
     (void)jpeg_start_decompress(jpeg);
-    width = (JDIMENSION)min_u64(loop->across.end + MARGIN, jpeg->output_width) - left;
+    width = (JDIMENSION)min_u64(across.low + across.n + MARGIN, jpeg->output_width) - left;
     jpeg_crop_scanline(jpeg, &left, &width);
-    if (loop->down.begin > 0)
-        (void)jpeg_skip_scanlines(jpeg, loop->down.begin);
-    size_t room = ((size_t)jpeg->output_width + loop->across.most) * 4 + RESAMPLE_SLACK;
+    if (down.low > MARGIN)
+        (void)jpeg_skip_scanlines(jpeg, down.low - MARGIN);
+    size_t room = (size_t)jpeg->output_width * PIXEL + PICTURE_SLACK;
     if (room > loop->row_room) {
         free(loop->row_memory);
         loop->row_memory = calloc(1, room + OFF_ALIGNMENT);
@@ -180,27 +161,67 @@ static JDIMENSION start(struct loop *loop, unsigned reduce)
     return left;
 }
 
+static unsigned choose_reduction(const struct image_crop *crop)
+{
+    unsigned reduce = 8;
+
+    while (reduce > 1 && (crop->box.height < 1.5 * reduce * crop->size.height ||
+                          crop->box.width < 1.5 * reduce * crop->size.width))
+        reduce /= 2;
+    return reduce;
+}
+
+static void put(const struct picture *made, bool mirror, uint8_t *out)
+{
+    uint32_t w = made->size.width;
+
+    for (uint32_t y = 0; y < made->size.height; y++, out += (size_t)w * 3) {
+        const uint8_t *row = picture_row(made, y);
+        if (!mirror)
+            pixel_rows_narrow(row, w, out);
+        for (uint32_t x = 0; mirror && x < w; x++)
+            memcpy(out + (size_t)x * 3, row + (size_t)(w - 1 - x) * PIXEL, 3);
+    }
+}
+
 static void decode_bare(struct loop *loop, const struct image_file *file, struct rng *rng,
                         uint8_t *out)
 {
     struct jpeg_decompress_struct *jpeg = &loop->jpeg;
-    const struct resample_axis *down = &loop->down;
     struct image_crop crop;
-    uint32_t made = 0;
 
     jpeg_mem_src(jpeg, file->data, file->bytes);
     (void)jpeg_read_header(jpeg, TRUE);
     struct image_size size = {.height = jpeg->image_height, .width = jpeg->image_width};
     image_crop_choose(&spec, size, rng, &crop);
-    uint32_t origin = start(loop, set_weights(loop, &crop));
-    for (uint32_t y = down->begin; y < down->end; y++) {
+    unsigned reduce = choose_reduction(&crop);
+    struct span across = span_of(crop.box_left, crop.box.width, reduce);
+    struct span down = span_of(crop.box_top, crop.box.height, reduce);
+    const struct image_size in = {down.n, across.n};
+    const struct resize_source source = {.of = in,
+                                         .in = in,
+                                         .part = {(double)crop.box_top / reduce - down.low,
+                                                  (double)crop.box_left / reduce - across.low,
+                                                  (double)crop.box.height / reduce,
+                                                  (double)crop.box.width / reduce}};
+    const struct resize_goal goal = resize_goal_of(crop.size, RESIZE_BILINEAR);
+    JDIMENSION origin = start(loop, reduce, across, down);
+    int by_rows = resizer_begin(&loop->resizer, &source, &goal);
+    if (by_rows < 0 || (by_rows == 0 && picture_set(&loop->whole, in, false) < 0))
+        abort();
+    for (uint32_t y = down.low > MARGIN ? down.low - MARGIN : 0; y < down.low + down.n; y++) {
         (void)jpeg_read_scanlines(jpeg, &loop->row, 1);
-        resample_across(&loop->across, loop->row, origin, false, resample_ring_row(&loop->ring, y));
-        for (; made < crop.size.height && down->from[made] + down->count[made] <= y + 1; made++)
-            resample_down(down, made, &loop->ring, 0, (size_t)crop.size.width * 3,
-                          out + (size_t)made * crop.size.width * 3);
+        const uint8_t *row = loop->row + (size_t)(across.low - origin) * PIXEL;
+        if (y >= down.low && by_rows)
+            resizer_row(&loop->resizer, row);
+        else if (y >= down.low)
+            memcpy(picture_row(&loop->whole, y - down.low), row, (size_t)in.width * PIXEL);
     }
     jpeg_abort_decompress(jpeg);
+    if ((by_rows ? resizer_end(&loop->resizer, &loop->made)
+                 : resizer_whole(&loop->resizer, &loop->whole, &loop->made)) < 0)
+        abort();
+    put(&loop->made, crop.mirror, out);
 }
 
 static void decode_ours(struct loop *loop, const struct image_file *file, struct rng *rng,
@@ -293,9 +314,9 @@ static bool parse_options(int argc, char **argv, struct options *opt)
 static void loop_deinit(struct loop *loop)
 {
     jpeg_destroy_decompress(&loop->jpeg);
-    resample_axis_deinit(&loop->across);
-    resample_axis_deinit(&loop->down);
-    resample_ring_deinit(&loop->ring);
+    resizer_deinit(&loop->resizer);
+    picture_deinit(&loop->whole);
+    picture_deinit(&loop->made);
     image_decoder_free(loop->decoder);
     free(loop->files);
     free(loop->order);

@@ -155,6 +155,34 @@ static const struct rows_case {
     {{50, 70}, {50, 70}, {.5, .25, 49, 69}, false}, {{1, 1}, {9, 9}, {0, 0, 1, 1}, false},
 };
 
+static void assert_same_window(const struct picture *given, const struct picture *whole,
+                               const struct picture_box *window)
+{
+    assert_int_equal(given->size.height, window->size.height);
+    assert_int_equal(given->size.width, window->size.width);
+    for (uint32_t y = 0; y < window->size.height; y++)
+        for (uint32_t x = 0; x < window->size.width; x++) {
+            const uint8_t *want = picture_row(whole, (uint32_t)window->top + y) +
+                                  ((size_t)window->left + x) * PICTURE_PIXEL;
+            assert_memory_equal(picture_row(given, y) + (size_t)x * PICTURE_PIXEL, want, 3);
+        }
+}
+
+/* Row by row, or as a whole where it has to be. */
+static void resize_rows(struct resizer *resizer, const struct resize_source *source,
+                        const struct resize_goal *goal, const struct picture *in, bool whole,
+                        struct picture *out)
+{
+    assert_int_equal(resizer_begin(resizer, source, goal), !whole);
+    if (whole) {
+        assert_int_equal(resizer_whole(resizer, in, out), 0);
+        return;
+    }
+    for (uint32_t y = 0; y < in->size.height; y++)
+        resizer_row(resizer, picture_row(in, y));
+    assert_int_equal(resizer_end(resizer, out), 0);
+}
+
 static void test_rows(void **state)
 {
     struct resizer one = {0}, other = {0};
@@ -162,29 +190,20 @@ static void test_rows(void **state)
 
     for (size_t i = 0; i < ARRAY_SIZE(rows_cases); i++) {
         const struct rows_case *c = &rows_cases[i];
+        const struct resize_source source = {c->in, c->in, c->part};
         make_noise(&in, c->in);
-        assert_int_equal(resizer_run_part(&one, &in, &c->part, c->out, RESIZE_BILINEAR, &wanted),
-                         0);
-        int r = resizer_begin(&other, c->in, &c->part, c->out, RESIZE_BILINEAR);
-        assert_int_equal(r, !c->whole);
-        if (r == 0)
-            continue;
-        for (uint32_t y = 0; y < c->in.height; y++)
-            resizer_row(&other, picture_row(&in, y));
-        assert_int_equal(resizer_end(&other, &given), 0);
-        assert_int_equal(given.size.height, wanted.size.height);
-        assert_int_equal(given.size.width, wanted.size.width);
-        for (size_t k = 0; k < picture_pixels(&given) * PICTURE_PIXEL; k++)
-            if (k % PICTURE_PIXEL < 3)
-                assert_int_equal(given.pixels[k], wanted.pixels[k]);
+        for (enum resize_filter filter = RESIZE_BOX; filter <= RESIZE_LANCZOS; filter++) {
+            struct resize_goal goal = resize_goal_of(c->out, filter);
+            assert_int_equal(resizer_begin(&one, &source, &goal), !c->whole);
+            assert_int_equal(resizer_whole(&one, &in, &wanted), 0);
+            resize_rows(&other, &source, &goal, &in, c->whole, &given);
+            assert_same_window(&given, &wanted, &goal.window);
+            goal.window = (struct picture_box){
+                c->out.height / 3, c->out.width / 4, {c->out.height / 2 + 1, c->out.width / 2 + 1}};
+            resize_rows(&other, &source, &goal, &in, c->whole, &given);
+            assert_same_window(&given, &wanted, &goal.window);
+        }
     }
-    assert_int_equal(resizer_begin(&other, (struct image_size){4, 4}, &(struct picture_part){0},
-                                   (struct image_size){2, 2}, RESIZE_NEAREST),
-                     0);
-    assert_int_equal(resizer_begin(&other, (struct image_size){1 << 15, 1 << 15},
-                                   &(struct picture_part){0, 0, 1 << 15, 1 << 15},
-                                   (struct image_size){1 << 15, 1 << 15}, RESIZE_BOX),
-                     -EFBIG);
     picture_deinit(&in);
     picture_deinit(&wanted);
     picture_deinit(&given);
@@ -192,10 +211,24 @@ static void test_rows(void **state)
     resizer_deinit(&other);
 }
 
+static void test_too_large(void **state)
+{
+    const struct image_size size = {1 << 15, 1 << 15};
+    const struct resize_goal goal = resize_goal_of(size, RESIZE_BOX);
+    struct resizer resizer = {0};
+
+    assert_int_equal(resizer_begin(&resizer,
+                                   &(struct resize_source){size, size, {0, 0, 1 << 15, 1 << 15}},
+                                   &goal),
+                     -EFBIG);
+    resizer_deinit(&resizer);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_kernels),
     cmocka_unit_test(test_great_weights),
     cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_too_large),
 };
 
 TEST_MAIN(tests)

@@ -2,10 +2,10 @@
 #include "daemon/data/decode/image/image.h"
 #include "daemon/data/base/place.h"
 #include "daemon/data/decode/image/pixel_rows.h"
-#include "daemon/data/decode/resize/resample.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 
 /*
  * How much larger than the result an image reduced by the inverse DCT must be: with less, the box
@@ -19,10 +19,12 @@ struct image_decoder {
     struct image_pixels open;  /* pixels NULL: none are */
     struct image_file file;
     struct image_size source;
-    struct resample_axis across, down;
-    struct resample_ring ring;
-    uint8_t *row_memory; /* owned */
-    uint8_t *row;        /* one row as the codec gives it */
+    bool clip_grey; /* struct image_window */
+    struct resizer resizer;
+    struct picture whole; /* where rows are not resized as they come */
+    struct picture made;  /* what the spec wants */
+    uint8_t *row_memory;  /* owned */
+    uint8_t *row;         /* one row as the codec gives it */
     size_t row_room;
 };
 
@@ -72,9 +74,9 @@ struct image_decoder *image_decoder_free(struct image_decoder *d)
         if (d->codecs[i])
             d->codecs[i]->ops->free(d->codecs[i]);
     }
-    resample_axis_deinit(&d->across);
-    resample_axis_deinit(&d->down);
-    resample_ring_deinit(&d->ring);
+    resizer_deinit(&d->resizer);
+    picture_deinit(&d->whole);
+    picture_deinit(&d->made);
     free(d->row_memory);
     free(d);
     return NULL;
@@ -85,6 +87,7 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
 {
     d->codec = NULL;
     d->open.pixels = NULL;
+    d->clip_grey = true;
     d->file = *file;
     for (unsigned i = 0; i < ARRAY_SIZE(d->codecs); i++) {
         struct image_codec *codec = d->codecs[i];
@@ -168,65 +171,14 @@ static int image_no_memory(const struct image_decoder *d, struct dl_error *err)
     return dl_error_set(err, ENOMEM, d->file.path, "out of memory for decoding it");
 }
 
-/* The factor by which the codec may reduce the image itself. */
-static uint32_t image_choose_reduction(const struct image_crop *crop, uint32_t most)
-{
-    double gap_h = crop->scaled.height * reduce_gap, gap_w = crop->scaled.width * reduce_gap;
-    uint32_t reduce = most;
-
-    while (reduce > 1 && (crop->box.height < gap_h * reduce || crop->box.width < gap_w * reduce))
-        reduce /= 2;
-    return reduce;
-}
-
-static struct resample_span image_span_of(uint32_t box_first, uint32_t box_n, uint32_t reduce)
-{
-    return (struct resample_span){
-        .begin = (double)box_first / reduce,
-        .length = (double)box_n / reduce,
-        .low = box_first / reduce,
-        .high = (uint32_t)(((uint64_t)box_first + box_n + reduce - 1) / reduce),
-    };
-}
-
-/* The weights of both directions, and the window of the image that they are about. */
-static int image_plan(struct image_decoder *d, const struct image_crop *crop,
-                      struct image_window *ret)
-{
-    uint32_t reduce = image_choose_reduction(crop, d->codec->ops->most_reduced);
-    struct resample_span across = image_span_of(crop->box_left, crop->box.width, reduce);
-    struct resample_span down = image_span_of(crop->box_top, crop->box.height, reduce);
-    int r;
-
-    across.outputs = crop->scaled.width;
-    across.first = crop->left;
-    across.n = crop->size.width;
-    across.mirror = crop->mirror;
-    down.outputs = crop->scaled.height;
-    down.first = crop->top;
-    down.n = crop->size.height;
-    if ((r = resample_axis_set(&d->across, &across)) < 0 ||
-        (r = resample_axis_set(&d->down, &down)) < 0 ||
-        (r = resample_ring_set(&d->ring, &d->down, (size_t)across.n * PICTURE_COLOURS)) < 0)
-        return r;
-    *ret = (struct image_window){
-        .reduce = reduce,
-        .left = d->across.begin,
-        .right = d->across.end,
-        .top = d->down.begin,
-        .bottom = d->down.end,
-    };
-    return 0;
-}
-
 /*
  * Room for one row of the codec's, and for what is read behind it. It is not aligned: libjpeg-turbo
  * writes aligned rows past the cache, and reading them back cost more than decoding them.
  */
-static int image_make_row(struct image_decoder *d, uint32_t pixels, uint32_t taps)
+static int image_make_row(struct image_decoder *d, uint32_t pixels)
 {
     enum { OFF_ALIGNMENT = 8 };
-    size_t bytes = ((size_t)pixels + taps) * PICTURE_PIXEL + PICTURE_SLACK + OFF_ALIGNMENT;
+    size_t bytes = (size_t)pixels * PICTURE_PIXEL + PICTURE_SLACK + OFF_ALIGNMENT;
 
     if (bytes <= d->row_room)
         return 0;
@@ -237,101 +189,6 @@ static int image_make_row(struct image_decoder *d, uint32_t pixels, uint32_t tap
         return -ENOMEM;
     d->row = d->row_memory + OFF_ALIGNMENT;
     return 0;
-}
-
-/* Output row `i`, of which all input is there. */
-static void image_put_row(const struct image_decoder *d, const struct image_crop *crop, uint32_t i,
-                          bool planar, uint8_t *out)
-{
-    size_t w = crop->size.width, plane = w * crop->size.height;
-
-    if (!planar) {
-        resample_down(&d->down, i, &d->ring, 0, w * PICTURE_COLOURS, out + i * w * PICTURE_COLOURS);
-        return;
-    }
-    for (size_t c = 0; c < PICTURE_COLOURS; c++)
-        resample_down(&d->down, i, &d->ring, c * w, w, out + c * plane + i * w);
-}
-
-static int image_decode_scaled(struct image_decoder *d, const struct image_crop *crop, bool planar,
-                               uint8_t *out, struct dl_error *err)
-{
-    const struct image_codec_ops *ops = d->codec->ops;
-    struct image_window window;
-    struct image_rows rows;
-    uint32_t made = 0;
-    int r;
-
-    if (image_plan(d, crop, &window) < 0)
-        return image_no_memory(d, err);
-    if ((r = ops->begin(d->codec, &window, &rows, err)) < 0)
-        return r;
-    if (image_make_row(d, rows.pixels, d->across.most) < 0)
-        return image_no_memory(d, err);
-    for (uint32_t y = window.top; y < window.bottom; y++) {
-        if ((r = ops->row(d->codec, d->row, err)) < 0)
-            return r;
-        resample_across(&d->across, d->row, rows.origin, planar, resample_ring_row(&d->ring, y));
-        for (; made < crop->size.height && d->down.from[made] + d->down.count[made] <= y + 1;
-             made++)
-            image_put_row(d, crop, made, planar, out);
-    }
-    assert(made == crop->size.height);
-    return ops->end(d->codec, err);
-}
-
-/* One row as it is, from four bytes a pixel to three, or to three planes. */
-static void image_copy_row(const struct image_crop *crop, const uint8_t *row, bool planar,
-                           uint32_t y, uint8_t *out)
-{
-    size_t w = crop->size.width, plane = planar ? w * crop->size.height : 1;
-    size_t step = planar ? 1 : PICTURE_COLOURS;
-    uint8_t *to = out + y * w * step;
-
-    for (size_t x = 0; x < w; x++, to += step) {
-        const uint8_t *p = row + (crop->mirror ? w - 1 - x : x) * PICTURE_PIXEL;
-        to[0] = p[0];
-        to[plane] = p[1];
-        to[2 * plane] = p[2];
-    }
-}
-
-static int image_decode_whole(struct image_decoder *d, const struct image_crop *crop, bool planar,
-                              uint8_t *out, struct dl_error *err)
-{
-    const struct image_codec_ops *ops = d->codec->ops;
-    struct image_window window = {
-        .reduce = 1, .right = crop->box.width, .bottom = crop->box.height};
-    struct image_rows rows;
-    int r;
-
-    if ((r = ops->begin(d->codec, &window, &rows, err)) < 0)
-        return r;
-    if (image_make_row(d, rows.pixels, 0) < 0)
-        return image_no_memory(d, err);
-    for (uint32_t y = 0; y < crop->box.height; y++) {
-        if ((r = ops->row(d->codec, d->row, err)) < 0)
-            return r;
-        image_copy_row(crop, d->row, planar, y, out);
-    }
-    return ops->end(d->codec, err);
-}
-
-int image_decode(struct image_decoder *d, const struct spec_image *spec, struct rng *rng,
-                 uint8_t *out, struct dl_error *err)
-{
-    bool planar = spec->layout == LAYOUT_CHW;
-    struct image_crop crop;
-    int r;
-
-    assert(d->codec);
-    image_crop_choose(spec, d->source, rng, &crop);
-    if (spec->transform == TRANSFORM_NONE)
-        r = image_decode_whole(d, &crop, planar, out, err);
-    else
-        r = image_decode_scaled(d, &crop, planar, out, err);
-    d->codec = NULL;
-    return r;
 }
 
 /* ---- pictures ---------------------------------------------------------------------------------
@@ -399,7 +256,7 @@ static int image_copy_pixels(struct image_decoder *d, const struct picture_box *
     enum { AHEAD = 2 };
     const struct image_pixels *from = &d->open;
 
-    if (image_make_row(d, box->size.width, 0) < 0)
+    if (image_make_row(d, box->size.width) < 0)
         return image_no_memory(d, err);
     for (uint32_t y = 0; y < box->size.height; y++) {
         size_t at = ((size_t)box->top + y) * from->size.width + (size_t)box->left;
@@ -423,7 +280,7 @@ int image_decode_part(struct image_decoder *d, const struct image_part *part,
         .right = (uint32_t)box->left + box->size.width,
         .top = (uint32_t)box->top - image_rows_above(box),
         .bottom = (uint32_t)box->top + box->size.height,
-        .clip_grey = true,
+        .clip_grey = d->clip_grey,
     };
     struct image_rows rows;
     int r;
@@ -433,7 +290,7 @@ int image_decode_part(struct image_decoder *d, const struct image_part *part,
         return image_copy_pixels(d, box, sink, err);
     if ((r = d->codec->ops->begin(d->codec, &window, &rows, err)) < 0)
         return r;
-    if (image_make_row(d, rows.pixels, 0) < 0)
+    if (image_make_row(d, rows.pixels) < 0)
         return image_no_memory(d, err);
     r = image_decode_rows(d, box, rows.origin, sink, err);
     d->codec = NULL;
@@ -465,27 +322,116 @@ int image_decode_into(struct image_decoder *d, const struct image_part *part, st
                              err);
 }
 
-void image_choose_part(const struct image_decoder *d, const struct picture_box *box,
-                       const struct image_size *goal, struct image_part *ret)
+/* The factor by which the codec may reduce the image itself. */
+static uint32_t image_choose_reduction(struct image_size box, struct image_size goal, uint32_t most)
 {
-    struct image_crop crop = {.box = box->size, .scaled = goal ? *goal : box->size};
-    uint32_t most = goal && d->codec ? d->codec->ops->most_reduced : 1;
-    uint32_t reduce = image_choose_reduction(&crop, most);
-    struct resample_span across = image_span_of((uint32_t)box->left, box->size.width, reduce);
-    struct resample_span down = image_span_of((uint32_t)box->top, box->size.height, reduce);
+    double gap_h = goal.height * reduce_gap, gap_w = goal.width * reduce_gap;
+    uint32_t reduce = most;
+
+    while (reduce > 1 && (box.height < gap_h * reduce || box.width < gap_w * reduce))
+        reduce /= 2;
+    return reduce;
+}
+
+/* One direction of a part: of inputs [low, high), which the box has, those that are decoded. */
+struct image_span {
+    double begin, length; /* of the box */
+    uint32_t low, high;
+};
+
+static struct image_span image_span_of(int64_t first, uint32_t n, uint32_t reduce)
+{
+    uint64_t begin = (uint64_t)first;
+
+    return (struct image_span){.begin = (double)begin / reduce,
+                               .length = (double)n / reduce,
+                               .low = (uint32_t)(begin / reduce),
+                               .high = (uint32_t)((begin + n + reduce - 1) / reduce)};
+}
+
+/* Outputs [first, first + n) of `outputs` alone, by a filter that reaches at most so far: what has
+ * no weight in them goes. */
+static void image_span_narrow(struct image_span *span, uint32_t outputs, int64_t first, uint32_t n)
+{
+    double step = span->length / outputs;
+    double reach = RESIZE_REACH * (step < 1 ? 1 : step) + 1;
+    double low = floor(span->begin + (double)first * step - reach);
+    double high = ceil(span->begin + (double)(first + n) * step + reach);
+
+    if (low > span->low)
+        span->low = (uint32_t)low;
+    if (high < span->high)
+        span->high = (uint32_t)high;
+}
+
+void image_choose_part(const struct image_decoder *d, const struct picture_box *box,
+                       const struct resize_goal *goal, bool reduced, struct image_part *ret)
+{
+    uint32_t reduce = reduced && d->codec ? image_choose_reduction(box->size, goal->whole,
+                                                                   d->codec->ops->most_reduced)
+                                          : 1;
+    struct image_span across = image_span_of(box->left, box->size.width, reduce);
+    struct image_span down = image_span_of(box->top, box->size.height, reduce);
+    struct image_size of = {down.high - down.low, across.high - across.low};
 
     assert((uint64_t)box->left + box->size.width <= d->source.width &&
            (uint64_t)box->top + box->size.height <= d->source.height);
-    *ret = (struct image_part){
-        .reduce = reduce,
-        .box = {.top = down.low,
-                .left = across.low,
-                .size = {down.high - down.low, across.high - across.low}},
-        .within = {.top = down.begin - down.low,
-                   .left = across.begin - across.low,
-                   .height = down.length,
-                   .width = across.length},
-    };
+    if (goal) {
+        const struct picture_box *window = &goal->window;
+        image_span_narrow(&across, goal->whole.width, window->left, window->size.width);
+        image_span_narrow(&down, goal->whole.height, window->top, window->size.height);
+    }
+    struct image_size in = {down.high - down.low, across.high - across.low};
+    *ret = (struct image_part){.reduce = reduce,
+                               .box = {.top = down.low, .left = across.low, .size = in},
+                               .within = {.of = of,
+                                          .in = in,
+                                          .part = {.top = down.begin - down.low,
+                                                   .left = across.begin - across.low,
+                                                   .height = down.length,
+                                                   .width = across.length}}};
+}
+
+static void image_resize_row(void *to, const uint8_t *row)
+{
+    resizer_row(to, row);
+}
+
+static bool image_resize_narrow_row(void *to, const uint8_t *row)
+{
+    return resizer_narrow_row(to, row);
+}
+
+static int image_say_resized(const struct image_decoder *d, int r, struct dl_error *err)
+{
+    if (r != -EFBIG)
+        return image_no_memory(d, err);
+    return dl_error_set(err, EFBIG, d->file.path,
+                        "would grow to more than %llu MiB when it is resized; scale it down",
+                        (unsigned long long)IMAGE_BYTES_MAX >> 20);
+}
+
+/* Rows are resized as they are decoded, where Pillow begins with that; else it is one after the
+ * other. */
+int image_decode_resized(struct image_decoder *d, const struct picture_box *box,
+                         const struct resize_goal *goal, bool reduced, struct picture *out,
+                         struct dl_error *err)
+{
+    const struct image_sink sink = {
+        .row = image_resize_row, .narrow_row = image_resize_narrow_row, .to = &d->resizer};
+    struct image_part part;
+
+    image_choose_part(d, box, goal, reduced, &part);
+    int r = resizer_begin(&d->resizer, &part.within, goal);
+    if (r < 0)
+        return image_say_resized(d, r, err);
+    bool by_rows = r > 0;
+    r = by_rows ? image_decode_part(d, &part, &sink, err)
+                : image_decode_into(d, &part, &d->whole, err);
+    if (r < 0)
+        return r;
+    r = by_rows ? resizer_end(&d->resizer, out) : resizer_whole(&d->resizer, &d->whole, out);
+    return r < 0 ? image_say_resized(d, r, err) : 0;
 }
 
 int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
@@ -493,6 +439,72 @@ int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
 {
     struct image_part part;
 
-    image_choose_part(d, box, NULL, &part);
+    image_choose_part(d, box, NULL, false, &part);
     return image_decode_into(d, &part, out, err);
+}
+
+/* ---- what a spec wants --------------------------------------------------------------------------
+ */
+
+/* A result that is written row by row: its shape is the crop's. */
+struct image_putting {
+    const struct image_crop *crop;
+    bool planar;
+    uint8_t *out;
+    uint32_t y;
+};
+
+/* From four bytes a pixel to three, or to three planes. */
+static void image_put_row(void *to, const uint8_t *row)
+{
+    struct image_putting *putting = to;
+    const struct image_crop *crop = putting->crop;
+    size_t w = crop->size.width, plane = putting->planar ? w * crop->size.height : 1;
+    size_t step = putting->planar ? 1 : PICTURE_COLOURS;
+    uint8_t *out = putting->out + putting->y++ * w * step;
+
+    if (!putting->planar && !crop->mirror) {
+        pixel_rows_narrow(row, w, out);
+        return;
+    }
+    for (size_t x = 0; x < w; x++, out += step) {
+        const uint8_t *p = row + (crop->mirror ? w - 1 - x : x) * PICTURE_PIXEL;
+        out[0] = p[0];
+        out[plane] = p[1];
+        out[2 * plane] = p[2];
+    }
+}
+
+static int image_decode_scaled(struct image_decoder *d, const struct picture_box *box,
+                               struct image_putting *putting, struct dl_error *err)
+{
+    const struct image_crop *crop = putting->crop;
+    const struct resize_goal goal = {
+        .whole = crop->scaled,
+        .window = {.top = crop->top, .left = crop->left, .size = crop->size},
+        .filter = RESIZE_BILINEAR};
+    int r = image_decode_resized(d, box, &goal, true, &d->made, err);
+
+    for (uint32_t y = 0; r == 0 && y < crop->size.height; y++)
+        image_put_row(putting, picture_row(&d->made, y));
+    return r;
+}
+
+int image_decode(struct image_decoder *d, const struct spec_image *spec, struct rng *rng,
+                 uint8_t *out, struct dl_error *err)
+{
+    struct image_crop crop;
+    struct image_putting putting = {.crop = &crop, .planar = spec->layout == LAYOUT_CHW};
+    struct image_part part;
+
+    assert(d->codec);
+    putting.out = out;
+    d->clip_grey = false;
+    image_crop_choose(spec, d->source, rng, &crop);
+    const struct picture_box box = {.top = crop.box_top, .left = crop.box_left, .size = crop.box};
+    if (spec->transform != TRANSFORM_NONE)
+        return image_decode_scaled(d, &box, &putting, err);
+    image_choose_part(d, &box, NULL, false, &part);
+    return image_decode_part(d, &part, &(struct image_sink){.row = image_put_row, .to = &putting},
+                             err);
 }

@@ -1,7 +1,7 @@
 /*
  * From an image file's bytes to a sample's pixels: JPEG, PNG, WebP or TIFF, told apart by content,
  * to 8-bit RGB, cut, scaled and mirrored as struct spec_image says (image_crop.h has the geometry,
- * resample.h the filter), height × width × 3 or 3 × height × width.
+ * resize.h the filter), height × width × 3 or 3 × height × width.
  *
  * Any colours become RGB as PIL's convert("RGB") has it: grey, palette, CMYK; alpha is dropped;
  * 16 bits keep the upper 8. EXIF orientation is not applied, as PIL and torchvision do not;
@@ -9,9 +9,8 @@
  *
  * Only what is needed of the file is decoded: rows and columns of the crop; and where a JPEG gets
  * at least 3, 6 or 12 times smaller in both directions, libjpeg's inverse DCT does 2, 4 or 8 of it.
- * Without that the pixels are those of PIL's crop() and resize(BILINEAR), but for one step of 255
- * in at most 5 % of the bytes, where PIL's weights have more digits; with it they differ by half a
- * step in the mean, and by 16 at most (tests/unit/image_pil.py, on photographs).
+ * Without that the pixels are those of PIL's crop() and resize(BILINEAR); with it they differ by
+ * half a step in the mean, and by 16 at most (tests/unit/image_pil.py, on photographs).
  *
  * A truncated or corrupt file is an error, not grey pixels, but for JPEG, of which PIL, and so we,
  * read more (image_jpeg.c); what is corrupt in a part that is not decoded is not noticed. Not
@@ -21,7 +20,7 @@
 #define DL_DATA_IMAGE_H
 
 #include "daemon/data/decode/image/image_codec.h"
-#include "daemon/data/decode/image/picture.h"
+#include "daemon/data/decode/resize/resize.h"
 #include "daemon/data/decode/transform/image_crop.h"
 
 struct image_decoder; /* libraries' state, weights and buffers, kept from image to image */
@@ -67,16 +66,16 @@ int _nodiscard_ image_decode_picture(struct image_decoder *decoder, const struct
 
 /*
  * Likewise in two steps, and row by row. choose_part: what of the picture is decoded for a box;
- * with a `goal`, which the box is to become, at a smaller scale, as far as that is above; NULL: as
- * it is.
+ * with a `goal`, which the box is to become, no more than its window is made of, and with `reduced`
+ * at a smaller scale, as far as that is above the goal's. NULL: all of the box, as it is.
  */
 struct image_part {
-    uint32_t reduce;            /* the scale is 1 / 1, 2, 4 or 8 */
-    struct picture_box box;     /* in pixels of that scale */
-    struct picture_part within; /* where the box that was asked for lies in it */
+    uint32_t reduce;             /* the scale is 1 / 1, 2, 4 or 8 */
+    struct picture_box box;      /* in pixels of that scale */
+    struct resize_source within; /* where the box that was asked for lies in it */
 };
 void image_choose_part(const struct image_decoder *decoder, const struct picture_box *box,
-                       const struct image_size *goal, struct image_part *ret);
+                       const struct resize_goal *goal, bool reduced, struct image_part *ret);
 
 /* What gets part->box's rows, from top to bottom: each has four bytes a pixel, as a picture's;
  * PICTURE_SLACK bytes behind it may be read. */
@@ -92,6 +91,11 @@ int _nodiscard_ image_decode_part(struct image_decoder *decoder, const struct im
 /* The same into a picture of part->box's size. */
 int _nodiscard_ image_decode_into(struct image_decoder *decoder, const struct image_part *part,
                                   struct picture *out, struct dl_error *err);
+
+/* The window of what the box becomes. */
+int _nodiscard_ image_decode_resized(struct image_decoder *decoder, const struct picture_box *box,
+                                     const struct resize_goal *goal, bool reduced,
+                                     struct picture *out, struct dl_error *err);
 
 /* The size of the picture that is open. */
 struct image_size image_source(const struct image_decoder *decoder);

@@ -107,7 +107,7 @@ int steps_decode(struct image_decoder *decoder, const struct picture_box *box, u
     struct image_part part;
 
     filling.next = out;
-    image_choose_part(decoder, box, NULL, &part);
+    image_choose_part(decoder, box, NULL, false, &part);
     return image_decode_part(decoder, &part,
                              &(struct image_sink){.row = steps_fill_row,
                                                   .narrow_row = steps_fill_narrow_row,
@@ -128,9 +128,9 @@ int steps_run(const struct picture_step *steps, uint32_t n, struct transforms_ru
     runner_begin(run, NULL, "picture", err);
     if (i < n && steps[i].kind == STEP_RESIZE && steps[i].choice != RESIZE_NEAREST &&
         steps_fits(&steps[i], box.size)) {
-        const struct runner_goal goal = {.size = steps[i].size,
-                                         .filter = (enum resize_filter)steps[i].choice};
-        r = runner_decode_resized(run, decoder, &box, &goal);
+        const struct resize_goal goal =
+            resize_goal_of(steps[i].size, (enum resize_filter)steps[i].choice);
+        r = image_decode_resized(decoder, &box, &goal, false, &run->now, err);
         i++;
     } else {
         r = image_decode_picture(decoder, &box, &run->now, err);

@@ -124,6 +124,7 @@ struct resize_scale {
     double support; /* of the filter, in inputs */
     double narrow;  /* outputs for an input, at most 1: what distances are multiplied by */
     uint32_t inputs;
+    uint32_t first; /* output */
 };
 
 /* Output `i`. Inlined with the filter's function known. */
@@ -131,7 +132,7 @@ static inline __attribute__((always_inline)) void resize_weigh(struct resize_axi
                                                                const struct resize_scale *scale,
                                                                double (*weight)(double))
 {
-    double centre = scale->begin + (i + 0.5) * scale->step, sum = 0;
+    double centre = scale->begin + (scale->first + i + 0.5) * scale->step, sum = 0;
     int32_t *weights = axis->weights + (size_t)i * axis->taps;
     int64_t from = (int64_t)(centre - scale->support + 0.5);
     int64_t to = (int64_t)(centre + scale->support + 0.5);
@@ -153,14 +154,16 @@ static inline __attribute__((always_inline)) void resize_weigh(struct resize_axi
 }
 
 static int resize_axis_set(struct resize_axis *axis, const struct resize_span *span,
-                           uint32_t outputs, enum resize_filter filter)
+                           enum resize_filter filter)
 {
-    double step = span->length / outputs, stretch = step < 1 ? 1 : step;
+    uint32_t outputs = span->n;
+    double step = span->length / span->outputs, stretch = step < 1 ? 1 : step;
     struct resize_scale scale = {.begin = span->begin,
                                  .step = step,
                                  .support = resize_filters[filter].support * stretch,
                                  .narrow = 1 / stretch,
-                                 .inputs = span->inputs};
+                                 .inputs = span->inputs,
+                                 .first = span->first};
     uint32_t taps = (uint32_t)align_up((uint64_t)ceil(scale.support) * 2 + 2, 4);
     int r = resize_make_room(axis, outputs, taps);
 
@@ -208,7 +211,7 @@ static int resize_set_across(struct resizer *resizer)
 {
     const struct resize_job *job = &resizer->job;
     const struct resize_kernels *kernels = resize_kernels_get(0);
-    int r = resize_axis_set(&resizer->across, &job->across, job->size.width, job->filter);
+    int r = resize_axis_set(&resizer->across, &job->across, job->filter);
 
     if (r == 0 && kernels->set_across)
         r = kernels->set_across(&resizer->across, job->across.inputs);
@@ -219,7 +222,7 @@ static int resize_set_down(struct resizer *resizer)
 {
     const struct resize_job *job = &resizer->job;
     const struct resize_kernels *kernels = resize_kernels_get(0);
-    int r = resize_axis_set(&resizer->down, &job->down, job->size.height, job->filter);
+    int r = resize_axis_set(&resizer->down, &job->down, job->filter);
 
     if (r == 0 && kernels->set_down)
         r = kernels->set_down(&resizer->down);
@@ -231,23 +234,24 @@ static void resize_pass_down(const struct resizer *resizer, const struct resize_
 {
     const struct resize_kernels *kernels = resize_kernels_get(0);
 
-    for (uint32_t y = 0; y < resizer->job.size.height; y++)
+    for (uint32_t y = 0; y < resizer->job.down.n; y++)
         kernels->down(&resizer->down, y, in, out + y * in->bytes);
 }
 
 /* Pillow 13's choice. Down first, where the height loses more than twice what the width does:
  * rounding to 8 bits between the two shows which it was. */
-static bool resize_is_down_first(const struct resize_job *job)
+static bool resize_is_down_first(struct image_size from, struct image_size to)
 {
-    int64_t lost_h = (int64_t)job->down.inputs - job->size.height;
-    int64_t lost_w = (int64_t)job->across.inputs - job->size.width;
+    int64_t lost_h = (int64_t)from.height - to.height;
+    int64_t lost_w = (int64_t)from.width - to.width;
 
     return lost_h > 0 && lost_h > 2 * lost_w;
 }
 
-static bool resize_keeps(const struct resize_span *span, uint32_t outputs)
+static bool resize_keeps(const struct resize_span *span)
 {
-    return span->begin == 0 && span->length == outputs && span->inputs == outputs;
+    return span->begin == 0 && span->length == span->outputs && span->inputs == span->outputs &&
+           span->n == span->outputs;
 }
 
 /* Room for so many rows of so many pixels between the two passes. */
@@ -262,14 +266,30 @@ static int resize_make_rows(struct resizer *resizer, uint32_t height, uint32_t w
     return resizer->rows ? 0 : -ENOMEM;
 }
 
-static struct resize_job resize_job_of(struct image_size in, const struct picture_part *part,
-                                       struct image_size size, enum resize_filter filter)
+static struct resize_job resize_job_of(const struct resize_source *source,
+                                       const struct resize_goal *goal)
 {
-    return (struct resize_job){
-        .across = {.inputs = in.width, .begin = part->left, .length = part->width},
-        .down = {.inputs = in.height, .begin = part->top, .length = part->height},
-        .size = size,
-        .filter = filter};
+    const struct picture_box *window = &goal->window;
+
+    return (struct resize_job){.across = {.inputs = source->in.width,
+                                          .begin = source->part.left,
+                                          .length = source->part.width,
+                                          .outputs = goal->whole.width,
+                                          .first = (uint32_t)window->left,
+                                          .n = window->size.width},
+                               .down = {.inputs = source->in.height,
+                                        .begin = source->part.top,
+                                        .length = source->part.height,
+                                        .outputs = goal->whole.height,
+                                        .first = (uint32_t)window->top,
+                                        .n = window->size.height},
+                               .filter = goal->filter,
+                               .down_first = resize_is_down_first(source->of, goal->whole)};
+}
+
+static struct image_size resize_result(const struct resizer *resizer)
+{
+    return (struct image_size){.height = resizer->job.down.n, .width = resizer->job.across.n};
 }
 
 /* Of a whole picture. Then across, where the width changes. */
@@ -279,17 +299,17 @@ static int resize_down_whole(struct resizer *resizer, const struct picture *in, 
     struct resize_rows rows = {.pixels = in->pixels,
                                .height = in->size.height,
                                .bytes = (size_t)in->size.width * PICTURE_PIXEL};
-    bool both = !resize_keeps(&job->across, job->size.width);
+    bool both = !resize_keeps(&job->across);
     int r = resize_set_down(resizer);
 
     if (r == 0 && both)
-        r = resize_make_rows(resizer, job->size.height, job->across.inputs);
+        r = resize_make_rows(resizer, job->down.n, job->across.inputs);
     if (r == 0 && both)
         r = resize_set_across(resizer);
     if (r < 0)
         return r;
     resize_pass_down(resizer, &rows, both ? resizer->rows : out->pixels);
-    for (uint32_t y = 0; both && y < job->size.height; y++)
+    for (uint32_t y = 0; both && y < job->down.n; y++)
         resize_kernels_get(0)->across(&resizer->across, resizer->rows + y * rows.bytes,
                                       picture_row(out, y));
     return 0;
@@ -302,11 +322,11 @@ static int resize_down_whole(struct resizer *resizer, const struct picture *in, 
 static int resize_begin(struct resizer *resizer)
 {
     const struct resize_job *job = &resizer->job;
-    int r = resize_make_rows(resizer, job->down.inputs, job->size.width);
+    int r = resize_make_rows(resizer, job->down.inputs, job->across.n);
 
     resizer->next = 0;
-    resizer->keeps_width = resize_keeps(&job->across, job->size.width);
-    resizer->keeps_height = resize_keeps(&job->down, job->size.height);
+    resizer->keeps_width = resize_keeps(&job->across);
+    resizer->keeps_height = resize_keeps(&job->down);
     if (r == 0 && !resizer->keeps_width)
         r = resize_set_across(resizer);
     if (r == 0 && !resizer->keeps_height)
@@ -314,11 +334,11 @@ static int resize_begin(struct resizer *resizer)
     return r;
 }
 
-int resizer_begin(struct resizer *resizer, struct image_size in, const struct picture_part *part,
-                  struct image_size size, enum resize_filter filter)
+int resizer_begin(struct resizer *resizer, const struct resize_source *source,
+                  const struct resize_goal *goal)
 {
-    resizer->job = resize_job_of(in, part, size, filter);
-    if (filter == RESIZE_NEAREST || resize_is_down_first(&resizer->job))
+    resizer->job = resize_job_of(source, goal);
+    if (resizer->job.down_first)
         return 0;
     int r = resize_begin(resizer);
     return r < 0 ? r : 1;
@@ -326,7 +346,7 @@ int resizer_begin(struct resizer *resizer, struct image_size in, const struct pi
 
 void resizer_row(struct resizer *resizer, const uint8_t *row)
 {
-    size_t bytes = (size_t)resizer->job.size.width * PICTURE_PIXEL;
+    size_t bytes = (size_t)resizer->job.across.n * PICTURE_PIXEL;
     uint8_t *to = resizer->rows + resizer->next++ * bytes;
 
     if (resizer->keeps_width)
@@ -337,7 +357,7 @@ void resizer_row(struct resizer *resizer, const uint8_t *row)
 
 bool resizer_narrow_row(struct resizer *resizer, const uint8_t *row)
 {
-    size_t bytes = (size_t)resizer->job.size.width * PICTURE_PIXEL;
+    size_t bytes = (size_t)resizer->job.across.n * PICTURE_PIXEL;
     const struct resize_kernels *kernels = resize_kernels_get(0);
 
     if (resizer->keeps_width || !kernels->across_narrow ||
@@ -352,7 +372,7 @@ static void resize_finish(const struct resizer *resizer, struct picture *out)
     const struct resize_job *job = &resizer->job;
     const struct resize_rows rows = {.pixels = resizer->rows,
                                      .height = job->down.inputs,
-                                     .bytes = (size_t)job->size.width * PICTURE_PIXEL};
+                                     .bytes = (size_t)job->across.n * PICTURE_PIXEL};
 
     if (resizer->keeps_height)
         memcpy(out->pixels, rows.pixels, rows.bytes * rows.height);
@@ -362,7 +382,7 @@ static void resize_finish(const struct resizer *resizer, struct picture *out)
 
 int resizer_end(struct resizer *resizer, struct picture *out)
 {
-    int r = picture_set(out, resizer->job.size, false);
+    int r = picture_set(out, resize_result(resizer), false);
 
     if (r == 0)
         resize_finish(resizer, out);
@@ -372,28 +392,13 @@ int resizer_end(struct resizer *resizer, struct picture *out)
 /* ---- pictures ---------------------------------------------------------------------------------
  */
 
-int resizer_run(struct resizer *resizer, const struct picture *in, struct image_size size,
-                enum resize_filter filter, struct picture *out)
+int resizer_whole(struct resizer *resizer, const struct picture *in, struct picture *out)
 {
-    struct picture_part whole = {.height = in->size.height, .width = in->size.width};
-    int r;
-
-    if (filter != RESIZE_NEAREST)
-        return resizer_run_part(resizer, in, &whole, size, filter, out);
-    r = picture_set(out, size, in->grey);
-    return r < 0 ? r : resize_nearest(resizer, in, out);
-}
-
-int resizer_run_part(struct resizer *resizer, const struct picture *in,
-                     const struct picture_part *part, struct image_size size,
-                     enum resize_filter filter, struct picture *out)
-{
-    int r = picture_set(out, size, in->grey);
+    int r = picture_set(out, resize_result(resizer), in->grey);
 
     if (r < 0)
         return r;
-    resizer->job = resize_job_of(in->size, part, size, filter);
-    if (resize_is_down_first(&resizer->job) || resize_keeps(&resizer->job.across, size.width))
+    if (resizer->job.down_first || resize_keeps(&resizer->job.across))
         return resize_down_whole(resizer, in, out);
     if ((r = resize_begin(resizer)) < 0)
         return r;
@@ -401,6 +406,23 @@ int resizer_run_part(struct resizer *resizer, const struct picture *in,
         resizer_row(resizer, picture_row(in, y));
     resize_finish(resizer, out);
     return 0;
+}
+
+int resizer_run(struct resizer *resizer, const struct picture *in, struct image_size size,
+                enum resize_filter filter, struct picture *out)
+{
+    const struct resize_goal goal = resize_goal_of(size, filter);
+    const struct resize_source source = {
+        .of = in->size,
+        .in = in->size,
+        .part = {.height = in->size.height, .width = in->size.width}};
+
+    if (filter == RESIZE_NEAREST) {
+        int r = picture_set(out, size, in->grey);
+        return r < 0 ? r : resize_nearest(resizer, in, out);
+    }
+    resizer->job = resize_job_of(&source, &goal);
+    return resizer_whole(resizer, in, out);
 }
 
 void resizer_deinit(struct resizer *resizer)

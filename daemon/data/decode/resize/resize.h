@@ -3,9 +3,6 @@
  * and down, rounded to 8 bits after each. Where the picture gets smaller, the filter gets
  * wider: that is antialiasing. Weights have 22 binary places. All as Pillow's
  * src/libImaging/Resample.c, and for nearest as Geometry.c, so that results are equal to the bit.
- *
- * resample.h is another one: faster, with weights of fewer places, so that some of its pixels are
- * one step from Pillow's.
  */
 #ifndef DL_DATA_RESIZE_H
 #define DL_DATA_RESIZE_H
@@ -20,6 +17,9 @@ enum resize_filter {
     RESIZE_BICUBIC,
     RESIZE_LANCZOS,
 };
+
+/* Input so many outputs away may have a weight, or so many inputs, where these are larger. */
+enum { RESIZE_REACH = 3 };
 
 /* Weights as resize_digits.c wants them: each is a · 256² + b · 256 + c, of bytes from -128 on. */
 struct resize_digits {
@@ -54,19 +54,34 @@ struct resize_axis {
     struct resize_digits digits;
 };
 
+/* What a picture, or a part of one, becomes. */
+struct resize_goal {
+    struct image_size whole;   /* the result, of which */
+    struct picture_box window; /* this alone is made; it lies in it */
+    enum resize_filter filter; /* of all but resizer_run(): not RESIZE_NEAREST */
+};
+
+static inline struct resize_goal resize_goal_of(struct image_size size, enum resize_filter filter)
+{
+    return (struct resize_goal){.whole = size, .window = {.size = size}, .filter = filter};
+}
+
 /* What of one direction becomes the outputs: `length` from `begin` on, of so many inputs. */
 struct resize_span {
     uint32_t inputs;
     double begin;
     double length;
+    uint32_t outputs; /* of all of it; of these are made */
+    uint32_t first;
+    uint32_t n;
 };
 
 /* What is resized, to what. */
 struct resize_job {
     struct resize_span across;
     struct resize_span down;
-    struct image_size size;
     enum resize_filter filter;
+    bool down_first;
 };
 
 /* Memory that is used again; all zero: none yet. */
@@ -84,27 +99,32 @@ struct resizer {
 /* `in` has pixels, and so does `size`. -ENOMEM, -EFBIG as picture.h has them. */
 int _nodiscard_ resizer_run(struct resizer *resizer, const struct picture *in,
                             struct image_size size, enum resize_filter filter, struct picture *out);
-/* Of a part of it, which lies in it: as Pillow's resize(box=). `filter` is not RESIZE_NEAREST. */
-int _nodiscard_ resizer_run_part(struct resizer *resizer, const struct picture *in,
-                                 const struct picture_part *part, struct image_size size,
-                                 enum resize_filter filter, struct picture *out);
 
 /*
- * The same of a picture that comes row by row, from top to bottom, and is never there as a whole.
+ * Of a picture that comes row by row, from top to bottom, and is never there as a whole: a part of
+ * it, which lies in `of`, as Pillow's resize(box=). `of` is the picture's size; `in` what comes of
+ * it, which has all pixels that the goal's window is made of; the part is in its pixels.
  *
  *   begin → row × in.height → end
  *
- * begin: 1, or 0 where Pillow begins with the other direction: then the picture has to be whole. A
- * row has in.width pixels, and PICTURE_SLACK bytes behind them may be read.
+ * begin: 1, or 0 where Pillow begins with the other direction: then resizer_whole() takes what
+ * comes. A row has in.width pixels, and PICTURE_SLACK bytes behind them may be read.
  */
-int _nodiscard_ resizer_begin(struct resizer *resizer, struct image_size in,
-                              const struct picture_part *part, struct image_size size,
-                              enum resize_filter filter);
+struct resize_source {
+    struct image_size of;
+    struct image_size in;
+    struct picture_part part;
+};
+int _nodiscard_ resizer_begin(struct resizer *resizer, const struct resize_source *source,
+                              const struct resize_goal *goal);
 void resizer_row(struct resizer *resizer, const uint8_t *row);
 /* Instead, with a row of three bytes a pixel, behind which nothing is read. False: it was not
  * taken, and has to be widened, as all others. */
 bool _nodiscard_ resizer_narrow_row(struct resizer *resizer, const uint8_t *row);
 int _nodiscard_ resizer_end(struct resizer *resizer, struct picture *out);
+/* Instead of rows and end. */
+int _nodiscard_ resizer_whole(struct resizer *resizer, const struct picture *in,
+                              struct picture *out);
 
 void resizer_deinit(struct resizer *resizer);
 

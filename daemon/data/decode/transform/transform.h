@@ -48,17 +48,6 @@ static inline uint32_t runner_channels(const struct transforms_runner *run)
 void runner_begin(struct transforms_runner *run, struct draws *draws, const char *path,
                   struct dl_error *err);
 
-/* What a box becomes. */
-struct runner_goal {
-    struct image_size size;
-    enum resize_filter filter; /* not RESIZE_NEAREST */
-    bool fast;                 /* struct transforms_how */
-};
-/* run->now is that box of the open picture, resized. */
-int _nodiscard_ runner_decode_resized(struct transforms_runner *run, struct image_decoder *decoder,
-                                      const struct picture_box *box,
-                                      const struct runner_goal *goal);
-
 /* The result of a function that wrote to run->spare: takes it over, or says what failed. */
 int _nodiscard_ runner_take(struct transforms_runner *run, int r);
 /* The file's picture is one that a transform cannot take: -EINVAL, and the sentence's rest. */

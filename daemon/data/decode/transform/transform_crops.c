@@ -187,28 +187,37 @@ static int crops_check_pad(const struct transform_reading *rd, struct transform 
     return 0;
 }
 
+/* A side that is shorter than the crop is padded by apply(). */
+static int crops_box_center(const struct transform *t, struct transforms_runner *run,
+                            struct image_size now, struct picture_box *ret)
+{
+    struct image_size size = crops_size(t);
+
+    (void)run;
+    *ret = (struct picture_box){.size = now};
+    if (now.height > size.height) {
+        ret->top = (int64_t)rint((now.height - size.height) / 2.0);
+        ret->size.height = size.height;
+    }
+    if (now.width > size.width) {
+        ret->left = (int64_t)rint((now.width - size.width) / 2.0);
+        ret->size.width = size.width;
+    }
+    return 0;
+}
+
 static int crops_apply_center(const struct transform *t, struct transforms_runner *run)
 {
-    struct image_size size = crops_size(t), now = run->now.size;
-    uint32_t more_h = size.height > now.height ? size.height - now.height : 0;
-    uint32_t more_w = size.width > now.width ? size.width - now.width : 0;
-    struct picture_box box = {.size = size};
+    uint32_t more_h = t->size.side[0] - run->now.size.height;
+    uint32_t more_w = t->size.side[1] - run->now.size.width;
+    const struct picture_margins margins = {.left = more_w / 2,
+                                            .top = more_h / 2,
+                                            .right = (more_w + 1) / 2,
+                                            .bottom = (more_h + 1) / 2};
 
-    if (more_h > 0 || more_w > 0) {
-        struct picture_margins margins = {.left = more_w / 2,
-                                          .top = more_h / 2,
-                                          .right = (more_w + 1) / 2,
-                                          .bottom = (more_h + 1) / 2};
-        int r = runner_take(run, picture_pad(&run->now, &margins, &run->spare));
-        if (r < 0)
-            return r;
-        now = run->now.size;
-    }
-    box.top = (int64_t)rint((now.height - size.height) / 2.0);
-    box.left = (int64_t)rint((now.width - size.width) / 2.0);
-    if (now.height == size.height && now.width == size.width)
+    if (more_h == 0 && more_w == 0)
         return 0;
-    return runner_take(run, picture_crop(&run->now, &box, &run->spare));
+    return runner_take(run, picture_pad(&run->now, &margins, &run->spare));
 }
 
 /* What is added to a side for pad_if_needed is added on both of its ends. */
@@ -358,6 +367,7 @@ static const struct transform_kind crops_kinds[] = {
     {.name = "CenterCrop",
      .args = {{"size", arg_size, .is_required = true}},
      .shape = crops_fix_size,
+     .box = crops_box_center,
      .apply = crops_apply_center},
     {.name = "FiveCrop",
      .start = {.count = {5}},

@@ -298,77 +298,66 @@ int transform_apply(const struct transform *t, struct transforms_runner *run)
     return r < 0 || !t->kind->apply ? r : t->kind->apply(t, run);
 }
 
-/* Where the first transform does no more than to resize: what the box becomes. False: it does else.
- */
+static bool transforms_are_pixels(struct image_size size)
+{
+    return size.height > 0 && size.width > 0;
+}
+
+/* Whether the first transform does no more than to resize: what the box becomes. */
 static bool transforms_resizes(const struct transform *first, const struct picture_box *box,
-                               struct image_size *ret)
+                               struct resize_goal *ret)
 {
     if (!first || !first->kind->goal || first->filter == RESIZE_NEAREST)
         return false;
-    *ret = first->kind->goal(first, box->size);
-    return ret->height > 0 && ret->width > 0;
+    *ret = resize_goal_of(first->kind->goal(first, box->size), first->filter);
+    return transforms_are_pixels(ret->whole);
 }
 
-static void transforms_take_row(void *to, const uint8_t *row)
+/* The box, resized, or as much of that as the second transform wants of it; which is done then as
+ * far as that. */
+static int transforms_begin_resized(const struct transforms *transforms,
+                                    struct transforms_runner *run, struct image_decoder *decoder,
+                                    const struct picture_box *box, struct resize_goal *goal)
 {
-    resizer_row(to, row);
+    const struct transform *second = transforms->n > 1 ? &transforms->list[1] : NULL;
+    bool is_cut = second && second->kind->box;
+    int r = is_cut ? second->kind->box(second, run, goal->whole, &goal->window) : 0;
+
+    if (r == 0 && transforms_are_pixels(goal->window.size))
+        r = image_decode_resized(decoder, box, goal, transforms->how.fast, &run->now, run->err);
+    else if (r == 0)
+        r = runner_take(run, picture_set(&run->spare, goal->window.size, false));
+    if (r == 0 && is_cut && second->kind->apply)
+        r = second->kind->apply(second, run);
+    return r < 0 ? r : 1 + is_cut;
 }
 
-static bool transforms_take_narrow_row(void *to, const uint8_t *row)
-{
-    return resizer_narrow_row(to, row);
-}
-
-/* Rows are resized as they are decoded, where Pillow begins with that; else it is one after the
- * other. */
-int runner_decode_resized(struct transforms_runner *run, struct image_decoder *decoder,
-                          const struct picture_box *box, const struct runner_goal *goal)
-{
-    struct resizer *resizer = &run->resizer;
-    struct image_part part;
-    int r;
-
-    image_choose_part(decoder, box, goal->fast ? &goal->size : NULL, &part);
-    r = resizer_begin(resizer, part.box.size, &part.within, goal->size, goal->filter);
-    if (r < 0)
-        return runner_take(run, r);
-    if (r > 0) {
-        struct image_sink sink = {
-            .row = transforms_take_row, .narrow_row = transforms_take_narrow_row, .to = resizer};
-        r = image_decode_part(decoder, &part, &sink, run->err);
-        return r < 0 ? r : runner_take(run, resizer_end(resizer, &run->spare));
-    }
-    if ((r = image_decode_into(decoder, &part, &run->now, run->err)) < 0)
-        return r;
-    return runner_take(run, resizer_run_part(resizer, &run->now, &part.within, goal->size,
-                                             goal->filter, &run->spare));
-}
-
-/* Decodes what the first transform wants of the file's picture, and does the rest of that one. */
+/* Decodes what the first transform wants of the file's picture, and does the rest of that one.
+ * Returns how many are done. */
 static int transforms_begin(const struct transforms *transforms, struct transforms_runner *run,
                             struct image_decoder *decoder)
 {
     const struct transform *first = transforms->n > 0 ? &transforms->list[0] : NULL;
     struct picture_box box = {.size = image_source(decoder)};
-    struct runner_goal goal;
+    struct resize_goal goal;
     int r;
 
     run->now.size = box.size;
     if (first && first->kind->box && (r = first->kind->box(first, run, box.size, &box)) < 0)
         return r;
-    if (box.size.height == 0 || box.size.width == 0)
+    if (!transforms_are_pixels(box.size))
         r = runner_take(run, picture_set(&run->spare, box.size, false));
-    else if (transforms_resizes(first, &box, &goal.size)) {
-        goal.filter = first->filter;
-        goal.fast = transforms->how.fast;
-        return runner_decode_resized(run, decoder, &box, &goal);
-    } else
+    else if (transforms_resizes(first, &box, &goal))
+        return transforms_begin_resized(transforms, run, decoder, &box, &goal);
+    else
         r = image_decode_picture(decoder, &box, &run->now, run->err);
     if (r < 0 || !first)
         return r;
     if (!first->kind->box)
-        return transform_apply(first, run);
-    return first->kind->apply ? first->kind->apply(first, run) : 0;
+        r = transform_apply(first, run);
+    else if (first->kind->apply)
+        r = first->kind->apply(first, run);
+    return r < 0 ? r : 1;
 }
 
 void runner_begin(struct transforms_runner *run, struct draws *draws, const char *path,
@@ -415,7 +404,7 @@ int transforms_run(const struct transforms *transforms, struct transforms_runner
 {
     transforms_set(transforms, run, draws, path, err);
     int r = transforms_begin(transforms, run, decoder);
-    return r < 0 ? r : transforms_finish(transforms, run, 1, ret);
+    return r < 0 ? r : transforms_finish(transforms, run, (uint32_t)r, ret);
 }
 
 int transforms_run_pixels(const struct transforms *transforms, struct transforms_runner *run,
