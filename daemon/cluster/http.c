@@ -5,13 +5,18 @@
 #include <assert.h>
 #include <curl/curl.h>
 #include <errno.h>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <utlist.h>
+
+enum { HTTP_ADDRESS_MAX = 48 };
 
 struct http {
     uv_loop_t *loop;
     CURLM *multi; /* owned */
     uv_timer_t timer;
     char *ca, *cert, *key; /* owned; may be NULL */
+    struct networks denied;
     struct http_call *calls;
     struct sock *socks;
 };
@@ -23,7 +28,9 @@ struct http_call {
     char *body;                 /* owned */
     struct http_request request;
     struct dl_buffer answer;
+    size_t header_bytes;
     bool too_long;
+    char denied[HTTP_ADDRESS_MAX]; /* an address that it was not connected to; "": none */
     char why[CURL_ERROR_SIZE];
     struct http_call *prev, *next; /* in http->calls */
 };
@@ -174,8 +181,46 @@ static size_t http_on_header(char *data, size_t size, size_t n, void *arg)
 {
     struct http_call *call = arg;
 
+    call->header_bytes += size * n;
+    if (call->header_bytes > HTTP_HEADERS_MAX) {
+        call->too_long = true;
+        return 0;
+    }
     call->request.header(call->request.owner, (struct dl_span){(const uint8_t *)data, size * n});
     return size * n;
+}
+
+/* Of a name's addresses each that is tried comes here, of a redirect's, too. */
+static curl_socket_t http_on_open(void *arg, curlsocktype purpose, struct curl_sockaddr *to)
+{
+    struct http_call *call = arg;
+
+    (void)purpose;
+    if (networks_have(&call->http->denied, &to->addr)) {
+        if (getnameinfo(&to->addr, to->addrlen, call->denied, sizeof call->denied, NULL, 0,
+                        NI_NUMERICHOST) != 0)
+            snprintf(call->denied, sizeof call->denied, "its address");
+        return CURL_SOCKET_BAD;
+    }
+    return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
+/* What is said of a call that failed, and whether the next one fails, too. */
+static void http_explain(struct http_call *call, CURLcode code, struct http_answer *ret)
+{
+    ret->lasts = call->too_long || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                 code == CURLE_TOO_MANY_REDIRECTS || code == CURLE_PEER_FAILED_VERIFICATION ||
+                 code == CURLE_SSL_CACERT_BADFILE;
+    if (call->denied[0] && code == CURLE_COULDNT_CONNECT) {
+        snprintf(call->why, sizeof call->why,
+                 "%s is in a network that no URL may lead to: see remote.denied in "
+                 "dloaderd.conf(5)",
+                 call->denied);
+        ret->lasts = true;
+    }
+    ret->why = call->too_long ? "the answer is too long"
+               : call->why[0] ? call->why
+                              : curl_easy_strerror(code);
 }
 
 static void http_finish_call(struct http_call *call, CURLcode code)
@@ -186,9 +231,7 @@ static void http_finish_call(struct http_call *call, CURLcode code)
     DL_DELETE(call->http->calls, call);
     (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     answer.status = code == CURLE_OK ? (int)status : 0;
-    answer.why = call->too_long ? "the answer is too long"
-                 : call->why[0] ? call->why
-                                : curl_easy_strerror(code);
+    http_explain(call, code, &answer);
     (void)curl_multi_remove_handle(call->http->multi, call->easy);
     call->request.done(call->request.owner, &answer);
     http_call_free(call);
@@ -261,6 +304,10 @@ static void http_set_up(struct http_call *call)
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 10L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 5L);
+    if (call->http->denied.n > 0) {
+        curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, http_on_open);
+        curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, call);
+    }
     http_set_tls(call);
 }
 
@@ -345,6 +392,8 @@ int http_new(const struct http_options *options, struct http **ret, struct dl_er
     http->ca = http_copy_text(options->ca);
     http->cert = http_copy_text(options->cert);
     http->key = http_copy_text(options->key);
+    if (options->denied)
+        http->denied = *options->denied;
     (void)uv_timer_init(http->loop, &http->timer);
     if (options->kept)
         curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)options->kept);

@@ -9,24 +9,30 @@
 #ifndef DL_HTTP_H
 #define DL_HTTP_H
 
+#include "daemon/serve/base/networks.h"
 #include "proto/codec.h"
 
 #include <uv.h>
 
-enum { HTTP_BODY_MAX = 4 * 1024 * 1024 }; /* bytes of an answer */
+enum {
+    HTTP_BODY_MAX = 4 * 1024 * 1024, /* bytes of an answer, */
+    HTTP_HEADERS_MAX = 256 * 1024,   /* and of the lines before it, where somebody wants them */
+};
 
 struct http_options {
     uv_loop_t *loop;
     /* Of https; files in PEM, as all here borrowed for the call. NULL: the system's authorities,
      * no certificate of its own. */
     const char *ca, *cert, *key;
-    const char *owner; /* for errors: what wants it; static */
-    uint32_t kept;     /* connections that are kept; 0: libcurl's choice */
+    const char *owner;             /* for errors: what wants it; static */
+    uint32_t kept;                 /* connections that are kept; 0: libcurl's choice */
+    const struct networks *denied; /* whose addresses are not connected to; NULL: none */
 };
 
 struct http_answer {
     int status;          /* of HTTP; 0: there was none, and `why` says so */
     const char *why;     /* "connection refused", ... */
+    bool lasts;          /* of that: asking again does not help */
     struct dl_span body; /* borrowed for the call; of a stream what came last */
 };
 

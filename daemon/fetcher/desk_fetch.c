@@ -9,7 +9,10 @@
 #include <utlist.h>
 #include <xxhash.h>
 
-enum { FETCH_BLOCKS = TRANSFER_BYTES_MAX / REMOTE_BLOCK_BYTES };
+enum {
+    FETCH_BLOCKS = TRANSFER_BYTES_MAX / REMOTE_BLOCK_BYTES,
+    FETCH_TABLE_PART = 8, /* of the memory one object's table of blocks may have so much */
+};
 
 /* Of one object, under way. */
 struct fetch {
@@ -206,6 +209,12 @@ static int fetch_learn(struct desk *desk, struct object *object,
     if (bytes == REMOTE_UNKNOWN)
         return dl_error_set(err, EBADMSG, object->url,
                             "the server does not say how many bytes it has");
+    /* What a server says is believed as far as there is memory to keep track of it. */
+    if (blocks_of(bytes) > desk->objects.limit / FETCH_TABLE_PART / sizeof(struct block))
+        return dl_error_set(err, EFBIG, object->url,
+                            "the server says that it has %llu bytes, for which remote.held of "
+                            "dloaderd.conf(5) is too little",
+                            (unsigned long long)bytes);
     r = object_learn(object, bytes, etag, result->headers->modified);
     if (r < 0)
         return dl_error_set(err, -r, object->url, "its %llu bytes cannot be held: %s",

@@ -154,7 +154,8 @@ int object_learn(struct object *object, uint64_t bytes, const char *etag, int64_
     assert(object->bytes == REMOTE_UNKNOWN);
     uint64_t n = blocks_of(bytes);
     _cleanup_fd_ int fd = -1;
-    _cleanup_free_ struct block *blocks = n ? calloc(n, sizeof *blocks) : NULL;
+    _cleanup_free_ struct block *blocks =
+        n && bytes <= INT64_MAX ? calloc(n, sizeof *blocks) : NULL;
 
     if (bytes > INT64_MAX)
         return -EFBIG;

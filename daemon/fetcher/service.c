@@ -68,32 +68,39 @@ static void service_raise_files(void)
     }
 }
 
-static int service_begin(struct service *service, uint64_t memory)
+static int service_begin(struct service *service, const struct remote_service *options)
 {
     struct dl_error err = {0};
-    int r = transfers_new(&service->loop, &service->transfers, &err);
+    struct networks denied = {0};
+    const char *wrong;
+    int r = 0;
+
+    for (char *const *text = options->denied; *text && r == 0; text++)
+        r = networks_parse(*text, &denied, &wrong);
+    if (r == 0)
+        r = transfers_new(&service->loop, &denied, &service->transfers, &err);
 
     if (r < 0) {
         fprintf(stderr, "dloaderd: remote files cannot be fetched: %s: %s\n", err.path,
                 err.message);
         return r;
     }
-    service->desk = desk_new(&service->loop, service->transfers, memory);
+    service->desk = desk_new(&service->loop, service->transfers, options->memory);
     if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
         return r;
     return uv_poll_start(&service->control, UV_READABLE, service_on_control);
 }
 
-int remote_serve(int control, uint64_t memory)
+int remote_serve(const struct remote_service *options)
 {
-    struct service service = {.fd = control};
+    struct service service = {.fd = options->control};
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)signal(SIGPIPE, SIG_IGN);
     service_raise_files();
     if (uv_loop_init(&service.loop) < 0)
         return 1;
-    int r = service_begin(&service, memory);
+    int r = service_begin(&service, options);
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
     desk_free(service.desk);

@@ -7,8 +7,13 @@
 
 #include <stdint.h>
 
-/* Runs until the daemon hangs up. `memory`: bytes that are held of what no worker has in use.
- * Returns the process's exit status. */
-int remote_serve(int control, uint64_t memory);
+struct remote_service {
+    int control;
+    uint64_t memory;     /* bytes that are held of what no worker has in use */
+    char *const *denied; /* NULL behind the last: where no URL leads to, see networks.h */
+};
+
+/* Runs until the daemon hangs up. Returns the process's exit status. */
+int remote_serve(const struct remote_service *options);
 
 #endif

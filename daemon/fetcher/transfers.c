@@ -163,7 +163,7 @@ static int transfer_judge(const struct transfer *transfer, const struct http_ans
     int status = answer->status;
 
     if (status == 0)
-        return dl_error_set(err, EAGAIN, place->url, "%s cannot be asked: %s",
+        return dl_error_set(err, answer->lasts ? EIO : EAGAIN, place->url, "%s cannot be asked: %s",
                             remote_place_host(place), answer->why);
     if (transfer->headers_bad)
         return dl_error_set(err, EBADMSG, place->url, "%s answers with headers that make no sense",
@@ -300,10 +300,14 @@ const struct transfers_totals *transfers_totals(const struct transfers *transfer
     return &transfers->totals;
 }
 
-int transfers_new(uv_loop_t *loop, struct transfers **ret, struct dl_error *err)
+int transfers_new(uv_loop_t *loop, const struct networks *denied, struct transfers **ret,
+                  struct dl_error *err)
 {
-    const struct http_options options = {
-        .loop = loop, .owner = "remote files", .kept = TRANSFERS_AT_ONCE};
+    const struct http_options options = {.loop = loop,
+                                         .owner = "remote files",
+                                         .ca = getenv("AWS_CA_BUNDLE"),
+                                         .kept = TRANSFERS_AT_ONCE,
+                                         .denied = denied};
     struct transfers *transfers = must_alloc(sizeof *transfers);
     int r = remote_profile_read(transfers_getenv, NULL, &transfers->profile, err);
 

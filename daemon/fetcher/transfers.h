@@ -13,6 +13,7 @@
 
 #include "daemon/remote/answer.h"
 #include "daemon/remote/request.h"
+#include "daemon/serve/base/networks.h"
 
 #include <uv.h>
 
@@ -51,8 +52,9 @@ struct transfers_totals {
     uint64_t requests, repeated, failed, bytes;
 };
 
-/* Reads settings and credentials of the process's environment. */
-int _nodiscard_ transfers_new(uv_loop_t *loop, struct transfers **ret, struct dl_error *err);
+/* Reads settings and credentials of the process's environment. `denied`: where no URL leads to. */
+int _nodiscard_ transfers_new(uv_loop_t *loop, const struct networks *denied,
+                              struct transfers **ret, struct dl_error *err);
 struct transfers *transfers_free(
     struct transfers *transfers); /* nothing is under way. NULL: fine */
 

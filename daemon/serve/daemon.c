@@ -699,7 +699,7 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
     d->hosts = hosts_new(&(struct hosts_options){
         .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});
-    d->remotes = remotes_new(&d->loop, &d->config.remote.held);
+    d->remotes = remotes_new(&d->loop, &d->config);
     d->next_segment = 1;
     d->begun_ns = uv_hrtime();
     if (r == 0 && (r = daemon_draw_life(d, err)) == 0)

@@ -59,8 +59,8 @@ static bool dloaderd_parse_fd(const char *text, int *ret)
     return true;
 }
 
-/* "DESCRIPTOR:BYTES" */
-static int dloaderd_fetch(const char *text)
+/* "DESCRIPTOR:BYTES", and networks; see remotes.c. */
+static int dloaderd_fetch(const char *text, char *const *denied)
 {
     char *end;
     long control = strtol(text, &end, 10);
@@ -70,7 +70,8 @@ static int dloaderd_fetch(const char *text)
         fprintf(stderr, "dloaderd: --fetch is for the daemon's own use\n");
         return 2;
     }
-    return remote_serve((int)control, bytes);
+    return remote_serve(
+        &(struct remote_service){.control = (int)control, .memory = bytes, .denied = denied});
 }
 
 int main(int argc, char **argv)
@@ -98,7 +99,7 @@ int main(int argc, char **argv)
             }
             break;
         case OPT_FETCH:
-            return dloaderd_fetch(optarg);
+            return dloaderd_fetch(optarg, argv + optind);
         case OPT_LOG_LEVEL:
             o.log_level = optarg;
             break;

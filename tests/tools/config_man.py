@@ -25,6 +25,7 @@ TYPES = {
     "PROGRAMS": "list of texts",
     "FILES": "list of texts",
     "OBJECTS": "list of texts",
+    "NETWORKS": "list of texts",
     "DURATION": "duration",
     "COUNT": "positive integer",
     "BYTES": "size",

@@ -28,11 +28,13 @@ LAYERS = {
     "daemon/cache/": {*PROTO},
     **{floor: {*PROTO, *DATA[:i], "daemon/cache/", "daemon/plan/"} for i, floor in enumerate(DATA)},
     "daemon/data/plugin/": {*PROTO, *DATA[:2], "daemon/cache/", "daemon/plan/", "daemon/data/plugin/dloader-plugin.h"},
-    "daemon/worker/": {*PROTO, *DATA},
+    # How processes close themselves in.
+    "daemon/sandbox/": {*PROTO},
+    "daemon/worker/": {*PROTO, *DATA, "daemon/sandbox/"},
     # What is asked of remote storage, and what it answers: without any of the daemon.
     "daemon/remote/": {"proto/", "proto/common/"},
     # The process that asks it.
-    "daemon/fetcher/": {*PROTO, "daemon/remote/", "daemon/cluster/", "daemon/serve/base/"},
+    "daemon/fetcher/": {*PROTO, "daemon/remote/", "daemon/cluster/", "daemon/sandbox/", "daemon/serve/base/"},
     # Of what all of the daemon has, the memory.
     "daemon/cluster/": {*PROTO, "daemon/serve/base/"},
     # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
@@ -68,7 +70,7 @@ LAYERS = {
     "client/examples/": set(),
     "daemon/examples/": set(),
     "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/remote/", "daemon/fetcher/",
-               *DATA, "daemon/worker/",
+               *DATA, "daemon/worker/", "daemon/sandbox/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
                "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/", "client/dlctl/sheet/",
@@ -88,7 +90,7 @@ DOORS = {
     "microhttpd.h": ("daemon/serve/metrics_http.c", "daemon/serve/page/answers.h",
                      "daemon/serve/page/microhttpd_found.c"),
     "msgpack": ("proto/codec.c", "proto/value_msgpack.c"),
-    "seccomp.h": ("daemon/worker/sandbox_calls.c", "daemon/worker/seccomp_found.c"),
+    "seccomp.h": ("daemon/sandbox/calls.c", "daemon/sandbox/seccomp_found.c"),
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
     "zstd.h": ("daemon/data/files/unpack.c",),

@@ -49,6 +49,8 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->drain_timeout, 5000000000);
     assert_int_equal(config->log_level, LOG_INFO);
     assert_int_equal(config->sandbox, CONFIG_SANDBOX_DEFAULT);
+    assert_int_equal(config->remote.denied.n, 1);
+    assert_non_null(strstr(config->remote.denied.paths[0], "169.254.0.0/16, fe80::/10"));
     assert_string_equal(config->metrics.listen, "");
     assert_int_equal(config->limits.sessions, 256);
     assert_int_equal(config->limits.loaders, 64);
@@ -137,6 +139,8 @@ static void test_every_key(void **state)
                                 "linger: 1h\n"
                                 "drain_timeout: 250ms\n"
                                 "log_level: debug\n"
+                                "remote:\n"
+                                "  denied: [10.0.0.0/8, \"::1/128\"]\n"
                                 "limits:\n"
                                 "  sessions: 1\n"
                                 "  loaders: 2\n"
@@ -168,6 +172,9 @@ static void test_every_key(void **state)
     assert_int_equal(config.linger, 3600000000000);
     assert_int_equal(config.drain_timeout, 250000000);
     assert_int_equal(config.log_level, LOG_DEBUG);
+    assert_int_equal(config.remote.denied.n, 2);
+    assert_string_equal(config.remote.denied.paths[0], "10.0.0.0/8");
+    assert_string_equal(config.remote.denied.paths[1], "::1/128");
     assert_int_equal(config.limits.sessions, 1);
     assert_int_equal(config.limits.loaders, 2);
     assert_int_equal(config.limits.workers, 3);
@@ -443,6 +450,7 @@ static void test_tokens(void **state)
 #define NOT_SIZE     " is not a size such as 8GiB"
 #define NOT_SHARE    " is not a size such as 8GiB, or a share such as 50%"
 #define NOT_LEVEL    " is not one of error, warning, info, debug"
+#define NOT_NETWORK  " is not a network such as 169.254.0.0/16 or fe80::/10, one of 64 at the most"
 #define NOT_SANDBOX  " is not one of default, strict, off"
 #define NOT_ADDRESS                                                                              \
     " is not an address such as 127.0.0.1:9400 or [::1]:9400, nor the path of a socket such as " \
@@ -544,6 +552,10 @@ static const struct {
     {"log_level: loud", "log_level", 1, "\"loud\"" NOT_LEVEL},
     {"log_level: Info", "log_level", 1, "\"Info\"" NOT_LEVEL},
     {"log_level: 7", "log_level", 1, "7" NOT_LEVEL},
+    {"remote: {denied: [10.0.0.1/8]}", "remote.denied", 1, "\"10.0.0.1/8\"" NOT_NETWORK},
+    {"remote: {denied: [localhost]}", "remote.denied", 1, "\"localhost\"" NOT_NETWORK},
+    {"remote: {denied: [10.0.0.0/8, 1]}", "remote.denied", 1, "1" NOT_NETWORK},
+    {"remote: {denied: true}", "remote.denied", 1, "a boolean" NOT_NETWORK},
     {"sandbox: tight", "sandbox", 1, "\"tight\"" NOT_SANDBOX},
     {"sandbox: on", "sandbox", 1, "\"on\"" NOT_SANDBOX},
     {"sandbox: false", "sandbox", 1, "a boolean" NOT_SANDBOX},

@@ -192,8 +192,18 @@ static void test_descriptors(void **state)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
+enum { ONLINE = 100 }; /* besides the levels: what goes out to servers */
+
+static bool close_in(unsigned level, bool landlock)
+{
+    if (level == ONLINE)
+        return sandbox_calls_online(landlock) == SANDBOX_CALLS;
+    return sandbox_calls((enum sandbox_level)level, landlock) ==
+           (level == SANDBOX_OFF ? 0 : SANDBOX_CALLS);
+}
+
 /* The errno of `attempt` in a child that forbade itself calls; 0: it succeeded. -1: no seccomp. */
-static int forbidden(enum sandbox_level level, bool landlock, int (*attempt)(void))
+static int forbidden(unsigned level, bool landlock, int (*attempt)(void))
 {
     int status = 0;
     pid_t pid = fork();
@@ -201,7 +211,7 @@ static int forbidden(enum sandbox_level level, bool landlock, int (*attempt)(voi
     assert_true(pid >= 0);
     if (pid == 0) {
         sandbox_harden();
-        if (sandbox_calls(level, landlock) != (level == SANDBOX_OFF ? 0 : SANDBOX_CALLS))
+        if (!close_in(level, landlock))
             _exit(255);
         _exit(attempt());
     }
@@ -249,6 +259,23 @@ static int make_socket(void)
     return closed(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
+static int socket_family;
+
+static int make_socket_of_family(void)
+{
+    return closed(socket(socket_family, SOCK_RAW | SOCK_CLOEXEC, 0)) == EAFNOSUPPORT ? EAFNOSUPPORT
+                                                                                     : 0;
+}
+
+static int listen_somewhere(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int code = fd < 0 || listen(fd, 1) < 0 ? errno : 0;
+
+    close_fdp(&fd);
+    return code;
+}
+
 static int make_process(void)
 {
     pid_t pid = fork();
@@ -294,18 +321,19 @@ static void test_calls(void **state)
     static const struct {
         const char *name;
         int (*attempt)(void);
-        int light, full, full_alone; /* without Landlock */
+        int light, full, full_alone, online, online_alone; /* alone: without Landlock */
     } cases[] = {
-        {"work", work, 0, 0, 0},
-        {"open to read", open_to_read, 0, 0, 0},
-        {"open to write", open_to_write, 0, 0, EACCES},
-        {"open both ways", open_both_ways, 0, 0, EACCES},
-        {"open new", open_new, 0, 0, EACCES},
-        {"remove", remove_file, 0, EPERM, EPERM},
-        {"socket", make_socket, 0, EPERM, EPERM},
-        {"process", make_process, 0, EPERM, EPERM},
-        {"limit", set_core_limit, 0, EPERM, EPERM},
-        {"keys", ask_for_keys, EPERM, EPERM, EPERM},
+        {"work", work, 0, 0, 0, 0, 0},
+        {"open to read", open_to_read, 0, 0, 0, 0, 0},
+        {"open to write", open_to_write, 0, 0, EACCES, 0, EACCES},
+        {"open both ways", open_both_ways, 0, 0, EACCES, 0, EACCES},
+        {"open new", open_new, 0, 0, EACCES, 0, EACCES},
+        {"remove", remove_file, 0, EPERM, EPERM, EPERM, EPERM},
+        {"socket", make_socket, 0, EPERM, EPERM, 0, 0},
+        {"listen", listen_somewhere, 0, EPERM, EPERM, EPERM, EPERM},
+        {"process", make_process, 0, EPERM, EPERM, EPERM, EPERM},
+        {"limit", set_core_limit, 0, EPERM, EPERM, EPERM, EPERM},
+        {"keys", ask_for_keys, EPERM, EPERM, EPERM, EPERM, EPERM},
     };
 
     if (!HAVE_SECCOMP)
@@ -314,12 +342,14 @@ static void test_calls(void **state)
         skip();
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const struct {
-            enum sandbox_level level;
+            unsigned level;
             bool landlock;
             int code;
         } levels[] = {{SANDBOX_LIGHT, true, cases[i].light},
                       {SANDBOX_FULL, true, cases[i].full},
-                      {SANDBOX_FULL, false, cases[i].full_alone}};
+                      {SANDBOX_FULL, false, cases[i].full_alone},
+                      {ONLINE, true, cases[i].online},
+                      {ONLINE, false, cases[i].online_alone}};
 
         for (size_t level = 0; level < ARRAY_SIZE(levels); level++) {
             make_tree();
@@ -333,8 +363,36 @@ static void test_calls(void **state)
     assert_int_equal(forbidden(SANDBOX_OFF, true, make_socket), 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_a_spec_reads),
-                                          cmocka_unit_test(test_calls),
-                                          cmocka_unit_test(test_descriptors)};
+/* Of those that the kernel has: what no client of a server needs is not there. */
+static void test_families(void **state)
+{
+    static const struct {
+        int family, code;
+    } rows[] = {
+        {AF_UNIX, 0},
+        {AF_INET, 0},
+        {AF_INET6, 0},
+        {AF_NETLINK, 0},
+        {AF_UNSPEC, EAFNOSUPPORT},
+        {AF_X25, EAFNOSUPPORT},
+        {AF_PACKET, EAFNOSUPPORT},
+        {AF_ALG, EAFNOSUPPORT},
+        {AF_VSOCK, EAFNOSUPPORT},
+    };
+
+    if (!HAVE_SECCOMP)
+        return; /* built without */
+    if (forbidden(SANDBOX_LIGHT, true, work) < 0)
+        skip();
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        socket_family = rows[i].family;
+        if (forbidden(ONLINE, true, make_socket_of_family) != rows[i].code)
+            fail_msg("family %d", rows[i].family);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_what_a_spec_reads), cmocka_unit_test(test_calls),
+    cmocka_unit_test(test_families), cmocka_unit_test(test_descriptors)};
 
 TEST_MAIN(tests)

@@ -5,11 +5,13 @@
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/lookup.h"
 #include "daemon/serve/base/memory.h"
+#include "daemon/serve/base/networks.h"
 
 #include "proto/common/word_list.h"
 #include "proto/spec.h"
 #include "proto/yaml.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@ enum config_type {
     PROGRAMS,
     FILES,
     OBJECTS,
+    NETWORKS,
     DURATION,
     COUNT,
     BYTES,
@@ -299,6 +302,26 @@ static int config_set_objects(struct config_dirs *objects, const struct config_k
     return 0;
 }
 
+static int config_set_networks(struct config_dirs *ret, const struct config_key *key,
+                               const struct value *v, struct dl_error *err)
+{
+    const struct value *items = v->type == VALUE_ARRAY ? v->items : v;
+    uint32_t n = v->type == VALUE_ARRAY ? v->count : 1;
+    struct networks networks = {0};
+    const char *wrong;
+
+    config_dirs_deinit(ret);
+    *ret = (struct config_dirs){0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (items[i].type != VALUE_STRING || networks_parse(items[i].string, &networks, &wrong) < 0)
+            return config_refuse_value(err, key, &items[i],
+                                       "a network such as 169.254.0.0/16 or fe80::/10, one of 64 "
+                                       "at the most");
+        config_dirs_add(ret, items[i].string);
+    }
+    return 0;
+}
+
 static int config_set_duration(uint64_t *ret, const struct config_key *key, const struct value *v,
                                struct dl_error *err)
 {
@@ -369,75 +392,37 @@ static int config_set_level(enum log_level *ret, const struct config_key *key,
     return 0;
 }
 
-/* Which of `n` words it is. */
-static bool config_find_word(const struct value *v, const char *const *words, size_t n, size_t *ret)
+/* One of an enum's values, by `words`: "first, second, third", in the order of the values. */
+static int config_set_word(void *ret, const struct config_key *key, const struct value *v,
+                           const char *words, struct dl_error *err)
 {
-    for (size_t i = 0; i < n && v->type == VALUE_STRING; i++) {
-        if (strcmp(v->string, words[i]) == 0) {
-            *ret = i;
-            return true;
+    size_t len = v->type == VALUE_STRING ? strlen(v->string) : 0, n;
+    char right[64];
+    unsigned at = 0;
+
+    for (const char *word = words; len > 0; word += n + strlen(", "), at++) {
+        n = strcspn(word, ",");
+        if (n == len && memcmp(word, v->string, n) == 0) {
+            static_assert(sizeof(enum config_sandbox) == sizeof at, "enums are such");
+            memcpy(ret, &at, sizeof at);
+            return 0;
         }
+        if (!word[n])
+            break;
     }
-    return false;
-}
-
-static int config_set_sandbox(enum config_sandbox *ret, const struct config_key *key,
-                              const struct value *v, struct dl_error *err)
-{
-    static const char *const words[] = {[CONFIG_SANDBOX_DEFAULT] = "default",
-                                        [CONFIG_SANDBOX_STRICT] = "strict",
-                                        [CONFIG_SANDBOX_OFF] = "off"};
-    size_t at;
-
-    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
-        return config_refuse_value(err, key, v, "one of default, strict, off");
-    *ret = (enum config_sandbox)at;
-    return 0;
+    snprintf(right, sizeof right, "one of %s", words);
+    return config_refuse_value(err, key, v, right);
 }
 
 static int config_set_backend(enum config_backend *ret, const struct config_key *key,
                               const struct value *v, struct dl_error *err)
 {
-    static const char *const words[] = {[CONFIG_BACKEND_NONE] = "none",
-                                        [CONFIG_BACKEND_ETCD] = "etcd",
-                                        [CONFIG_BACKEND_C10D] = "c10d"};
-    size_t at;
-
     if (v->type == VALUE_STRING && strcmp(v->string, "etcd-v2") == 0)
         return config_refuse_value(
             err, key, v,
             "a store of dloaderd, but torchrun's name for etcd by its API v2, "
             "which etcd 3.6 no longer has: write etcd, which is API v3");
-    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
-        return config_refuse_value(err, key, v, "one of none, etcd, c10d");
-    *ret = (enum config_backend)at;
-    return 0;
-}
-
-static int config_set_hosting(enum config_hosting *ret, const struct config_key *key,
-                              const struct value *v, struct dl_error *err)
-{
-    static const char *const words[] = {
-        [CONFIG_HOSTING_AUTO] = "auto", [CONFIG_HOSTING_YES] = "yes", [CONFIG_HOSTING_NO] = "no"};
-    size_t at;
-
-    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
-        return config_refuse_value(err, key, v, "one of auto, yes, no");
-    *ret = (enum config_hosting)at;
-    return 0;
-}
-
-static int config_set_charge(enum config_charge *ret, const struct config_key *key,
-                             const struct value *v, struct dl_error *err)
-{
-    static const char *const words[] = {
-        [CONFIG_CHARGE_UID] = "uid", [CONFIG_CHARGE_CGROUP] = "cgroup"};
-    size_t at;
-
-    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
-        return config_refuse_value(err, key, v, "one of uid, cgroup");
-    *ret = (enum config_charge)at;
-    return 0;
+    return config_set_word(ret, key, v, "none, etcd, c10d", err);
 }
 
 static int config_set(struct config *config, const struct config_key *key, const struct value *v,
@@ -460,6 +445,8 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_files(at, key, v, err);
     case OBJECTS:
         return config_set_objects(at, key, v, err);
+    case NETWORKS:
+        return config_set_networks(at, key, v, err);
     case DURATION:
         return config_set_duration(at, key, v, err);
     case BYTES:
@@ -471,15 +458,15 @@ static int config_set(struct config *config, const struct config_key *key, const
     case LEVEL:
         return config_set_level(at, key, v, err);
     case SANDBOX:
-        return config_set_sandbox(at, key, v, err);
+        return config_set_word(at, key, v, "default, strict, off", err);
     case ADDRESS:
         return config_set_address(at, key, v, err);
     case BACKEND:
         return config_set_backend(at, key, v, err);
     case HOSTING:
-        return config_set_hosting(at, key, v, err);
+        return config_set_word(at, key, v, "auto, yes, no", err);
     case CHARGE:
-        return config_set_charge(at, key, v, err);
+        return config_set_word(at, key, v, "uid, cgroup", err);
     }
     return -EINVAL;
 }
@@ -737,6 +724,7 @@ void config_deinit(struct config *config)
     config_dirs_deinit(&config->site.plugins);
     config_dirs_deinit(&config->python);
     config_dirs_deinit(&config->python_path);
+    config_dirs_deinit(&config->remote.denied);
     free(config->socket);
     free(config->socket_group);
     free(config->cache);

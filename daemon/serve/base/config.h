@@ -109,7 +109,8 @@ struct config {
     enum config_sandbox sandbox;
     struct config_limits limits;
     struct {
-        uint64_t held; /* bytes */
+        uint64_t held;             /* bytes */
+        struct config_dirs denied; /* networks, as networks_parse() takes them */
     } remote;
     struct config_metrics metrics;
     struct config_rendezvous rendezvous;

@@ -2,8 +2,10 @@
 
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
+#include "daemon/serve/base/networks.h"
 #include "proto/fdpass.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +15,7 @@ enum { REMOTES_CONTROL = 3 }; /* its descriptor in the process */
 
 struct remotes {
     uv_loop_t *loop;
-    const uint64_t *memory; /* borrowed */
+    const struct config *config; /* borrowed */
     uv_process_t process;
     int control; /* owned; -1: it does not run */
     bool alive;  /* it runs, or its handle is not closed yet */
@@ -46,7 +48,8 @@ static void remotes_on_exit(uv_process_t *process, int64_t status, int signal)
 static int remotes_spawn(struct remotes *remotes, int control)
 {
     char name[] = "dloaderd", fetch[] = "--fetch", memory[32];
-    char *args[] = {name, fetch, memory, NULL};
+    const struct config_dirs *denied = &remotes->config->remote.denied;
+    char *args[NETWORKS_MAX + 4] = {name, fetch, memory};
     uv_stdio_container_t stdio[REMOTES_CONTROL + 1] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
@@ -61,8 +64,11 @@ static int remotes_spawn(struct remotes *remotes, int control)
                                           .stdio = stdio,
                                           .stdio_count = REMOTES_CONTROL + 1};
 
+    assert(denied->n <= NETWORKS_MAX);
+    for (uint32_t i = 0; i < denied->n; i++)
+        args[3 + i] = denied->paths[i];
     snprintf(memory, sizeof memory, "%d:%llu", REMOTES_CONTROL,
-             (unsigned long long)*remotes->memory);
+             (unsigned long long)remotes->config->remote.held);
     return uv_spawn(remotes->loop, &remotes->process, &options);
 }
 
@@ -105,12 +111,12 @@ int remotes_connect(struct remotes *remotes, int *ret, struct dl_error *err)
     return 0;
 }
 
-struct remotes *remotes_new(uv_loop_t *loop, const uint64_t *memory)
+struct remotes *remotes_new(uv_loop_t *loop, const struct config *config)
 {
     struct remotes *remotes = must_alloc(sizeof *remotes);
 
     remotes->loop = loop;
-    remotes->memory = memory;
+    remotes->config = config;
     remotes->control = -1;
     return remotes;
 }

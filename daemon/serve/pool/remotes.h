@@ -10,14 +10,15 @@
 #ifndef DL_SERVE_REMOTES_H
 #define DL_SERVE_REMOTES_H
 
+#include "daemon/serve/base/config.h"
 #include "proto/common/error.h"
 
 #include <uv.h>
 
 struct remotes;
 
-/* `memory`: bytes that it holds; read whenever it is started, borrowed. */
-struct remotes *remotes_new(uv_loop_t *loop, const uint64_t *memory);
+/* `config`: its section `remote`, read whenever a process is started; borrowed. */
+struct remotes *remotes_new(uv_loop_t *loop, const struct config *config);
 /* Ends the process. NULL is fine; returns NULL. */
 struct remotes *remotes_free(struct remotes *remotes);
 

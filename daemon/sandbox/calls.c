@@ -1,11 +1,17 @@
 /* The sandbox's list of forbidden system calls. */
-#include "daemon/worker/sandbox.h"
+#include "daemon/sandbox/sandbox.h"
 
 #if !HAVE_SECCOMP
 
 uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
 {
     (void)level, (void)landlock;
+    return 0;
+}
+
+uint32_t sandbox_calls_online(bool landlock)
+{
+    (void)landlock;
     return 0;
 }
 
@@ -63,7 +69,7 @@ static const char *const sandbox_attacks[] = {
     "process_vm_writev",
 };
 
-/* Other programs, processes, users, namespaces, networks, and what goes around a file's opening. */
+/* Other programs, processes, users, namespaces, and what goes around a file's opening. */
 static const char *const sandbox_outside[] = {
     /* programs and processes; clone() is looked at below */
     "execve", "execveat", "fork", "vfork", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
@@ -74,9 +80,12 @@ static const char *const sandbox_outside[] = {
     "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "setns", "unshare",
     "modify_ldt", "adjtimex",
     /* other processes' ears; what the worker has open already, it may use */
-    "socket", "bind", "connect", "listen", "accept", "accept4", "shmget", "shmat", "shmctl",
-    "msgget", "msgsnd", "msgrcv", "msgctl", "semget", "semop", "semtimedop", "semctl", "mq_open",
-    "mq_unlink", "io_uring_setup", "io_uring_enter", "io_uring_register"};
+    "listen", "accept", "accept4", "shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv",
+    "msgctl", "semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink", "io_uring_setup",
+    "io_uring_enter", "io_uring_register"};
+
+/* Networks, for who has no business there. */
+static const char *const sandbox_sockets[] = {"socket", "bind", "connect"};
 
 /* A file's name, rights, owner, times and place: with Landlock, too, which does not see them all.
  */
@@ -228,6 +237,20 @@ static void sandbox_calls_forbid_writing(struct filter *f)
         f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(openat2), 0);
 }
 
+/* Kinds of sockets that no client of a server needs: raw packets, the kernel's ciphers, … */
+static void sandbox_calls_forbid_families(struct filter *f)
+{
+    static const int needed[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
+    uint32_t next = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(needed); i++) {
+        for (; next < (uint32_t)needed[i]; next++)
+            sandbox_calls_forbid_where(f, "socket", EAFNOSUPPORT, sandbox_calls_is_int(0, next));
+        next++;
+    }
+    sandbox_calls_forbid_where(f, "socket", EAFNOSUPPORT, SCMP_CMP64(0, SCMP_CMP_GE, next));
+}
+
 static void sandbox_calls_forbid_outside(struct filter *f, bool landlock)
 {
     static const int later[] = {NR_FCHMODAT2, NR_SETXATTRAT, NR_REMOVEXATTRAT, NR_FILE_SETATTR};
@@ -244,21 +267,48 @@ static void sandbox_calls_forbid_outside(struct filter *f, bool landlock)
         sandbox_calls_forbid_writing(f);
 }
 
+static struct filter sandbox_calls_begin(void)
+{
+    struct filter f = {.ctx = seccomp_init(SCMP_ACT_ALLOW)};
+
+    if (!f.ctx)
+        return f;
+    /* The process runs no code of others beside its own: it need not be slower for that. */
+    (void)seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_SSB, 1);
+    sandbox_calls_forbid_attacks(&f);
+    return f;
+}
+
+static uint32_t sandbox_calls_hold(struct filter *f)
+{
+    if (f->r == 0)
+        f->r = seccomp_load(f->ctx);
+    seccomp_release(f->ctx);
+    return f->r == 0 ? SANDBOX_CALLS : 0;
+}
+
 uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
 {
-    struct filter f = {.ctx = level == SANDBOX_OFF ? NULL : seccomp_init(SCMP_ACT_ALLOW)};
+    struct filter f = level == SANDBOX_OFF ? (struct filter){0} : sandbox_calls_begin();
 
     if (!f.ctx)
         return 0;
-    /* The worker runs no code of others beside its own: it need not be slower for that. */
-    (void)seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_SSB, 1);
-    sandbox_calls_forbid_attacks(&f);
-    if (level == SANDBOX_FULL)
+    if (level == SANDBOX_FULL) {
         sandbox_calls_forbid_outside(&f, landlock);
-    if (f.r == 0)
-        f.r = seccomp_load(f.ctx);
-    seccomp_release(f.ctx);
-    return f.r == 0 ? SANDBOX_CALLS : 0;
+        sandbox_calls_forbid(&f, sandbox_sockets, ARRAY_SIZE(sandbox_sockets));
+    }
+    return sandbox_calls_hold(&f);
+}
+
+uint32_t sandbox_calls_online(bool landlock)
+{
+    struct filter f = sandbox_calls_begin();
+
+    if (!f.ctx)
+        return 0;
+    sandbox_calls_forbid_outside(&f, landlock);
+    sandbox_calls_forbid_families(&f);
+    return sandbox_calls_hold(&f);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* The sandbox's files: Landlock, by its system calls, for which there is no library. */
-#include "daemon/worker/sandbox.h"
+#include "daemon/sandbox/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,8 @@ enum {
     REFER = 1 << 13,
     TRUNCATE = 1 << 14,
     IOCTL = 1 << 15,
-    BIND_AND_CONNECT_TCP = 3,
+    BIND_TCP = 1 << 0,
+    CONNECT_TCP = 1 << 1,
     ABSTRACT_SOCKETS_AND_SIGNALS = 3,
 };
 
@@ -99,7 +100,7 @@ static void sandbox_files_add_rule(struct sandbox_files *files, const char *path
     (void)syscall(NR_ADD_RULE, files->ruleset, PATH_BENEATH, &rule, 0);
 }
 
-void sandbox_files_begin(struct sandbox_files *files)
+static void sandbox_files_begin_with(struct sandbox_files *files, uint64_t network)
 {
     struct ruleset_attr attr = {0};
 
@@ -108,7 +109,7 @@ void sandbox_files_begin(struct sandbox_files *files)
         return;
     attr.files = sandbox_files_handled_rights(files->abi);
     if (files->abi >= ABI_NETWORK)
-        attr.network = BIND_AND_CONNECT_TCP;
+        attr.network = network;
     if (files->abi >= ABI_SCOPE)
         attr.scoped = ABSTRACT_SOCKETS_AND_SIGNALS;
     files->ruleset = (int)syscall(NR_CREATE_RULESET, &attr, sizeof attr, 0);
@@ -119,6 +120,16 @@ void sandbox_files_begin(struct sandbox_files *files)
         sandbox_files_allow(files, "/proc");
         sandbox_files_allow(files, "/proc/self/exe");
     }
+}
+
+void sandbox_files_begin(struct sandbox_files *files)
+{
+    sandbox_files_begin_with(files, BIND_TCP | CONNECT_TCP);
+}
+
+void sandbox_files_begin_online(struct sandbox_files *files)
+{
+    sandbox_files_begin_with(files, BIND_TCP);
 }
 
 void sandbox_files_allow(struct sandbox_files *files, const char *path)
