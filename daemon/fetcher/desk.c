@@ -437,6 +437,11 @@ void desk_add(struct desk *desk, int sock)
     (void)uv_poll_start(&asker->poll, UV_READABLE, asker_on_poll);
 }
 
+bool desk_is_used(const struct desk *desk)
+{
+    return desk->askers != NULL;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t limit)

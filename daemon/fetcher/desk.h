@@ -15,6 +15,9 @@ struct desk;
 struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t limit);
 struct desk *desk_free(struct desk *desk); /* NULL is fine; returns NULL */
 
+/* There are workers. */
+bool desk_is_used(const struct desk *desk);
+
 /* A worker, by its socket, which becomes the desk's. */
 void desk_add(struct desk *desk, int sock);
 

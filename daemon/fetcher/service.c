@@ -1,9 +1,11 @@
 #include "daemon/fetcher/service.h"
 
+#include "daemon/fetcher/confine.h"
 #include "daemon/fetcher/desk.h"
+#include "daemon/sandbox/sandbox.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,6 +19,7 @@ struct service {
     int fd;
     struct transfers *transfers;
     struct desk *desk;
+    struct confine confine;
 };
 
 union service_control {
@@ -51,8 +54,13 @@ static void service_on_control(uv_poll_t *poll, int status, int events)
     int fd = service_receive(service->fd, &ended);
 
     (void)status, (void)events;
-    if (fd >= 0)
+    /* What reads what is there by now is the process that the worker's successor asks. */
+    if (fd >= 0 && !desk_is_used(service->desk) && confine_is_stale(&service->confine)) {
+        close(fd);
+        ended = true;
+    } else if (fd >= 0) {
         desk_add(service->desk, fd);
+    }
     if (ended)
         uv_stop(&service->loop);
 }
@@ -91,18 +99,39 @@ static int service_begin(struct service *service, const struct remote_service *o
     return uv_poll_start(&service->control, UV_READABLE, service_on_control);
 }
 
+/* Of who has no HOME it is where the system says: before the process is closed in. */
+static void service_find_home(void)
+{
+    const struct passwd *user = getenv("HOME") ? NULL : getpwuid(geteuid());
+
+    if (user)
+        (void)setenv("HOME", user->pw_dir, 1);
+}
+
+/* Nobody looks into its memory, where credentials are; but who looks for leaks at its end does. */
+static void service_harden(int control)
+{
+    sandbox_close_from(control + 1);
+    sandbox_harden();
+    if (!SANDBOX_SANITIZED)
+        (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    service_raise_files();
+}
+
 int remote_serve(const struct remote_service *options)
 {
     struct service service = {.fd = options->control};
 
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)signal(SIGPIPE, SIG_IGN);
-    service_raise_files();
+    service_harden(options->control);
+    service_find_home();
     if (uv_loop_init(&service.loop) < 0)
         return 1;
     int r = service_begin(&service, options);
+    if (r == 0 && options->confined)
+        confine_begin(&service.confine, NULL);
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
+    confine_deinit(&service.confine);
     desk_free(service.desk);
     transfers_free(service.transfers);
     if (r == 0)

@@ -5,10 +5,12 @@
 #ifndef DL_REMOTE_SERVICE_H
 #define DL_REMOTE_SERVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct remote_service {
     int control;
+    bool confined;       /* it closes itself in */
     uint64_t memory;     /* bytes that are held of what no worker has in use */
     char *const *denied; /* NULL behind the last: where no URL leads to, see networks.h */
 };

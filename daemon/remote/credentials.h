@@ -56,6 +56,11 @@ int _nodiscard_ remote_profile_from(remote_getenv get, void *of, struct dl_span 
 int _nodiscard_ remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
                                     struct dl_error *err);
 
+/* Calls each() with the path of each file that these functions, and who asks an issuer for keys
+ * (issuer.h), may read by the environment. Those that memory runs out for are left out. */
+void remote_each_file(remote_getenv get, void *of, void (*each)(void *arg, const char *path),
+                      void *arg);
+
 /*
  * Where the settings have no token of HF_TOKEN: the one that `hf auth login` has left in the file
  * HF_TOKEN_PATH names, or $HF_HOME/token, $XDG_CACHE_HOME/huggingface/token, or

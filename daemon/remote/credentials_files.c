@@ -51,22 +51,35 @@ static int file_text_read(const char *path, struct file_text *ret, struct dl_err
     return 0;
 }
 
-/* The value of the first variable that is set, and what stands below it; NULL: none is set. */
 struct file_place {
     const char *variable, *below;
 };
 
-static char *file_path(remote_getenv get, void *of, const struct file_place *places, size_t n,
-                       bool *ret_lost)
+static const struct file_place keys_places[] = {
+    {"AWS_SHARED_CREDENTIALS_FILE", ""}, {"HOME", "/.aws/credentials"}, {NULL, NULL}};
+static const struct file_place config_places[] = {
+    {"AWS_CONFIG_FILE", ""}, {"HOME", "/.aws/config"}, {NULL, NULL}};
+static const struct file_place token_places[] = {{"HF_TOKEN_PATH", ""},
+                                                 {"HF_HOME", "/token"},
+                                                 {"XDG_CACHE_HOME", "/huggingface/token"},
+                                                 {"HOME", "/.cache/huggingface/token"},
+                                                 {NULL, NULL}};
+static const struct file_place identity_places[] = {{"AWS_WEB_IDENTITY_TOKEN_FILE", ""},
+                                                    {NULL, NULL}};
+static const struct file_place container_places[] = {{"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""},
+                                                     {NULL, NULL}};
+
+/* The value of the first variable that is set, and what stands below it; NULL: none is set. */
+static char *file_path(remote_getenv get, void *of, const struct file_place *places, bool *ret_lost)
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *value = get(places[i].variable, of);
+    for (; places->variable; places++) {
+        const char *value = get(places->variable, of);
         struct text text = {0};
 
         if (!value || !*value)
             continue;
         text_add(&text, value);
-        text_add(&text, places[i].below);
+        text_add(&text, places->below);
         char *path = text_take(&text);
         *ret_lost |= !path;
         return path;
@@ -77,19 +90,13 @@ static char *file_path(remote_getenv get, void *of, const struct file_place *pla
 int remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
                         struct dl_error *err)
 {
-    static const struct file_place keys_places[] = {{"AWS_SHARED_CREDENTIALS_FILE", ""},
-                                                    {"HOME", "/.aws/credentials"}};
-    static const struct file_place config_places[] = {{"AWS_CONFIG_FILE", ""},
-                                                      {"HOME", "/.aws/config"}};
     bool is_lost = false;
     _cleanup_(file_text_deinit)
     struct file_text keys = {0};
     _cleanup_(file_text_deinit)
     struct file_text config = {0};
-    _cleanup_free_ char *keys_path =
-        file_path(get, of, keys_places, ARRAY_SIZE(keys_places), &is_lost);
-    _cleanup_free_ char *config_path =
-        file_path(get, of, config_places, ARRAY_SIZE(config_places), &is_lost);
+    _cleanup_free_ char *keys_path = file_path(get, of, keys_places, &is_lost);
+    _cleanup_free_ char *config_path = file_path(get, of, config_places, &is_lost);
 
     *ret = (struct remote_profile){0};
     int r = is_lost ? dl_error_set(err, ENOMEM, "", "out of memory") : 0;
@@ -130,19 +137,30 @@ static int token_take(const char *path, const struct file_text *file, char **ret
 int remote_token_read(remote_getenv get, void *of, struct remote_settings *settings,
                       struct dl_error *err)
 {
-    static const struct file_place places[] = {{"HF_TOKEN_PATH", ""},
-                                               {"HF_HOME", "/token"},
-                                               {"XDG_CACHE_HOME", "/huggingface/token"},
-                                               {"HOME", "/.cache/huggingface/token"}};
     bool is_lost = false;
     _cleanup_(file_text_deinit)
     struct file_text file = {0};
 
     if (settings->hf_token)
         return 0;
-    _cleanup_free_ char *path = file_path(get, of, places, ARRAY_SIZE(places), &is_lost);
+    _cleanup_free_ char *path = file_path(get, of, token_places, &is_lost);
     if (is_lost)
         return dl_error_set(err, ENOMEM, "", "out of memory");
     int r = path ? file_text_read(path, &file, err) : 0;
     return r < 0 ? r : token_take(path, &file, &settings->hf_token, err);
+}
+
+void remote_each_file(remote_getenv get, void *of, void (*each)(void *arg, const char *path),
+                      void *arg)
+{
+    static const struct file_place *const all[] = {keys_places, config_places, token_places,
+                                                   identity_places, container_places};
+    bool is_lost = false;
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        _cleanup_free_ char *path = file_path(get, of, all[i], &is_lost);
+
+        if (path)
+            each(arg, path);
+    }
 }

@@ -59,19 +59,20 @@ static bool dloaderd_parse_fd(const char *text, int *ret)
     return true;
 }
 
-/* "DESCRIPTOR:BYTES", and networks; see remotes.c. */
+/* "DESCRIPTOR:BYTES:CONFINED", and networks; see remotes.c. */
 static int dloaderd_fetch(const char *text, char *const *denied)
 {
     char *end;
     long control = strtol(text, &end, 10);
     unsigned long long bytes = *end == ':' ? strtoull(end + 1, &end, 10) : 0;
+    long confined = *end == ':' ? strtol(end + 1, &end, 10) : 0;
 
     if (*end || control < 0 || control > INT_MAX || fcntl((int)control, F_GETFD) < 0) {
         fprintf(stderr, "dloaderd: --fetch is for the daemon's own use\n");
         return 2;
     }
-    return remote_serve(
-        &(struct remote_service){.control = (int)control, .memory = bytes, .denied = denied});
+    return remote_serve(&(struct remote_service){
+        .control = (int)control, .confined = confined != 0, .memory = bytes, .denied = denied});
 }
 
 int main(int argc, char **argv)

@@ -10,7 +10,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from bucket import Bucket  # noqa: E402
 from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
-from dltest import DaemonError, TestCase, children_of, dlctl, dlctl_json, main  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl, dlctl_json, main  # noqa: E402
+from web import fetchers_of  # noqa: E402
 
 # Which read no file, or what is local by its nature: code, a library that opens files by itself.
 LOCAL = {"range", "plugin", "python"}
@@ -144,8 +145,7 @@ class Faults(RemoteCase):
         while batches := client.next_batches():
             for batch in batches:
                 steps.append(batch.indices)
-                fetcher = self.fetcher_of(daemon) if len(steps) % 100 == 50 else None
-                if fetcher:
+                for fetcher in fetchers_of(daemon) if len(steps) % 100 == 50 else ():
                     os.kill(fetcher, signal.SIGKILL)
                     killed += 1
                 batch.release()
@@ -154,17 +154,6 @@ class Faults(RemoteCase):
         plan = dlctl("plan", self.spec("plan", **spec), "--length", "61", "--json").stdout
         self.assertEqual(steps, [json.loads(line)["indices"] for line in plan.splitlines()])
         self.assertIn("fetches remote files has ended", daemon.log)
-
-    @staticmethod
-    def fetcher_of(daemon):
-        for pid in children_of(daemon.process.pid):
-            try:
-                with open(f"/proc/{pid}/cmdline") as file:
-                    if "--fetch" in file.read().split("\0"):
-                        return pid
-            except FileNotFoundError:
-                pass
-        return None
 
     def test_changes(self):
         """An object that becomes another one while it is read: an error that names it."""

@@ -5,10 +5,11 @@ import os
 import re
 import subprocess
 import sys
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, dlctl, main  # noqa: E402
-from web import Web  # noqa: E402
+from web import Web, fetchers_of  # noqa: E402
 
 TOKEN = "hf_secret_of_the_tests"
 QUIET = {"AWS_EC2_METADATA_DISABLED": "true"}
@@ -123,6 +124,25 @@ class Certificates(SecurityCase):
                             env={"AWS_CA_BUNDLE": self.path("crt")})
         self.assertEqual(web.asked, [])
         self.assert_read(web.url("/x.npy", scheme="https"), env={"AWS_CA_BUNDLE": self.path("crt")})
+
+
+class Confined(SecurityCase):
+    def status_of(self, **config):
+        daemon = self.daemon({"linger": "0s", **config}, env=QUIET)
+        web = self.web({"/x.npy": self.data})
+        client = self.client(daemon)
+        client.open({"dataset": {"kind": "npy", "paths": web.url("/x.npy")}, "batch": {"size": 2},
+                     "workers": {"count": 1}})
+        status, = fetchers_of(daemon).values()
+        client.close()
+        daemon.stop()
+        return {key: status[key].strip() for key in ("Seccomp", "NoNewPrivs")}
+
+    @unittest.skipIf(os.environ.get("SECCOMP") == "0", "built without libseccomp")
+    def test_status(self):
+        """What it can still do: test_remote_confine.c."""
+        self.assertEqual(self.status_of(), {"Seccomp": "2", "NoNewPrivs": "1"})
+        self.assertEqual(self.status_of(sandbox="off"), {"Seccomp": "0", "NoNewPrivs": "1"})
 
 
 class Bounds(SecurityCase):

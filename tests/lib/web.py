@@ -6,6 +6,21 @@ import re
 import ssl
 import threading
 
+from dltest import children_of
+
+
+def fetchers_of(daemon):
+    """{pid: what /proc says of its status}, of the processes that fetch for it."""
+    found = {}
+    for pid in children_of(daemon.process.pid):
+        try:
+            with open(f"/proc/{pid}/cmdline") as file, open(f"/proc/{pid}/status") as status:
+                if "--fetch" in file.read().split("\0"):
+                    found[pid] = dict(line.split(":\t", 1) for line in status.read().splitlines())
+        except FileNotFoundError:
+            pass
+    return found
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

@@ -67,8 +67,9 @@ static int remotes_spawn(struct remotes *remotes, int control)
     assert(denied->n <= NETWORKS_MAX);
     for (uint32_t i = 0; i < denied->n; i++)
         args[3 + i] = denied->paths[i];
-    snprintf(memory, sizeof memory, "%d:%llu", REMOTES_CONTROL,
-             (unsigned long long)remotes->config->remote.held);
+    snprintf(memory, sizeof memory, "%d:%llu:%d", REMOTES_CONTROL,
+             (unsigned long long)remotes->config->remote.held,
+             remotes->config->sandbox != CONFIG_SANDBOX_OFF);
     return uv_spawn(remotes->loop, &remotes->process, &options);
 }
 
