@@ -21,7 +21,7 @@ UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--
            "--cgroup", "--propagation", "private")
 SYSTEMD = "/lib/systemd/systemd"
 SKIP = 77
-LIMIT = 480  # seconds, far more than it takes
+LIMIT = 1800  # seconds, far more than it takes
 PROJECT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 UNIT = """[Unit]

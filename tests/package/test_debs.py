@@ -60,7 +60,7 @@ class Debs(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="dloader-debs-test-") as folder:
             data = pathlib.Path(folder)
             test_wheel.make_data(data)
-            done = SYSTEM.run("sh", "-c", LIFE.replace("NAMES", " ".join(NAMES)), limit=600,
+            done = SYSTEM.run("sh", "-c", LIFE.replace("NAMES", " ".join(NAMES)),
                               bind={FOLDER: "/packages", data: "/data"})
         if done.returncode:
             raise AssertionError(done.stdout)
@@ -86,7 +86,7 @@ class Debs(unittest.TestCase):
 if __name__ == "__main__":
     FOLDER = pathlib.Path(sys.argv[1]).resolve()
     try:
-        SYSTEM = bare.System(sys.argv[2], pathlib.Path(sys.argv[3]) / "debs", depends())
+        SYSTEM = bare.System(sys.argv[2], sys.argv[3], depends())
     except bare.Impossible as why:
         sys.exit(f"no bare system: {why}")
     unittest.main(argv=sys.argv[:1], verbosity=2)

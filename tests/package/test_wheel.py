@@ -40,7 +40,6 @@ NEWEST_GLIBC = (2, 28)
 SYSTEM = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1",
           "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 PACKAGES = ("python3", "python3-numpy", "python3-pip", "python3-venv")
-PATIENCE = 3600  # seconds, far more than it takes
 
 SPECS = {
     "rows": "dataset: {kind: npy, paths: {x: rows.npy}}\nsampler: {kind: random}\n"
@@ -251,7 +250,7 @@ class Here(Stranger, Everywhere):
         return cls.heard(subprocess.run(
             [sys.executable, HERE / "stranger.py", WHEEL, cls.data, cls.work / "work",
              *([torch] if torch else [])],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, cwd="/",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=bare.PATIENCE, cwd="/",
             env={"PATH": str(tools), "HOME": str(cls.work), "LC_ALL": "C.UTF-8"}, check=False))
 
     def test_nothing_could_be_compiled(self):
@@ -285,7 +284,7 @@ class Bare(Stranger, Everywhere):
         bind |= {pillow: "/pillow"} if pillow else {}
         return cls.heard(cls.system.run(
             "python3", "/stranger/stranger.py", f"/wheel/{WHEEL.name}", "/data", "/tmp/work",
-            "/torch" if torch else "", "/pillow" if pillow else "", bind=bind, limit=PATIENCE))
+            "/torch" if torch else "", "/pillow" if pillow else "", bind=bind))
 
     def test_nothing_could_be_compiled(self):
         self.assertEqual(self.told["compilers"], [])
@@ -323,8 +322,7 @@ class OtherProcessor(Bare):
         wanted = kinds.make(self.work / "kinds")
         here = [self.work / "kinds", *filter(pathlib.Path.is_dir, kinds.PACKAGED)]
         told = kinds.heard(self.system.run("sh", "-c", kinds.SCRIPT, "sh", self.work / "kinds", "/w/dloaderd",
-                                           bind={**{path: path for path in here}, self.work / "wheel": "/w"},
-                                           limit=PATIENCE))
+                                           bind={**{path: path for path in here}, self.work / "wheel": "/w"}))
         self.assertEqual(told, wanted)
         self.assertGreater(len(told), 70)
 

@@ -23,7 +23,6 @@ import bare  # noqa: E402
 
 # Those whose packages are built elsewhere than on this machine, with what builds them there.
 DEBIANS = {"12": "bookworm", "13": "trixie"}
-BUILD_PATIENCE = 3600
 BUILD = r"""
 set -e
 cp -r /source /tmp/source
@@ -81,10 +80,12 @@ def archive(source, name, out):
     run("git", "archive", f"--prefix={name}/", f"--output={out / name}.tar.gz", "HEAD", cwd=source)
 
 
-def wheels(source, architectures, out):
+def wheels(source, architectures, work, out):
+    kept = {**os.environ, "DLOADER_CHROOTS": str(work / "chroots")}
     for architecture in architectures:
         own = architecture == os.uname().machine
-        run("./dev", "wheel", *(["--systems"] if own else ["--arch", architecture, "--test"]), cwd=source)
+        run("./dev", "wheel", *(["--systems"] if own else ["--arch", architecture, "--test"]), cwd=source,
+            env=kept)
         for wheel in (source / ".build" / ("wheel" if own else f"wheel-{architecture}")).glob("*.whl"):
             shutil.copy(wheel, out)
             with zipfile.ZipFile(wheel) as content:
@@ -116,8 +117,8 @@ def debs(source, release, work, out):
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir()
         run("tar", "-x", "-f", *out.glob("*.tar.gz"), "-C", tree, "--strip-components=1")
-        system = bare.System(name, work / "builders", build_depends(source))
-        done = system.run("sh", "-c", BUILD, bind={tree: "/source"}, out={made: "/out"}, limit=BUILD_PATIENCE)
+        system = bare.System(name, work / "chroots", build_depends(source))
+        done = system.run("sh", "-c", BUILD, bind={tree: "/source"}, out={made: "/out"})
         if done.returncode:
             log = made / "build.log"
             sys.exit(f"release: the packages for Debian {release} cannot be built: {done.stdout}"
@@ -154,10 +155,10 @@ def main(work, out, architectures):
     for release in DEBIANS:
         debs(source, release, work, out)
     # After them: their dlctl is what the wheel's digests are compared with.
-    wheels(source, architectures, out)
+    wheels(source, architectures, work, out)
     newest = list(DEBIANS)[-1]
     run(sys.executable, source / "tests/package/test_image.py", out / f"debian{newest}", DEBIANS[newest],
-        work / "chroots/image")
+        work / "chroots")
     sums(out)
     run("sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=out)
     tell_tag(version)
