@@ -29,6 +29,9 @@ ORACLES = {
 # What names older versions of the others than it works with, and what it needs besides.
 ALONE = {"mosaicml-streaming": ["brotli", "catalogue", "cramjam", "python-snappy", "zstd"]}
 
+# What is served counts, whatever a machine's own configuration of pip holds back.
+PIP = {**os.environ, "PIP_CONSTRAINT": os.devnull}
+
 
 def run(*command, patience=PATIENCE, **options):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=patience, **options)
@@ -38,8 +41,10 @@ def install(venv):
     """Those that go together at once, so that pip finds such versions."""
     run(sys.executable, "-m", "venv", "--clear", venv, check=True)
     pip = f"{venv}/bin/pip", "install", "-q"
-    run(*pip, "numpy", *(one for one in ORACLES if one not in ALONE), patience=4 * PATIENCE, check=True)
-    run(*pip, "--no-deps", *itertools.chain.from_iterable([one, *needs] for one, needs in ALONE.items()), check=True)
+    run(*pip, "numpy", *(one for one in ORACLES if one not in ALONE), patience=4 * PATIENCE, check=True,
+        env=PIP)
+    run(*pip, "--no-deps", *itertools.chain.from_iterable([one, *needs] for one, needs in ALONE.items()), check=True,
+        env=PIP)
 
 
 def newest(venv, package):
