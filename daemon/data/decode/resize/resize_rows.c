@@ -1,4 +1,4 @@
-/* Pixels times weights: in plain C, with SSE2, and with AVX2 where the processor has it. */
+/* Pixels times weights: plain C, SSE2, AVX2 where the processor has it, and NEON. */
 #include "daemon/data/decode/resize/resize_digits.h"
 #include "daemon/data/decode/transform/vectors.h"
 
@@ -9,6 +9,9 @@
 #include <immintrin.h>
 #define RESIZE_AVX2   __attribute__((target("avx2")))
 #define RESIZE_INLINE static inline __attribute__((always_inline))
+#elif defined(__aarch64__) && !defined(PLAIN_VECTORS)
+#define RESIZE_NEON
+#include <arm_neon.h>
 #endif
 
 enum {
@@ -392,6 +395,50 @@ const struct resize_kernels *resize_kernels_get(unsigned i)
                                                        &resize_plain};
 
     i += vectors_have_avx512() ? 0 : vectors_have_avx2() ? 1 : 2;
+    return i < ARRAY_SIZE(all) ? all[i] : NULL;
+}
+
+#elif defined(RESIZE_NEON)
+
+/* ---- NEON: every processor of this kind has it ------------------------------------------------
+ */
+
+/* Two pixels at once. An odd number of them reads one pixel behind, which has no weight. */
+static inline int32x4_t resize_sum_neon(const struct resize_axis *axis, const uint8_t *row,
+                                        uint32_t i)
+{
+    const uint8_t *p = row + (size_t)axis->from[i] * PICTURE_PIXEL;
+    const int32_t *w = axis->weights + (size_t)i * axis->taps;
+    int32x4_t sum = vdupq_n_s32(1 << (RESIZE_BITS - 1));
+
+    for (uint32_t t = 0; t < axis->count[i]; t += 2) {
+        int16x8_t two = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(p + (size_t)t * PICTURE_PIXEL)));
+        int32x2_t weights = vld1_s32(w + t);
+        sum = vmlaq_lane_s32(sum, vmovl_s16(vget_low_s16(two)), weights, 0);
+        sum = vmlaq_lane_s32(sum, vmovl_s16(vget_high_s16(two)), weights, 1);
+    }
+    return vshrq_n_s32(sum, RESIZE_BITS);
+}
+
+static void resize_across_neon(const struct resize_axis *axis, const uint8_t *row,
+                               uint8_t *restrict out)
+{
+    for (uint32_t i = 0; i < axis->n; i++) {
+        uint16x4_t words = vqmovun_s32(resize_sum_neon(axis, row, i));
+        uint8x8_t bytes = vqmovn_u16(vcombine_u16(words, words));
+        uint32_t pixel = vget_lane_u32(vreinterpret_u32_u8(bytes), 0);
+        memcpy(out + (size_t)i * PICTURE_PIXEL, &pixel, sizeof pixel);
+    }
+}
+
+/* Down, the compiler makes of plain C what would be written here. */
+static const struct resize_kernels resize_neon = {
+    .name = "NEON", .across = resize_across_neon, .down = resize_down_plain};
+
+const struct resize_kernels *resize_kernels_get(unsigned i)
+{
+    static const struct resize_kernels *const all[] = {&resize_neon, &resize_plain};
+
     return i < ARRAY_SIZE(all) ? all[i] : NULL;
 }
 
