@@ -122,6 +122,14 @@ class Contents(unittest.TestCase):
     def test_its_tags(self):
         self.assertRegex(WHEEL.name, r"^dloaderd-[\d.]+-cp311-abi3-manylinux_2_28_(x86_64|aarch64)\.whl$")
 
+    def test_no_file_is_where_another_project_has_one(self):
+        """PyPI's dloader, a package and a module of that name, can be there, too."""
+        version = WHEEL.name.split("-")[1]
+        self.assertEqual({name.partition("/")[0] for name in self.zip.namelist()},
+                         {"dloaderd", f"dloaderd-{version}.dist-info"})
+        commands = self.zip.read(f"dloaderd-{version}.dist-info/entry_points.txt").decode()
+        self.assertEqual(sorted(re.findall(r"^(\w+) *=", commands, re.MULTILINE)), ["dlctl", "dloaderd"])
+
     def test_its_programs_need_glibc_alone(self):
         programs = set(self.programs())
         self.assertEqual({pathlib.PurePath(name).name for name in programs},
