@@ -40,7 +40,8 @@ def run(*command, patience=PATIENCE, **options):
 def install(venv):
     """Those that go together at once, so that pip finds such versions."""
     run(sys.executable, "-m", "venv", "--clear", venv, check=True)
-    pip = f"{venv}/bin/pip", "install", "-q"
+    # Most modules of theirs are never imported.
+    pip = f"{venv}/bin/pip", "install", "-q", "--no-compile"
     run(*pip, "numpy", *(one for one in ORACLES if one not in ALONE), patience=4 * PATIENCE, check=True,
         env=PIP)
     run(*pip, "--no-deps", *itertools.chain.from_iterable([one, *needs] for one, needs in ALONE.items()), check=True,
@@ -58,11 +59,12 @@ def installed(venv):
     return {one["name"].lower().replace("_", "-"): one["version"] for one in told}
 
 
-def environment(build):
+def environment(venv, build):
     build = pathlib.Path(build).resolve()
     return {**os.environ, "BUILD": str(build), "DLCTL": str(build / "client/dlctl/dlctl"),
             "DLOADERD": str(build / "daemon/dloaderd"), "DLOADER_SANITIZERS": "none",
-            "DLOADER_LOCAL_MODULE": str(next(build.rglob("dlclient-local.so"))), "PYTHONDONTWRITEBYTECODE": "1",
+            "DLOADER_LOCAL_MODULE": str(next(build.rglob("dlclient-local.so"))), "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(pathlib.Path(venv, "compiled").resolve()),
             "PYTHONPATH": str(build / "client/python")}
 
 
@@ -95,7 +97,8 @@ def verdict(counts):
         (f", {skipped} skipped" if skipped else "")
 
 
-def rows(venv, env):
+def rows(venv, build):
+    env = environment(venv, build)
     have, who = installed(venv), lowered(venv, env)
     for package, names in ORACLES.items():
         known, by, why = who[package]
@@ -106,7 +109,7 @@ def rows(venv, env):
 def main(venv, build, keep):
     if not keep:
         install(venv)
-    table = [("package", "newest", "tried", "known", "samples by", "tests", "why"), *rows(venv, environment(build))]
+    table = [("package", "newest", "tried", "known", "samples by", "tests", "why"), *rows(venv, build)]
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]) - 1)]
     for row in table:
         print(*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1], sep="  ")
