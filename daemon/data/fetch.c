@@ -242,16 +242,29 @@ static int fetch_read_task(const struct fetcher *f, const void *slot, uint64_t s
     return 0;
 }
 
-/* Each filler returns as fetcher_fill(), but leaves the error's text to it: *ret_bad is its sample.
- */
+/* A task that is being done. */
+struct filling {
+    struct fetcher *f;
+    const struct slot_task *task;
+    void *slot;
+    uint64_t slot_bytes;
+    uint64_t used; /* bytes of the slot; with -ENOBUFS those that are needed */
+    uint64_t bad;  /* the sample at fault; UINT64_MAX: none is */
+    struct dl_error *err;
+};
+
+/* Each filler returns as fetcher_fill(), but leaves the error's text to it. */
 
 /*
  * The sample of `index` in the batch, or what workers.on_error makes of it: another one, or
- * none. `position` is that in the task. Negative: it cannot be had, and *ret_bad is at fault.
+ * none. `position` is that in the task.
  */
-static int fetch_collect(struct fetcher *f, const struct sample_key *key, uint64_t index,
-                         uint64_t position, uint64_t *ret_bad, struct dl_error *err)
+static int fetch_collect(struct filling *fill, const struct sample_key *key, uint64_t index,
+                         uint64_t position)
 {
+    struct fetcher *f = fill->f;
+    struct dl_error *err = fill->err;
+
     for (unsigned further = 0;; further++) {
         struct sample *sample = sample_batch_add(&f->batch, index);
         int r = sample ? dataset_get(f->dataset, key, index, sample, err)
@@ -265,8 +278,8 @@ static int fetch_collect(struct fetcher *f, const struct sample_key *key, uint64
             return 0;
         }
         if (further == 0)
-            *ret_bad = index;
-        /* An index that is none is the fault of who asked for it. */
+            fill->bad = index;
+        /* The caller asked for an index beyond the dataset. */
         if (f->on_error <= ON_ERROR_RAISE || !bad_is_sample(err) || index >= f->dataset->length)
             return r;
         if (bad_list_add(&f->batch.bad, index, position, err) < 0)
@@ -279,218 +292,216 @@ static int fetch_collect(struct fetcher *f, const struct sample_key *key, uint64
     }
 }
 
-/* So many samples before their turn they are announced: time enough for one access to memory. */
+static uint64_t fetch_index(const struct slot_task *task, uint64_t i)
+{
+    return __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+}
+
+/* A sample is announced this many samples before its turn: time enough for one access to memory. */
 enum { GET_AHEAD = 8 };
 
 /* All samples of a map-style dataset that the task has, and that can be had. */
-static int fetch_collect_all(struct fetcher *f, const struct slot_task *task, uint64_t *ret_bad,
-                             struct dl_error *err)
+static int fetch_collect_all(struct filling *fill)
 {
+    struct fetcher *f = fill->f;
+    const struct slot_task *task = fill->task;
     const struct sample_key key = {.seed = f->seed, .epoch = task->epoch};
     int r = 0;
 
     sample_batch_clear(&f->batch);
     slow_watch_begin(&f->watch);
     for (uint64_t i = 0; r == 0 && i < task->samples; i++) {
-        uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+        uint64_t index = fetch_index(task, i);
         if (i + GET_AHEAD < task->samples) {
-            uint64_t ahead = __atomic_load_n(&task->indices[i + GET_AHEAD], __ATOMIC_RELAXED);
+            uint64_t ahead = fetch_index(task, i + GET_AHEAD);
             if (ahead < f->dataset->length)
                 dataset_expect(f->dataset, ahead);
         }
-        r = fetch_collect(f, &key, index, i, ret_bad, err);
+        r = fetch_collect(fill, &key, index, i);
         (void)slow_watch_sample(&f->watch, index);
     }
     slow_watch_end(&f->watch, task->samples);
     if (r < 0 || f->batch.n > 0)
         return r;
-    *ret_bad = f->batch.bad.items[0].index;
-    return bad_nothing_left(&f->batch.bad, err);
+    fill->bad = f->batch.bad.items[0].index;
+    return bad_nothing_left(&f->batch.bad, fill->err);
 }
 
 /* Adds the bad samples of the batch to the slot, if there are any. */
-static int fetch_put_bad(struct fetcher *f, const struct sample_batch *batch, void *slot,
-                         uint64_t slot_bytes, uint64_t *ret_used)
+static int fetch_put_bad(struct filling *fill)
 {
-    if (f->on_error <= ON_ERROR_RAISE || batch->bad.n == 0)
+    const struct sample_batch *batch = &fill->f->batch;
+
+    if (fill->f->on_error <= ON_ERROR_RAISE || batch->bad.n == 0)
         return 0;
-    if (!slot_put_bad(slot, slot_bytes, &batch->bad, ret_used))
+    if (!slot_put_bad(fill->slot, fill->slot_bytes, &batch->bad, &fill->used))
         return -ENOBUFS;
-    memcpy(slot_indices(slot), batch->numbers, batch->n * sizeof *batch->numbers);
+    memcpy(slot_indices(fill->slot), batch->numbers, batch->n * sizeof *batch->numbers);
     return 0;
 }
 
-/* Where the collated batch begins: behind the task, or where fewer indices end. */
-static uint64_t fetch_batch_begin(const struct sample_batch *batch, const struct slot_task *task)
+/* Where the collected batch begins: behind the task, or where fewer indices end. */
+static uint64_t fetch_batch_begin(const struct filling *fill)
 {
-    return batch->n == task->samples ? slot_task_end(task) : slot_indices_end(batch->n);
+    uint64_t n = fill->f->batch.n;
+
+    return n == fill->task->samples ? slot_task_end(fill->task) : slot_indices_end(n);
 }
 
-/* `n` rows behind what ends at `begin`, if they fit. *ret_at: the one at fault; n: none. */
-static int fetch_put_rows(struct fetcher *f, uint64_t epoch, const uint64_t *indices, uint64_t n,
-                          uint64_t begin, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
-                          size_t *ret_at, struct dl_error *err)
+/* `n` rows behind what ends at `begin`, if they fit. *ret_at: the one at fault; n: none is. */
+static int fetch_put_rows(struct filling *fill, const uint64_t *indices, uint64_t n, uint64_t begin,
+                          size_t *ret_at)
 {
-    const struct sample_key key = {.seed = f->seed, .epoch = epoch};
+    struct fetcher *f = fill->f;
+    const struct sample_key key = {.seed = f->seed, .epoch = fill->task->epoch};
     struct batch_layout layout;
 
     *ret_at = n;
-    int r = rows_measure(f->rows, n, begin, &layout, err);
+    int r = rows_measure(f->rows, n, begin, &layout, fill->err);
     if (r < 0)
         return r;
-    *ret_used = layout.used;
-    if (layout.used > slot_bytes)
+    fill->used = layout.used;
+    if (layout.used > fill->slot_bytes)
         return -ENOBUFS;
-    slot_put_batch(slot, n, &layout);
+    slot_put_batch(fill->slot, n, &layout);
     slow_watch_begin(&f->watch);
-    r = rows_write(f->rows, &key, indices, slot, &f->watch, ret_at, err);
+    r = rows_write(f->rows, &key, indices, fill->slot, &f->watch, ret_at, fill->err);
     slow_watch_end(&f->watch, n);
     return r;
 }
 
 /* The rows that can be had, after one could not: each is taken by itself, to find the others. */
-static int fetch_fill_some_rows(struct fetcher *f, const struct slot_task *task, void *slot,
-                                uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                                struct dl_error *err)
+static int fetch_fill_some_rows(struct filling *fill)
 {
-    struct sample_batch *batch = &f->batch;
+    const struct sample_batch *batch = &fill->f->batch;
     size_t at;
 
-    int r = fetch_collect_all(f, task, ret_bad, err);
+    int r = fetch_collect_all(fill);
     if (r < 0)
         return r;
-    r = fetch_put_rows(f, task->epoch, batch->numbers, batch->n, fetch_batch_begin(batch, task),
-                       slot, slot_bytes, ret_used, &at, err);
+    r = fetch_put_rows(fill, batch->numbers, batch->n, fetch_batch_begin(fill), &at);
     if (r < 0) {
-        *ret_bad = at < batch->n ? batch->numbers[at] : UINT64_MAX;
+        fill->bad = at < batch->n ? batch->numbers[at] : UINT64_MAX;
         return r;
     }
-    return fetch_put_bad(f, batch, slot, slot_bytes, ret_used);
+    return fetch_put_bad(fill);
 }
 
-static int fetch_fill_rows(struct fetcher *f, const struct slot_task *task, void *slot,
-                           uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                           struct dl_error *err)
+static int fetch_fill_rows(struct filling *fill)
 {
+    const struct slot_task *task = fill->task;
+    struct fetcher *f = fill->f;
     size_t at;
 
-    int r = fetch_put_rows(f, task->epoch, task->indices, task->samples, slot_task_end(task), slot,
-                           slot_bytes, ret_used, &at, err);
+    int r = fetch_put_rows(fill, task->indices, task->samples, slot_task_end(task), &at);
     /* Which of the rows it was shows when each is taken by itself. */
-    if (r == 0 && guard_check(f->guard, err) < 0)
-        return fetch_fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
+    if (r == 0 && guard_check(f->guard, fill->err) < 0)
+        return fetch_fill_some_rows(fill);
     if (r == 0 || at >= task->samples)
         return r;
-    if (f->on_error > ON_ERROR_RAISE && bad_is_sample(err))
-        return fetch_fill_some_rows(f, task, slot, slot_bytes, ret_used, ret_bad, err);
-    *ret_bad = task->indices[at];
+    if (f->on_error > ON_ERROR_RAISE && bad_is_sample(fill->err))
+        return fetch_fill_some_rows(fill);
+    fill->bad = task->indices[at];
     return r;
 }
 
-static int fetch_fill_lengths(struct fetcher *f, const struct slot_task *task, void *slot,
-                              uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                              struct dl_error *err)
+static int fetch_fill_lengths(struct filling *fill)
 {
-    uint64_t first = __atomic_load_n(task->indices, __ATOMIC_RELAXED);
-    uint32_t *lengths = slot_put_lengths(slot, slot_bytes, task, ret_used);
+    const struct slot_task *task = fill->task;
+    struct fetcher *f = fill->f;
+    uint32_t *lengths = slot_put_lengths(fill->slot, fill->slot_bytes, task, &fill->used);
 
     if (!lengths)
         return -ENOBUFS;
-    int r = dataset_lengths(f->dataset, f->length_of, first, task->samples, lengths, ret_bad, err);
-    return guard_check(f->guard, err) < 0 ? -EIO : r;
+    int r = dataset_lengths(f->dataset, f->length_of, fetch_index(task, 0), task->samples, lengths,
+                            &fill->bad, fill->err);
+    return guard_check(f->guard, fill->err) < 0 ? -EIO : r;
 }
 
-static int fetch_collate_batch(struct fetcher *f, const struct sample_batch *batch,
-                               const struct planned *planned, uint64_t begin, void *slot,
-                               uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                               struct dl_error *err)
+static int fetch_collate(struct filling *fill, const struct sample_batch *batch,
+                         const struct planned *planned, uint64_t begin)
 {
+    struct collate *collate = fill->f->collate;
     struct batch_layout layout = {0};
     size_t bad = SIZE_MAX;
 
-    int r = planned ? collate_fit(f->collate, batch->samples, batch->numbers, batch->n, planned,
-                                  &bad, err)
+    int r = planned ? collate_fit(collate, batch->samples, batch->numbers, batch->n, planned, &bad,
+                                  fill->err)
                     : 0;
     if (r == 0)
-        r = collate_measure(f->collate, batch->samples, batch->numbers, batch->n, planned, begin,
-                            &layout, &bad, err);
+        r = collate_measure(collate, batch->samples, batch->numbers, batch->n, planned, begin,
+                            &layout, &bad, fill->err);
     if (r < 0) {
-        *ret_bad = bad < batch->n ? batch->numbers[bad] : UINT64_MAX;
+        fill->bad = bad < batch->n ? batch->numbers[bad] : UINT64_MAX;
         return r;
     }
-    *ret_used = layout.used;
-    if (layout.used > slot_bytes)
+    fill->used = layout.used;
+    if (layout.used > fill->slot_bytes)
         return -ENOBUFS;
-    slot_put_batch(slot, batch->n, &layout);
-    collate_write(f->collate, slot);
+    slot_put_batch(fill->slot, batch->n, &layout);
+    collate_write(collate, fill->slot);
     return 0;
 }
 
-/* Collates the batch into the slot, behind what ends at `begin`, if it fits. */
-static int fetch_fill_batch(struct fetcher *f, const struct sample_batch *batch,
-                            const struct planned *planned, uint64_t begin, void *slot,
-                            uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                            struct dl_error *err)
+/* Collates the batch into the slot, behind what ends at `begin`, if it fits. `planned` may be NULL.
+ */
+static int fetch_fill_batch(struct filling *fill, const struct sample_batch *batch,
+                            const struct planned *planned, uint64_t begin)
 {
     uint64_t began = clock_ns();
 
-    int r = fetch_collate_batch(f, batch, planned, begin, slot, slot_bytes, ret_used, ret_bad, err);
-    f->collate_ns = clock_ns() - began;
+    int r = fetch_collate(fill, batch, planned, begin);
+    fill->f->collate_ns = clock_ns() - began;
     return r;
 }
 
-static int fetch_fill_collected(struct fetcher *f, const struct slot_task *task, void *slot,
-                                uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                                struct dl_error *err)
+static int fetch_fill_collected(struct filling *fill)
 {
-    struct sample_batch *batch = &f->batch;
+    struct fetcher *f = fill->f;
+    bool is_planned = fill->task->planned > 0;
 
-    int r = task->planned ? planned_read(&f->planned, slot, task, err) : 0;
+    int r = is_planned ? planned_read(&f->planned, fill->slot, fill->task, fill->err) : 0;
     if (r == 0)
-        r = fetch_collect_all(f, task, ret_bad, err);
+        r = fetch_collect_all(fill);
     if (r < 0)
         return r;
-    r = fetch_fill_batch(f, batch, task->planned ? &f->planned : NULL,
-                         fetch_batch_begin(batch, task), slot, slot_bytes, ret_used, ret_bad, err);
-    return r < 0 ? r : fetch_put_bad(f, batch, slot, slot_bytes, ret_used);
+    r = fetch_fill_batch(fill, &f->batch, is_planned ? &f->planned : NULL, fetch_batch_begin(fill));
+    return r < 0 ? r : fetch_put_bad(fill);
 }
 
 /* Where the dataset says that the replica stands behind the round. */
-static int fetch_put_state(struct fetcher *f, const struct round *round, void *slot,
-                           uint64_t slot_bytes, uint64_t *ret_used, struct dl_error *err)
+static int fetch_put_state(struct filling *fill, const struct round *round)
 {
     uint8_t head[DATASET_STATE_HEAD_BYTES];
     enum dataset_state_loss lost;
     struct dataset_state state;
 
-    int r = replica_save(&f->replicas, round, &state, &lost, err);
+    int r = replica_save(&fill->f->replicas, round, &state, &lost, fill->err);
     if (r < 0)
         return r;
-    slot_put_lost(slot, lost);
+    slot_put_lost(fill->slot, lost);
     if (state.round == 0)
         return 0;
     dataset_state_write_head(&state, head);
-    return slot_put_state(slot, slot_bytes, head, state.state, ret_used) ? 0 : -ENOBUFS;
+    return slot_put_state(fill->slot, fill->slot_bytes, head, state.state, &fill->used) ? 0
+                                                                                        : -ENOBUFS;
 }
 
 /* Whose each sample is, for the daemon to count. */
-static int fetch_put_origins(const struct sample_batch *batch, void *slot, uint64_t slot_bytes,
-                             uint64_t *ret_used)
+static int fetch_put_origins(struct filling *fill, const struct sample_batch *batch)
 {
-    uint8_t *origins = slot_put_origins(slot, slot_bytes, batch->n, ret_used);
+    uint8_t *origins = slot_put_origins(fill->slot, fill->slot_bytes, batch->n, &fill->used);
 
     for (size_t i = 0; origins && i < batch->n; i++)
         origins[i] = batch->samples[i].origin;
     return origins ? 0 : -ENOBUFS;
 }
 
-static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
-                            uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
-                            struct dl_error *err)
+static struct round fetch_round_of(const struct slot_task *task, const struct replica_set *set)
 {
-    struct replica_set *set = &f->replicas;
     uint64_t rounds = task->settled / set->workers;
-    struct round round = {
+
+    return (struct round){
         .stream = task->stream,
         .rank = task->rank,
         .world = task->world,
@@ -501,44 +512,66 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
         .settled = rounds + (task->settled % set->workers > set->worker),
         .state = task->state,
     };
+}
+
+/* A round's batch, and what goes with it. */
+static int fetch_put_round(struct filling *fill, const struct round *round,
+                           const struct sample_batch *batch)
+{
+    const struct dataset *dataset = fill->f->dataset;
+
+    int r = fetch_fill_batch(fill, batch, NULL, slot_indices_end(batch->n));
+    if (r == 0 && !slot_put_bad(fill->slot, fill->slot_bytes, &batch->bad, &fill->used))
+        r = -ENOBUFS;
+    if (r == 0 && dataset->tells_origins)
+        r = fetch_put_origins(fill, batch);
+    if (r == 0 && dataset->saves_state)
+        r = fetch_put_state(fill, round);
+    if (r != 0)
+        return r;
+    memcpy(slot_indices(fill->slot), batch->numbers, batch->n * sizeof *batch->numbers);
+    slot_put_repeated(fill->slot, batch->repeated);
+    return 0;
+}
+
+static int fetch_fill_round(struct filling *fill)
+{
+    struct fetcher *f = fill->f;
+    struct replica_set *set = &f->replicas;
+    struct round round = fetch_round_of(fill->task, set);
     struct sample_batch *batch;
 
     slow_watch_begin(&f->watch);
-    int r = replica_round(set, &round, &batch, ret_bad, err);
+    int r = replica_round(set, &round, &batch, &fill->bad, fill->err);
     if (r == 0 && batch->n > 0)
         slow_watch_end(&f->watch, batch->n);
     if (r == -EAGAIN) {
-        *ret_used = replica_retained_bytes(set, task->stream);
+        fill->used = replica_retained_bytes(set, round.stream);
         return -ENOBUFS;
     }
     if (r != 0)
         return r == DATASET_END ? FETCH_END : r;
-    r = fetch_fill_batch(f, batch, NULL, slot_indices_end(batch->n), slot, slot_bytes, ret_used,
-                         ret_bad, err);
-    if (r == 0 && !slot_put_bad(slot, slot_bytes, &batch->bad, ret_used))
-        r = -ENOBUFS;
-    if (r == 0 && f->dataset->tells_origins)
-        r = fetch_put_origins(batch, slot, slot_bytes, ret_used);
-    if (r == 0 && f->dataset->saves_state)
-        r = fetch_put_state(f, &round, slot, slot_bytes, ret_used, err);
+    r = fetch_put_round(fill, &round, batch);
     if (r == -ENOBUFS)
-        replica_retain(set, &round, *ret_used);
-    if (r != 0)
-        return r;
-    memcpy(slot_indices(slot), batch->numbers, batch->n * sizeof *batch->numbers);
-    slot_put_repeated(slot, batch->repeated);
-    return 0;
+        replica_retain(set, &round, fill->used);
+    return r;
 }
 
 int fetcher_fill_samples(struct fetcher *f, const struct slot_task *task, void *slot,
                          uint64_t slot_bytes, uint64_t *ret_used, struct dl_error *err)
 {
-    uint64_t bad = UINT64_MAX;
+    struct filling fill = {.f = f,
+                           .task = task,
+                           .slot = slot,
+                           .slot_bytes = slot_bytes,
+                           .bad = UINT64_MAX,
+                           .err = err};
 
     assert(!fetcher_is_iterable(f) && task->samples > 0 && task->planned == 0);
     f->collate_ns = f->watch.ns = 0;
-    return (f->rows ? fetch_fill_rows : fetch_fill_collected)(f, task, slot, slot_bytes, ret_used,
-                                                              &bad, err);
+    int r = f->rows ? fetch_fill_rows(&fill) : fetch_fill_collected(&fill);
+    *ret_used = fill.used;
+    return r;
 }
 
 void fetcher_expect(struct fetcher *f, const void *slot, uint64_t slot_bytes)
@@ -548,10 +581,19 @@ void fetcher_expect(struct fetcher *f, const void *slot, uint64_t slot_bytes)
     if (!slot_read_task(slot, slot_bytes, &task) || task.stream != 0)
         return;
     for (uint64_t i = 0; i < task.samples; i++) {
-        uint64_t index = __atomic_load_n(&task.indices[i], __ATOMIC_RELAXED);
+        uint64_t index = fetch_index(&task, i);
         if (index < f->dataset->length)
             dataset_expect(f->dataset, index);
     }
+}
+
+static int fetch_fill(struct filling *fill)
+{
+    if (fill->task->what == SLOT_LENGTHS)
+        return fetch_fill_lengths(fill);
+    if (fill->task->stream != 0)
+        return fetch_fill_round(fill);
+    return fill->f->rows ? fetch_fill_rows(fill) : fetch_fill_collected(fill);
 }
 
 int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
@@ -559,31 +601,27 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
 {
     struct dl_error own = {0};
     struct slot_task task = {0};
-    uint64_t bad = UINT64_MAX, used = 0;
-    int r;
+    struct filling fill = {.f = f,
+                           .task = &task,
+                           .slot = slot,
+                           .slot_bytes = slot_bytes,
+                           .bad = UINT64_MAX,
+                           .err = err ? err : &own};
 
     assert((uintptr_t)slot % TREE_ALIGN == 0);
-    if (!err)
-        err = &own;
+    err = fill.err;
     f->collate_ns = f->watch.ns = 0;
-    r = fetch_read_task(f, slot, slot_bytes, &task, err);
+    int r = fetch_read_task(f, slot, slot_bytes, &task, err);
     if (r < 0)
         return fetch_put_error(slot, slot_bytes, SLOT_HEADER_BYTES, UINT64_MAX, err);
-    if (task.what == SLOT_LENGTHS)
-        r = fetch_fill_lengths(f, &task, slot, slot_bytes, &used, &bad, err);
-    else if (task.stream != 0)
-        r = fetch_fill_round(f, &task, slot, slot_bytes, &used, &bad, err);
-    else if (f->rows)
-        r = fetch_fill_rows(f, &task, slot, slot_bytes, &used, &bad, err);
-    else
-        r = fetch_fill_collected(f, &task, slot, slot_bytes, &used, &bad, err);
+    r = fetch_fill(&fill);
     if (r == 0 || r == -ENOBUFS)
-        *ret_used = used;
+        *ret_used = fill.used;
     if (r >= 0 || r == -ENOBUFS)
         return r;
-    /* These mean something else to who asked. */
+    /* These mean something else to the caller. */
     if (err->code == ENOBUFS || err->code == ENODATA || err->code == ECANCELED)
         err->code = EIO;
     return fetch_put_error(slot, slot_bytes, task.stream ? SLOT_HEADER_BYTES : slot_task_end(&task),
-                           bad, err);
+                           fill.bad, err);
 }
