@@ -92,13 +92,13 @@ static void replica_round_watch(struct replica_set *set, const struct replica *r
                                 const struct sample_batch *batch)
 {
     struct dataset_iter *iter = replica->iter;
-    char name[4096];
+    char name[4096] = "";
 
     if (!set->watch || batch != &set->batch || !iter->ops->name ||
         !slow_watch_sample(set->watch, replica->position - 1))
         return;
-    size_t len = iter->ops->name(iter, name, sizeof name);
-    slow_watch_cut(name, min_u64(len, sizeof name - 1), set->watch->name);
+    (void)iter->ops->name(iter, name, sizeof name);
+    slow_watch_cut(name, set->watch->name);
     slow_watch_pass(set->watch);
 }
 

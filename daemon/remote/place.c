@@ -272,7 +272,7 @@ int remote_place_parse(const char *url, const struct remote_settings *settings,
 {
     int scheme = place_scheme(url);
     bool is_lost = false;
-    const char *wrong = NULL, *shown = url;
+    const char *wrong = NULL;
 
     *ret = (struct remote_place){0};
     if (scheme < 0)
@@ -292,11 +292,8 @@ int remote_place_parse(const char *url, const struct remote_settings *settings,
     ret->url = text_copy(url, &is_lost);
     if (!wrong && !is_lost)
         return 0;
-    /* Before the first slash of the rest there may be a password. */
-    if (memchr(rest, '@', strcspn(rest, "/?#")))
-        shown = place_schemes[scheme].scheme;
-    int r = is_lost ? dl_error_set(err, ENOMEM, shown, "out of memory")
-                    : dl_error_set(err, EINVAL, shown, "%s", wrong);
+    int r = is_lost ? dl_error_set(err, ENOMEM, url, "out of memory")
+                    : dl_error_set(err, EINVAL, url, "%s", wrong);
     remote_place_deinit(ret);
     return r;
 }

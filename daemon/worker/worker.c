@@ -617,10 +617,10 @@ static bool worker_is_last(struct worker *w, const struct queue_task *task)
 
 static void worker_name_sample(const struct worker *w, struct slow_sample *what)
 {
-    char path[4096];
-    size_t len = w->engine->name(w->dataset, what->index, path, sizeof path);
+    char path[4096] = "";
 
-    slow_watch_cut(path, min_u64(len, sizeof path - 1), what->name);
+    (void)w->engine->name(w->dataset, what->index, path, sizeof path);
+    slow_watch_cut(path, what->name);
 }
 
 /* The time of its slow samples; and one that is among the slowest of this worker so far. */

@@ -5,6 +5,7 @@
 #include "proto/common/error.h"
 
 #include "proto/common/open_files.h"
+#include "proto/common/url.h"
 #include "proto/common/utf8.h"
 #include <errno.h>
 #include <stdio.h>
@@ -66,6 +67,7 @@ int dl_error_set(struct dl_error *err, int code, const char *path, const char *f
     if (vsnprintf(text, sizeof text, fmt, args) < 0)
         text[0] = '\0';
     va_end(args);
+    url_hide_secrets(text);
     error_append_remedy(text, sizeof text, code);
 
     /* `path` and the arguments may be this very error's own texts. */
@@ -73,6 +75,7 @@ int dl_error_set(struct dl_error *err, int code, const char *path, const char *f
     error_copy_clean(place, sizeof place, path ? path : "");
     err->code = code;
     memcpy(err->path, place, sizeof place);
+    url_hide_secrets(err->path);
     error_copy_clean(err->message, sizeof err->message, text);
     return -code;
 }

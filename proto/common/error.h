@@ -25,8 +25,8 @@ struct dl_error {
 /*
  * Fills `err` (may be NULL) and returns -code, so that a function can `return dl_error_set(...)`.
  * Texts that are too long are cut, never refused; control characters and what is not UTF-8 in them
- * become '?', so they always fit a message. A code of 0 or less becomes EIO. `path` (may be NULL)
- * and the arguments may point into `err` itself.
+ * become '?', so they always fit a message; secrets in URLs become '*' (url.h). A code of 0 or less
+ * becomes EIO. `path` (may be NULL) and the arguments may point into `err` itself.
  */
 int dl_error_set(struct dl_error *err, int code, const char *path, const char *fmt, ...)
     _printf_(4, 5);

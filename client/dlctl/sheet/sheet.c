@@ -7,6 +7,7 @@
 #include "client/dlctl/report.h"
 #include "client/dlctl/spec.h"
 #include "client/dlctl/text.h"
+#include "proto/common/url.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -380,9 +381,11 @@ static int sheet_read_spec(const char *path, char **ret)
         r = -errno;
     if (file)
         (void)fclose(file);
-    if (r == 0)
-        *ret = steal_ptr(text);
-    return r;
+    if (r < 0)
+        return r;
+    url_hide_secrets(text); /* the page is for others */
+    *ret = steal_ptr(text);
+    return 0;
 }
 
 /* What the daemon says that it was opened with; a daemon of before may know of no such view. */

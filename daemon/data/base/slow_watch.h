@@ -7,6 +7,7 @@
 #define DL_SLOW_WATCH_H
 
 #include "proto/common/clock.h"
+#include "proto/common/url.h"
 #include "proto/queue.h"
 
 /* On average, ns: reading the clock takes about 30. */
@@ -105,11 +106,12 @@ static inline void slow_watch_end_together(struct slow_watch *watch, uint64_t in
     watch->together = n;
 }
 
-/* A name of `len` bytes, cut where it is too long: the end of a path says more than its beginning.
- */
-static inline void slow_watch_cut(const char *name, size_t len, char ret[static SLOW_NAME])
+/* A name without secrets (it loses them), cut where it is too long: the end of a path says more
+ * than its beginning. */
+static inline void slow_watch_cut(char *name, char ret[static SLOW_NAME])
 {
-    size_t begin = len - min_u64(len, SLOW_NAME - 1);
+    url_hide_secrets(name);
+    size_t len = strlen(name), begin = len - min_u64(len, SLOW_NAME - 1);
 
     memcpy(ret, name + begin, len - begin);
     ret[len - begin] = '\0';

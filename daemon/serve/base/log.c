@@ -2,6 +2,7 @@
 
 #include "daemon/serve/base/log_budget.h"
 #include "daemon/serve/base/memory.h"
+#include "proto/common/url.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -180,6 +181,7 @@ static void log_write(enum log_level level, const struct log_fields *about, cons
         if ((unsigned char)*c < ' ')
             *c = ' ';
     }
+    url_hide_secrets(text);
     if (!log_journal_is_stderr() || log_send_entry(level, about, line) < 0)
         fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, text);
 }

@@ -1,5 +1,7 @@
 #include "daemon/serve/base/row.h"
 
+#include "proto/common/url.h"
+
 struct row row_begin(struct value *v)
 {
     v->type = VALUE_MAP;
@@ -60,8 +62,11 @@ void row_string(struct row *row, const char *key, const char *s)
 {
     struct value *v = row_add(row, key);
 
-    if (v && s)
-        row->r = value_make_string(v, s);
+    if (!v || !s)
+        return;
+    row->r = value_make_string(v, s);
+    if (row->r == 0)
+        url_hide_secrets(v->string);
 }
 
 void row_null(struct row *row, const char *key)

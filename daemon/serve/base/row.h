@@ -21,7 +21,8 @@ struct row row_under(struct row *row, const char *key);
 void row_uint(struct row *row, const char *key, uint64_t u);
 void row_real(struct row *row, const char *key, double d);
 void row_seconds(struct row *row, const char *key, uint64_t ns);
-void row_string(struct row *row, const char *key, const char *s); /* NULL: null */
+/* NULL: null. Secrets in URLs are hidden (proto/common/url.h). */
+void row_string(struct row *row, const char *key, const char *s);
 void row_null(struct row *row, const char *key);
 /* Null where there is none. */
 void row_uint_if(struct row *row, const char *key, bool is, uint64_t u);

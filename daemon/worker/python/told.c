@@ -2,6 +2,7 @@
 #include "daemon/worker/python/told.h"
 
 #include "daemon/data/base/dataset.h"
+#include "proto/common/url.h"
 #include "proto/yaml.h"
 
 static PyObject *told_list(const struct value *v)
@@ -112,13 +113,15 @@ static bool told_has_names(const struct spec_dataset *dataset)
 /* A new reference; the empty text for what has no name. */
 static PyObject *told_name(struct dataset *ds, PyObject *index)
 {
-    char name[DL_BOUND_PATH_BYTES];
+    char name[DL_BOUND_PATH_BYTES] = "";
     unsigned long long i = PyLong_AsUnsignedLongLong(index);
 
     if (PyErr_Occurred())
         return NULL;
-    size_t len = i < ds->length ? dataset_name(ds, i, name, sizeof name) : 0;
-    return PyUnicode_DecodeFSDefaultAndSize(name, (Py_ssize_t)min_u64(len, sizeof name - 1));
+    if (i < ds->length)
+        (void)dataset_name(ds, i, name, sizeof name);
+    url_hide_secrets(name);
+    return PyUnicode_DecodeFSDefault(name);
 }
 
 static PyObject *told_names(struct dataset *ds, PyObject *indices)
