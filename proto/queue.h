@@ -86,7 +86,8 @@ struct slow_sample {
 /* Those that the daemon has not read yet: it may hear of many tasks at once. */
 struct queue_slow {
     _Alignas(64) _Atomic uint64_t tail; /* ever put; written by the worker */
-    _Atomic uint64_t spent_ns; /* ever, on samples that took far longer than is usual; likewise */
+    _Atomic uint64_t spent_ns;  /* ever, on samples that took far longer than is usual; likewise */
+    _Atomic uint64_t remote_ns; /* ever, waiting for remote files; likewise */
     _Alignas(64) _Atomic uint64_t head; /* ever taken; written by the daemon */
     struct slow_sample samples[SLOW_SAMPLES];
 };
@@ -330,6 +331,17 @@ static inline void slow_spend(struct queue_slow *slow, uint64_t ns)
 static inline uint64_t slow_spent(const struct queue_slow *slow)
 {
     return atomic_load_explicit(&slow->spent_ns, memory_order_relaxed);
+}
+
+/* The worker: how long it waited for remote files in its life; and the daemon, likewise. */
+static inline void slow_tell_remote(struct queue_slow *slow, uint64_t ns)
+{
+    atomic_store_explicit(&slow->remote_ns, ns, memory_order_relaxed);
+}
+
+static inline uint64_t slow_remote(const struct queue_slow *slow)
+{
+    return atomic_load_explicit(&slow->remote_ns, memory_order_relaxed);
 }
 
 #define task_put(q, rec)  queue_put(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)

@@ -76,6 +76,8 @@ static const struct verb VERBS[] = {
      "Draws the last ten minutes: what a loader delivered, and how much each rank waited."},
     {"slowest", "[NAME]", VIEW, verb_view,
      "Lists the samples of one loader, or all, that took longest to make."},
+    {"remote", NULL, VIEW, verb_view,
+     "Shows what is asked of stores for remote files, how they answer, and what is held."},
     {"headspace", "NAME", COMMON | BIT(OPTION_MEASURED_STEPS), verb_headspace,
      "Measures how much faster a loader's trainers would be if loading cost nothing."},
     {"mix", "NAME DATASET=WEIGHT ...", COMMON | BIT(OPTION_AT) | BIT(OPTION_AT_EPOCH), verb_mix,

@@ -31,7 +31,7 @@ static const struct shape {
               "world job"}},
     {"workers",
      {.keys = "loader uid worker state pid cpu_s memory_bytes restarts stuck tasks step fetch_s "
-              "collate_s slow_s cpu_wait_s busy_s queued"}},
+              "collate_s remote_s slow_s cpu_wait_s busy_s queued"}},
     {"ring",
      {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
               "worker"}},

@@ -85,8 +85,11 @@ int verb_metrics(const struct options *o)
     struct dl_buffer text = {0};
     int r = ask_connect(o, &client);
 
-    for (size_t i = 0; i < METRICS_VIEWS && r == 0; i++)
+    for (size_t i = 0; i < METRICS_VIEWS && r == 0; i++) {
         r = ask_view(client, metrics_views[i], &views[i]);
+        if (r == -EINVAL) /* a daemon of the last release does not have it */
+            r = 0;
+    }
     if (r < 0)
         return report_client(o, client, r);
     r = metrics_write(views, &text);

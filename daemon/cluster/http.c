@@ -231,6 +231,7 @@ static void http_finish_call(struct http_call *call, CURLcode code)
     DL_DELETE(call->http->calls, call);
     (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     answer.status = code == CURLE_OK ? (int)status : 0;
+    answer.is_late = code == CURLE_OPERATION_TIMEDOUT;
     http_explain(call, code, &answer);
     (void)curl_multi_remove_handle(call->http->multi, call->easy);
     call->request.done(call->request.owner, &answer);

@@ -33,6 +33,7 @@ struct http_answer {
     int status;          /* of HTTP; 0: there was none, and `why` says so */
     const char *why;     /* "connection refused", ... */
     bool lasts;          /* of that: asking again does not help */
+    bool is_late;        /* that there was none in the request's time */
     struct dl_span body; /* borrowed for the call; of a stream what came last */
 };
 

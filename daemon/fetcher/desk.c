@@ -134,6 +134,20 @@ static uint32_t desk_window(const struct desk *desk)
     return (uint32_t)min_u64(max_u64(blocks, DESK_WINDOW_LEAST), DESK_WINDOW_MOST);
 }
 
+/* A worker has them now: where they came from, the first time; then they were there. */
+static void desk_count_given(struct desk *desk, struct object *object, uint64_t first, uint64_t n)
+{
+    struct remote_tally *tally = transfers_tally(desk->transfers);
+
+    for (uint64_t i = first; i < first + n; i++) {
+        struct block *block = &object->blocks[i];
+
+        remote_tally_add(tally, block->is_given ? REMOTE_FROM_MEMORY : REMOTE_FROM_STORE,
+                         (int64_t)object_bytes_of(object, i, 1));
+        block->is_given = true;
+    }
+}
+
 static void asker_serve_open(struct asker *asker, bool mapped)
 {
     struct object *object = asker->object;
@@ -149,6 +163,8 @@ static void asker_serve_open(struct asker *asker, bool mapped)
     if (mapped) {
         answer.object = asker_add_file(asker, object);
         answer.window = desk_window(asker->desk);
+    } else {
+        desk_count_given(asker->desk, object, 0, object->n_blocks);
     }
     asker_answer(asker, &answer, fd);
 }
@@ -178,8 +194,10 @@ static void asker_serve_need(struct asker *asker)
     if (there < asker->n)
         return;
     for (uint64_t i = asker->first; i < asker->first + there; i++) {
-        if (!asker->file->in_use[i])
-            blocks_use(&asker->desk->objects, object, i, 1);
+        if (asker->file->in_use[i])
+            continue;
+        blocks_use(&asker->desk->objects, object, i, 1);
+        desk_count_given(asker->desk, object, i, 1);
         asker->file->in_use[i] = 1;
     }
     asker_describe(object, &answer);
@@ -452,6 +470,15 @@ struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t lim
     desk->transfers = transfers;
     objects_init(&desk->objects, limit);
     return desk;
+}
+
+void desk_tell_held(const struct desk *desk)
+{
+    struct remote_tally *tally = transfers_tally(desk->transfers);
+
+    remote_tally_write(tally, REMOTE_OBJECTS, HASH_COUNT(desk->objects.table));
+    remote_tally_write(tally, REMOTE_HELD, desk->objects.held);
+    remote_tally_write(tally, REMOTE_LIMIT, desk->objects.limit);
 }
 
 struct desk *desk_free(struct desk *desk)

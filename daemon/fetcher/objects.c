@@ -182,6 +182,7 @@ void object_await(struct objects *objects, struct object *object, uint64_t first
     for (struct block *block = object->blocks + first; n > 0; block++, n--) {
         assert(block->state == BLOCK_ABSENT);
         block->state = BLOCK_COMING;
+        block->is_given = false;
         block_count(objects, block, true);
     }
 }

@@ -24,6 +24,7 @@ struct block {
     struct object *object;
     uint32_t users;
     enum block_state state;
+    bool is_given; /* to a worker, since it came */
 };
 
 struct object {

@@ -1,7 +1,7 @@
 #include "daemon/fetcher/service.h"
 
 #include "daemon/fetcher/confine.h"
-#include "daemon/fetcher/desk.h"
+#include "daemon/fetcher/sight.h"
 #include "daemon/sandbox/sandbox.h"
 
 #include <errno.h>
@@ -20,6 +20,8 @@ struct service {
     struct transfers *transfers;
     struct desk *desk;
     struct confine confine;
+    struct remote_tally *tally;
+    struct sight *sight;
 };
 
 union service_control {
@@ -86,7 +88,7 @@ static int service_begin(struct service *service, const struct remote_service *o
     for (char *const *text = options->denied; *text && r == 0; text++)
         r = networks_parse(*text, &denied, &wrong);
     if (r == 0)
-        r = transfers_new(&service->loop, &denied, &service->transfers, &err);
+        r = transfers_new(&service->loop, service->tally, &denied, &service->transfers, &err);
 
     if (r < 0) {
         fprintf(stderr, "dloaderd: remote files cannot be fetched: %s: %s\n", err.path,
@@ -94,6 +96,7 @@ static int service_begin(struct service *service, const struct remote_service *o
         return r;
     }
     service->desk = desk_new(&service->loop, service->transfers, options->memory);
+    service->sight = sight_new(&service->loop, service->desk);
     if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
         return r;
     return uv_poll_start(&service->control, UV_READABLE, service_on_control);
@@ -109,9 +112,9 @@ static void service_find_home(void)
 }
 
 /* Nobody looks into its memory, where credentials are; but who looks for leaks at its end does. */
-static void service_harden(int control)
+static void service_harden(int last)
 {
-    sandbox_close_from(control + 1);
+    sandbox_close_from(last + 1);
     sandbox_harden();
     if (!SANDBOX_SANITIZED)
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -122,9 +125,10 @@ int remote_serve(const struct remote_service *options)
 {
     struct service service = {.fd = options->control};
 
-    service_harden(options->control);
+    service_harden(options->page);
     service_find_home();
-    if (uv_loop_init(&service.loop) < 0)
+    service.tally = sight_map(options->page);
+    if (!service.tally || uv_loop_init(&service.loop) < 0)
         return 1;
     int r = service_begin(&service, options);
     if (r == 0 && options->confined)
@@ -132,11 +136,13 @@ int remote_serve(const struct remote_service *options)
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
     confine_deinit(&service.confine);
+    sight_free(service.sight);
     desk_free(service.desk);
     transfers_free(service.transfers);
     if (r == 0)
         uv_close((uv_handle_t *)&service.control, NULL);
     (void)uv_run(&service.loop, UV_RUN_DEFAULT); /* handles are closed */
     (void)uv_loop_close(&service.loop);
+    sight_unmap(service.tally);
     return r < 0;
 }

@@ -10,6 +10,7 @@
 
 struct remote_service {
     int control;
+    int page;            /* memory for what is counted (sight.h) */
     bool confined;       /* it closes itself in */
     uint64_t memory;     /* bytes that are held of what no worker has in use */
     char *const *denied; /* NULL behind the last: where no URL leads to, see networks.h */

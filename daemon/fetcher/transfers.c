@@ -40,23 +40,31 @@ struct transfers {
     bool has_crypto;
     struct transfer *urgent, *expected, *running, *pausing;
     uint32_t n_running;
-    struct transfers_totals totals;
+    struct remote_tally *tally; /* borrowed */
 };
 
 static void transfers_run(struct transfers *transfers);
 
-static void transfer_move(struct transfer *transfer, struct transfer **to)
+/* It is in its list, or leaves it. */
+static void transfer_count_moved(struct transfer *transfer, int more)
 {
     struct transfers *transfers = transfer->transfers;
+    bool runs = transfer->list == &transfers->running;
 
+    transfers->n_running += runs ? (uint32_t)more : 0;
+    remote_tally_add(transfers->tally, runs ? REMOTE_UNDER_WAY : REMOTE_WAITING, more);
+}
+
+static void transfer_move(struct transfer *transfer, struct transfer **to)
+{
     if (transfer->list) {
-        transfers->n_running -= transfer->list == &transfers->running;
+        transfer_count_moved(transfer, -1);
         DL_DELETE(*transfer->list, transfer);
     }
     transfer->list = to;
     if (!to)
         return;
-    transfers->n_running += to == &transfers->running;
+    transfer_count_moved(transfer, 1);
     DL_APPEND(*to, transfer);
 }
 
@@ -82,7 +90,7 @@ static void transfer_end(struct transfer *transfer, int code, const struct dl_er
         .code = code, .err = err, .headers = &transfer->headers, .body = body};
 
     transfer_move(transfer, NULL);
-    transfers->totals.failed += code < 0;
+    remote_tally_add(transfers->tally, REMOTE_FAILED, code < 0 && code != -ENOENT);
     transfer->order.done(transfer->order.owner, &result);
     free(transfer);
     transfers_run(transfers);
@@ -116,7 +124,7 @@ static uint64_t transfer_pause_ms(const struct transfer *transfer)
 
 static void transfer_repeat(struct transfer *transfer)
 {
-    transfer->transfers->totals.repeated++;
+    remote_tally_add(transfer->transfers->tally, REMOTE_REPEATED, 1);
     transfer->pause = must_alloc(sizeof *transfer->pause);
     (void)uv_timer_init(transfer->transfers->loop, transfer->pause);
     transfer->pause->data = transfer;
@@ -178,14 +186,27 @@ static int transfer_judge(const struct transfer *transfer, const struct http_ans
     return transfer->order.page ? 0 : transfer_judge_bytes(transfer, answer->body, err);
 }
 
+/* Of an answer that another try may better. */
+static enum remote_count transfer_cause(const struct http_answer *answer)
+{
+    if (answer->status == 429 || answer->status == 503)
+        return REMOTE_THROTTLED;
+    if (answer->status > 299)
+        return REMOTE_SERVER_FAULTS;
+    return answer->is_late ? REMOTE_TIMED_OUT : REMOTE_BROKEN_OFF;
+}
+
 static void transfer_on_answer(void *owner, const struct http_answer *answer)
 {
     struct transfer *transfer = owner;
+    struct remote_tally *tally = transfer->transfers->tally;
     struct dl_error err = {0};
     int r = transfer_judge(transfer, answer, &err);
 
     transfer->call = NULL;
-    transfer->transfers->totals.bytes += answer->body.len;
+    remote_tally_add(tally, REMOTE_RECEIVED, (int64_t)answer->body.len);
+    if (r == -EAGAIN)
+        remote_tally_add(tally, transfer_cause(answer), 1);
     if (r == -EAGAIN && ++transfer->tries < TRANSFER_TRIES) {
         transfer_repeat(transfer);
         transfers_run(transfer->transfers);
@@ -241,7 +262,7 @@ static void transfers_run(struct transfers *transfers)
         struct dl_error err = {0};
 
         transfer_move(transfer, &transfers->running);
-        transfers->totals.requests++;
+        remote_tally_add(transfers->tally, REMOTE_REQUESTS, 1);
         int r = transfer_send(transfer, &err);
         if (r < 0)
             transfer_end(transfer, r, &err, (struct dl_span){0});
@@ -295,13 +316,13 @@ const struct remote_settings *transfers_settings(const struct transfers *transfe
     return &transfers->settings;
 }
 
-const struct transfers_totals *transfers_totals(const struct transfers *transfers)
+struct remote_tally *transfers_tally(const struct transfers *transfers)
 {
-    return &transfers->totals;
+    return transfers->tally;
 }
 
-int transfers_new(uv_loop_t *loop, const struct networks *denied, struct transfers **ret,
-                  struct dl_error *err)
+int transfers_new(uv_loop_t *loop, struct remote_tally *tally, const struct networks *denied,
+                  struct transfers **ret, struct dl_error *err)
 {
     const struct http_options options = {.loop = loop,
                                          .owner = "remote files",
@@ -312,6 +333,7 @@ int transfers_new(uv_loop_t *loop, const struct networks *denied, struct transfe
     int r = remote_profile_read(transfers_getenv, NULL, &transfers->profile, err);
 
     transfers->loop = loop;
+    transfers->tally = tally;
     transfers->has_crypto = sigv4_crypto_find(&transfers->crypto);
     if (r == 0)
         r = remote_settings_from(transfers_getenv, NULL, &transfers->profile, &transfers->settings,

@@ -14,6 +14,7 @@
 #include "daemon/remote/answer.h"
 #include "daemon/remote/request.h"
 #include "daemon/serve/base/networks.h"
+#include "proto/remote_counts.h"
 
 #include <uv.h>
 
@@ -47,19 +48,17 @@ struct transfer_order {
     void *owner;
 };
 
-/* Counted since it began; for views. */
-struct transfers_totals {
-    uint64_t requests, repeated, failed, bytes;
-};
-
-/* Reads settings and credentials of the process's environment. `denied`: where no URL leads to. */
-int _nodiscard_ transfers_new(uv_loop_t *loop, const struct networks *denied,
-                              struct transfers **ret, struct dl_error *err);
+/* Reads settings and credentials of the process's environment. `tally`: where it counts, borrowed;
+ * `denied`: where no URL leads to. */
+int _nodiscard_ transfers_new(uv_loop_t *loop, struct remote_tally *tally,
+                              const struct networks *denied, struct transfers **ret,
+                              struct dl_error *err);
 struct transfers *transfers_free(
     struct transfers *transfers); /* nothing is under way. NULL: fine */
 
 const struct remote_settings *transfers_settings(const struct transfers *transfers);
-const struct transfers_totals *transfers_totals(const struct transfers *transfers);
+/* Where this process counts; the desk, too. */
+struct remote_tally *transfers_tally(const struct transfers *transfers);
 
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order);
 /* Somebody waits for it now. */

@@ -59,20 +59,23 @@ static bool dloaderd_parse_fd(const char *text, int *ret)
     return true;
 }
 
-/* "DESCRIPTOR:BYTES:CONFINED", and networks; see remotes.c. */
+/* "CONTROL:PAGE:BYTES:CONFINED", of which the first two are descriptors, and networks; see
+ * remotes.c. */
 static int dloaderd_fetch(const char *text, char *const *denied)
 {
-    char *end;
-    long control = strtol(text, &end, 10);
-    unsigned long long bytes = *end == ':' ? strtoull(end + 1, &end, 10) : 0;
-    long confined = *end == ':' ? strtol(end + 1, &end, 10) : 0;
+    int control, page, confined, end = 0;
+    unsigned long long bytes;
 
-    if (*end || control < 0 || control > INT_MAX || fcntl((int)control, F_GETFD) < 0) {
+    if (sscanf(text, "%d:%d:%llu:%d%n", &control, &page, &bytes, &confined, &end) != 4 ||
+        text[end] || fcntl(control, F_GETFD) < 0 || fcntl(page, F_GETFD) < 0) {
         fprintf(stderr, "dloaderd: --fetch is for the daemon's own use\n");
         return 2;
     }
-    return remote_serve(&(struct remote_service){
-        .control = (int)control, .confined = confined != 0, .memory = bytes, .denied = denied});
+    return remote_serve(&(struct remote_service){.control = control,
+                                                 .page = page,
+                                                 .confined = confined != 0,
+                                                 .memory = bytes,
+                                                 .denied = denied});
 }
 
 int main(int argc, char **argv)

@@ -130,6 +130,10 @@ static int views_add_worker(const struct loader *l, uint32_t i, struct value *ro
     row_seconds(&row, "fetch_s", view.busy_ns - view.collate_ns);
     row_seconds(&row, "collate_s", view.collate_ns);
     row_seconds(&row, "slow_s", view.slow_ns);
+    if (pool_remotes(loader_pool(l)))
+        row_seconds(&row, "remote_s", view.remote_ns);
+    else
+        row_null(&row, "remote_s");
     views_add_usage(&row, view.pid);
     row_string(&row, "sandbox", sandbox);
     return row.r;
@@ -396,7 +400,7 @@ static const struct {
     {"members", views_members}, {"times", view_times},
     {"trace", view_trace},      {"mixtures", view_mixtures},
     {"lately", view_lately},    {"specs", .make_for = view_specs},
-    {"slowest", view_slowest},
+    {"slowest", view_slowest},  {"remote", view_remote},
 };
 
 int views_make(const struct daemon *daemon, uid_t uid, const char *name, struct value *ret,
@@ -413,5 +417,6 @@ int views_make(const struct daemon *daemon, uid_t uid, const char *name, struct 
     return dl_error_set(
         err, EINVAL, name,
         "no such view; views are status, loaders, epochs, workers, ring, "
-        "sessions, users, quarantine, members, times, trace, mixtures, lately, slowest and specs");
+        "sessions, users, quarantine, members, times, trace, mixtures, lately, slowest, remote and "
+        "specs");
 }

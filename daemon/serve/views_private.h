@@ -26,6 +26,9 @@ void view_add_lengths(struct row *row, const struct loader *l);
 void view_add_whole_mixture(struct row *row, const struct loader *l);
 void view_add_mixture(struct row *row, const struct loader *l, const struct stream *s);
 
+/* views_remote.c */
+int _nodiscard_ view_remote(const struct daemon *daemon, struct value *ret);
+
 /* views_slowest.c */
 int _nodiscard_ view_slowest(const struct daemon *daemon, struct value *ret);
 

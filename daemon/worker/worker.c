@@ -384,11 +384,9 @@ static size_t worker_list_sizes(const struct worker *w, uint64_t ret[static DL_B
 static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
 {
     struct dl_error err = {0};
-    int r;
+    int r = w->queues ? -EPROTO : worker_map_queues(w, msg->queue_bytes);
 
-    if (w->queues)
-        return -EPROTO;
-    if ((r = worker_map_queues(w, msg->queue_bytes)) < 0)
+    if (r < 0)
         return r;
     w->sandbox = sandbox_calls((enum sandbox_level)msg->sandbox, sandbox_landlock() > 0);
     if ((r = worker_open_dataset(w, msg, &err)) < 0) {
@@ -396,6 +394,7 @@ static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
             dl_error_set(&err, -r, "", "the worker could not open the dataset: %s", strerror(-r));
         return worker_send_failed(w, 0, &err);
     }
+    (void)remote_waited_ns(w->guard.remote, true); /* no task has waited yet */
     uint64_t sizes[DL_BOUND_MIX_CHILDREN];
     struct dl_span listed = {(const uint8_t *)sizes, worker_list_sizes(w, sizes)};
     return worker_send_message(
@@ -702,6 +701,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
     worker_look_after(w, task, ended);
     if (r == 0)
         worker_tell_slow(w, slot, started);
+    slow_tell_remote(&w->queues->slow, remote_waited_ns(w->guard.remote, false));
     worker_finish_task(w, &done, started);
     return ended;
 }

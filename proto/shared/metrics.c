@@ -8,8 +8,8 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-const char *const metrics_views[] = {"status", "loaders", "epochs",   "workers", "ring",
-                                     "times",  "users",   "mixtures", "members", NULL};
+const char *const metrics_views[] = {"status", "loaders",  "epochs", "workers", "ring", "times",
+                                     "users",  "mixtures", "remote", "members", NULL};
 
 /* Labels of a row: keys of the view, under the names that they have as labels. A row lacks `not`.
  */

@@ -9,7 +9,7 @@
 /* The views that samples are made of, in the order that metrics_write() takes them in; NULL ends
  * them. */
 extern const char *const metrics_views[];
-enum { METRICS_VIEWS = 9 };
+enum { METRICS_VIEWS = 10 };
 
 /* Appends the text. A view that is null, or has not the shape it should, gives no samples; what a
  * loader or a node is called may be any text. -ENOMEM. */

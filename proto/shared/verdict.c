@@ -31,8 +31,10 @@ enum {
     PERCENT_WAITS = 5, /* of its time; a trainer that waits less has nothing to win */
     PERCENT_BUSY = 50, /* of their time; workers that do less are not what is too slow */
     PERCENT_FULL = 80,
-    PERCENT_SHORT = 20, /* of what workers are busy for they wait for a processor */
-    PERCENT_SLOW = 50,  /* of it goes to slow samples */
+    PERCENT_SHORT = 20,    /* of what workers are busy for they wait for a processor */
+    PERCENT_SLOW = 50,     /* of it goes to slow samples */
+    PERCENT_REMOTE = 50,   /* of it, to waiting for remote files */
+    PERCENT_THROTTLED = 5, /* of requests; each waits for several times what one takes */
 };
 
 /* A rank straggles that waits so many times as much as the median; and so does a worker that has so
@@ -90,7 +92,7 @@ static bool verdict_straggles(const struct verdict_case *c, const struct verdict
 }
 
 struct work {
-    uint64_t fetch_ns, collate_ns, slow_ns, busy_ns, cpu_wait_ns;
+    uint64_t fetch_ns, collate_ns, slow_ns, remote_ns, busy_ns, cpu_wait_ns;
     unsigned busy;           /* percent of the workers' time, */
     struct share busy_share; /* and in words */
     size_t busiest;
@@ -109,6 +111,7 @@ static struct work verdict_sum_up(const struct verdict_case *c)
         work.fetch_ns += c->workers[i].fetch_ns;
         work.collate_ns += c->workers[i].collate_ns;
         work.slow_ns += c->workers[i].slow_ns;
+        work.remote_ns += c->workers[i].remote_ns;
         work.cpu_wait_ns += c->workers[i].cpu_wait_ns;
         if (verdict_busy_ns(&c->workers[i]) > verdict_busy_ns(&c->workers[work.busiest]))
             work.busiest = i;
@@ -253,6 +256,39 @@ static void verdict_blame_samples(const struct verdict_case *c, const struct wor
     verdict_advise(v, "dlctl slowest names them");
 }
 
+static bool verdict_store_is_slow(const struct work *work)
+{
+    return verdict_percent(work->remote_ns, work->busy_ns) >= PERCENT_REMOTE;
+}
+
+static void verdict_blame_store(const struct verdict_case *c, const struct work *work,
+                                const char *waited, struct verdict *v)
+{
+    const struct verdict_store *store = &c->store;
+    double seconds = (double)max_u64(store->span_ns, 1) / 1e9;
+    char rate[UNITS_MAX];
+
+    v->stage = STAGE_FETCH;
+    format_bytes((double)store->bytes / seconds, rate, sizeof rate);
+    if (verdict_percent(store->throttled, store->requests) >= PERCENT_THROTTLED) {
+        v->kind = VERDICT_THROTTLE;
+        (void)snprintf(v->text, sizeof v->text,
+                       "throttled by the store: %s; it refuses %s of requests (status 503 or 429), "
+                       "and gives %s/s",
+                       waited, verdict_share(store->throttled, store->requests).text, rate);
+        verdict_advise(v, "a larger remote.held, larger files, or a higher limit there");
+        return;
+    }
+    v->kind = VERDICT_STORE;
+    (void)snprintf(v->text, sizeof v->text,
+                   "starved by storage: %s; %zu worker%s wait%s for remote files for %s of what "
+                   "%s do%s, and the store gives %s/s",
+                   waited, c->n_workers, c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "s" : "",
+                   verdict_share(work->remote_ns, work->busy_ns).text,
+                   c->n_workers == 1 ? "it" : "they", c->n_workers == 1 ? "es" : "", rate);
+    verdict_advise(v, "more workers.prefetch asks for more at once, a larger remote.held for less");
+}
+
 static void verdict_blame_loader(const struct verdict_case *c, const struct work *work,
                                  const struct verdict_rank *worst, struct verdict *v)
 {
@@ -260,6 +296,10 @@ static void verdict_blame_loader(const struct verdict_case *c, const struct work
 
     v->kind = VERDICT_LOADER;
     verdict_say_waits(v, worst, c->n_ranks, waited, sizeof waited);
+    if (verdict_store_is_slow(work)) {
+        verdict_blame_store(c, work, waited, v);
+        return;
+    }
     if (verdict_samples_are_slow(work)) {
         verdict_blame_samples(c, work, waited, v);
         return;

@@ -8,7 +8,8 @@
  * gradients. Otherwise the loader is too slow: the stage that takes most of its workers' time is
  * the one to look at. If a few samples take most of that, they are; if one worker alone is busy,
  * its work is. If the workers are not busy, finished batches wait for others; if they wait for a
- * processor, processors are short. Each verdict ends with what to do.
+ * processor, processors are short; if they wait for remote files, the store is too slow, or refuses
+ * requests. Each verdict ends with what to do.
  */
 #ifndef DL_VERDICT_H
 #define DL_VERDICT_H
@@ -56,6 +57,15 @@ struct verdict_worker {
     uint64_t slow_ns; /* of fetch_ns: samples that took far longer than is usual */
     uint64_t
         cpu_wait_ns; /* that it was ready to run, and had no processor; 0: also if nobody knows */
+    uint64_t remote_ns; /* of fetch_ns: waiting for remote files */
+};
+
+/* What stores did for all loaders of the daemon. */
+struct verdict_store {
+    uint64_t span_ns;
+    uint64_t bytes;     /* that came */
+    uint64_t requests;  /* that were sent; of these */
+    uint64_t throttled; /* the store refused so many: it wants fewer */
 };
 
 struct verdict_case {
@@ -68,16 +78,19 @@ struct verdict_case {
     uint64_t batches;     /* that were delivered */
     uint64_t ns[STAGES];  /* of all of them */
     const char *starving; /* the setting that leaves no memory for a batch; NULL: none */
+    struct verdict_store store;
 };
 
 enum verdict_kind {
-    VERDICT_IDLE,    /* nobody reads */
-    VERDICT_EARLY,   /* too little was read yet */
-    VERDICT_MEMORY,  /* starved by memory */
-    VERDICT_RANK,    /* one rank waits, the others do not: `rank` */
-    VERDICT_LOADER,  /* trainers wait: for `stage`, perhaps of one `worker` */
-    VERDICT_TRAINER, /* they do not, and workers have time to spare */
-    VERDICT_HEALTHY  /* they do not, and workers are busy */
+    VERDICT_IDLE,     /* nobody reads */
+    VERDICT_EARLY,    /* too little was read yet */
+    VERDICT_MEMORY,   /* starved by memory */
+    VERDICT_STORE,    /* starved by storage */
+    VERDICT_THROTTLE, /* throttled by the store */
+    VERDICT_RANK,     /* one rank waits, the others do not: `rank` */
+    VERDICT_LOADER,   /* trainers wait: for `stage`, perhaps of one `worker` */
+    VERDICT_TRAINER,  /* they do not, and workers have time to spare */
+    VERDICT_HEALTHY   /* they do not, and workers are busy */
 };
 
 /* Of the words; and of those without the epoch before. */

@@ -153,6 +153,12 @@ uint64_t process_take_slow_ns(struct process *p)
     return UINT64_MAX; /* a worker may write what it likes there */
 }
 
+uint64_t process_take_remote_ns(struct process *p)
+{
+    FUZZ_ASSERT(p);
+    return UINT64_MAX; /* likewise */
+}
+
 uint32_t process_read_place(const struct process *p, char ret[static DL_ERROR_PATH_MAX])
 {
     FUZZ_ASSERT(p);

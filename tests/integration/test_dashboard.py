@@ -14,6 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from bucket import Bucket
 from dltest import PATIENCE, Daemon, LifeCase, main, wait_until
 from test_metrics import PROMTOOL
 from test_metrics_http import ADDRESS, free_port
@@ -132,9 +133,9 @@ class Files(LifeCase):
 class Asked(LifeCase):
     """A daemon in the middle of its work, one that meets others, and a Prometheus that reads both."""
 
-    def begin(self, name, **config):
+    def begin(self, name, env=None, **config):
         os.mkdir(self.path(name))
-        daemon = Daemon(self.path(name), {"metrics": {"listen": "127.0.0.1:0"}, **config})
+        daemon = Daemon(self.path(name), {"metrics": {"listen": "127.0.0.1:0"}, **config}, env=env)
         self.addCleanup(daemon.stop)
         wait_until(lambda: ADDRESS.search(daemon.log), "the address")
         return daemon, ":".join(ADDRESS.search(daemon.log).groups())
@@ -162,10 +163,12 @@ class Asked(LifeCase):
     def test_each_question_has_an_answer(self):
         with open(self.path("lines.txt"), "w") as file:
             file.writelines("word " * (i % 50 + 1) + "\n" for i in range(20000))
-        alone, first = self.begin("alone")
+        bucket = Bucket(self.path(""))
+        self.addCleanup(bucket.close)
+        alone, first = self.begin("alone", env=bucket.environment)
         client = self.client(alone)
         loader = client.open({"name": "tokens", "collate": {"kind": "pad"}, "batch": {"tokens": 1024}, "seed": 1,
-                              "dataset": {"kind": "text", "paths": self.path("lines.txt"), "tokenizer": "bytes"}})
+                              "dataset": {"kind": "text", "paths": "s3://bucket/lines.txt", "tokenizer": "bytes"}})
         client.start(loader["loader"], job="j", credits=2)
         ends = [f"127.0.0.1:{free_port()}"]
         nodes = [self.begin(f"node{i}", rendezvous={"backend": "c10d", "endpoint": ends[0], "id": "run",

@@ -34,6 +34,7 @@ VERBS = {
     "mixtures": ["wide"],
     "lately": ["wide"],
     "slowest": ["wide"],
+    "remote": ["wide"],
     "spec": [],
     "report": ["output", "spec"],
     "times": ["wide"],

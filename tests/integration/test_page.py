@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGE = ROOT / "daemon/serve/page"
 TOKEN = "0123456789abcdef-the-token"
 VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times",
-         "mixtures", "lately", "specs", "slowest")
+         "mixtures", "lately", "specs", "slowest", "remote")
 # What differs from one look to the next.
 MOVING = {"uptime_s", "sessions", "sessions_ever", "cpu_s", "cpu_wait_s", "memory_bytes", "loop_s", "session", "pid",
           "age_s", "left_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "overhead_bytes", "state"}
@@ -268,6 +268,10 @@ def made_up(loaders=3, ranks=4, at=0.0):
                       "bin_s": 10, "last_s": 5, "age_s": 0, "waits": [100 * rank // ranks] * 30 + [None] * 30,
                       "read_s": 300, "waited_s": 300 * rank / ranks, "batches": None, "bytes": None}
                      for rank in range(ranks))],
+        "remote": {"pid": 1, "requests": 200, "received_bytes": int(at * 1e6), "repeated": 20, "throttled": 20,
+                   "broken_off": 0, "timed_out": 0, "server_faults": 0, "failed": 0, "under_way": 3, "waiting": 5,
+                   "from_store_bytes": 3 << 20, "from_memory_bytes": 1 << 20, "objects": 7, "held_bytes": 1 << 29,
+                   "limit_bytes": 1 << 30, "hit_share": 0.25, "throttled_share": 0.1},
         "members": {"id": EVIL, "state": "complete", "store": "answers", "trouble": "", "nodes": [
             {"node": EVIL, "state": "ready", "self": "yes", "node_rank": 0, "first_rank": 0, "local_ranks": 4,
              "silence_s": 0.5}]},
@@ -378,6 +382,10 @@ class MadeUpViews(BrowserCase):
             self.assertRegex(browser.text("#stages"), r"fetch\s+17 %")
             kept = browser.value("[...document.querySelectorAll('#kept tbody td')].map(td => td.innerText.trim())")
             self.assertEqual(kept, ["2.0 MiB of 8.0 MiB", "40", "75 %", "100"])
+            remote = browser.value("[...document.querySelectorAll('#remote tbody td')].map(td => td.innerText.trim())")
+            self.assertEqual(remote[:1] + remote[3:], [
+                "200", "3", "5", "20", "20 (10 %)", "0", "0", "0", "0",
+                "3.0 MiB", "1.0 MiB (25 %)", "512.0 MiB of 1.0 GiB", "7"])
 
     def test_numbers(self):
         """As C has them, and nothing where there is no number."""

@@ -643,7 +643,7 @@ class Views(TestCase):
                 self.assertTrue(view or name == "slowest")  # test_slow_samples.py has it
         self.assertEqual(set(described),
                          {"status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine",
-                          "members", "mixtures", "lately", "slowest", "specs", "times", "trace"})
+                          "members", "mixtures", "lately", "slowest", "remote", "specs", "times", "trace"})
 
 
 class Violations(TestCase):

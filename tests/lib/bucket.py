@@ -56,6 +56,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def answer(self, status, body=b"", **headers):
+        with self.server.bucket.lock:
+            self.server.bucket.told[status] += 1
+            self.server.bucket.written += len(body)
         self.send_response(status)
         for name, value in {"Content-Length": len(body), **headers}.items():
             self.send_header(name.replace("_", "-"), str(value))
@@ -70,6 +73,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         bucket = self.server.bucket
         path, _, query = self.path.partition("?")
         name = urllib.parse.unquote(path).removeprefix("/bucket/")
+        if "X-Amz-Signature=" in query:  # a presigned URL, which anybody may read
+            query = ""
         with bucket.lock:
             bucket.asked[name if not query else "?list"] += 1
             fault = bucket.next_fault()
@@ -106,6 +111,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = data[first:last + 1]
         with bucket.lock:
             bucket.sent += len(body)
+            bucket.told[fault or (206 if match else 200)] += 1
+            bucket.written += len(body) // 2 if fault == "cut" else len(body)
         more = {"Content_Range": f"bytes {first}-{last}/{len(data)}"} if match else {}
         self.send_response(206 if match else 200)
         for key, value in {"Content-Length": len(body), "ETag": etag, **more}.items():
@@ -155,12 +162,14 @@ class Server(http.server.ThreadingHTTPServer):
 
 class Bucket:
     """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
-    bytes of objects. `faults` one after another for requests of objects, over and over; None: none."""
+    bytes of objects. `told`: how often each status was, or "cut"; `written`: bytes of the bodies of all answers.
+    `faults` one after another for requests of objects, over and over; None: none."""
 
     def __init__(self, root, signed=True, faults=(), page=1000):
         self.root, self.signed, self.page = root, signed, page
         self.faults, self.turn = list(faults), 0
         self.asked, self.sent = collections.Counter(), 0
+        self.told, self.written = collections.Counter(), 0
         self.lock = threading.Lock()
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.bucket = self

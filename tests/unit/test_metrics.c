@@ -106,6 +106,27 @@ static const struct row rows[] = {
      "dloader_cluster_complete 1\n"
      "dloader_cluster_round 4\n"
      "dloader_cluster_node_silence_seconds{node=\"n0\"} 0.5\n"},
+    {"remote",
+     "{pid: 7, requests: 200, received_bytes: 4096, repeated: 24, throttled: 20, broken_off: 3, "
+     "timed_out: 1, server_faults: 0, failed: 2, under_way: 5, waiting: 6, from_store_bytes: 1024, "
+     "from_memory_bytes: 3072, objects: 9, held_bytes: 512, limit_bytes: 8192, hit_share: 0.75}",
+     "dloader_remote_requests_total 200\n"
+     "dloader_remote_repeated_requests_total 24\n"
+     "dloader_remote_faults_total{cause=\"throttled\"} 20\n"
+     "dloader_remote_faults_total{cause=\"broken_off\"} 3\n"
+     "dloader_remote_faults_total{cause=\"timed_out\"} 1\n"
+     "dloader_remote_faults_total{cause=\"server\"} 0\n"
+     "dloader_remote_failed_requests_total 2\n"
+     "dloader_remote_received_bytes_total 4096\n"
+     "dloader_remote_given_bytes_total{source=\"store\"} 1024\n"
+     "dloader_remote_given_bytes_total{source=\"memory\"} 3072\n"
+     "dloader_remote_pending_requests{state=\"under_way\"} 5\n"
+     "dloader_remote_pending_requests{state=\"waiting\"} 6\n"
+     "dloader_remote_objects 9\n"
+     "dloader_remote_held_bytes 512\n"
+     "dloader_remote_held_limit_bytes 8192\n"},
+    {"workers", "[{loader: a, worker: 1, remote_s: 0.5}, {loader: b, worker: 1, remote_s: null}]",
+     "dloader_worker_remote_seconds_total{loader=\"a\",worker=\"1\"} 0.5\n"},
     /* Of a daemon that is alone. */
     {"members", "{backend: none, state: null, store: null, nodes: []}", ""},
 };

@@ -36,6 +36,7 @@ struct transfer {
 };
 
 struct transfers {
+    struct remote_tally tally;
     struct remote_settings settings;
     struct transfer *list;
     uint32_t n;
@@ -46,6 +47,11 @@ static struct transfers store;
 const struct remote_settings *transfers_settings(const struct transfers *transfers)
 {
     return &transfers->settings;
+}
+
+struct remote_tally *transfers_tally(const struct transfers *transfers)
+{
+    return (struct remote_tally *)&transfers->tally;
 }
 
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)

@@ -8,18 +8,20 @@ static const uint64_t S = 1000000000;
 
 /* A run of ten seconds that waited for `waited` of them and got so many batches. */
 struct row {
-    const char *before, *after; /* the views, one document each: status, loaders, workers, times */
+    const char *before, *after; /* the views: status, loaders, workers, times, remote */
     uint64_t waited, batches;
     const char *text; /* what it begins with; NULL: nothing is said */
     uint64_t worker;
 };
 
-#define VIEWS(pid, batches, workers, times)                                                    \
+#define REMOTE_VIEWS(pid, batches, workers, times, remote)                                     \
     "[{pid: " pid "}, [{name: other, batches: 7}, {name: a, batches: " batches "}], [" workers \
-    "], [" times "]]"
-#define WORKER(fetch, collate) "{loader: a, fetch_s: " fetch ", collate_s: " collate "}"
-#define OTHER_WORKER           "{loader: other, fetch_s: 100.5, collate_s: 3}"
-#define TIME(stage, s)         "{loader: a, rank: null, stage: " stage ", total_s: " s "}"
+    "], [" times "], {" remote "}]"
+#define VIEWS(pid, batches, workers, times) REMOTE_VIEWS(pid, batches, workers, times, "")
+#define REMOTE_WORKER(fetch, remote)        "{loader: a, fetch_s: " fetch ", remote_s: " remote "}"
+#define WORKER(fetch, collate)              "{loader: a, fetch_s: " fetch ", collate_s: " collate "}"
+#define OTHER_WORKER                        "{loader: other, fetch_s: 100.5, collate_s: 3}"
+#define TIME(stage, s)                      "{loader: a, rank: null, stage: " stage ", total_s: " s "}"
 #define OTHER_TIMES                                               \
     "{loader: other, rank: null, stage: ready, total_s: 900.0}, " \
     "{loader: a, rank: 0, stage: ready, total_s: 900.0}"
@@ -54,6 +56,30 @@ static const struct row rows[] = {
      "loader-bound: ", VERDICT_NO_WORKER},
     {VIEWS("5", "0, starved_s: 5.0", WORKER("0", "0"), ""),
      VIEWS("5", "100, starved_s: 4.0", WORKER("8.0", "0"), ""), 9, 100, NULL, 0},
+    /* It waited for a store, which is known by what it has done meanwhile; or a little. */
+    {REMOTE_VIEWS("5", "0", REMOTE_WORKER("1", "1"), "",
+                  "received_bytes: 1, requests: 7, throttled: 7"),
+     REMOTE_VIEWS("5", "100", REMOTE_WORKER("9", "7"), "",
+                  "received_bytes: 52428801, requests: 207, throttled: 7"),
+     9, 100,
+     "starved by storage: the trainer waited 9.0 s for batches, 90 % of its time; 1 worker waits "
+     "for "
+     "remote files for 75 % of what it does, and the store gives 5.0 MiB/s; ",
+     VERDICT_NO_WORKER},
+    {REMOTE_VIEWS("5", "0", REMOTE_WORKER("1", "1"), "",
+                  "received_bytes: 1, requests: 7, throttled: 7"),
+     REMOTE_VIEWS("5", "100", REMOTE_WORKER("9", "7"), "",
+                  "received_bytes: 1, requests: 207, throttled: 31"),
+     9, 100,
+     "throttled by the store: the trainer waited 9.0 s for batches, 90 % of its time; it refuses "
+     "12 % "
+     "of requests (status 503 or 429), and gives 0 B/s; ",
+     VERDICT_NO_WORKER},
+    {VIEWS("5", "0", REMOTE_WORKER("0", "0"), ""), VIEWS("5", "100", REMOTE_WORKER("9", "4"), ""),
+     9, 100, "loader-bound: ", VERDICT_NO_WORKER},
+    {VIEWS("5", "0", REMOTE_WORKER("0", "null"), ""),
+     VIEWS("5", "100", REMOTE_WORKER("9", "null"), ""), 9, 100,
+     "loader-bound: ", VERDICT_NO_WORKER},
     /* Batches that are ready wait for others. */
     {VIEWS("5", "0", WORKER("0", "0"), TIME("ready", "1.0")),
      VIEWS("5", "100", WORKER("1.0", "0"), TIME("ready", "9.5") "," OTHER_TIMES), 5, 100,
@@ -82,9 +108,9 @@ static const struct row rows[] = {
     /* Two loaders of that name, or none; and answers that are none. */
     {VIEWS("5", "0}, {name: a, batches: 3", WORKER("0", "0"), ""),
      VIEWS("5", "100", WORKER("9.0", "0"), ""), 9, 100, NULL, 0},
-    {"[{pid: 5}, [], [], []]", VIEWS("5", "100", WORKER("9.0", "0"), ""), 9, 100, NULL, 0},
-    {VIEWS("5", "0", WORKER("0", "0"), ""), "[null, null, null, null]", 9, 100, NULL, 0},
-    {VIEWS("5", "0", WORKER("0", "0"), ""), "[{}, {}, 3, x]", 9, 100, NULL, 0},
+    {"[{pid: 5}, [], [], [], null]", VIEWS("5", "100", WORKER("9.0", "0"), ""), 9, 100, NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), ""), "[null, null, null, null, null]", 9, 100, NULL, 0},
+    {VIEWS("5", "0", WORKER("0", "0"), ""), "[{}, {}, 3, x, []]", 9, 100, NULL, 0},
     {VIEWS("5", "0", WORKER("0", "0"), "3, {stage: 7}, {loader: a, stage: x, rank: null}"),
      VIEWS("5", "100", WORKER("-5.0", "1e300"), "null"), 9, 100,
      "loader-bound: ", VERDICT_NO_WORKER},

@@ -20,6 +20,7 @@ struct row {
     uint32_t worker;
     uint64_t lost, between;
     bool cores_short, own_shares;
+    struct verdict_store store;
 };
 
 #define RANK(i, waited)        \
@@ -271,6 +272,61 @@ static const struct row rows[] = {
      STAGE_READY,
      .worker = ALL,
      .lost = 5 * S},
+    /* Workers wait for a store, and are busy with nothing else: no sample, worker or processor is.
+     */
+    {"starved by storage: trainers waited 10 s for batches, rank 1 for 60 % of its time; 2 "
+     "workers "
+     "wait for remote files for 50 % of what they do, and the store gives 480.0 MiB/s; more "
+     "workers.prefetch asks for more at once, a larger remote.held for less",
+     VERDICT_STORE,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 4 * S), RANK(1, 6 * S)},
+     {{8 * S, 0, 8 * S, 0, 4 * S}, {S, S, 0, 2 * S, S}},
+     STAGE_FETCH,
+     .rank = 1,
+     .worker = ALL,
+     .lost = 10 * S,
+     .store = {20 * S, (uint64_t)9600 << 20, 1000, 44}},
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 1 worker is busy for "
+     "80 % "
+     "of the time, and fetch takes 100 % of that; more workers, or samples that cost less",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{8 * S, 0, 0, 0, 3900 * MS}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S,
+     .store = {10 * S, 1 << 20, 100, 50}},
+    {"throttled by the store: the trainer waited 6.0 s for batches, 60 % of its time; it refuses "
+     "5 % of requests (status 503 or 429), and gives 1.0 MiB/s; a larger remote.held, larger "
+     "files, or "
+     "a "
+     "higher limit there",
+     VERDICT_THROTTLE,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{S, 0, 0, 0, S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S,
+     .store = {10 * S, 10 << 20, 1000, 50}},
+    /* Who does not wait for batches has nothing to win of a store. */
+    {"healthy: ",
+     VERDICT_HEALTHY,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 0)},
+     {{9 * S, 0, 0, 0, 9 * S}},
+     .worker = ALL,
+     .store = {10 * S, 10 << 20, 1000, 900}},
     {"straggling: rank 3 waits for batches for 40 % of its time (4.0 s), and most others hardly "
      "do; check its machine, and its share of the data",
      VERDICT_RANK,
@@ -328,7 +384,8 @@ static void test_rows(void **state)
                                         [STAGE_QUEUED] = row->between / 2,
                                         [STAGE_HANDOVER] = row->between / 2},
                                  .own_shares = row->own_shares,
-                                 .starving = row->starving};
+                                 .starving = row->starving,
+                                 .store = row->store};
         struct verdict v;
 
         verdict_find(&c, &v);
@@ -349,7 +406,8 @@ static void test_nonsense(void **state)
 {
     static const struct verdict_rank ranks[] = {
         {UINT64_MAX, 0, UINT64_MAX, UINT64_MAX}, {0, UINT64_MAX, 0, 1}, {1, 1, UINT64_MAX, 8}};
-    static const struct verdict_worker workers[] = {{UINT64_MAX, UINT64_MAX}, {0, 0}, {1, 0}};
+    static const struct verdict_worker workers[] = {
+        {UINT64_MAX, UINT64_MAX}, {0, 0}, {1, 0, 0, 0, UINT64_MAX}};
     struct verdict v;
 
     for (size_t n = 0; n <= ARRAY_SIZE(ranks); n++) {
@@ -359,6 +417,9 @@ static void test_nonsense(void **state)
             verdict_find(&c, &v);
             assert_true(*v.text);
             c.span_ns = UINT64_MAX;
+            verdict_find(&c, &v);
+            assert_true(*v.text);
+            c.store = (struct verdict_store){0, UINT64_MAX, 1, UINT64_MAX};
             verdict_find(&c, &v);
             assert_true(*v.text);
         }

@@ -74,6 +74,7 @@ static int spent_read_workers(const struct value *view, const char *loader, stru
                 (struct verdict_worker){.fetch_ns = spent_ns_of(row, "fetch_s"),
                                         .collate_ns = spent_ns_of(row, "collate_s"),
                                         .slow_ns = spent_ns_of(row, "slow_s"),
+                                        .remote_ns = spent_ns_of(row, "remote_s"),
                                         .cpu_wait_ns = spent_ns_of(row, "cpu_wait_s")};
     }
     return 0;
@@ -93,6 +94,13 @@ static void spent_read_times(const struct value *view, const char *loader, struc
     }
 }
 
+static void spent_read_remote(const struct value *view, struct spent *ret)
+{
+    ret->store = (struct verdict_store){.bytes = spent_count_of(view, "received_bytes"),
+                                        .requests = spent_count_of(view, "requests"),
+                                        .throttled = spent_count_of(view, "throttled")};
+}
+
 int spent_read(const struct value views[static SPENT_VIEWS], const char *loader, struct spent *ret)
 {
     struct spent spent = {.pid = spent_count_of(&views[SPENT_STATUS], "pid")};
@@ -100,6 +108,7 @@ int spent_read(const struct value views[static SPENT_VIEWS], const char *loader,
 
     if (r == 0 && spent.known) {
         spent_read_times(&views[SPENT_TIMES], loader, &spent);
+        spent_read_remote(&views[SPENT_REMOTE], &spent);
         r = spent_read_workers(&views[SPENT_WORKERS], loader, &spent);
     }
     if (r < 0) {
@@ -113,12 +122,16 @@ int spent_read(const struct value views[static SPENT_VIEWS], const char *loader,
 
 int spent_ask(struct dl_client *client, const char *loader, struct spent *ret)
 {
-    static const char *const names[SPENT_VIEWS] = {"status", "loaders", "workers", "times"};
+    static const char *const names[SPENT_VIEWS] = {"status", "loaders", "workers", "times",
+                                                   "remote"};
     struct value views[SPENT_VIEWS] = {{0}};
     int r = 0;
 
-    for (size_t i = 0; i < SPENT_VIEWS && r == 0; i++)
+    for (size_t i = 0; i < SPENT_VIEWS && r == 0; i++) {
         r = ask_view(client, names[i], &views[i]);
+        if (i == SPENT_REMOTE && r == -EINVAL) /* a daemon of the last release has none */
+            r = 0;
+    }
     r = r == 0 ? spent_read(views, loader, ret) : r == -ENOMEM ? r : 0;
     for (size_t i = 0; i < SPENT_VIEWS; i++)
         value_deinit(&views[i]);
@@ -148,7 +161,18 @@ static struct verdict_worker spent_worked(const struct verdict_worker *before,
         .fetch_ns = after->fetch_ns - before->fetch_ns,
         .collate_ns = after->collate_ns - before->collate_ns,
         .slow_ns = after->slow_ns - min_u64(before->slow_ns, after->slow_ns),
+        .remote_ns = after->remote_ns - min_u64(before->remote_ns, after->remote_ns),
         .cpu_wait_ns = after->cpu_wait_ns - min_u64(before->cpu_wait_ns, after->cpu_wait_ns)};
+}
+
+static struct verdict_store spent_store(const struct verdict_store *before,
+                                        const struct verdict_store *after, uint64_t span_ns)
+{
+    return (struct verdict_store){
+        .span_ns = span_ns,
+        .bytes = after->bytes - min_u64(before->bytes, after->bytes),
+        .requests = after->requests - min_u64(before->requests, after->requests),
+        .throttled = after->throttled - min_u64(before->throttled, after->throttled)};
 }
 
 bool spent_verdict(const struct spent *before, const struct spent *after, uint64_t span_ns,
@@ -171,6 +195,7 @@ bool spent_verdict(const struct spent *before, const struct spent *after, uint64
         c.ns[stage] = after->ns[stage] - before->ns[stage];
     if (waited_ns > 0 && (after->starved_ns - before->starved_ns) > waited_ns / 2)
         c.starving = after->starved_by; /* that is what it waited for most */
+    c.store = spent_store(&before->store, &after->store, span_ns);
     c.workers = workers;
     c.n_workers = after->n_workers;
     c.batches = after->batches - before->batches;

@@ -18,12 +18,20 @@ struct spent {
     uint64_t ns[STAGES];            /* of all of them */
     uint64_t starved_ns;            /* while a reader waited for memory */
     char *starved_by;               /* owned; the setting that left none; NULL: none has */
+    struct verdict_store store;     /* all of it, of all loaders; span_ns is 0 */
     struct verdict_worker *workers; /* owned */
     size_t n_workers;
 };
 void spent_deinit(struct spent *spent);
 
-enum spent_view { SPENT_STATUS, SPENT_LOADERS, SPENT_WORKERS, SPENT_TIMES, SPENT_VIEWS };
+enum spent_view {
+    SPENT_STATUS,
+    SPENT_LOADERS,
+    SPENT_WORKERS,
+    SPENT_TIMES,
+    SPENT_REMOTE,
+    SPENT_VIEWS
+};
 
 /* From the daemon's answers. 0 or -ENOMEM. */
 int _nodiscard_ spent_read(const struct value views[static SPENT_VIEWS], const char *loader,

@@ -184,7 +184,7 @@ static bool columns_is_one_of(const char *text, const char *const *words)
 enum top_look top_verdict_look(const char *verdict)
 {
     static const char *const good[] = {"healthy", "trainer-bound", NULL};
-    static const char *const slow[] = {"loader-bound", "starved", "straggling", NULL};
+    static const char *const slow[] = {"loader-bound", "starved", "throttled", "straggling", NULL};
 
     return columns_is_one_of(verdict, good)   ? LOOK_GOOD
            : columns_is_one_of(verdict, slow) ? LOOK_WARN

@@ -1,6 +1,8 @@
 /* Questions to the fetcher, and their answers. */
 #include "daemon/data/files/remote_private.h"
 
+#include "proto/common/clock.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -56,11 +58,13 @@ void remote_ask(struct remote *remote, const struct remote_question *question,
 {
     static const char words[] =
         "dloader-worker: the daemon's process that fetches remote files has ended\n";
+    uint64_t begun = clock_ns();
     int r = remote_send(remote, question);
 
     *ret_fd = -1;
     if (r == 0)
         r = remote_receive(remote, ret, ret_fd);
+    remote->waited_ns += clock_ns() - begun;
     if (r == 0)
         return;
     (void)!write(STDERR_FILENO, words, sizeof words - 1);
@@ -194,6 +198,15 @@ int remote_new(int sock, struct guard *guard, struct remote **ret)
     remote->guard = guard;
     *ret = remote;
     return 0;
+}
+
+uint64_t remote_waited_ns(struct remote *remote, bool anew)
+{
+    uint64_t waited_ns = remote ? remote->waited_ns : 0;
+
+    if (remote && anew)
+        remote->waited_ns = 0;
+    return waited_ns;
 }
 
 struct remote *remote_free(struct remote *remote)

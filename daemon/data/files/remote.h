@@ -63,6 +63,11 @@ static inline void remote_expect(const void *at, uint64_t bytes)
         remote_expect_memory(at, bytes);
 }
 
+/* How long this process has waited for the fetcher, ns, since the last call with `anew`; of NULL,
+ * 0.
+ */
+uint64_t remote_waited_ns(struct remote *remote, bool anew);
+
 /* What could not be read since the last call, if anything: -EIO with `err`; 0. */
 int remote_tell(struct remote *remote, struct dl_error *err);
 

@@ -22,6 +22,7 @@ struct remote {
     struct remote_ready *ready; /* owned; NULL: nothing was mapped yet */
     uint32_t window;            /* so many */
     uint32_t next_ready;
+    uint64_t waited_ns; /* for answers */
     uint64_t
         expected[REMOTE_EXPECTED_MAX]; /* hashes of URLs, each at a place of its own; 0: none */
     /* Of the block that could not be fetched last. */

@@ -4,6 +4,7 @@
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
+#include "daemon/serve/pool/remotes.h"
 
 #include <stdio.h>
 
@@ -114,6 +115,41 @@ void loader_lately_totals(const struct loader *loader, uint64_t until, struct la
 
 /* ---- the last while -------------------------------------------------------------------------- */
 
+/* False: none of its files is remote. */
+static bool loader_look_remote(const struct loader *loader, uint64_t ret[static REMOTE_COUNTS])
+{
+    const struct remotes *remotes = pool_remotes(loader->pool);
+    int pid;
+
+    if (remotes)
+        remotes_look(remotes, ret, &pid);
+    return remotes;
+}
+
+static void loader_mark_remote(struct loader *loader)
+{
+    uint64_t counts[REMOTE_COUNTS];
+
+    if (!loader_look_remote(loader, counts))
+        return;
+    for (int i = 0; i < REMOTE_COUNTS; i++)
+        recent_mark(&loader->recently_remote[i], counts[i]);
+}
+
+static struct verdict_store verdict_store_of(const struct loader *loader, uint64_t now)
+{
+    struct verdict_store store = {.span_ns = now - min_u64(loader->marked.was[0], now)};
+    const struct recent *recently = loader->recently_remote;
+    uint64_t n[REMOTE_COUNTS];
+
+    if (!loader_look_remote(loader, n))
+        return store;
+    store.bytes = recent_since(&recently[REMOTE_RECEIVED], n[REMOTE_RECEIVED]);
+    store.requests = recent_since(&recently[REMOTE_REQUESTS], n[REMOTE_REQUESTS]);
+    store.throttled = recent_since(&recently[REMOTE_THROTTLED], n[REMOTE_THROTTLED]);
+    return store;
+}
+
 void loader_mark(struct loader *loader)
 {
     struct core *core = &loader->core;
@@ -128,6 +164,7 @@ void loader_mark(struct loader *loader)
         recent_mark(&stream->recently_delivered, stream->delivered.batches);
     }
     pool_mark(loader->pool);
+    loader_mark_remote(loader);
     lately_look(loader);
 }
 
@@ -221,7 +258,8 @@ static void verdict_find_since(const struct loader *loader, const struct stream 
         .own_shares = core->iterable,
         .span_ns = now - min_u64(verdict_reading_since(loader, last), now),
         .batches = recent_since(&loader->recently_delivered, core->totals.delivered.batches),
-        .starving = loader_is_starving(loader) ? core->starving.path : NULL};
+        .starving = loader_is_starving(loader) ? core->starving.path : NULL,
+        .store = verdict_store_of(loader, now)};
     for (int stage = 0; stage < STAGES; stage++)
         c.ns[stage] = recent_since(&loader->recently[stage], core->timing.ns[stage]);
     verdict_find(&c, ret);

@@ -19,6 +19,7 @@
 #include "daemon/serve/loader/epoch.h"
 #include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/loader/loader.h"
+#include "proto/remote_counts.h"
 #include "proto/shared/verdict.h"
 
 enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
@@ -76,6 +77,7 @@ struct loader {
     uint64_t now;         /* ns; of the pump that goes on */
     struct recent marked; /* its time, and what was then */
     struct recent recently[STAGES], recently_delivered;
+    struct recent recently_remote[REMOTE_COUNTS]; /* of all loaders together */
     struct lately_book lately;
     uint64_t opening_told;   /* ns; when its users heard last of what a worker opens */
     uint32_t opening_sooner; /* how often they heard of it soon again */

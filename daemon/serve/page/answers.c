@@ -18,7 +18,7 @@ enum {
 /* The views of the page, and of whoever wants to make another one. */
 static const char *const views_shown[] = {"status",   "loaders", "epochs",     "workers", "ring",
                                           "sessions", "users",   "quarantine", "members", "times",
-                                          "mixtures", "lately",  "specs",      "slowest"};
+                                          "mixtures", "lately",  "specs",      "slowest", "remote"};
 
 /* What was made, for whoever asks within a while. */
 struct ready_answer {
@@ -262,9 +262,10 @@ static enum MHD_Result answers_give_view(struct answers *a, struct MHD_Connectio
     while (i < ARRAY_SIZE(views_shown) && strcmp(views_shown[i], name) != 0)
         i++;
     if (i == ARRAY_SIZE(views_shown))
-        return answers_say(connection, MHD_HTTP_NOT_FOUND,
-                           "The views are status, loaders, epochs, workers, ring, sessions, users, "
-                           "quarantine, members, times, mixtures, lately, specs and slowest.\n");
+        return answers_say(
+            connection, MHD_HTTP_NOT_FOUND,
+            "The views are status, loaders, epochs, workers, ring, sessions, users, "
+            "quarantine, members, times, mixtures, lately, specs, slowest and remote.\n");
     if (!answers_is_fresh(a, &a->views[i]) && !answers_make_view(a, &a->views[i], name, nothing))
         return answers_say_memory(connection);
     return MHD_queue_response(connection, MHD_HTTP_OK, a->views[i].response);

@@ -394,6 +394,11 @@ static uint64_t pool_cpu_wait(const struct member *m, int *ret_pid, uint64_t *re
            (*ret_pid == m->cpu_wait_pid ? min_u64(had, *ret_total) : 0);
 }
 
+const struct remotes *pool_remotes(const struct pool *pool)
+{
+    return spec_is_remote(&pool->o.spec->dataset) ? pool->o.remotes : NULL;
+}
+
 void pool_mark(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
@@ -403,6 +408,7 @@ void pool_mark(struct pool *pool)
         recent_mark(&m->recently_busy, m->busy_ns);
         recent_mark(&m->recently_collated, m->collate_ns);
         recent_mark(&m->recently_slow, m->slow_ns);
+        recent_mark(&m->recently_remote, m->remote_ns);
         recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
     }
 }
@@ -416,6 +422,7 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
     ret->collate_ns = recent_since(&m->recently_collated, m->collate_ns);
     ret->fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - ret->collate_ns;
     ret->slow_ns = recent_since(&m->recently_slow, m->slow_ns);
+    ret->remote_ns = recent_since(&m->recently_remote, m->remote_ns);
     ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, pool_cpu_wait(m, &pid, &total));
 }
 
@@ -436,6 +443,7 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
                                      .busy_ns = m->busy_ns,
                                      .collate_ns = m->collate_ns,
                                      .slow_ns = m->slow_ns,
+                                     .remote_ns = m->remote_ns,
                                      .sandbox = state == WORKER_READY ? m->sandbox : 0,
                                      .tag = in_flight(m) ? front_task(m)->tag : NULL};
 }

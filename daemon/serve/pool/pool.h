@@ -172,10 +172,13 @@ struct pool_worker_view {
     uint64_t busy_ns;
     uint64_t collate_ns; /* of that */
     uint64_t slow_ns;    /* of the rest: on slow samples */
+    uint64_t remote_ns;  /* likewise: waiting for remote files */
     uint32_t sandbox;    /* which parts of it hold */
     const void *tag;     /* of the task it is at; NULL when idle */
 };
 uint32_t pool_workers(const struct pool *pool);
+/* The process that fetches its files; NULL: none of them is remote. */
+const struct remotes *pool_remotes(const struct pool *pool);
 /* What the worker's time went into lately: since the mark before the last. */
 void pool_mark(struct pool *pool);
 void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret);

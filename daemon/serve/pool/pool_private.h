@@ -72,10 +72,13 @@ struct member {
     uint64_t busy_ns;
     uint64_t collate_ns;     /* of that */
     uint64_t slow_ns;        /* of that: on slow samples */
+    uint64_t remote_ns;      /* likewise: waiting for remote files */
+    uint64_t remote_told;    /* more of it, for which there is no room yet */
     uint64_t cpu_wait_ns;    /* of all its processes, when it was last marked, */
     uint64_t cpu_wait_total; /* the last reading, of process cpu_wait_pid */
     int cpu_wait_pid;        /* this */
-    struct recent recently_busy, recently_collated, recently_slow, recently_without_cpu;
+    struct recent recently_busy, recently_collated, recently_slow, recently_remote,
+        recently_without_cpu;
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
 };
 

@@ -210,6 +210,11 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     m->deaths = (struct deaths){0};
     m->busy_ns += done->cost_ns;
     m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
+    /* It may have told of what follows, too. */
+    m->remote_told += process_take_remote_ns(m->process);
+    uint64_t remote_ns = min_u64(m->remote_told, m->busy_ns - m->collate_ns - m->remote_ns);
+    m->remote_told -= remote_ns;
+    m->remote_ns += remote_ns;
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
         struct made_times made = {.began_ns = done->began_ns,

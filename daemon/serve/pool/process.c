@@ -37,6 +37,7 @@ struct process {
     int done_bell;                /* owned */
     struct worker_queues *queues; /* owned mapping */
     uint64_t slow_ns;             /* that it has told */
+    uint64_t remote_ns;           /* likewise */
     struct last_words words;
     char read_space[1024];
     char *label; /* owned */
@@ -400,6 +401,14 @@ uint64_t process_take_slow_ns(struct process *p)
 
     p->slow_ns = slow_spent(&p->queues->slow);
     return p->slow_ns - min_u64(before, p->slow_ns);
+}
+
+uint64_t process_take_remote_ns(struct process *p)
+{
+    uint64_t before = p->remote_ns;
+
+    p->remote_ns = slow_remote(&p->queues->slow);
+    return p->remote_ns - min_u64(before, p->remote_ns);
 }
 
 /* ---- its beginning -------------------------------------------------------------------------- */

@@ -104,5 +104,7 @@ uint32_t process_read_place(const struct process *process, char ret[static DL_ER
 bool _nodiscard_ process_take_slow(struct process *process, struct slow_sample *ret);
 /* The time of its slow samples that it had not told before. */
 uint64_t process_take_slow_ns(struct process *process);
+/* Likewise: how long it waited for remote files. */
+uint64_t process_take_remote_ns(struct process *process);
 
 #endif

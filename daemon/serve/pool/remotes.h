@@ -12,6 +12,7 @@
 
 #include "daemon/serve/base/config.h"
 #include "proto/common/error.h"
+#include "proto/remote_counts.h"
 
 #include <uv.h>
 
@@ -24,5 +25,9 @@ struct remotes *remotes_free(struct remotes *remotes);
 
 /* A worker's end of its socket to the process; the caller's. */
 int _nodiscard_ remotes_connect(struct remotes *remotes, int *ret, struct dl_error *err);
+
+/* What it counts and holds; of a process that does not run, what it counted. *ret_pid 0: none runs.
+ */
+void remotes_look(const struct remotes *remotes, uint64_t ret[static REMOTE_COUNTS], int *ret_pid);
 
 #endif
