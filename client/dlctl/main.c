@@ -42,6 +42,9 @@ static const struct verb VERBS[] = {
          BIT(OPTION_RESUME),
      verb_run, "Reads batches from the daemon as a trainer would, and prints the speed.",
      DAEMON_SERVICE},
+    {"fetch", "SPEC|NAME", COMMON | BIT(OPTION_QUIET) | BIT(OPTION_EPOCH), verb_fetch,
+     "Has the daemon read what an epoch reads, so that remote files are held before a training.",
+     DAEMON_SERVICE},
     {"peek", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_VALUES) | LOOK | BIT(OPTION_TEXT) | BIT(OPTION_SAMPLE) |

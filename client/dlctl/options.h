@@ -148,6 +148,7 @@ int verb_check(const struct options *o);
 int verb_lengths(const struct options *o);
 int verb_kinds(const struct options *o);
 int verb_run(const struct options *o);
+int verb_fetch(const struct options *o); /* run/warm.c */
 int verb_peek(const struct options *o);
 int verb_replay(const struct options *o);
 int verb_state(const struct options *o);

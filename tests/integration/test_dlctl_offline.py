@@ -35,6 +35,7 @@ VERBS = {
     "lately": ["wide"],
     "slowest": ["wide"],
     "remote": ["wide"],
+    "fetch": ["epoch", "quiet"],
     "spec": [],
     "report": ["output", "spec"],
     "times": ["wide"],
@@ -435,7 +436,7 @@ class Usage(Case):
 
     def test_unknown_verb(self):
         self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, kinds, state, run, "
-                          "peek, replay, status", "frobnicate")
+                          "fetch, peek, replay, status", "frobnicate")
 
     def test_what_was_meant(self):
         for word, meant in (("statsu", "status"), ("stauts", "status"), ("lodaers", "loaders"),

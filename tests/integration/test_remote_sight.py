@@ -177,6 +177,54 @@ class Verdicts(SightCase):
         self.assertEqual({row["remote_s"] for row in dlctl_json("workers", daemon=daemon)}, {None})
 
 
+class Fetch(SightCase):
+    def test_fetch(self):
+        """An epoch after it asks the store for nothing but what the object is."""
+        path = self.numbers(5000)
+        bucket = self.make_bucket()
+        daemon = self.daemon_of(bucket)
+        told = dlctl_json("fetch", self.of_numbers(), daemon=daemon)
+        self.assertEqual({key: told[key] for key in ("loader", "epoch", "batches", "samples", "fits", "failed")},
+                         {"loader": "numbers", "epoch": 0, "batches": 100, "samples": 5000, "fits": True, "failed": 0})
+        self.assertEqual(told["from_store_bytes"], os.path.getsize(path))
+        self.assertEqual(told["received_bytes"], bucket.written)
+        self.assertEqual(told["requests"], sum(bucket.asked.values()))
+        sent = bucket.sent
+        dlctl("run", self.of_numbers(), daemon=daemon)
+        self.assertEqual(bucket.sent, sent)
+
+    def test_words(self):
+        self.numbers(5000)
+        bucket = self.make_bucket()
+        daemon = self.daemon_of(bucket, {"remote": {"held": "1MiB"}})
+        spec = self.of_numbers(sampler={"kind": "sequential"}, workers={"count": 1})
+        done = dlctl("fetch", spec, "--epoch", "3", daemon=daemon)
+        self.assertRegex(done.stdout, r"^epoch 3: 5000 samples in .*\n"
+                         r"from the store: .* by \d+ requests, .*; repeated 0\n"
+                         r"from memory: .*\nheld: .* of 1.0 MiB; it is full: .* raise remote.held in dloaderd.conf\n$")
+
+    def test_fails(self):
+        """With words, and a status: what is not there, and where nothing is remote."""
+        path = self.numbers(100)
+        daemon = self.daemon_of(self.make_bucket())
+        for where, words in ("s3://bucket/none.npy", "s3://bucket/none.npy: "), (path, "none of its files is remote"):
+            done = dlctl("fetch", self.of_numbers(where), daemon=daemon, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
+    def test_left_out(self):
+        """What the spec has left out fails it, too."""
+        pictures = folder(self, "pictures")
+        with open(os.path.join(pictures, sorted(os.listdir(pictures))[0], "broken.jpg"), "wb") as file:
+            file.write(b"no picture")
+        spec = self.spec("pictures", name="pictures", batch={"size": 4}, workers={"count": 1, "on_error": "skip"},
+                         dataset={"kind": "imagefolder", "paths": "s3://bucket/pictures", "size": 8})
+        done = dlctl("fetch", spec, daemon=self.daemon_of(self.make_bucket()), check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("pictures: 1 of its samples could not be read, and are left out or replaced; "
+                      "dlctl quarantine pictures lists them", done.stderr)
+
+
 class Secrets(SightCase):
     def presigned(self, bucket, name):
         return f"{bucket.url}/bucket/{name}?X-Amz-Credential={SECRET}%2F2026&X-Amz-Signature={SECRET}"
@@ -213,7 +261,7 @@ class Secrets(SightCase):
                 (f"s3://AKID:{SECRET}@bucket/x.npy", "s3://*@bucket/x.npy: "),
                 (f"ftp://u:{SECRET}@127.0.0.1/x.npy", "ftp://*@127.0.0.1/x.npy")]
         for url, words in urls:
-            for command in (["run"], ["check"]):
+            for command in (["run"], ["check"], ["fetch"]):
                 with self.subTest(url=url, command=command):
                     socket = [] if command == ["check"] else ["--socket", daemon.socket]
                     done = subprocess.run([DLCTL, *command, self.of_numbers(url), *socket], capture_output=True,

@@ -391,6 +391,11 @@ static void test_count_line(void **state)
                         "left 1.5 s");
     progress_count_line("images found", 700, PROGRESS_UNKNOWN, 2, 80, line, sizeof line);
     assert_string_equal(line, "700 images found  350/s");
+    progress_fetched_line(50, 200, 3 << 20, 12, 2, 80, line, sizeof line);
+    assert_string_equal(
+        line, " 25 % [####..............] 3.0 MiB fetched by 12 requests  1.5 MiB/s  left 6.0 s");
+    progress_fetched_line(7, PROGRESS_UNKNOWN, 0, 0, 0, 80, line, sizeof line);
+    assert_string_equal(line, "0 B fetched by 0 requests  0 B/s");
     progress_count_line("lengths", 0, 0, 0, 80, line, sizeof line);
     assert_non_null(strstr(line, "100 % [####"));
     for (int columns = 0; columns < 80; columns++) {

@@ -107,6 +107,19 @@ void progress_count_line(const char *what, uint64_t n, uint64_t total, double se
     progress_bar_line(right, progress_share_done(n, total), columns, buf, size);
 }
 
+void progress_fetched_line(uint64_t done, uint64_t total, uint64_t bytes, uint64_t requests,
+                           double seconds, int columns, char *buf, size_t size)
+{
+    char all[UNITS_MAX], rate[UNITS_MAX], n[UNITS_MAX], left[UNITS_MAX + 16], right[LINE_MAX_BYTES];
+
+    format_bytes((double)bytes, all, sizeof all);
+    format_bytes(seconds > 0 ? (double)bytes / seconds : 0, rate, sizeof rate);
+    format_count((double)requests, n, sizeof n);
+    progress_left(done, total, seconds, left, sizeof left);
+    snprintf(right, sizeof right, "%s fetched by %s requests  %s/s%s", all, n, rate, left);
+    progress_bar_line(right, progress_share_done(done, total), columns, buf, size);
+}
+
 static int progress_columns_of_terminal(void)
 {
     struct winsize ws = {0};
@@ -144,6 +157,16 @@ void progress_draw_count(const struct progress *p, const char *what, uint64_t n)
 
     progress_count_line(what, n, p->total, progress_seconds_since(p->begin_ns), progress_columns(p),
                         line, sizeof line);
+    progress_show(p, line);
+}
+
+void progress_draw_fetched(const struct progress *p, uint64_t done, uint64_t bytes,
+                           uint64_t requests)
+{
+    char line[LINE_MAX_BYTES];
+
+    progress_fetched_line(done, p->total, bytes, requests, progress_seconds_since(p->begin_ns),
+                          progress_columns(p), line, sizeof line);
     progress_show(p, line);
 }
 

@@ -35,6 +35,9 @@ bool progress_due(struct progress *p);                               /* always f
 void progress_draw(const struct progress *p, const struct tally *tally);
 /* The same of what is only counted: "lengths", "images found". */
 void progress_draw_count(const struct progress *p, const char *what, uint64_t n);
+/* The same of `done` batches, for which so much was fetched. */
+void progress_draw_fetched(const struct progress *p, uint64_t done, uint64_t bytes,
+                           uint64_t requests);
 void progress_wipe(struct progress *p); /* for another line in its place; it comes again */
 void progress_end(struct progress *p);  /* wipes the line permanently */
 
@@ -43,5 +46,7 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
                    char *buf, size_t size);
 void progress_count_line(const char *what, uint64_t n, uint64_t total, double seconds, int columns,
                          char *buf, size_t size);
+void progress_fetched_line(uint64_t done, uint64_t total, uint64_t bytes, uint64_t requests,
+                           double seconds, int columns, char *buf, size_t size);
 
 #endif
