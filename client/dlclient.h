@@ -176,10 +176,11 @@ DL_API int dl_client_dispatch(struct dl_client *client);
  * A view of the daemon as msgpack (proto/PROTOCOL.md lists the keys): "status", "loaders",
  * "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times", "trace",
  * "mixtures", "lately", "slowest", "remote", "specs"; all but "status", "members" and "remote" are
- * lists of any length, a snapshot of one moment. *ret_data is owned by the client and valid until its next call; -EINVAL if another
- * daemon took over before a long list was complete. `control` verbs: "stop", "drain", "reload",
- * "close-run"; -EPERM unless the daemon's own user or root asks; -ENOTCONN without a daemon. If a
- * daemon does not answer within 30 seconds, the client gives up: -ETIMEDOUT, fatal.
+ * lists of any length, a snapshot of one moment. *ret_data is owned by the client and valid until
+ * its next call; -EINVAL if another daemon took over before a long list was complete. `control`
+ * verbs: "stop", "drain", "reload", "close-run"; -EPERM unless the daemon's own user or root asks;
+ * -ENOTCONN without a daemon. If a daemon does not answer within 30 seconds, the client gives up:
+ * -ETIMEDOUT, fatal.
  */
 DL_API int dl_client_query(struct dl_client *client, const char *view, const void **ret_data,
                            size_t *ret_len);
