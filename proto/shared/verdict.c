@@ -34,6 +34,7 @@ enum {
     PERCENT_SHORT = 20,    /* of what workers are busy for they wait for a processor */
     PERCENT_SLOW = 50,     /* of it goes to slow samples */
     PERCENT_REMOTE = 50,   /* of it, to waiting for remote files */
+    HELD_TIMES = 1000,     /* as much as comes: if workers get more, no store is in the way */
     PERCENT_THROTTLED = 5, /* of requests; each waits for several times what one takes */
 };
 
@@ -256,6 +257,21 @@ static void verdict_blame_samples(const struct verdict_case *c, const struct wor
     verdict_advise(v, "dlctl slowest names them");
 }
 
+/* Workers wait, but not for a store: what they get is there. */
+static void verdict_blame_giving(const struct verdict_case *c, const struct work *work,
+                                 const char *waited, struct verdict *v)
+{
+    v->stage = STAGE_FETCH;
+    (void)snprintf(
+        v->text, sizeof v->text,
+        "loader-bound: %s; %zu worker%s wait%s for %s of what %s do%s to be given remote "
+        "files that are held already",
+        waited, c->n_workers, c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "s" : "",
+        verdict_share(work->remote_ns, work->busy_ns).text, c->n_workers == 1 ? "it" : "they",
+        c->n_workers == 1 ? "es" : "");
+    verdict_advise(v, "more workers, or larger files");
+}
+
 static bool verdict_store_is_slow(const struct work *work)
 {
     return verdict_percent(work->remote_ns, work->busy_ns) >= PERCENT_REMOTE;
@@ -268,6 +284,10 @@ static void verdict_blame_store(const struct verdict_case *c, const struct work 
     double seconds = (double)max_u64(store->span_ns, 1) / 1e9;
     char rate[UNITS_MAX];
 
+    if (store->given / HELD_TIMES > store->bytes) {
+        verdict_blame_giving(c, work, waited, v);
+        return;
+    }
     v->stage = STAGE_FETCH;
     format_bytes((double)store->bytes / seconds, rate, sizeof rate);
     if (verdict_percent(store->throttled, store->requests) >= PERCENT_THROTTLED) {

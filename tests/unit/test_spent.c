@@ -75,6 +75,15 @@ static const struct row rows[] = {
      "12 % "
      "of requests (status 503 or 429), and gives 0 B/s; ",
      VERDICT_NO_WORKER},
+    {REMOTE_VIEWS("5", "0", REMOTE_WORKER("1", "1"), "",
+                  "from_store_bytes: 10, from_memory_bytes: 0"),
+     REMOTE_VIEWS("5", "100", REMOTE_WORKER("9", "7"), "",
+                  "from_store_bytes: 11, from_memory_bytes: 5000"),
+     9, 100,
+     "loader-bound: the trainer waited 9.0 s for batches, 90 % of its time; 1 worker waits for 75 "
+     "% of "
+     "what it does to be given remote files that are held already",
+     VERDICT_NO_WORKER},
     {VIEWS("5", "0", REMOTE_WORKER("0", "0"), ""), VIEWS("5", "100", REMOTE_WORKER("9", "4"), ""),
      9, 100, "loader-bound: ", VERDICT_NO_WORKER},
     {VIEWS("5", "0", REMOTE_WORKER("0", "null"), ""),

@@ -317,6 +317,32 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 6 * S,
      .store = {10 * S, 10 << 20, 1000, 50}},
+    /* What workers get is there: no store has to give it, whatever it refuses. */
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 1 worker waits for 100 "
+     "% "
+     "of what it does to be given remote files that are held already; more workers, or larger "
+     "files",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{S, 0, 0, 0, S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S,
+     .store = {10 * S, 99, 10, 5, 100 * 1000}},
+    {"throttled by the store: ",
+     VERDICT_THROTTLE,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{S, 0, 0, 0, S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S,
+     .store = {10 * S, 100, 10, 5, 100 * 1000}},
     /* Who does not wait for batches has nothing to win of a store. */
     {"healthy: ",
      VERDICT_HEALTHY,

@@ -98,7 +98,9 @@ static void spent_read_remote(const struct value *view, struct spent *ret)
 {
     ret->store = (struct verdict_store){.bytes = spent_count_of(view, "received_bytes"),
                                         .requests = spent_count_of(view, "requests"),
-                                        .throttled = spent_count_of(view, "throttled")};
+                                        .throttled = spent_count_of(view, "throttled"),
+                                        .given = spent_count_of(view, "from_store_bytes") +
+                                                 spent_count_of(view, "from_memory_bytes")};
 }
 
 int spent_read(const struct value views[static SPENT_VIEWS], const char *loader, struct spent *ret)
@@ -172,7 +174,8 @@ static struct verdict_store spent_store(const struct verdict_store *before,
         .span_ns = span_ns,
         .bytes = after->bytes - min_u64(before->bytes, after->bytes),
         .requests = after->requests - min_u64(before->requests, after->requests),
-        .throttled = after->throttled - min_u64(before->throttled, after->throttled)};
+        .throttled = after->throttled - min_u64(before->throttled, after->throttled),
+        .given = after->given - min_u64(before->given, after->given)};
 }
 
 bool spent_verdict(const struct spent *before, const struct spent *after, uint64_t span_ns,
