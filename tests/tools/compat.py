@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-PATIENCE = 900  # seconds, of one file of tests; an installation has four times as long
+PATIENCE = 3600  # seconds, of one file of tests; an installation has four times as long
 # The tests that compare C with the package.
 ORACLES = {
     "torch": ["test_torch_collate", "test_torch_rules"], "torchvision": ["test_with_torchvision"],
