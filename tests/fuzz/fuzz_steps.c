@@ -41,7 +41,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                          .choice = take(&in) % 16};
     const struct image_file file = {
         .data = in.data, .bytes = in.len, .path = "fuzz", .exact = true};
+    struct jpeg_header header;
     (void)image_jpeg_looks_whole(&file);
+    if (image_jpeg_looks_plain(&file, &header))
+        FUZZ_ASSERT(header.bytes <= in.len && header.size.height > 0 && header.size.width > 0);
     open_picture(&file);
     struct picture_box box = {.size = image_source(decoder)};
     if (steps_are_crops(steps, n, &box)) {

@@ -10,10 +10,12 @@ import io
 import math
 import operator
 import os
+import pathlib
 import pickle
 import random
 import re
 import sys
+import tempfile
 import unittest
 import warnings
 
@@ -171,12 +173,18 @@ def play(opened, seed, told):
 def played(opener, file, seed):
     """What a program makes of a file: all that it says, and what it ends by."""
     told = []
+    opened = file()
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            play(opener(file()), seed, told)
+            warnings.simplefilter("ignore", ResourceWarning)
+            picture = opener(opened)
+            told.append(None if isinstance(opened, str) else opened.tell())
+            play(picture, seed, told)
     except Exception as error:
         told.append(f"{type(error).__name__}: {error}")
+    if isinstance(opened, io.BufferedReader):
+        opened.close()
     return re.sub(r"0x[0-9a-fA-F]+", "0x", repr(told)), [str(one.message) for one in warned]
 
 
@@ -196,9 +204,88 @@ class TestPrograms(unittest.TestCase):
 
     def test_programs(self):
         names = list(files())
-        for seed in range(SEED * 10 ** 6, SEED * 10 ** 6 + CASES):
-            name = names[seed % len(names)]
-            self.compare(name, lambda name=name: io.BytesIO(files()[name]), seed)
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # Pillow leaves files open that are not loaded
+            for number, name in enumerate(names):
+                pathlib.Path(folder, f"{number}.jpg").write_bytes(files()[name])
+            for seed in range(SEED * 10 ** 6, SEED * 10 ** 6 + CASES):
+                number = seed % len(names)
+                path = os.path.join(folder, f"{number}.jpg")
+                kinds = [lambda number=number: io.BytesIO(files()[names[number]]), lambda path=path: open(path, "rb"),
+                         lambda path=path: path]
+                self.compare(names[number], kinds[seed // len(names) % 3], seed)
+
+    def test_headers(self):
+        """Pillow reads one when somebody asks for what C has not said; nothing else is seen of that."""
+        data = files()["(120, 160) 2"]
+        def before(picture):
+            return picture.size, picture.mode, picture.format, picture.filename
+        mine = {1: 2}
+        uses = [lambda p: p.info, lambda p: (p.app, p.applist), lambda p: p.quantization, lambda p: p.tile,
+                lambda p: vars(p).keys() > {"app"}, lambda p: dir(p), lambda p: p.convert("RGB").info,
+                lambda p: p.convert("RGB").copy().info, lambda p: (p.__delattr__("info"), hasattr(p, "info")),
+                lambda p: p.nothing, lambda p: hasattr(p, "layers"), lambda p: p.getxmp(),
+                lambda p: (setattr(p, "info", mine), p.convert("RGB").info, p.layers, p.info),
+                lambda p: (setattr(p, "info", mine), p.app, p.info),
+                lambda p: (p.info.update(a=1), p.convert("RGB").info),
+                lambda p: (p.convert("RGB"), p.tile, p.app, p.fp), lambda p: (p.__exit__(), p.fp, p.info),
+                lambda p: (p.getexif(), p._exif, p.getexif() is p.getexif(), p.convert("RGB").getexif(), p.layers),
+                lambda p: p.get_format_mimetype(), lambda p: (p.draft("L", (9, 9)), p.tobytes()),
+                lambda p: (p.close(), p.info), lambda p: (setattr(p, "tile", []), p.load())]
+        for use in uses:
+            for file in (data, files()["(120, 160) turned"], files()["(97, 61) progressive"], files()["(33, 47) CMYK"]):
+                found = []
+                for opener in _lazy._open, _lazy.open_lazily:
+                    picture = opener(io.BytesIO(file))
+                    if opener is _lazy.open_lazily and file is data:
+                        self.assertIn("_head", _lazy._dict(picture))
+                    told = [before(picture)]
+                    try:
+                        told.append(described(use(picture)))
+                    except Exception as error:
+                        told.append(f"{type(error).__name__}: {error}")
+                    found.append(re.sub(r"0x[0-9a-fA-F]+", "0x", repr(told)))
+                self.assertEqual(*found)
+
+    def test_header_is_not_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.jpg")
+            pathlib.Path(path).write_bytes(files()["(120, 160) 2"])
+            with _lazy.open_lazily(path) as picture:
+                made = picture.convert("RGB").crop((1, 2, 3, 4))
+            self.assertTrue(all("_head" in _lazy._dict(one) for one in (picture, made)))
+
+    def test_file_is_written_to(self):
+        """Behind the picture's back: Pillow's header and its pixels are then of two files."""
+        found = []
+        for opener in _lazy._open, _lazy.open_lazily:
+            file = io.BytesIO(files()["(120, 160) 2"])
+            picture = opener(file)
+            file.seek(0)
+            file.write(files()["(240, 135) 2"])
+            try:
+                found.append(described(picture.convert("RGB")))
+            except OSError as error:
+                found.append(str(error))
+        self.assertEqual(*found)
+
+    def test_other_openers(self):
+        """What is not Pillow's own is what opens a file."""
+        data = files()["(120, 160) 2"]
+        class Other(_lazy.JpegImagePlugin.JpegImageFile):
+            pass
+        for owner, name, other in ((Image.OPEN, "JPEG", (Other, _lazy.JpegImagePlugin._accept)),
+                                   (_lazy.JpegImagePlugin.MARKER, 0xFFE0, ("APP0", "", lambda self, marker: None))):
+            theirs = owner[name]
+            owner[name] = other
+            try:
+                found = [opener(io.BytesIO(data)) for opener in (_lazy._open, _lazy.open_lazily)]
+            except Exception as error:
+                found = [repr(error)]
+            finally:
+                owner[name] = theirs
+            self.assertTrue(all("_head" not in vars(one) for one in found if isinstance(one, Image.Image)))
+            self.assertEqual(len({type(one) for one in found}), 1)
 
     def test_they_are_put_off(self):
         """What the other tests compare is not Pillow beside Pillow."""
@@ -250,6 +337,29 @@ class TestErrors(unittest.TestCase):
                     wrong += [f"{names[n % len(names)]}, case {n}: {error}"] * is_whole
         self.assertEqual(wrong, [])
         self.assertGreater(min(whole, broken), CASES // 4)
+
+
+class TestHeaders(unittest.TestCase):
+    def test_what_pillow_says(self):
+        """Of a header that C takes as plain Pillow says the same, and no more."""
+        rng = random.Random(SEED + 1)
+        names = [name for name in files() if "PNG" not in name]
+        plain = 0
+        for n in range(4 * CASES):
+            data = files()[names[n % len(names)]]
+            data = data if n < len(names) else changed(rng, data)
+            found = _worker.picture_header(data[:8192])
+            if found is None:
+                continue
+            plain += 1
+            file = io.BytesIO(data)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                picture = _lazy._factory(file)
+            self.assertIs(type(picture), _lazy.JpegImagePlugin.JpegImageFile)
+            self.assertEqual(found[:4], (picture.height, picture.width, picture.layers, file.tell()))
+            self.assertEqual(found[4], bool({"exif", "xmp"} & picture.info.keys()))
+        self.assertGreater(plain, CASES // 2)
 
 
 class Called:

@@ -132,6 +132,21 @@ class TestTransforms(unittest.TestCase):
                 used("rgb", compose, data)
                 self.assertTrue(_lazy_transforms._Plans.known[compose].is_any)
 
+    def test_hooks(self):
+        """Of a transform, and of all of them: what they do is done."""
+        compose = v2.Compose([v2.RandomResizedCrop(20), *tail(v2)])
+        def doubled(module, inputs, made):
+            return made * 2 if isinstance(made, torch.Tensor) else made
+        everywhere = torch.nn.modules.module.register_module_forward_hook
+        for register in compose.transforms[2].register_forward_hook, everywhere:
+            self.compare([compose], ["(120, 160) 2"])
+            with installed():
+                used("rgb", compose, files()["(120, 160) 2"])
+                hook = register(doubled)
+                got = used("rgb", compose, files()["(120, 160) 2"])
+            self.assertTrue(got == used("rgb", compose, files()["(120, 160) 2"]))
+            hook.remove()
+
 
 # ---- in workers ----------------------------------------------------------------------------------
 
@@ -213,7 +228,7 @@ class TestWorkers(Case):
 
         def transformed(rows):
             pictures = rows.pop("image")
-            rows["waits"] = [isinstance(one, _lazy._Deferred) and "_im" not in vars(one) for one in pictures]
+            rows["waits"] = [isinstance(one, _lazy._Deferred) and "_im" not in _lazy._dict(one) for one in pictures]
             rows["pixels"] = [compose(one.convert("RGB")) for one in pictures]
             return rows
         data.set_transform(transformed)

@@ -1,9 +1,13 @@
-"""Texts that a dataset's own code makes tokens of by transformers, done by C (_lazy_texts.py): nobody notices."""
+"""Texts that a dataset's own code makes tokens of by transformers, done by C (_lazy_texts.py): nobody notices.
+
+$TOKENIZERS_TEXTS compares so many of each tokenizer's, $TOKENIZERS_SEED draws others.
+"""
 
 import contextlib
 import copy
 import json
 import logging
+import os
 import pathlib
 import pickle
 import random
@@ -13,7 +17,7 @@ import numpy
 import torch
 
 import trainers
-from black_box import Case, TorchLoader
+from black_box import QUICK, Case, TorchLoader
 from dloaderd import DataLoader, _lazy_texts
 
 transformers = trainers.need("transformers", "tokenizers")[0]
@@ -21,6 +25,8 @@ from tokenizers import (AddedToken, Regex, Tokenizer, models, normalizers, pre_t
                         processors)
 from tokenizers import trainers as training  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
+
+TEXTS, SEED = (int(os.environ.get(f"TOKENIZERS_{n}", k)) for n, k in (("TEXTS", 600 if QUICK else 3000), ("SEED", 1)))
 
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
 CORPUS = [path.read_text(encoding="utf-8") for path in sorted(pathlib.Path(__file__).parent.glob("test_torch_*.py"))]
@@ -116,6 +122,35 @@ BITS = ["", " ", "  ", "\n", "\t", "\r\n", "the", "def f(x):", "import torch", "
 
 def texts_of(rng, n):
     return ["".join(rng.choice(BITS) for _ in range(rng.choice((0, 1, 3, 8, 30, 60)))) for _ in range(n)]
+
+
+# Those that C does itself.
+KNOWN = [chr(c) for c in range(8 * len(_lazy_texts._known()))
+         if c < 0x80 or _lazy_texts._known()[c >> 3] >> (c & 7) & 1]
+
+
+ALONE = frozenset(KNOWN)
+
+
+def characters(rng):
+    """From one part of Unicode, as words of a language are, or from anywhere in it."""
+    if rng.random() < 0.3:
+        return rng.choices(KNOWN, k=rng.randint(1, 30))
+    first = rng.randrange(len(KNOWN))
+    return rng.choices(KNOWN[first:first + 100], k=rng.randint(1, 30))
+
+
+def any_text(rng):
+    """Bits, a piece of a file, or characters with spaces and bits between them."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        return texts_of(rng, 1)[0]
+    if kind == 1:
+        file = rng.choice(CORPUS)
+        first = rng.randrange(len(file))
+        return file[first:first + rng.randint(1, 200)]
+    parts = [characters(rng) for _ in range(rng.randint(1, 4))]
+    return "".join(one for part in parts for one in (*part, rng.choice((" ", "", rng.choice(BITS)))))
 
 
 PLAIN = [" ".join(rng.choice(BITS[6:14]) for _ in range(rng.randint(1, 30))) for rng in [random.Random(1)]
@@ -225,6 +260,23 @@ class TestCalls(unittest.TestCase):
                         pair = (copy.copy(texts),) if n % 9 == 8 else ()
                         self.compare(one, other, texts, *pair, **drawn(rng), whole=n % 8 == 0)
                     self.assertFalse(any(entry.refused for entry in _lazy_texts._entries.values()), make)
+
+    def test_many_texts(self):
+        """The ids that C makes itself; it leaves few texts to the original."""
+        rng, left = random.Random(SEED), 0
+        with installed():
+            pairs = [(warmed(tokenizer(make)), tokenizer(make)._tokenizer) for make in MAKERS]
+            for _ in range(0, TEXTS, 100):
+                texts = [any_text(rng) for _ in range(100)]
+                left += sum(not ALONE.issuperset(text) for text in texts)
+                for one, theirs in pairs:
+                    made = one(texts)
+                    self.assertIs(type(made.encodings), _lazy_texts.Encodings)
+                    wanted = [each.ids for each in theirs.encode_batch(texts)]
+                    if made["input_ids"] != wanted:
+                        self.fail(next((theirs.to_str(), text, ids) for text, ids, other in
+                                       zip(texts, made["input_ids"], wanted, strict=True) if ids != other))
+        self.assertLess(left, TEXTS / 2)
 
     def test_who_does_it(self):
         """C does what it has, and the original all else."""

@@ -1,11 +1,11 @@
 """Pictures that a dataset's own code opens, in its workers: decoded when their pixels are needed, by C.
 
-install() puts a function of ours around PIL.Image.open. Pillow reads the header, as ever. If the file is a JPEG, what
-comes back is of a class derived from Pillow's, whose convert("RGB"), crop(), resize(), transpose() and copy() give a
-Picture: the file's bytes, and what is to be done to its picture. Whatever needs its pixels, any method of Pillow's that
-is not one of these, makes it an ordinary PIL.Image.Image first. C does all steps at once (steps.h of
-daemon/data/decode/image): it decodes the rows that a crop wants, and resizes them as they come. _lazy_transforms.py
-gives C whole lists of torchvision's transforms.
+install() puts a function of ours around PIL.Image.open. If the file is a JPEG, what comes back is of a class derived
+from Pillow's. C finds its size in the header; Pillow reads that when somebody asks for more. convert("RGB"), crop(),
+resize(), transpose() and copy() give a Picture: the file's bytes, and what is to be done to its picture. Whatever needs
+its pixels, any method of Pillow's that is not one of these, makes it an ordinary PIL.Image.Image first. C does all
+steps at once (steps.h of daemon/data/decode/image): it decodes the rows that a crop wants, and resizes them as they
+come. _lazy_transforms.py gives C whole lists of torchvision's transforms.
 
 Nobody is to notice but by the clock. So Pillow does the work where an argument is not one of the usual ones, where C
 refuses a file, and where somebody has replaced a function of Pillow's. A damaged file raises where Pillow would:
@@ -18,7 +18,9 @@ from __future__ import annotations
 import collections
 import functools
 import io
+import operator
 import sys
+import threading
 from typing import Any
 
 from PIL import Image, ImageFile, JpegImagePlugin
@@ -41,15 +43,22 @@ _STEPS_MAX = 16
 _MOST_PIXELS = 1 << 26
 
 # What must be as Pillow has it: it does what is put off here.
-_REPLACEABLE = [(Image.Image, name) for name in
-                ("convert", "crop", "resize", "transpose", "copy", "load", "tobytes", "_new", "_crop")] + \
-    [(ImageFile.ImageFile, "load"), (JpegImagePlugin.JpegImageFile, "load_read"), (Image, "frombytes")]
-_originals = [vars(owner)[name] for owner, name in _REPLACEABLE]
+_REPLACEABLE = [(Image.Image, ("convert", "crop", "resize", "transpose", "copy", "load", "tobytes", "_new", "_crop",
+                               "__init__", "getexif", "_copy_info")),
+                (ImageFile.ImageFile, ("load", "__init__", "__exit__", "_close_fp")),
+                (JpegImagePlugin.JpegImageFile, ("load_read", "_open", "_getmp", "_read_dpi_from_exif")),
+                (Image, ("frombytes", "Exif"))]
+_getters = [(operator.attrgetter(*names), owner) for owner, names in _REPLACEABLE]
+_originals = [get(owner) for get, owner in _getters]
+_MARKERS = dict(JpegImagePlugin.MARKER)
 
 
 def _is_pillows() -> bool:
-    return all(vars(owner).get(name) is one for (owner, name), one in zip(_REPLACEABLE, _originals, strict=True)) \
-        and not ImageFile.LOAD_TRUNCATED_IMAGES
+    return [get(owner) for get, owner in _getters] == _originals and not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+# Of an object of ours; its attribute __dict__ is for others, who shall see Pillow's.
+_dict = vars(Image.Image)["__dict__"].__get__
 
 
 def _tell(before: str, now: str) -> None:
@@ -156,11 +165,35 @@ class _Deferred:
             made = self._after(((TRANSPOSE, 0, 0, 0, 0, int(method)),), size)
         return Image.Image.transpose(self, method) if made is None else made
 
+    @property
+    def __dict__(self: Any) -> Any:  # type: ignore[override]
+        self._settle()
+        return _dict(self)
+
+    @__dict__.setter
+    def __dict__(self: Any, value: Any) -> None:
+        self._settle()
+        self.__dict__ = value
+
     def __getattr__(self: Any, name: str) -> Any:
-        if name == "_im" and "_todo" in self.__dict__:
+        own = _dict(self)
+        if name == "_im" and "_todo" in own:
             self._settle()
-            return self.__dict__["_im"]
+            return own["_im"]
+        if "_head" in own:
+            self._parse()
+        if name in own:
+            return own[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __delattr__(self: Any, name: str) -> None:
+        self._parse()
+        object.__delattr__(self, name)
+
+    def _info_after(self: Any) -> dict:
+        """Of what is made of it: `info`, or the header that it is in."""
+        own = _dict(self)
+        return {"info": self._copy_info()} if "info" in own or "_head" not in own else {"_head": own["_head"]}
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         self._settle()
@@ -190,14 +223,20 @@ class Picture(_Deferred, Image.Image):
     """In mode RGB. _todo: its source, and the steps behind it."""
 
     def _after(self, steps: tuple, size: tuple[int, int]) -> Any:
-        if "_im" in self.__dict__:
+        if "_im" in _dict(self):
             return None
         source, before = self._todo
         if len(before) >= _STEPS_MAX:
             source, before = self._made(self._todo)
             if source.pixels is None:
                 return None
-        return picture(source, before + steps, size, self._copy_info())
+        return picture(source, before + steps, size, self._info_after())
+
+    def _parse(self) -> None:
+        own = _dict(self)
+        if "_head" in own and "info" not in own:
+            own["info"] = _parsed(own["_head"])["info"]
+        own.pop("_head", None)
 
     def _made(self, todo: tuple[Source, tuple]) -> tuple[Source, tuple]:
         """What is to be done once C has done the steps, if it can."""
@@ -210,18 +249,20 @@ class Picture(_Deferred, Image.Image):
 
     def _settle(self) -> None:
         """Makes it one of Pillow's."""
-        todo = self.__dict__.get("_todo")
-        if todo is not None and "_im" not in self.__dict__:
+        own = _dict(self)
+        self._parse()
+        todo = own.get("_todo")
+        if todo is not None and "_im" not in own:
             source, steps = self._made(todo)
             made = source.opened()
             for step in steps:
                 made = _done(made, step)
             self._im = made.im
-        self.__dict__.pop("_todo", None)
+        own.pop("_todo", None)
         self.__class__ = Image.Image  # type: ignore[assignment]
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
-        if "_im" not in self.__dict__ and encoder_name == "raw" and not args:
+        if "_im" not in _dict(self) and encoder_name == "raw" and not args:
             source, steps = self._made(self._todo)
             if source.pixels is not None and not steps:
                 return source.pixels
@@ -239,15 +280,23 @@ def _done(image: Any, step: tuple) -> Any:
 
 
 def picture(source: Source, steps: tuple, size: tuple[int, int], info: dict) -> Picture:
+    """info: as _info_after() gives it."""
     made = Picture.__new__(Picture)
-    made.__dict__.update(_todo=(source, steps), _mode="RGB", _size=size, palette=None, info=info, _readonly=0,
-                         _exif=None)
+    _dict(made).update(_todo=(source, steps), _mode="RGB", _size=size, palette=None, _readonly=0, _exif=None, **info)
     return made
+
+
+def _parsed(head: bytes) -> dict[str, Any]:
+    """What Pillow knows of a file that begins so."""
+    return vars(JpegImagePlugin.JpegImageFile(io.BytesIO(head)))
 
 
 @_named_as(JpegImagePlugin.JpegImageFile)
 class File(_Deferred, JpegImagePlugin.JpegImageFile):
-    """As Pillow has opened it. _todo, once its bytes have been read: these, its tiles, and whether it is whole."""
+    """As Pillow opens it. _head: the file up to its coded data, if Pillow has not read that; _has_exif: whether EXIF or
+    XMP is in it. _todo, once its bytes have been read: these, its tiles, or None if Pillow has not said them, and
+    whether it is whole.
+    """
 
     fp: Any
     tile: Any
@@ -256,30 +305,67 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
 
     def _put_off(self) -> bool:
         """Whether it has a source, of which Pillow would raise nothing."""
-        if "_todo" not in self.__dict__ and not self._take():
+        own = _dict(self)
+        if "_todo" not in own and not self._take():
             return False
-        if "_im" in self.__dict__:
+        if "_im" in own:
             return False
-        source, _, is_whole = self._todo
+        source, _, is_whole = own["_todo"]
         if is_whole or source.decode():
             return True
         self._settle()
         return False
 
     def _after(self, steps: tuple, size: tuple[int, int]) -> Any:
-        return picture(self._todo[0], steps, size, self._copy_info()) if self._put_off() else None
+        return picture(self._todo[0], steps, size, self._info_after()) if self._put_off() else None
 
     def load(self) -> Any:
         if _lazy_frames.is_dropped(sys._getframe(1), "load") and self._put_off():
             return None
         return JpegImagePlugin.JpegImageFile.load(self)
 
+    def __exit__(self, *args: object) -> None:
+        own = _dict(self)
+        if "_head" not in own or "_fp" in own:
+            return JpegImagePlugin.JpegImageFile.__exit__(self, *args)
+        if self._exclusive_fp and self.fp:
+            self.fp.close()
+        self.fp = None
+
+    def getexif(self) -> Any:
+        own = _dict(self)
+        if "_head" in own and "_exif" not in own and "info" not in own and not own["_has_exif"]:
+            own["_exif"] = Image.Exif()
+            own["_exif"]._loaded = True
+        return JpegImagePlugin.JpegImageFile.getexif(self)
+
+    def _parse(self) -> None:
+        """Has Pillow read the header; what has been set since is as it is."""
+        own = _dict(self)
+        if "_head" not in own:
+            return
+        known = _parsed(own["_head"])
+        if "_todo" in own:
+            own["_todo"] = own["_todo"][0], known["tile"], own["_todo"][2]
+            del known["_im"]
+        own.update({**known, **own})
+        for name in "_head", "_has_exif":
+            own.pop(name, None)
+
+    def _is_as_opened(self) -> bool:
+        """Whether nothing has been done to it that load() would heed."""
+        own = _dict(self)
+        if "_head" in own and len(own) == _UNREAD + ("_exif" in own):
+            return True
+        opened = ("jpeg", (0, 0, *self._size), 0)
+        return [one[:3] for one in self.tile] == [opened] and not self.decoderconfig and self._im is None and \
+            "transparency" not in self.info
+
     def _take(self) -> bool:
         """Reads the bytes, which leaves the file as Pillow's load() does. False: it has to be Pillow's."""
-        fp, opened = self.fp, ("jpeg", (0, 0, *self._size), 0)
-        if self._mode not in ("RGB", "L", "CMYK") or [one[:3] for one in self.tile] != [opened] \
-                or self.decoderconfig or self._im is not None or not isinstance(fp, io.BufferedIOBase) \
-                or "transparency" in self.info or not _is_pillows() \
+        own, fp = _dict(self), self.fp
+        if not self._is_as_opened() or self._mode not in ("RGB", "L", "CMYK") \
+                or not isinstance(fp, io.BufferedIOBase) or not _is_pillows() \
                 or self._size[0] * self._size[1] > min(_MOST_PIXELS, _native_pictures.limit()):
             if self._im is None:
                 _tell(_UNTOUCHED, self._why_not())
@@ -287,11 +373,15 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
             return False
         fp.seek(0)
         data = fp.read()
+        if not data.startswith(own.get("_head", b"")):  # it has been written to since
+            fp.seek(0)
+            self._settle()
+            return False
         if self._exclusive_fp and self._close_exclusive_fp_after_loading:
             fp.close()
-        self._todo = Source(data), self.tile, _worker.picture_is_whole(data)
+        self._todo = Source(data), own.get("tile"), _worker.picture_is_whole(data)
+        own.pop("_im", None)
         self.fp, self.tile, self.map, self.readonly = None, [], None, 0
-        del self._im
         _tell(_UNTOUCHED, "")
         return True
 
@@ -304,9 +394,11 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
 
     def _settle(self) -> None:
         """Makes it one of Pillow's, and has that load it, if its bytes were read."""
-        todo = self.__dict__.pop("_todo", None)
+        own = _dict(self)
+        self._parse()
+        todo = own.pop("_todo", None)
         self.__class__ = JpegImagePlugin.JpegImageFile  # type: ignore[assignment]
-        if todo is None or "_im" in self.__dict__:
+        if todo is None or "_im" in own:
             return
         source, tile, _ = todo
         self._im = None
@@ -327,14 +419,60 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
 
 # ---- in a worker ---------------------------------------------------------------------------------
 
+_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
+# So many attributes has a file whose header Pillow has not read, if nobody has set one.
+_UNREAD = 7
+
+
+class _Calls(threading.local):
+    """Whether this thread is in open_lazily()."""
+
+    ours = False
+
+
+_calls = _Calls()
 _open = Image.open
+_factory = JpegImagePlugin.jpeg_factory
+
+
+def _unread(fp: Any, filename: Any) -> Any:
+    """A File of which no more than the header has been looked at; None: Pillow has to read that."""
+    if type(fp) is io.BytesIO:
+        data = fp.getvalue()
+    elif type(fp) is io.BufferedReader and type(fp.raw) is io.FileIO:
+        data = fp.peek(1)
+    else:
+        return None
+    found = _worker.picture_header(data)
+    if found is None or not _is_pillows() or JpegImagePlugin.MARKER != _MARKERS:
+        return None
+    height, width, components, bytes, has_exif = found
+    fp.seek(bytes)
+    made = File.__new__(File)
+    _dict(made).update(_mode=_MODES[components], _size=(width, height), fp=fp, _exclusive_fp=False,
+                       filename="" if filename is None else filename, _head=data[:bytes], _has_exif=has_exif)
+    return made
+
+
+@functools.wraps(_factory)
+def _opened(fp: Any, filename: Any = None) -> Any:
+    found = _unread(fp, filename) if _calls.ours else None
+    return _factory(fp, filename) if found is None else found
 
 
 @functools.wraps(_open)
 def open_lazily(*args: Any, **options: Any) -> Any:
-    found = _open(*args, **options)
+    factory, accept = Image.OPEN.get("JPEG", (None, None))
+    if factory is _factory:
+        Image.OPEN["JPEG"] = _opened, accept
+    _calls.ours = True
+    try:
+        found = _open(*args, **options)
+    finally:
+        _calls.ours = False
     if type(found) is JpegImagePlugin.JpegImageFile:
         found.__class__ = File  # type: ignore[assignment]
+    if type(found) is File:
         opened[_UNTOUCHED] += 1
     else:
         opened[f"files that are {found.format}"] += 1

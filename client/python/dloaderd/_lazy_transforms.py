@@ -13,8 +13,11 @@ from typing import Any
 
 import torch
 
-from . import _lazy, _native_pictures
+from . import _lazy, _native_pictures, _native_transforms
+from . import _worker as _built  # type: ignore[attr-defined]
 from ._native_transforms import Unknown
+
+_worker: Any = _built
 
 # Where each sample makes a Compose of its own, reading it takes longer than it saves.
 _READ_MAX, _USED_LEAST = 64, 8
@@ -30,7 +33,6 @@ class Part(_native_pictures.Made):
         return self.called(picture) if made is None else made
 
     def _try(self, picture: Any) -> Any:
-        from . import _worker  # type: ignore[attr-defined]
         source = _encoded(picture)
         if source is None:
             return None
@@ -49,7 +51,7 @@ def _encoded(picture: Any) -> Any:
     if kind is _lazy.File and picture.mode == "RGB":
         picture = picture._after((), picture.size)
         kind = type(picture)
-    if kind is not _lazy.Picture or "_im" in picture.__dict__:
+    if kind is not _lazy.Picture or "_im" in _lazy._dict(picture):
         return None
     source, steps = picture._made(picture._todo) if picture._todo[1] else picture._todo
     return None if steps else source
@@ -58,21 +60,27 @@ def _encoded(picture: Any) -> Any:
 # ---- lists ---------------------------------------------------------------------------------------
 
 def _inner(transforms: Any) -> list:
-    """All of them, and those in them."""
+    """All of them, and those in them; with the lists of torch's that these are in."""
     found = []
     for one in transforms:
         found.append(one)
         inside = getattr(one, "transforms", None)
+        if isinstance(inside, torch.nn.ModuleList):
+            found.append(inside)
         if isinstance(inside, (list, tuple, torch.nn.ModuleList)):
             found += _inner(inside)
     return found
 
 
 def _held(value: Any) -> Any:
-    """By which it is seen that it has changed: a list may, and a tensor of a few numbers."""
+    """What it is equal to until it is changed: a list or a dict may be, where it is."""
     if type(value) is list:
         return [_held(one) for one in value]
-    return value.tolist() if type(value) is torch.Tensor and value.numel() <= _NUMBERS_MAX else value
+    return value.copy() if isinstance(value, dict) else value
+
+
+# Of all modules, and of torch itself: where there is one, a transform is called.
+_HOOKS = [getattr(torch.nn.modules.module, name, {}) for name in _native_transforms.GLOBAL_HOOKS]
 
 
 def _state(transform: Any) -> dict:
@@ -80,33 +88,38 @@ def _state(transform: Any) -> dict:
 
 
 class Plan:
-    """How a Compose is done. parts: Part, or a transform that is called."""
+    """How a Compose is done, which it does not keep. parts: Part, or a transform that is called."""
 
     def __init__(self, compose: Any) -> None:
-        self._all = _inner(compose.transforms)
-        self._states = [_state(one) if hasattr(one, "__dict__") else {} for one in self._all]
         self.parts: list[Any] = []
-        rest = list(compose.transforms)
+        known, rest = [], list(compose.transforms)
         while rest:
             items, _ = _native_pictures.read(rest, False)
             done = len(items.known)
             # Pillow keeps what a file says besides its pixels through more transforms than C does.
             if done and (items.is_tensor or items.keeps_info):
                 self.parts.append(Part(items, _native_pictures.How(bare=False, fast=False), False))
+                known += _inner(rest[:done])
             else:
                 done = max(done, 1)
                 self.parts += rest[:done]
             rest = rest[done:]
         self.is_any = any(type(one) is Part for one in self.parts)
+        self._own = _state(compose)
+        self._states = [(one, _state(one)) for one in known if hasattr(one, "__dict__")]
+        self._tensors = [(value, value.tolist()) for _, state in self._states for value in state.values()
+                         if type(value) is torch.Tensor and value.numel() <= _NUMBERS_MAX]
 
     def is_of(self, compose: Any) -> bool:
         """Whether nothing has changed since."""
-        now = _inner(compose.transforms)
         try:
-            return len(now) == len(self._all) and \
-                all(one is other for one, other in zip(now, self._all, strict=True)) and \
-                all(_state(one) == state for one, state in zip(now, self._states, strict=True) if state)
-        except (RuntimeError, ValueError):
+            if compose.__dict__ != self._own:
+                return False
+            for one, state in self._states:
+                if one.__dict__ != state:
+                    return False
+            return not any(_HOOKS) and all(value.tolist() == numbers for value, numbers in self._tensors)
+        except (RuntimeError, ValueError):  # a tensor or an array that has been replaced
             return False
 
     def run(self, picture: Any) -> Any:

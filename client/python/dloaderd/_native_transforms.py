@@ -117,7 +117,7 @@ def name_of(kind: type) -> str:
 
 # What calls a module's forward().
 _MODULE = ("__call__", "_call_impl", "_wrapped_call_impl")
-_GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
 def _is_theirs(function: Any) -> bool:
@@ -142,7 +142,7 @@ def check_type(thing: Any, methods: tuple[str, ...] | None = None) -> None:
     for name, hooks in own.items():
         if name.endswith("_hooks") and hooks:
             raise Unknown(f"this {name_of(kind)} has hooks")
-    if any(getattr(torch.nn.modules.module, name, None) for name in _GLOBAL_HOOKS):
+    if any(getattr(torch.nn.modules.module, name, None) for name in GLOBAL_HOOKS):
         raise Unknown("torch has global module hooks")
 
 

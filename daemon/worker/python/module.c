@@ -256,6 +256,7 @@ static PyMethodDef module_methods[] = {
     {"picture_of_pixels", pictures_of_pixels, METH_VARARGS, pictures_of_pixels_text},
     {"picture_steps", picture_steps, METH_VARARGS, picture_steps_text},
     {"picture_is_whole", picture_is_whole, METH_O, picture_is_whole_text},
+    {"picture_header", picture_header, METH_O, picture_header_text},
     {"text_tokenizer", texts_open, METH_VARARGS, texts_open_text},
     {"text_encode", texts_encode, METH_VARARGS, texts_encode_text},
     {"text_fill", texts_fill, METH_VARARGS, texts_fill_text},

@@ -19,6 +19,12 @@ const char picture_is_whole_text[] = "picture_is_whole(data): whether these byte
                                      "with all its parts, as far as its\n"
                                      "markers show it.";
 
+const char picture_header_text[] =
+    "picture_header(data) -> (height, width, components, bytes, has_exif), or None\n\n"
+    "data: a JPEG file's first bytes. bytes: of them up to its coded data. has_exif: or XMP. None: "
+    "it\n"
+    "is not there as a whole, or Pillow has more to do with it than to read it.";
+
 enum { STEPS_MAX = 64 };
 
 /* Of this process; used by one thread at a time. */
@@ -177,4 +183,24 @@ PyObject *picture_is_whole(PyObject *module, PyObject *data)
     PyBuffer_Release(&bytes);
     spent_add(began);
     return PyBool_FromLong(whole);
+}
+
+PyObject *picture_header(PyObject *module, PyObject *data)
+{
+    uint64_t began = clock_ns();
+    struct jpeg_header header;
+    Py_buffer bytes;
+
+    (void)module;
+    if (PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const struct image_file file = {.data = bytes.buf, .bytes = (size_t)bytes.len};
+    bool known = image_jpeg_looks_plain(&file, &header);
+    PyBuffer_Release(&bytes);
+    spent_add(began);
+    if (!known)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(IIInO)", header.size.height, header.size.width, header.components,
+                         (Py_ssize_t)header.bytes,
+                         header.has_exif || header.has_xmp ? Py_True : Py_False);
 }

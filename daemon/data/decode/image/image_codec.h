@@ -71,6 +71,20 @@ struct image_codec *image_tiff_new(void); /* files are refused where image_tiff_
  * of unusual ones, too. */
 bool image_jpeg_looks_whole(const struct image_file *file);
 
+/* What a JPEG says before its coded data. */
+struct jpeg_header {
+    struct image_size size;
+    uint32_t components;
+    size_t bytes;     /* up to the coded data */
+    bool has_density; /* by JFIF, in a unit of length */
+    bool has_exif;
+    bool has_xmp;
+};
+
+/* Of a file's first bytes. False: more is needed, or it is not one that Pillow opens without a
+ * warning, and without reading more than segments: it reads EXIF for a density. */
+bool image_jpeg_looks_plain(const struct image_file *file, struct jpeg_header *ret);
+
 /* Of all formats that this build has, the rest NULL. false: out of memory; what is not NULL is the
  * caller's to free, as ever. */
 enum { IMAGE_CODECS_MAX = 4 };

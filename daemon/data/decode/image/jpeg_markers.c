@@ -38,7 +38,8 @@ struct jpeg_markers {
     const uint8_t *at, *end; /* what follows; all there is */
     uint8_t quant, dc, ac;   /* a bit for each table that there is */
     uint8_t frame;           /* its marker; 0: there was none */
-    uint8_t n;               /* components */
+    struct image_size size;
+    uint8_t n; /* components */
     struct jpeg_component components[MARKERS_COMPONENTS];
 };
 
@@ -157,6 +158,7 @@ static bool markers_read_frame(struct jpeg_markers *m, uint8_t code, struct jpeg
         m->components[m->n] = (struct jpeg_component){p[0], p[1] >> 4, p[1] & 15, p[2]};
     }
     m->frame = code;
+    m->size = (struct image_size){.height = height, .width = width};
     return markers_checks_sampling(m);
 }
 
@@ -266,6 +268,75 @@ bool image_jpeg_looks_whole(const struct image_file *file)
         if ((has_scans && !markers_may_follow(&m, code)) || !markers_read_segment(&m, code))
             return false;
         has_scans |= code == MARKERS_SOS;
+    }
+    return false;
+}
+
+/* ---- what comes before the coded data ------------------------------------------------------- */
+
+static bool markers_begins(struct jpeg_segment s, const char *name, size_t bytes)
+{
+    return s.bytes >= bytes && memcmp(s.data, name, bytes) == 0;
+}
+
+#define MARKERS_BEGINS(segment, name) markers_begins(segment, name, sizeof(name) - 1)
+
+/* What an application's segment says. False: Pillow may refuse it, or have more to do with it than
+ * to keep it. */
+static bool markers_read_app(unsigned n, struct jpeg_segment s, struct jpeg_header *header)
+{
+    enum { JFIF_LEAST = 7, JFIF_WHOLE = 12, ADOBE_LEAST = 7, ICC_LEAST = 14, JFIF_UNIT = 7 };
+
+    if (n == 0 && MARKERS_BEGINS(s, "JFIF")) {
+        header->has_density |=
+            s.bytes >= JFIF_WHOLE && (s.data[JFIF_UNIT] == 1 || s.data[JFIF_UNIT] == 2);
+        return s.bytes >= JFIF_LEAST;
+    }
+    if (n == 1) {
+        header->has_exif |= MARKERS_BEGINS(s, "Exif\0\0");
+        header->has_xmp |= MARKERS_BEGINS(s, "http://ns.adobe.com/xap/1.0/\0");
+    }
+    if (n == 2)
+        return !MARKERS_BEGINS(s, "MPF\0") &&
+               (!MARKERS_BEGINS(s, "ICC_PROFILE\0") || s.bytes >= ICC_LEAST);
+    return n == 14 ? !MARKERS_BEGINS(s, "Adobe") || s.bytes >= ADOBE_LEAST
+                   : n != 13 || !MARKERS_BEGINS(s, "Photoshop 3.0\0");
+}
+
+static bool markers_read_header_segment(struct jpeg_markers *m, uint8_t code,
+                                        struct jpeg_header *header)
+{
+    struct jpeg_segment s;
+
+    if (!markers_take_segment(m, &s))
+        return false;
+    if (code >= MARKERS_SOF0 && code <= MARKERS_SOF2)
+        return markers_read_frame(m, code, s);
+    if (code >= MARKERS_APP0 && code <= MARKERS_APP15)
+        return markers_read_app(code - MARKERS_APP0, s, header);
+    if (code == MARKERS_DQT)
+        return markers_read_quants(m, s);
+    return code == MARKERS_DHT || code == MARKERS_DRI || code == MARKERS_COM ||
+           (code == MARKERS_SOS && m->frame);
+}
+
+bool image_jpeg_looks_plain(const struct image_file *file, struct jpeg_header *ret)
+{
+    struct jpeg_markers m = {.at = file->data, .end = file->data + file->bytes};
+
+    if (file->bytes < 2 || m.at[0] != MARKERS_BYTE || m.at[1] != MARKERS_SOI)
+        return false;
+    *ret = (struct jpeg_header){0};
+    for (m.at += 2; m.end - m.at >= 2 && m.at[0] == MARKERS_BYTE;) {
+        uint8_t code = m.at[1];
+        if (!markers_read_header_segment(&m, code, ret))
+            return false;
+        if (code != MARKERS_SOS)
+            continue;
+        ret->size = m.size;
+        ret->components = m.n;
+        ret->bytes = (size_t)(m.at - file->data);
+        return ret->has_density || !ret->has_exif;
     }
     return false;
 }
