@@ -5,6 +5,7 @@ $TOKENIZERS_TEXTS compares so many of each tokenizer's, $TOKENIZERS_SEED draws o
 
 import contextlib
 import copy
+import io
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import torch
 
 import trainers
 from black_box import QUICK, Case, TorchLoader
-from dloaderd import DataLoader, _lazy_texts
+from dloaderd import DataLoader, _lazy_texts, explain
 
 transformers = trainers.need("transformers", "tokenizers")[0]
 from tokenizers import (AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers,  # noqa: E402
@@ -478,6 +479,10 @@ def lists(rows):
     return THE(rows, return_length=True)
 
 
+def with_offsets(rows):
+    return dict(THE(rows, return_offsets_mapping=True))["input_ids"]
+
+
 def of_own(rows):
     return rows[0][0]([text for _, text in rows], **KEPT)
 
@@ -523,6 +528,25 @@ class TestWorkers(Case):
                 list(_lazy_texts.received(key, *text))
         again = tokenizer(unigram)
         self.assertEqual(list(_lazy_texts.received(original.key, *text))[0].ids, again("the loader")["input_ids"])
+
+    def test_explain(self):
+        """What C does with its texts, and why the original does others."""
+        def told(loader, batches):
+            for _, _ in zip(range(batches), loader, strict=False):
+                pass
+            text = io.StringIO()
+            explain(loader, text)
+            return text.getvalue()
+        texts, measured = r"(?m)^texts +{} +that a fast tokenizer", r"(?m)^tokenised +{} +(\d+) % of its calls{}$"
+        for collate, by_c, others in ((lists, True, None), (with_offsets, False, r"  \(they ask for what C does not")):
+            loader = DataLoader(Lines("text"), batch_size=16, num_workers=2, collate_fn=collate)
+            self.assertRegex(told(loader, 0), texts.format("C"))
+            found = told(loader, 40)
+            (self.assertRegex if by_c else self.assertNotRegex)(found, measured.format("C", ""))
+            if others:
+                self.assertRegex(found, measured.format("Python", others + ".*"))
+        self.assertRegex(told(DataLoader(Lines("text"), num_workers=0), 0), texts.format("Python"))
+        self.assertNotIn("texts", told(DataLoader(Lines("text"), num_workers=2, native="off"), 0))
 
     def test_native_off(self):
         for options, wanted in (({}, [True, True]), ({"native": "off"}, [False, False])):

@@ -16,6 +16,7 @@ along to the client for that, and the client finds its own tokenizer: one that a
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import hashlib
@@ -32,6 +33,9 @@ _worker: Any = _built
 # Texts: of the original alone, then of both. More calls than the first may be too many for a first batch.
 _FIRST, _COMPARED = 64, 64
 _ENTRIES_MAX, _CHANGES_MAX = 16, 3
+
+# Calls behind the first texts, by why the original does them; "": C does. For explain().
+called: collections.Counter = collections.Counter()
 
 _IDS, _ONES, _ADDED, _ZEROS = range(4)  # as texts.c has them
 # What a call may say; that which C leaves alone has to be false.
@@ -341,11 +345,13 @@ class _Hook:
     def call(self, original: Any, tokenizer: Any, args: tuple, options: dict) -> Any:
         found = self.texts_of(tokenizer, args, options)
         if found is None:
+            called["they ask for what C does not have"] += 1
             return original(tokenizer, *args, **options)
         texts, is_batch = found
         entry = _entry_of(tokenizer._tokenizer)
         if not entry.is_ready():
             entry.seen += len(texts)
+            called["C does not have the tokenizer, or other ids"] += entry.refused
             return original(tokenizer, *args, **options)
         tokenizer.set_truncation_and_padding(**{name: options.get(name, 0 if name == "stride" else None)
                                                 for name in _SETTINGS})
@@ -358,8 +364,10 @@ class _Hook:
             finally:
                 entry.lock.release()
         if made is not None and entry.compared >= _COMPARED:
+            called[""] += 1
             call.warn()
             return made
+        called["they ask for what C does not have"] += made is None
         theirs = original(tokenizer, *args, **options)
         if made is not None:
             entry.refused = not _is_same(made, theirs)

@@ -80,10 +80,11 @@ def _names(functions: dict[str, float]) -> str:
                      if seconds >= _LEAST_SHARE * whole)
 
 
-def _pictures(opened: dict[str, int]) -> list[Row]:
-    whole = sum(opened.values())
-    return [("opened", "Pillow" if why else "C", f"{_figures.percent(n / whole)} of its pictures", why)
-            for why, n in sorted(opened.items(), key=lambda one: (one[0] != "", -one[1]))]
+def _shares(stage: str, other: str, what: str, counted: dict[str, int]) -> list[Row]:
+    """Of C, and of the other, with the reasons."""
+    whole = sum(counted.values())
+    return [(stage, other if why else "C", f"{_figures.percent(n / whole)} of its {what}", why)
+            for why, n in sorted(counted.items(), key=lambda one: (one[0] != "", -one[1]))]
 
 
 def _look(loader: Any) -> _sampled.Sampled | None:
@@ -99,11 +100,13 @@ def rows_of(loader: Any) -> list[Row]:
     times = None if loader._options.native == "off" or loader.num_workers == 0 else times_of(loader)
     if times is None:
         return []
-    found = (_look(loader) if times.python and not loader._is_iterable else None) or _sampled.Sampled({}, {})
+    found = (_look(loader) if times.python and not loader._is_iterable else None) or _sampled.Sampled({}, {}, {})
     # torchvision's own datasets open files for what these say besides their pixels, which C decodes.
     opened = {} if _native_pictures.has_pictures(loader.dataset) else found.pictures
     names = _names(found.functions)
     told = f"{_figures.seconds(times.python)} of {_figures.seconds(times.made)} {times.unit}"
     # Its samples may come from what processes share, a queue or a count: they come once.
     why = "an iterable dataset is not asked for more samples to find the functions" if loader._is_iterable else ""
-    return [*_pictures(opened), ("measured", "Python", f"{told}: {names}" if names else told, why)]
+    return [*_shares("opened", "Pillow", "pictures", opened),
+            *_shares("tokenised", "Python", "calls", found.texts),
+            ("measured", "Python", f"{told}: {names}" if names else told, why)]

@@ -1,4 +1,4 @@
-"""What explain() says of a dataset whose code is called: what C does at that code's request (_lazy.py)."""
+"""What explain() says of a dataset whose code is called: what C does at that code's request (_lazy.py and the like)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,22 @@ def _composes(dataset: Any) -> list:
         if "torchvision" in sys.modules else []
 
 
+def _texts(loader: Any) -> list[Stage]:
+    """Nothing where there are no tokenizers."""
+    if "transformers.tokenization_utils_base" not in sys.modules:
+        return []
+    from . import _lazy_texts
+    if not _lazy_texts._tokenizers():
+        return []
+    why = "num_workers=0: in your own process transformers stays as it is" if loader.num_workers == 0 else None
+    return [Stage("texts", "that a fast tokenizer of transformers is called with", why)]
+
+
 def stages(loader: Any) -> list[Stage]:
+    return [*_pictures(loader), *_texts(loader)]
+
+
+def _pictures(loader: Any) -> list[Stage]:
     """Nothing where Pillow is not even imported."""
     if "PIL.Image" not in sys.modules:
         return []

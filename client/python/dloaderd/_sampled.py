@@ -39,11 +39,13 @@ _PASSED_OVER = ("Compose.__call__", "Compose.forward", "Module._call_impl", "Mod
 
 class Sampled(NamedTuple):
     """functions: seconds in each, by name, those in C and in what calls it left out. pictures: how many the
-    dataset's code has opened by Pillow, by why that decodes them, too; "": C does.
+    dataset's code has opened by Pillow, by why that decodes them, too; "": C does. texts: calls of
+    tokenizers, likewise.
     """
 
     functions: dict[str, float]
     pictures: dict[str, int]
+    texts: dict[str, int]
 
 
 # ---- in the process ------------------------------------------------------------------------------
@@ -156,8 +158,13 @@ def _run(job: Any, workers: int, size: int, mask: Any, writer: Any) -> None:
     writer.send(None)
     with _Watch(_make.__code__) as watch:
         _make(source, size, LOOK_S)
-    opened = getattr(sys.modules.get("dloaderd._lazy"), "opened", {})
-    writer.send(Sampled(dict(watch.seconds), {why: n for why, n in opened.items() if n > 0}))
+    writer.send(Sampled(dict(watch.seconds), _counted("_lazy", "opened"), _counted("_lazy_texts", "called")))
+
+
+def _counted(module: str, name: str) -> dict[str, int]:
+    """Of what C does at the request of the dataset's code, if there was any."""
+    counter = getattr(sys.modules.get(f"{__package__}.{module}"), name, {})
+    return {why: n for why, n in counter.items() if n > 0}
 
 
 # ---- in the program ------------------------------------------------------------------------------
