@@ -95,7 +95,7 @@ class Little(RemoteCase):
         mistaken for what is there."""
         daemon = self.daemon_of(self.bucket, {"remote": {"held": "1MiB"}})
         path = self.numbers(rows=15000)  # of 400 bytes: 23 blocks
-        spec = {"batch": {"size": 50}, "sampler": {"kind": "random", "replacement": True, "num_samples": 3000},
+        spec = {"batch": {"size": 50}, "sampler": {"kind": "random", "replacement": True, "num_samples": 1000},
                 "seed": 3, "workers": {"count": 3}}
         local = self.spec("local", dataset={"kind": "npy", "paths": {"x": path, "y": path}}, **spec)
         remote = self.spec("remote", dataset=self.remote({"kind": "npy", "paths": {"x": path, "y": path}}), **spec)
