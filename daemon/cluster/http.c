@@ -278,6 +278,8 @@ static void http_set_up(struct http_call *call)
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(call->body));
     }
+    if (request->method)
+        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
     if (request->header) {
         curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, http_on_header);
         curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
@@ -322,10 +324,12 @@ static void http_add_header(struct http_call *call, const char *line)
 static bool http_set_headers(struct http_call *call)
 {
     const struct http_request *request = &call->request;
-    char token[1024];
+    char token[1024], type[128];
 
     if (request->body) {
-        http_add_header(call, "Content-Type: application/json");
+        snprintf(type, sizeof type, "Content-Type: %s",
+                 request->type ? request->type : "application/json");
+        http_add_header(call, type);
         /* Curl sends Expect: 100-continue with long bodies, and waits: not with this. */
         http_add_header(call, "Expect:");
     }

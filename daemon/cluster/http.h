@@ -39,7 +39,9 @@ struct http_answer {
 
 struct http_request {
     const char *url;      /* sent as it is: a path with "." or ".." too */
-    const char *body;     /* JSON, by POST; NULL: none, by GET */
+    const char *body;     /* by POST; NULL: none, by GET */
+    const char *type;     /* of the body; NULL: JSON */
+    const char *method;   /* another one than these, static; NULL: none */
     const char *token;    /* of the Authorization header; NULL: none */
     char *const *headers; /* so many further lines, "Name: value" */
     uint32_t n_headers;

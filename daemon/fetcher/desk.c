@@ -259,7 +259,9 @@ static int desk_find_object(struct desk *desk, const char *url, struct object **
     if (object) {
         object_use(object);
     } else {
-        int r = remote_place_parse(url, transfers_settings(desk->transfers), &place, err);
+        int r = transfers_check(desk->transfers, err);
+        if (r == 0)
+            r = remote_place_parse(url, transfers_settings(desk->transfers), &place, err);
         if (r < 0)
             return r;
         object = objects_add(&desk->objects, url, &place);
@@ -410,6 +412,8 @@ static void asker_free(struct asker *asker)
     uv_poll_stop(&asker->poll);
     close_fdp(&asker->sock);
     uv_close((uv_handle_t *)&asker->poll, asker_closed);
+    if (!asker->desk->askers && asker->desk->unused)
+        asker->desk->unused(asker->desk->owner);
 }
 
 /* So many packets at once: others have questions, too. */
@@ -453,6 +457,14 @@ void desk_add(struct desk *desk, int sock)
     }
     DL_APPEND(desk->askers, asker);
     (void)uv_poll_start(&asker->poll, UV_READABLE, asker_on_poll);
+}
+
+void desk_on_unused(struct desk *desk, void (*unused)(void *owner), void *owner)
+{
+    if (!desk)
+        return;
+    desk->unused = unused;
+    desk->owner = owner;
 }
 
 bool desk_is_used(const struct desk *desk)

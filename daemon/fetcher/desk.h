@@ -15,6 +15,9 @@ struct desk;
 struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t limit);
 struct desk *desk_free(struct desk *desk); /* NULL is fine; returns NULL */
 
+/* `unused`: called when the last worker has gone; NULL: nobody wants to know. */
+void desk_on_unused(struct desk *desk, void (*unused)(void *owner), void *owner);
+
 /* There are workers. */
 bool desk_is_used(const struct desk *desk);
 

@@ -158,7 +158,9 @@ void desk_list(struct asker *asker, const char *url, bool once)
         walk->page.most = 2; /* it may be the directory's own name alone */
     snprintf(with_slash, sizeof with_slash, "%s/", url);
     asker->walk = walk;
-    int r = remote_place_parse(with_slash, transfers_settings(asker->desk->transfers), &walk->place,
+    int r = transfers_check(asker->desk->transfers, &err);
+    if (r == 0)
+        r = remote_place_parse(with_slash, transfers_settings(asker->desk->transfers), &walk->place,
                                &err);
     if (r < 0)
         desk_walk_refuse(walk, r, &err);

@@ -11,7 +11,9 @@ struct desk {
     struct objects objects;
     struct asker *askers;
     struct fetch *fetches; /* all that are under way */
-    uint64_t turn;         /* counts workers that came, and questions what is at a URL */
+    void (*unused)(void *owner);
+    void *owner;
+    uint64_t turn; /* counts workers that came, and questions what is at a URL */
 };
 
 /* A remote file that a worker has mapped. */

@@ -22,6 +22,8 @@ struct service {
     struct confine confine;
     struct remote_tally *tally;
     struct sight *sight;
+    uv_timer_t idle;
+    uint64_t linger_ms;
 };
 
 union service_control {
@@ -57,14 +59,29 @@ static void service_on_control(uv_poll_t *poll, int status, int events)
 
     (void)status, (void)events;
     /* What reads what is there by now is the process that the worker's successor asks. */
-    if (fd >= 0 && !desk_is_used(service->desk) && confine_is_stale(&service->confine)) {
+    bool stale = fd >= 0 && transfers_are_stale(service->transfers);
+    if (fd >= 0 && !desk_is_used(service->desk) && (stale || confine_is_stale(&service->confine))) {
         close(fd);
         ended = true;
     } else if (fd >= 0) {
+        uv_timer_stop(&service->idle);
         desk_add(service->desk, fd);
     }
     if (ended)
         uv_stop(&service->loop);
+}
+
+static void service_on_idle(uv_timer_t *timer)
+{
+    uv_stop(timer->loop);
+}
+
+static void service_on_unused(void *owner)
+{
+    struct service *service = owner;
+
+    if (service->linger_ms != UINT64_MAX)
+        uv_timer_start(&service->idle, service_on_idle, service->linger_ms, 0);
 }
 
 /* Large objects have a descriptor each. */
@@ -97,6 +114,7 @@ static int service_begin(struct service *service, const struct remote_service *o
     }
     service->desk = desk_new(&service->loop, service->transfers, options->memory);
     service->sight = sight_new(&service->loop, service->desk);
+    desk_on_unused(service->desk, service_on_unused, service);
     if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
         return r;
     return uv_poll_start(&service->control, UV_READABLE, service_on_control);
@@ -123,22 +141,25 @@ static void service_harden(int last)
 
 int remote_serve(const struct remote_service *options)
 {
-    struct service service = {.fd = options->control};
+    struct service service = {.fd = options->control, .linger_ms = options->linger_ms};
 
     service_harden(options->page);
     service_find_home();
     service.tally = sight_map(options->page);
     if (!service.tally || uv_loop_init(&service.loop) < 0)
         return 1;
+    (void)uv_timer_init(&service.loop, &service.idle);
     int r = service_begin(&service, options);
     if (r == 0 && options->confined)
-        confine_begin(&service.confine, NULL);
+        confine_begin(&service.confine, transfers_identity_file(service.transfers));
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
     confine_deinit(&service.confine);
     sight_free(service.sight);
+    desk_on_unused(service.desk, NULL, NULL);
     desk_free(service.desk);
     transfers_free(service.transfers);
+    uv_close((uv_handle_t *)&service.idle, NULL);
     if (r == 0)
         uv_close((uv_handle_t *)&service.control, NULL);
     (void)uv_run(&service.loop, UV_RUN_DEFAULT); /* handles are closed */

@@ -13,6 +13,7 @@ struct remote_service {
     int page;            /* memory for what is counted (sight.h) */
     bool confined;       /* it closes itself in */
     uint64_t memory;     /* bytes that are held of what no worker has in use */
+    uint64_t linger_ms;  /* without workers it ends after this; UINT64_MAX: never */
     char *const *denied; /* NULL behind the last: where no URL leads to, see networks.h */
 };
 

@@ -1,6 +1,7 @@
 #include "daemon/fetcher/transfers.h"
 
 #include "daemon/cluster/http.h"
+#include "daemon/fetcher/keys.h"
 #include "daemon/serve/base/memory.h"
 #include "proto/common/clock.h"
 
@@ -25,20 +26,21 @@ struct transfer {
     struct remote_headers headers;
     bool headers_bad;
     bool is_signed;
+    uint64_t keys; /* keys_number() of those that signed it */
     unsigned tries;
     uv_timer_t *pause;            /* owned; NULL: it does not wait to be repeated */
-    struct transfer *prev, *next; /* in transfers->urgent, ->expected or ->running */
+    struct transfer *prev, *next; /* in one of the lists of transfers */
     struct transfer **list;
 };
 
 struct transfers {
     uv_loop_t *loop;
     struct http *http; /* owned */
-    struct remote_settings settings;
-    struct remote_profile profile;
+    struct keys *keys; /* owned */
     struct sigv4_crypto crypto;
     bool has_crypto;
-    struct transfer *urgent, *expected, *running, *pausing;
+    /* `locked`: those that wait for keys. */
+    struct transfer *urgent, *expected, *running, *pausing, *locked;
     uint32_t n_running;
     struct remote_tally *tally; /* borrowed */
 };
@@ -196,6 +198,13 @@ static enum remote_count transfer_cause(const struct http_answer *answer)
     return answer->is_late ? REMOTE_TIMED_OUT : REMOTE_BROKEN_OFF;
 }
 
+/* Refused by keys that are others by now. */
+static bool transfer_has_old_keys(const struct transfer *transfer, int r)
+{
+    return r == -EACCES && transfer->is_signed && transfer->order.place->kind == REMOTE_S3 &&
+           keys_renew(transfer->transfers->keys, transfer->keys);
+}
+
 static void transfer_on_answer(void *owner, const struct http_answer *answer)
 {
     struct transfer *transfer = owner;
@@ -207,22 +216,29 @@ static void transfer_on_answer(void *owner, const struct http_answer *answer)
     remote_tally_add(tally, REMOTE_RECEIVED, (int64_t)answer->body.len);
     if (r == -EAGAIN)
         remote_tally_add(tally, transfer_cause(answer), 1);
+    if (transfer_has_old_keys(transfer, r))
+        r = -EAGAIN;
     if (r == -EAGAIN && ++transfer->tries < TRANSFER_TRIES) {
         transfer_repeat(transfer);
         transfers_run(transfer->transfers);
     } else {
-        transfer_end(transfer, r == -EAGAIN ? -EIO : r, &err, answer->body);
+        transfer_end(transfer,
+                     r == -EAGAIN && err.code == EAGAIN ? -EIO
+                     : r == 0                           ? 0
+                                                        : -err.code,
+                     &err, answer->body);
     }
 }
 
 /* ---- a request ------------------------------------------------------------------------------ */
 
-static int transfer_send(struct transfer *transfer, struct dl_error *err)
+static int transfer_send(struct transfer *transfer, const struct remote_credentials *credentials,
+                         struct dl_error *err)
 {
     struct transfers *transfers = transfer->transfers;
     const struct transfer_order *order = &transfer->order;
-    const struct remote_asker asker = {.settings = &transfers->settings,
-                                       .credentials = &transfers->profile.credentials,
+    const struct remote_asker asker = {.settings = keys_settings(transfers->keys),
+                                       .credentials = credentials,
                                        .crypto = transfers->has_crypto ? &transfers->crypto : NULL,
                                        .now = time(NULL)};
     _cleanup_(remote_request_deinit)
@@ -236,6 +252,7 @@ static int transfer_send(struct transfer *transfer, struct dl_error *err)
     remote_headers_init(&transfer->headers);
     transfer->headers_bad = false;
     transfer->is_signed = request.n_own > 0;
+    transfer->keys = keys_number(transfers->keys);
     char unless[REMOTE_ETAG_MAX + 32], *headers[REMOTE_HEADERS_MAX + 1];
     uint32_t n_headers = request.n_headers;
     memcpy(headers, request.headers, n_headers * sizeof *headers);
@@ -255,6 +272,18 @@ static int transfer_send(struct transfer *transfer, struct dl_error *err)
     return r < 0 ? dl_error_set(err, -r, order->place->url, "libcurl cannot send its request") : 0;
 }
 
+/* 1: not before there are keys. */
+static int transfer_start(struct transfer *transfer, struct dl_error *err)
+{
+    const struct remote_place *place = transfer->order.place;
+    const struct remote_credentials *credentials = NULL;
+    int r = place->kind == REMOTE_S3
+                ? keys_take(transfer->transfers->keys, place->url[0] == 'g', &credentials, err)
+                : 0;
+
+    return r != 0 ? r : transfer_send(transfer, credentials, err);
+}
+
 static void transfers_run(struct transfers *transfers)
 {
     while (transfers->n_running < TRANSFERS_AT_ONCE && (transfers->urgent || transfers->expected)) {
@@ -262,11 +291,23 @@ static void transfers_run(struct transfers *transfers)
         struct dl_error err = {0};
 
         transfer_move(transfer, &transfers->running);
-        remote_tally_add(transfers->tally, REMOTE_REQUESTS, 1);
-        int r = transfer_send(transfer, &err);
-        if (r < 0)
+        int r = transfer_start(transfer, &err);
+        remote_tally_add(transfers->tally, REMOTE_REQUESTS, r == 0);
+        if (r == 1)
+            transfer_move(transfer, &transfers->locked);
+        else if (r < 0)
             transfer_end(transfer, r, &err, (struct dl_span){0});
     }
+}
+
+static void transfers_on_keys(void *owner)
+{
+    struct transfers *transfers = owner;
+    struct transfer *transfer, *next;
+
+    DL_FOREACH_SAFE (transfers->locked, transfer, next)
+        transfer_move(transfer, transfer->order.urgent ? &transfers->urgent : &transfers->expected);
+    transfers_run(transfers);
 }
 
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)
@@ -313,7 +354,22 @@ static const char *transfers_getenv(const char *name, void *of)
 
 const struct remote_settings *transfers_settings(const struct transfers *transfers)
 {
-    return &transfers->settings;
+    return keys_settings(transfers->keys);
+}
+
+int transfers_check(const struct transfers *transfers, struct dl_error *err)
+{
+    return keys_check(transfers->keys, err);
+}
+
+bool transfers_are_stale(struct transfers *transfers)
+{
+    return keys_look(transfers->keys);
+}
+
+const char *transfers_identity_file(const struct transfers *transfers)
+{
+    return keys_identity_file(transfers->keys);
 }
 
 struct remote_tally *transfers_tally(const struct transfers *transfers)
@@ -330,16 +386,16 @@ int transfers_new(uv_loop_t *loop, struct remote_tally *tally, const struct netw
                                          .kept = TRANSFERS_AT_ONCE,
                                          .denied = denied};
     struct transfers *transfers = must_alloc(sizeof *transfers);
-    int r = remote_profile_read(transfers_getenv, NULL, &transfers->profile, err);
+    const struct keys_options keys = {.loop = loop,
+                                      .get = transfers_getenv,
+                                      .ca = options.ca,
+                                      .changed = transfers_on_keys,
+                                      .owner = transfers};
+    int r = keys_new(&keys, &transfers->keys, err);
 
     transfers->loop = loop;
     transfers->tally = tally;
     transfers->has_crypto = sigv4_crypto_find(&transfers->crypto);
-    if (r == 0)
-        r = remote_settings_from(transfers_getenv, NULL, &transfers->profile, &transfers->settings,
-                                 err);
-    if (r == 0)
-        r = remote_token_read(transfers_getenv, NULL, &transfers->settings, err);
     if (r == 0)
         r = http_new(&options, &transfers->http, err);
     if (r < 0) {
@@ -355,10 +411,9 @@ struct transfers *transfers_free(struct transfers *transfers)
     if (!transfers)
         return NULL;
     assert(!transfers->urgent && !transfers->expected && !transfers->running &&
-           !transfers->pausing);
+           !transfers->pausing && !transfers->locked);
     http_free(transfers->http);
-    remote_settings_deinit(&transfers->settings);
-    remote_profile_deinit(&transfers->profile);
+    keys_free(transfers->keys);
     free(transfers);
     return NULL;
 }

@@ -56,6 +56,13 @@ int _nodiscard_ transfers_new(uv_loop_t *loop, struct remote_tally *tally,
 struct transfers *transfers_free(
     struct transfers *transfers); /* nothing is under way. NULL: fine */
 
+/* A negative errno: settings or credentials are such that nothing can be asked. */
+int _nodiscard_ transfers_check(const struct transfers *transfers, struct dl_error *err);
+/* Settings are others by now, which takes a new process; other keys are taken. */
+bool transfers_are_stale(struct transfers *transfers);
+/* A file that the profile names, with an identity's token; NULL: none. */
+const char *transfers_identity_file(const struct transfers *transfers);
+
 const struct remote_settings *transfers_settings(const struct transfers *transfers);
 /* Where this process counts; the desk, too. */
 struct remote_tally *transfers_tally(const struct transfers *transfers);

@@ -23,6 +23,9 @@ void remote_profile_deinit(struct remote_profile *profile)
     remote_credentials_deinit(&profile->credentials);
     free(profile->region);
     free(profile->endpoint);
+    free(profile->identity_file);
+    free(profile->role);
+    free(profile->session);
     *profile = (struct remote_profile){0};
 }
 
@@ -149,6 +152,9 @@ static void profile_take(struct profile_said *said, const struct ini_line *line)
         {"aws_session_token", &profile->credentials.session_token},
         {"region", &profile->region},
         {"endpoint_url", &profile->endpoint},
+        {"web_identity_token_file", &profile->identity_file},
+        {"role_arn", &profile->role},
+        {"role_session_name", &profile->session},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(others); i++)
@@ -246,6 +252,41 @@ static void profile_move(char **to, char **from)
         *to = steal_ptr(*from);
 }
 
+/* Of the environment, else of the profile. A profile's role that is another's to take is refused
+ * below, whatever the environment has. */
+static int profile_choose_identity(remote_getenv get, void *of, struct profile_said said[2],
+                                   struct remote_profile *ret, struct dl_error *err)
+{
+    static const char *const names[] = {"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
+                                        "AWS_ROLE_SESSION_NAME"};
+    char **to[] = {&ret->identity_file, &ret->role, &ret->session};
+    bool is_lost = false, is_others = false;
+
+    for (size_t i = 0; i < 2; i++)
+        is_others |= said[i].profile.role && !said[0].profile.identity_file &&
+                     !said[1].profile.identity_file;
+    if (remote_credentials_are_there(&ret->credentials) || is_others)
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        const char *value = get(names[i], of);
+
+        if (value && *value)
+            *to[i] = text_copy(value, &is_lost);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        profile_move(&ret->identity_file, &said[i].profile.identity_file);
+        profile_move(&ret->role, &said[i].profile.role);
+        profile_move(&ret->session, &said[i].profile.session);
+    }
+    if (is_lost)
+        return dl_error_set(err, ENOMEM, names[0], "out of memory");
+    if (ret->identity_file && !ret->role)
+        return dl_error_set(err, EINVAL, names[0],
+                            "there is a file with an identity's token, and no role for it; set "
+                            "AWS_ROLE_ARN, or role_arn of the profile");
+    return 0;
+}
+
 /* Keys of the environment, else of the credentials file, else of the config file: never of two. */
 static int profile_choose(const char *name, struct profile_said said[2], struct remote_profile *ret,
                           struct dl_error *err)
@@ -253,7 +294,7 @@ static int profile_choose(const char *name, struct profile_said said[2], struct 
     for (size_t i = 0; i < 2; i++) {
         struct remote_credentials *from = &said[i].profile.credentials;
 
-        if (!remote_credentials_are_there(&ret->credentials)) {
+        if (!remote_credentials_are_there(&ret->credentials) && !ret->identity_file) {
             int r = profile_check(&said[i], name, err);
 
             if (r < 0)
@@ -292,6 +333,8 @@ int remote_profile_from(remote_getenv get, void *of, struct dl_span credentials,
                              "profile \"%.64s\"; write one, or unset AWS_PROFILE",
                              name);
         else
+            r = profile_choose_identity(get, of, said, ret, err);
+        if (r == 0)
             r = profile_choose(name, said, ret, err);
         remote_profile_deinit(&said[0].profile);
         remote_profile_deinit(&said[1].profile);

@@ -3,9 +3,10 @@
  *
  * The environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) comes first; then
  * the profile AWS_PROFILE, or "default", of the credentials file; then that of the config file.
- * HMAC keys of Google's come by the same names. A profile that gets its keys in another way
- * (role_arn, sso_session, credential_process, …) is refused by name, not taken for an anonymous
- * one.
+ * HMAC keys of Google's come by the same names. Where the environment has no keys, AWS_ROLE_ARN and
+ * AWS_WEB_IDENTITY_TOKEN_FILE, or role_arn and web_identity_token_file of the profile, come before
+ * the profile's. A profile that gets its keys in another way (role_arn of another profile,
+ * sso_session, credential_process, …) is refused by name, not taken for an anonymous one.
  *
  * Secrets are overwritten before they are freed, and are in no error.
  *
@@ -32,10 +33,16 @@ struct remote_profile {
     struct remote_credentials credentials;
     char *region;   /* owned; NULL: not said */
     char *endpoint; /* owned; NULL: not said */
+    /* Without keys: a file with a token for which STS gives those of a role; owned, NULL: none. */
+    char *identity_file, *role;
+    char *session; /* owned; NULL: not said */
 };
 void remote_profile_deinit(struct remote_profile *profile); /* takes {0} */
 
-enum { REMOTE_PROFILE_BYTES = 1 << 20 }; /* of a file, at the most */
+enum {
+    REMOTE_PROFILE_BYTES = 1 << 20, /* of a file, at the most */
+    REMOTE_SECRET_BYTES = 64 << 10, /* of a token */
+};
 
 /*
  * Of the two files' text, which may be empty. No keys anywhere: 0, and anonymous.
@@ -60,6 +67,10 @@ int _nodiscard_ remote_profile_read(remote_getenv get, void *of, struct remote_p
  * (issuer.h), may read by the environment. Those that memory runs out for are left out. */
 void remote_each_file(remote_getenv get, void *of, void (*each)(void *arg, const char *path),
                       void *arg);
+
+/* The one token that a file has; owned by the caller. -ENOENT: it is not there; -EINVAL: it holds
+ * something else, or nothing; other errnos as above. Blocks. */
+int _nodiscard_ remote_secret_read(const char *path, char **ret, struct dl_error *err);
 
 /*
  * Where the settings have no token of HF_TOKEN: the one that `hf auth login` has left in the file

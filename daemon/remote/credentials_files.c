@@ -111,8 +111,8 @@ int remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
 }
 
 /* The token is all of the file, but for spaces and ends of lines around it. */
-static int token_take(const char *path, const struct file_text *file, char **ret,
-                      struct dl_error *err)
+static int token_take(const char *path, const struct file_text *file, const char *remedy,
+                      char **ret, struct dl_error *err)
 {
     size_t first = 0, len = file->len;
 
@@ -127,8 +127,7 @@ static int token_take(const char *path, const struct file_text *file, char **ret
         return dl_error_set(err, ENOMEM, path, "out of memory");
     if (!text_is_plain(token) || strlen(token) != len - first) {
         text_wipe(&token);
-        return dl_error_set(err, EINVAL, path,
-                            "it holds more than a token of the Hub; write it anew: hf auth login");
+        return dl_error_set(err, EINVAL, path, "it holds more than a token%s", remedy);
     }
     *ret = token;
     return 0;
@@ -147,7 +146,26 @@ int remote_token_read(remote_getenv get, void *of, struct remote_settings *setti
     if (is_lost)
         return dl_error_set(err, ENOMEM, "", "out of memory");
     int r = path ? file_text_read(path, &file, err) : 0;
-    return r < 0 ? r : token_take(path, &file, &settings->hf_token, err);
+    return r < 0 ? r
+                 : token_take(path, &file, " of the Hub; write it anew: hf auth login",
+                              &settings->hf_token, err);
+}
+
+int remote_secret_read(const char *path, char **ret, struct dl_error *err)
+{
+    _cleanup_(file_text_deinit)
+    struct file_text file = {0};
+    int r = file_text_read(path, &file, err);
+
+    *ret = NULL;
+    if (r == 0 && !file.data)
+        return dl_error_set(err, ENOENT, path,
+                            "%s: there is no such file, which is to have a token", path);
+    if (r == 0)
+        r = token_take(path, &file, "; it is to have one in one line", ret, err);
+    if (r == 0 && !*ret)
+        return dl_error_set(err, EINVAL, path, "%s: it is empty, and is to have a token", path);
+    return r;
 }
 
 void remote_each_file(remote_getenv get, void *of, void (*each)(void *arg, const char *path),

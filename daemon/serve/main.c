@@ -59,14 +59,15 @@ static bool dloaderd_parse_fd(const char *text, int *ret)
     return true;
 }
 
-/* "CONTROL:PAGE:BYTES:CONFINED", of which the first two are descriptors, and networks; see
- * remotes.c. */
+/* "CONTROL:PAGE:BYTES:CONFINED:MILLISECONDS", of which the first two are descriptors, and
+ * networks; see remotes.c. */
 static int dloaderd_fetch(const char *text, char *const *denied)
 {
     int control, page, confined, end = 0;
-    unsigned long long bytes;
+    unsigned long long bytes, linger;
 
-    if (sscanf(text, "%d:%d:%llu:%d%n", &control, &page, &bytes, &confined, &end) != 4 ||
+    if (sscanf(text, "%d:%d:%llu:%d:%llu%n", &control, &page, &bytes, &confined, &linger, &end) !=
+            5 ||
         text[end] || fcntl(control, F_GETFD) < 0 || fcntl(page, F_GETFD) < 0) {
         fprintf(stderr, "dloaderd: --fetch is for the daemon's own use\n");
         return 2;
@@ -75,6 +76,7 @@ static int dloaderd_fetch(const char *text, char *const *denied)
                                                  .page = page,
                                                  .confined = confined != 0,
                                                  .memory = bytes,
+                                                 .linger_ms = linger,
                                                  .denied = denied});
 }
 

@@ -1,13 +1,15 @@
 /*
  * What users write and what servers answer, of remote storage: URLs, headers, pages of lists,
- * errors, and files of keys. Whatever the bytes are: they are refused with an error in words, or
- * what comes out is what the header promises; and what is sent is one line of printable ASCII.
+ * errors, files of keys, and keys that are issued. Whatever the bytes are: they are refused with an
+ * error in words, or what comes out is what the header promises; and what is sent is one line of
+ * printable ASCII.
  *
  * Input: the first byte says how the rest is read; of pages a line of headers, and of files the
  * first file, ends at the first 0xFF.
  */
 #include "tests/fuzz/fuzz.h"
 
+#include "daemon/remote/issuer.h"
 #include "daemon/remote/listing.h"
 #include "daemon/remote/request.h"
 #include "daemon/remote/text.h"
@@ -250,12 +252,36 @@ static void read_variables(const uint8_t *data, size_t len)
     free(text);
 }
 
+/* A service's answer with keys: whole, or none. */
+static void read_issued(const uint8_t *data, size_t len, unsigned bits)
+{
+    const struct remote_issuer issuer = {.kind = ISSUER_WEB_IDENTITY + bits % 3,
+                                         .url = (char *)"http://h"};
+    struct dl_span body = {data, len};
+    struct remote_issued issued;
+    struct dl_error err = {0};
+    char *line;
+    int r = remote_issuer_take(&issuer, bits & 8 ? 403 : 200, body, &issued, &err);
+    const struct remote_credentials *keys = &issued.credentials;
+
+    FUZZ_ASSERT(r == 0 || (err.code == -r && *err.message));
+    FUZZ_ASSERT(r < 0 || (remote_credentials_are_there(keys) && !(bits & 8) && issued.until >= 0));
+    FUZZ_ASSERT((r == 0) == (keys->access_key != NULL));
+    FUZZ_ASSERT(r < 0 || (text_is_plain(keys->access_key) && text_is_plain(keys->secret_key)));
+    FUZZ_ASSERT(!keys->session_token || text_is_plain(keys->session_token));
+    remote_credentials_deinit(&issued.credentials);
+    if (remote_issuer_line(body, &line, &err) == 0) {
+        FUZZ_ASSERT(*line && text_is_plain(line));
+        free(line);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     if (len < 2)
         return 0;
     char *text = text_of(data + 2, len - 2);
-    switch (data[0] % 6) {
+    switch (data[0] % 7) {
     case 0:
         read_url(text, data[1]);
         break;
@@ -271,8 +297,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     case 4:
         read_keys(data + 2, len - 2, data[1]);
         break;
-    default:
+    case 5:
         read_variables(data + 2, len - 2);
+        break;
+    default:
+        read_issued(data + 2, len - 2, data[1]);
     }
     free(text);
     return 0;

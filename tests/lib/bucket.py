@@ -32,11 +32,13 @@ def canonical_query(query):
                     for key, value in sorted(pairs))
 
 
-def is_signed(method, target, headers):
+def is_signed(method, target, headers, keys, tokens):
     """By the rules of Signature Version 4, of which the server's side is written here anew."""
     match = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?SignedHeaders=([^,]+), ?"
                          r"Signature=([0-9a-f]{64})", headers.get("Authorization", ""))
-    if not match or match[1] != KEY or match[3] != REGION:
+    if not match or match[1] not in keys or match[3] != REGION:
+        return False
+    if headers.get("x-amz-security-token") != tokens.get(match[1]):
         return False
     path, _, query = target.partition("?")
     signed = match[4].split(";")
@@ -44,7 +46,8 @@ def is_signed(method, target, headers):
                          "", match[4], headers["x-amz-content-sha256"]])
     scope = f"{match[2]}/{REGION}/s3/aws4_request"
     text = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, hashlib.sha256(request.encode()).hexdigest()])
-    made = hmac.new(sign(SECRET, match[2], REGION, "s3", "aws4_request"), text.encode(), hashlib.sha256).hexdigest()
+    key = sign(keys[match[1]], match[2], REGION, "s3", "aws4_request")
+    made = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
     return "host" in signed and hmac.compare_digest(made, match[5])
 
 
@@ -78,7 +81,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with bucket.lock:
             bucket.asked[name if not query else "?list"] += 1
             fault = bucket.next_fault()
-        if bucket.signed and not is_signed("GET", self.path, self.headers):
+            keys, tokens = dict(bucket.keys), dict(bucket.tokens)
+            who = re.search("Credential=([^/]*)/", self.headers.get("Authorization", ""))
+            bucket.users[who and who[1]] += 1
+        if bucket.signed and not is_signed("GET", self.path, self.headers, keys, tokens):
             self.refuse(403, "SignatureDoesNotMatch")
         elif query:
             self.list(dict(urllib.parse.parse_qsl(query, keep_blank_values=True)))
@@ -163,13 +169,15 @@ class Server(http.server.ThreadingHTTPServer):
 class Bucket:
     """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
     bytes of objects. `told`: how often each status was, or "cut"; `written`: bytes of the bodies of all answers.
-    `faults` one after another for requests of objects, over and over; None: none."""
+    `users`: how often each access key asked. `keys`: of each its secret, `tokens`: and the session's token. `faults` one
+    after another for requests of objects, over and over; None: none."""
 
     def __init__(self, root, signed=True, faults=(), page=1000):
         self.root, self.signed, self.page = root, signed, page
         self.faults, self.turn = list(faults), 0
         self.asked, self.sent = collections.Counter(), 0
         self.told, self.written = collections.Counter(), 0
+        self.keys, self.tokens, self.users = {KEY: SECRET}, {}, collections.Counter()
         self.lock = threading.Lock()
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.bucket = self

@@ -107,7 +107,7 @@ DOORS = {
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/",
-                  "daemon/remote/listing.c"),
+                  "daemon/remote/issuer.c", "daemon/remote/listing.c"),
     "curl/": ("daemon/cluster/curl_found.c", "daemon/cluster/http.c"),
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c",
                 "proto/common/library.c"),

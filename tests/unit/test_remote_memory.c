@@ -2,6 +2,7 @@
  */
 #include "tests/lib/harness.h"
 
+#include "daemon/remote/issuer.h"
 #include "daemon/remote/listing.h"
 #include "daemon/remote/request.h"
 #include "tests/unit/fail_alloc.h"
@@ -78,6 +79,69 @@ static int run(const char *url, struct dl_error *err)
     return r;
 }
 
+static const char *const issuers[][5] = {
+    {"AWS_WEB_IDENTITY_TOKEN_FILE=/t", "AWS_ROLE_ARN=r", NULL},
+    {"AWS_CONTAINER_CREDENTIALS_FULL_URI=http://localhost/",
+     "AWS_CONTAINER_AUTHORIZATION_TOKEN=TOPSECRET4", NULL},
+    {NULL},
+};
+
+/* Keys that are issued, from who issues them to what it answers. */
+static int run_issuer(const char *const *list, struct dl_error *err)
+{
+    static const char xml[] =
+        "<A><Credentials><AccessKeyId>A</AccessKeyId><SecretAccessKey>TOPSECRET5</SecretAccessKey>"
+        "<SessionToken>TOPSECRET6</SessionToken></Credentials></A>";
+    static const char json[] =
+        "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"TOPSECRET5\",\"Token\":\"TOPSECRET6\"}";
+    void *of = (void *)(uintptr_t)list;
+    struct remote_profile profile = {0};
+    struct remote_settings settings = {0};
+    struct remote_issuer issuer = {0};
+    struct remote_issuer_request request = {0};
+    struct remote_issued issued = {0};
+    int r = remote_profile_from(get_of_list, of, span_str(""), span_str(""), &profile, err);
+
+    if (r == 0)
+        r = remote_settings_from(get_of_list, of, &profile, &settings, err);
+    if (r == 0)
+        r = remote_issuer_choose(get_of_list, of, &profile, &settings, &issuer, err);
+    if (r == 0)
+        r = remote_issuer_ask(&issuer, ISSUER_KEYS, "TOPSECRET7", "role", &request, err);
+    if (r == 0)
+        r = remote_issuer_take(
+            &issuer, 200, span_str(issuer.kind == ISSUER_WEB_IDENTITY ? xml : json), &issued, err);
+    assert_int_equal(remote_credentials_are_there(&issued.credentials), r == 0);
+    remote_credentials_deinit(&issued.credentials);
+    remote_issuer_request_deinit(&request);
+    remote_issuer_deinit(&issuer);
+    remote_settings_deinit(&settings);
+    remote_profile_deinit(&profile);
+    return r;
+}
+
+static void test_issuers(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(issuers); i++) {
+        for (int k = 0;; k++) {
+            struct dl_error err = {0};
+
+            fail_in = k;
+            int r = run_issuer(issuers[i], &err);
+            bool ran_out = fail_in < 0;
+            fail_in = -1;
+            if (!ran_out) {
+                assert_int_equal(r, 0);
+                assert_true(k > 10);
+                break;
+            }
+            /* Of JSON that cannot be read for that nobody can say why. */
+            if (r == 0 || (r != -ENOMEM && r != -EBADMSG) || err.code != -r)
+                fail_msg("issuer %zu, allocation %d: %d, %s", i, k, r, err.message);
+        }
+    }
+}
+
 static void test_each(void **state)
 {
     static const char *const urls[] = {"s3://b/d/k", "gs://b/d/k", "https://h/d/k?q",
@@ -114,11 +178,16 @@ static void test_secrets(void **state)
         is_watched = false;
         assert_true(r == 0 || (!crypto.sha256 && r == -ENOPKG));
     }
+    is_watched = true;
+    int r = run_issuer(issuers[0], &err);
+    is_watched = false;
+    assert_int_equal(r, 0);
     assert_true(freed > 50);
     assert_int_equal(dirty, 0);
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_issuers),
     cmocka_unit_test(test_each),
     cmocka_unit_test(test_secrets),
 };

@@ -256,8 +256,9 @@ static int source_check_remote(const char *url, const struct data_env *env, stru
     if (env->remote)
         return 0;
     return dl_error_set(err, ENOTSUP, url, "%s",
-                        env->foreign ? "the daemon fetches files for its own user alone; "
-                                       "start a daemon of your own: dloaderd --private"
+                        env->foreign ? "the daemon fetches files for its own user alone, if "
+                                       "it is not root's; start a daemon of your own: dloaderd "
+                                       "--private"
                                      : "only workers of a daemon read it; open it with a "
                                        "daemon, or copy the file and give its path");
 }

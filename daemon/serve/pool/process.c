@@ -565,17 +565,20 @@ static void process_send_indexes(struct process *p, const struct index_list *lis
     }
 }
 
-/* By the daemon's own credentials, so for its own user alone. A worker that gets none says why its
- * files cannot be had. */
+/* By the credentials of who opened the loader. A worker that gets none says why its files cannot be
+ * had. */
 static void process_send_remote(struct process *p, const struct process_options *o)
 {
     struct dl_error err = {0};
     _cleanup_fd_ int fd = -1;
 
-    if (!o->remotes || o->foreign || python_runs(o->python))
+    if (!o->remotes || python_runs(o->python))
         return;
-    if (remotes_connect(o->remotes, &fd, &err) < 0)
-        log_error("loader %s: %s: %s", o->label, err.path, err.message);
+    if (o->foreign && !o->reader)
+        return; /* the kernel has not said who that is */
+    if (remotes_connect(o->remotes, o->foreign ? o->reader : NULL, &fd, &err) < 0)
+        log_about(err.code == EPERM ? LOG_DEBUG : LOG_ERROR, NULL, "loader %s: %s: %s", o->label,
+                  err.path, err.message);
     else
         process_send_message(p,
                              &(struct dl_message){.number = DL_MSG_W_REMOTE,

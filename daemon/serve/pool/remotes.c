@@ -12,127 +12,209 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <utlist.h>
+
 enum { REMOTES_CONTROL = 3, REMOTES_PAGE }; /* descriptors in the process */
 
 struct remotes {
     uv_loop_t *loop;
-    const struct config *config; /* borrowed */
-    uv_process_t process;
-    int control;                       /* owned; -1: it does not run */
-    int page;                          /* owned: memory of `counts`; -1: it never ran */
-    const struct remote_tally *counts; /* mapped; NULL likewise */
-    bool alive;                        /* it runs, or its handle is not closed yet */
-    bool ended;                        /* it does not run any more */
-    bool freed;
+    const struct config *config;    /* borrowed */
+    struct fetching *head;          /* (utlist) */
+    uint64_t before[REMOTE_COUNTS]; /* counted by processes that have gone */
 };
 
-static void remotes_drop(struct remotes *remotes)
+/* One process, until its handle is closed. */
+struct fetching {
+    uv_process_t process;
+    struct remotes *remotes; /* NULL: they have gone */
+    bool own;                /* the daemon's own user's; else of */
+    uid_t uid;
+    gid_t gid;
+    int control; /* owned; -1: it does not run */
+    bool ended;
+    const struct remote_tally *counts; /* mapped: what it counts */
+    struct fetching *prev, *next;
+};
+
+/* Adds what it has counted, and what it holds if it runs. */
+static void fetching_add_counts(const struct fetching *fetching,
+                                uint64_t sums[static REMOTE_COUNTS])
 {
-    if (remotes->counts)
-        (void)munmap((void *)(uintptr_t)remotes->counts, sizeof *remotes->counts);
-    close_fdp(&remotes->page);
-    free(remotes);
+    for (int i = 0; i < REMOTE_COUNTS; i++) {
+        if (!fetching->ended || !remote_count_is_gauge(i))
+            sums[i] += remote_tally_read(fetching->counts, i);
+    }
 }
 
-static void remotes_on_closed(uv_handle_t *handle)
+static void fetching_on_closed(uv_handle_t *handle)
 {
-    struct remotes *remotes = container_of(handle, struct remotes, process);
+    struct fetching *fetching = container_of(handle, struct fetching, process);
 
-    remotes->alive = remotes->ended = false;
-    if (remotes->freed)
-        remotes_drop(remotes);
+    if (fetching->remotes) {
+        fetching_add_counts(fetching, fetching->remotes->before);
+        DL_DELETE(fetching->remotes->head, fetching);
+    }
+    (void)munmap((void *)(uintptr_t)fetching->counts, sizeof *fetching->counts);
+    free(fetching);
 }
 
-static void remotes_on_exit(uv_process_t *process, int64_t status, int signal)
+static void fetching_end(struct fetching *fetching)
 {
-    struct remotes *remotes = container_of(process, struct remotes, process);
-
-    if (!remotes->freed)
-        log_warning("the process that fetches remote files has ended (status %lld, signal %d); the "
-                    "next worker starts another",
-                    (long long)status, signal);
-    remotes->ended = true;
-    close_fdp(&remotes->control);
-    uv_close((uv_handle_t *)process, remotes_on_closed);
+    fetching->ended = true;
+    close_fdp(&fetching->control);
+    uv_close((uv_handle_t *)&fetching->process, fetching_on_closed);
 }
 
-static int remotes_spawn(struct remotes *remotes, int control)
+/* Of another user it also ends when that has had no loader for a while. */
+static void fetching_on_exit(uv_process_t *process, int64_t status, int signal)
 {
-    char name[] = "dloaderd", fetch[] = "--fetch", how[64];
-    const struct config_dirs *denied = &remotes->config->remote.denied;
+    struct fetching *fetching = container_of(process, struct fetching, process);
+
+    if (fetching->remotes && (fetching->own || status != 0 || signal != 0))
+        log_warning("the process that fetches remote files%s has ended (status %lld, signal %d); "
+                    "the next worker starts another",
+                    fetching->own ? "" : " for another user", (long long)status, signal);
+    fetching_end(fetching);
+}
+
+/* What another user's process has of the daemon's environment; ends with NULL. */
+enum { FETCHING_VARIABLES = 2 };
+
+static void fetching_fill_environment(char *ret[FETCHING_VARIABLES + 1])
+{
+    static const char *const names[FETCHING_VARIABLES] = {"SSL_CERT_FILE", "SSL_CERT_DIR"};
+    size_t n = 0;
+
+    for (size_t i = 0; i < FETCHING_VARIABLES; i++) {
+        const char *value = getenv(names[i]);
+        size_t size = strlen(names[i]) + (value ? strlen(value) : 0) + 2;
+
+        if (!value)
+            continue;
+        ret[n] = must_alloc(size);
+        snprintf(ret[n++], size, "%s=%s", names[i], value);
+    }
+    ret[n] = NULL;
+}
+
+/* Memory that it counts in. The descriptor is the caller's. */
+static int fetching_make_page(const struct remote_tally **ret, int *ret_page)
+{
+    _cleanup_fd_ int fd = memfd_create("dloader-counts", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0 || ftruncate(fd, sizeof **ret) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return -errno;
+    void *map = mmap(NULL, sizeof **ret, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return -errno;
+    *ret = map;
+    *ret_page = steal_fd(&fd);
+    return 0;
+}
+
+/* As daemon/serve/main.c reads them: its end of the socket and of the page, how it is to be,
+ * networks. */
+static int fetching_spawn(struct fetching *fetching, int control, int page)
+{
+    const struct config *config = fetching->remotes->config;
+    const struct config_dirs *denied = &config->remote.denied;
+    char name[] = "dloaderd", fetch[] = "--fetch", how[80], *environment[FETCHING_VARIABLES + 1];
     char *args[NETWORKS_MAX + 4] = {name, fetch, how};
     uv_stdio_container_t stdio[REMOTES_PAGE + 1] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
         {.flags = UV_INHERIT_FD, .data.fd = control},
-        {.flags = UV_INHERIT_FD, .data.fd = remotes->page},
+        {.flags = UV_INHERIT_FD, .data.fd = page},
     };
-    const uv_process_options_t options = {.exit_cb = remotes_on_exit,
-                                          .flags = UV_PROCESS_DETACHED,
-                                          .file = "/proc/self/exe",
-                                          .args = args,
-                                          .cwd = "/",
-                                          .stdio = stdio,
-                                          .stdio_count = REMOTES_PAGE + 1};
+    uv_process_options_t options = {.exit_cb = fetching_on_exit,
+                                    .flags = UV_PROCESS_DETACHED,
+                                    .file = "/proc/self/exe",
+                                    .args = args,
+                                    .cwd = "/",
+                                    .stdio = stdio,
+                                    .stdio_count = REMOTES_PAGE + 1};
 
     assert(denied->n <= NETWORKS_MAX);
     for (uint32_t i = 0; i < denied->n; i++)
         args[3 + i] = denied->paths[i];
-    snprintf(how, sizeof how, "%d:%d:%llu:%d", REMOTES_CONTROL, REMOTES_PAGE,
-             (unsigned long long)remotes->config->remote.held,
-             remotes->config->sandbox != CONFIG_SANDBOX_OFF);
-    return uv_spawn(remotes->loop, &remotes->process, &options);
+    snprintf(how, sizeof how, "%d:%d:%llu:%d:%llu", REMOTES_CONTROL, REMOTES_PAGE,
+             (unsigned long long)config->remote.held, config->sandbox != CONFIG_SANDBOX_OFF,
+             fetching->own ? ULLONG_MAX : (unsigned long long)(config->linger / 1000000));
+    if (fetching->own)
+        return uv_spawn(fetching->remotes->loop, &fetching->process, &options);
+    /* The user can reach into it, and is to write nothing into the daemon's log. */
+    stdio[STDERR_FILENO] = (uv_stdio_container_t){.flags = UV_IGNORE};
+    options.flags |= UV_PROCESS_SETUID | UV_PROCESS_SETGID;
+    options.uid = fetching->uid;
+    options.gid = fetching->gid;
+    options.env = environment;
+    fetching_fill_environment(environment);
+    int r = uv_spawn(fetching->remotes->loop, &fetching->process, &options);
+    for (char **variable = environment; *variable; variable++)
+        free(*variable);
+    return r;
 }
 
-/* The page that all processes count in, one after another. */
-static int remotes_make_page(struct remotes *remotes)
+static int remotes_start(struct remotes *remotes, const struct credentials *user,
+                         struct fetching **ret, struct dl_error *err)
 {
-    _cleanup_fd_ int fd = memfd_create("dloader-counts", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (remotes->counts)
-        return 0;
-    if (fd < 0 || ftruncate(fd, sizeof *remotes->counts) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        return -errno;
-    void *map = mmap(NULL, sizeof *remotes->counts, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED)
-        return -errno;
-    remotes->counts = map;
-    remotes->page = steal_fd(&fd);
-    return 0;
-}
-
-static int remotes_start(struct remotes *remotes, struct dl_error *err)
-{
+    const struct remote_tally *counts;
+    _cleanup_fd_ int page = -1;
     int pair[2];
-    int r = remotes_make_page(remotes);
+    int r = fetching_make_page(&counts, &page);
 
     if (r < 0)
         return dl_error_set(err, -r, "remote files", "no memory to count in can be had: %s",
                             strerror(-r));
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return dl_error_set(err, errno, "remote files", "no socket can be made: %s",
-                            strerror(errno));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        r = dl_error_set(err, errno, "remote files", "no socket can be made: %s", strerror(errno));
+        (void)munmap((void *)(uintptr_t)counts, sizeof *counts);
+        return r;
+    }
     _cleanup_fd_ int theirs = pair[1];
-    r = remotes_spawn(remotes, theirs);
-    remotes->alive = true;
+    struct fetching *fetching = must_alloc(sizeof *fetching);
+    fetching->counts = counts;
+    fetching->remotes = remotes;
+    fetching->own = !user;
+    fetching->uid = user ? user->ids[0] : 0;
+    fetching->gid = user ? user->ids[1] : 0;
+    fetching->control = pair[0];
+    DL_APPEND(remotes->head, fetching);
+    r = fetching_spawn(fetching, theirs, page);
     if (r < 0) {
-        remotes->ended = true;
-        close(pair[0]);
-        uv_close((uv_handle_t *)&remotes->process, remotes_on_closed);
+        fetching_end(fetching);
         return dl_error_set(err, -r, "remote files",
                             "the process that fetches them cannot be started: %s", uv_strerror(r));
     }
-    remotes->control = pair[0];
+    *ret = fetching;
     return 0;
 }
 
-int remotes_connect(struct remotes *remotes, int *ret, struct dl_error *err)
+/* Also one that has ended in this turn of the loop; the one after it starts another. */
+static struct fetching *remotes_find(const struct remotes *remotes, const struct credentials *user)
 {
-    int pair[2];
-    int r = remotes->alive ? 0 : remotes_start(remotes, err);
+    struct fetching *fetching;
 
+    DL_FOREACH (remotes->head, fetching) {
+        if (user ? !fetching->own && fetching->uid == user->ids[0] && fetching->gid == user->ids[1]
+                 : fetching->own)
+            return fetching;
+    }
+    return NULL;
+}
+
+int remotes_connect(struct remotes *remotes, const struct credentials *user, int *ret,
+                    struct dl_error *err)
+{
+    struct fetching *fetching = remotes_find(remotes, user);
+    int pair[2];
+
+    if (user && geteuid() != 0)
+        return dl_error_set(err, EPERM, "remote files",
+                            "only root's daemon fetches them for other users than its own");
+    int r = fetching ? 0 : remotes_start(remotes, user, &fetching, err);
     if (r < 0)
         return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -140,8 +222,9 @@ int remotes_connect(struct remotes *remotes, int *ret, struct dl_error *err)
                             strerror(errno));
     _cleanup_fd_ int theirs = pair[1];
     *ret = pair[0];
-    /* Of one that has just ended a worker finds its socket closed, and is started again. */
-    if (remotes->control < 0 || fdpass_send(remotes->control, "", 1, &theirs, 1, 0) < 0)
+    /* Of one that has just ended a worker finds its socket closed, and is started again; also of
+     * one that its user has stopped, so that the daemon would have to wait. */
+    if (fetching->ended || fdpass_send(fetching->control, "", 1, &theirs, 1, MSG_DONTWAIT) < 0)
         log_debug("the process that fetches remote files is about to end");
     return 0;
 }
@@ -152,31 +235,31 @@ struct remotes *remotes_new(uv_loop_t *loop, const struct config *config)
 
     remotes->loop = loop;
     remotes->config = config;
-    remotes->control = remotes->page = -1;
     return remotes;
 }
 
 void remotes_look(const struct remotes *remotes, uint64_t ret[static REMOTE_COUNTS], int *ret_pid)
 {
-    bool runs = remotes->alive && !remotes->ended;
+    const struct fetching *own = remotes_find(remotes, NULL), *fetching;
 
-    for (int i = 0; i < REMOTE_COUNTS; i++) {
-        bool is_known = remotes->counts && (runs || !remote_count_is_gauge(i));
-
-        ret[i] = is_known ? remote_tally_read(remotes->counts, i) : 0;
-    }
-    *ret_pid = runs ? remotes->process.pid : 0;
+    memcpy(ret, remotes->before, sizeof remotes->before);
+    DL_FOREACH (remotes->head, fetching)
+        fetching_add_counts(fetching, ret);
+    *ret_pid = own && !own->ended ? own->process.pid : 0;
 }
 
 struct remotes *remotes_free(struct remotes *remotes)
 {
+    struct fetching *fetching, *next;
+
     if (!remotes)
         return NULL;
-    close_fdp(&remotes->control);
-    remotes->freed = true;
-    if (!remotes->alive)
-        remotes_drop(remotes);
-    else if (!remotes->ended)
-        (void)uv_process_kill(&remotes->process, SIGKILL);
+    DL_FOREACH_SAFE (remotes->head, fetching, next) {
+        fetching->remotes = NULL;
+        close_fdp(&fetching->control);
+        if (!fetching->ended)
+            (void)uv_process_kill(&fetching->process, SIGKILL);
+    }
+    free(remotes);
     return NULL;
 }

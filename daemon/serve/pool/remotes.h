@@ -1,9 +1,12 @@
 /*
- * The process that fetches remote files (daemon/fetcher/), as the daemon sees it: started
- * when the first worker wants one, started again when it has ended; and a socket to it for each
- * worker.
+ * The processes that fetch remote files (daemon/fetcher/), as the daemon sees them: one for each
+ * user, started when the first worker of a loader of that user's wants one, started again when it
+ * has ended; and a socket to it for each worker.
  *
- * It has the daemon's environment, in which its user's credentials are.
+ * That of the daemon's own user has the daemon's environment, in which credentials may be. That of
+ * another user runs as that user, which only root's daemon can have it do, and has nothing of the
+ * daemon's environment but where the system's certificates are: its credentials are those in the
+ * user's home. What one user's process has fetched, no other's has.
  *
  * Main thread only.
  */
@@ -11,6 +14,7 @@
 #define DL_SERVE_REMOTES_H
 
 #include "daemon/serve/base/config.h"
+#include "daemon/serve/base/credentials.h"
 #include "proto/common/error.h"
 #include "proto/remote_counts.h"
 
@@ -20,14 +24,16 @@ struct remotes;
 
 /* `config`: its section `remote`, read whenever a process is started; borrowed. */
 struct remotes *remotes_new(uv_loop_t *loop, const struct config *config);
-/* Ends the process. NULL is fine; returns NULL. */
+/* Ends the processes. NULL is fine; returns NULL. */
 struct remotes *remotes_free(struct remotes *remotes);
 
-/* A worker's end of its socket to the process; the caller's. */
-int _nodiscard_ remotes_connect(struct remotes *remotes, int *ret, struct dl_error *err);
+/* A worker's end of its socket to the process of `user`, NULL: the daemon's own; the caller's.
+ * -EPERM: the daemon cannot start one for that user. */
+int _nodiscard_ remotes_connect(struct remotes *remotes, const struct credentials *user, int *ret,
+                                struct dl_error *err);
 
-/* What it counts and holds; of a process that does not run, what it counted. *ret_pid 0: none runs.
- */
+/* What all processes count and hold; of those that have ended, what they counted. Other users can
+ * write what they like into theirs. *ret_pid: of the daemon's own; 0: it does not run. */
 void remotes_look(const struct remotes *remotes, uint64_t ret[static REMOTE_COUNTS], int *ret_pid);
 
 #endif
