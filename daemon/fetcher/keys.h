@@ -47,7 +47,7 @@ uint64_t keys_number(const struct keys *keys);
 bool keys_renew(struct keys *keys, uint64_t number);
 
 /* Environment and files are read again. True: the settings in them are others by now, which takes a
- * new process; other keys are taken. */
+ * new process; other keys are taken, and `changed` may not come for those that were awaited. */
 bool keys_look(struct keys *keys);
 
 /* When issued keys end at `until` (seconds since 1970): from when on others are asked for, and when

@@ -364,7 +364,10 @@ int transfers_check(const struct transfers *transfers, struct dl_error *err)
 
 bool transfers_are_stale(struct transfers *transfers)
 {
-    return keys_look(transfers->keys);
+    bool stale = keys_look(transfers->keys);
+
+    transfers_on_keys(transfers); /* who waits for former ones waits for those that are there now */
+    return stale;
 }
 
 const char *transfers_identity_file(const struct transfers *transfers)

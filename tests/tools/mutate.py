@@ -105,8 +105,9 @@ def measure(options, every, dir, pool):
     """Returns {mutant: description}, and for each case what it reaches and what it kills."""
     build = options.build.resolve()
     subprocess.run(["ninja", "-C", build, "build.ninja"], stdout=subprocess.DEVNULL, check=True)
+    # Of a file that is compiled for a test, too, in another way, the product's own comes first.
     commands = {os.path.realpath(build / c["file"]): c["command"]
-                for c in json.loads((build / "compile_commands.json").read_text())}
+                for c in reversed(json.loads((build / "compile_commands.json").read_text()))}
     tests = {t["name"]: t for t in json.loads((build / "meson-info/intro-tests.json").read_text())}
     if unknown := set(options.tests) - set(tests):
         sys.exit(f"{build}: has no tests {' '.join(unknown)}")

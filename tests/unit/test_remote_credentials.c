@@ -21,97 +21,102 @@ static void expect(const char *got, const char *expected, size_t row, const char
         fail_msg("row %zu: %s is %s instead of %s", row, what, got, expected);
 }
 
+static const struct profile_case found[] = {
+    {{NULL}, "", ""},
+    {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET"}, "", "", "A", "SECRET"},
+    {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET", "AWS_SESSION_TOKEN=T"},
+     "[default]\n" KEYS,
+     "[default]\nregion=r\n",
+     "A",
+     "SECRET",
+     "T",
+     "r"},
+    {{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="}, "[default]\n" KEYS, "", "AK", "SECRET/+="},
+    {{NULL}, "[default]\n" KEYS "aws_session_token = T T\n", "", "AK", "SECRET/+=", "T T"},
+    {{NULL}, "[other]\n" KEYS, "[profile other]\nregion=x\n"},
+    {{"AWS_PROFILE=other"},
+     "[default]\naws_access_key_id=no\n[other]\n" KEYS,
+     "[other]\nregion=no\n[profile other]\nregion = x\nendpoint_url = http://h:1\n",
+     "AK",
+     "SECRET/+=",
+     NULL,
+     "x",
+     "http://h:1"},
+    {{"AWS_PROFILE=a b"},
+     "[a b]\n" KEYS,
+     "[profile \"a b\"]\nregion=x",
+     "AK",
+     "SECRET/+=",
+     NULL,
+     "x"},
+    {{NULL}, "", "[profile default]\nregion=p\n", NULL, NULL, NULL, "p"},
+    {{NULL}, "", "[default]\n" KEYS, "AK", "SECRET/+="},
+    {{NULL},
+     "[default]\n" KEYS,
+     "[default]\naws_access_key_id=B\naws_secret_access_key=C\n",
+     "AK",
+     "SECRET/+="},
+    {{"AWS_PROFILE=x"},
+     "",
+     "[profile]\nregion=a\n[profilex]\nregion=b\n[profile\tx]\nregion=c",
+     NULL,
+     NULL,
+     NULL,
+     "c"},
+    /* The form: ends of lines, comments, indented lines. */
+    {{NULL},
+     "# c\r\n\r\n[default]\r\n; c\r\n  aws_access_key_id=AK\r\n  "
+     "aws_secret_access_key = S#;\r\n",
+     "",
+     "AK",
+     "S#;"},
+    {{NULL},
+     "",
+     "[default]\ns3 =\n  endpoint_url = http://no\n  region = no\nregion = yes\n",
+     NULL,
+     NULL,
+     NULL,
+     "yes"},
+    {{NULL}, "[default]\n" KEYS "credential_process = x\n", "", "AK", "SECRET/+="},
+    {{NULL},
+     "[a]\nregion=no\n[default]\n  region=yes\n    region=no\n",
+     "",
+     NULL,
+     NULL,
+     NULL,
+     "yes"},
+    {{NULL}, "[default]\nregion=a\nregion=b\nregion=\n", "", NULL, NULL, NULL, "b"},
+    /* A comment says nothing, not even how far its lines are indented. */
+    {{NULL}, "", "[default]\n#x=1\n  region=yes\n", NULL, NULL, NULL, "yes"},
+    {{NULL}, "", "[default]\n; x = 1\n  region=yes\n", NULL, NULL, NULL, "yes"},
+    {{NULL}, "", "[default]\n\n  region=yes\n", NULL, NULL, NULL, "yes"},
+    {{"AWS_PROFILE="}, "[default]\n" KEYS, "", "AK", "SECRET/+="},
+    {{NULL}, "aws_access_key_id=A\n=\n[\n[]\n]\nx\n[default", "=", NULL},
+};
+
 static void test_found(void **state)
 {
-    static const struct profile_case rows[] = {
-        {{NULL}, "", ""},
-        {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET"}, "", "", "A", "SECRET"},
-        {{"AWS_ACCESS_KEY_ID=A", "AWS_SECRET_ACCESS_KEY=SECRET", "AWS_SESSION_TOKEN=T"},
-         "[default]\n" KEYS,
-         "[default]\nregion=r\n",
-         "A",
-         "SECRET",
-         "T",
-         "r"},
-        {{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="},
-         "[default]\n" KEYS,
-         "",
-         "AK",
-         "SECRET/+="},
-        {{NULL}, "[default]\n" KEYS "aws_session_token = T T\n", "", "AK", "SECRET/+=", "T T"},
-        {{NULL}, "[other]\n" KEYS, "[profile other]\nregion=x\n"},
-        {{"AWS_PROFILE=other"},
-         "[default]\naws_access_key_id=no\n[other]\n" KEYS,
-         "[other]\nregion=no\n[profile other]\nregion = x\nendpoint_url = http://h:1\n",
-         "AK",
-         "SECRET/+=",
-         NULL,
-         "x",
-         "http://h:1"},
-        {{"AWS_PROFILE=a b"},
-         "[a b]\n" KEYS,
-         "[profile \"a b\"]\nregion=x",
-         "AK",
-         "SECRET/+=",
-         NULL,
-         "x"},
-        {{NULL}, "", "[profile default]\nregion=p\n", NULL, NULL, NULL, "p"},
-        {{NULL}, "", "[default]\n" KEYS, "AK", "SECRET/+="},
-        {{NULL},
-         "[default]\n" KEYS,
-         "[default]\naws_access_key_id=B\naws_secret_access_key=C\n",
-         "AK",
-         "SECRET/+="},
-        {{"AWS_PROFILE=x"},
-         "",
-         "[profile]\nregion=a\n[profilex]\nregion=b\n[profile\tx]\nregion=c",
-         NULL,
-         NULL,
-         NULL,
-         "c"},
-        /* The form: ends of lines, comments, indented lines. */
-        {{NULL},
-         "# c\r\n\r\n[default]\r\n; c\r\n  aws_access_key_id=AK\r\n  "
-         "aws_secret_access_key = S#;\r\n",
-         "",
-         "AK",
-         "S#;"},
-        {{NULL},
-         "",
-         "[default]\ns3 =\n  endpoint_url = http://no\n  region = no\nregion = yes\n",
-         NULL,
-         NULL,
-         NULL,
-         "yes"},
-        {{NULL}, "[default]\n" KEYS "credential_process = x\n", "", "AK", "SECRET/+="},
-        {{NULL},
-         "[a]\nregion=no\n[default]\n  region=yes\n    region=no\n",
-         "",
-         NULL,
-         NULL,
-         NULL,
-         "yes"},
-        {{NULL}, "[default]\nregion=a\nregion=b\nregion=\n", "", NULL, NULL, NULL, "b"},
-        {{NULL}, "aws_access_key_id=A\n=\n[\n[]\n]\nx\n[default", "=", NULL},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(found); i++) {
         struct remote_profile p;
         struct dl_error err = {0};
 
-        if (remote_profile_from(get_of_list, (void *)(uintptr_t)rows[i].env,
-                                span_str(rows[i].credentials), span_str(rows[i].config), &p,
+        if (remote_profile_from(get_of_list, (void *)(uintptr_t)found[i].env,
+                                span_str(found[i].credentials), span_str(found[i].config), &p,
                                 &err) < 0)
             fail_msg("row %zu: %s", i, err.message);
-        expect(p.credentials.access_key, rows[i].access, i, "the access key");
-        expect(p.credentials.secret_key, rows[i].secret, i, "the secret key");
-        expect(p.credentials.session_token, rows[i].token, i, "the token");
-        expect(p.region, rows[i].region, i, "the region");
-        expect(p.endpoint, rows[i].endpoint, i, "the endpoint");
-        assert_int_equal(remote_credentials_are_there(&p.credentials), rows[i].access != NULL);
+        expect(p.credentials.access_key, found[i].access, i, "the access key");
+        expect(p.credentials.secret_key, found[i].secret, i, "the secret key");
+        expect(p.credentials.session_token, found[i].token, i, "the token");
+        expect(p.region, found[i].region, i, "the region");
+        expect(p.endpoint, found[i].endpoint, i, "the endpoint");
+        assert_int_equal(remote_credentials_are_there(&p.credentials), found[i].access != NULL);
         remote_profile_deinit(&p);
     }
     assert_false(remote_credentials_are_there(NULL));
+    assert_false(
+        remote_credentials_are_there(&(struct remote_credentials){.access_key = (char *)"A"}));
+    assert_false(
+        remote_credentials_are_there(&(struct remote_credentials){.secret_key = (char *)"S"}));
 }
 
 static void test_refused(void **state)
@@ -147,6 +152,9 @@ static void test_refused(void **state)
          -EINVAL,
          "control character in the session token"},
         {{"AWS_PROFILE=x"}, "[default]\n" KEYS, "[x]\nregion=r\n", -ENOENT, "has a profile \"x\""},
+        {{"AWS_PROFILE=x"}, "", "[profilex]\nregion=r\n", -ENOENT, "has a profile \"x\""},
+        {{"AWS_PROFILE=x"}, "", "[profile \"xy]\nregion=r\n", -ENOENT, "has a profile \"x\""},
+        {{"AWS_PROFILE=x"}, "", "[profile yxy]\nregion=r\n", -ENOENT, "has a profile \"x\""},
         {{NULL}, "", "[default]\nrole_arn = SECRET\nsource_profile = a\n", -ENOTSUP, "by role_arn"},
         {{NULL}, "[default]\n" KEYS "role_arn = x", "", -ENOTSUP, "by role_arn"},
         {{"AWS_PROFILE=x"},

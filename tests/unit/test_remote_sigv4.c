@@ -213,10 +213,102 @@ static void test_refused(void **state)
     }
 }
 
+static unsigned hmac_calls, hmac_fails_at;
+static bool hmac_is_short;
+
+static unsigned char *some_hmac(const void *type, const void *key, int key_len,
+                                const unsigned char *data, size_t len, unsigned char *ret,
+                                unsigned *ret_len)
+{
+    bool now = hmac_calls++ == hmac_fails_at;
+
+    if (now && !hmac_is_short)
+        return NULL;
+    unsigned char *made = crypto.hmac(type, key, key_len, data, len, ret, ret_len);
+    *ret_len -= now;
+    return made;
+}
+
+/* A key is made in four steps, and signs in a fifth: without any of them there is none. */
+static void test_each_step(void **state)
+{
+    struct sigv4_crypto broken = crypto;
+    const struct sigv4_request request = {.method = "GET", .path = "/", .payload = SIGV4_EMPTY};
+    const struct sigv4_signer signer = {
+        .crypto = &broken, .access_key = "K", .secret_key = "S", .region = "r", .service = "s3"};
+
+    broken.hmac = some_hmac;
+    for (int is_short = 0; is_short < 2; is_short++) {
+        hmac_is_short = is_short;
+        for (hmac_fails_at = 0; hmac_fails_at < 5; hmac_fails_at++) {
+            hmac_calls = 0;
+            assert_null(sigv4_authorization(&request, &signer));
+            assert_int_equal(hmac_calls, hmac_fails_at + 1);
+        }
+        hmac_calls = 0;
+        char *value = sigv4_authorization(&request, &signer);
+        assert_non_null(value);
+        assert_int_equal(hmac_calls, 5);
+        free(value);
+    }
+}
+
+/* Spaces and tabs: none around a value, and one where there are several in it. */
+static void test_spaces(void **state)
+{
+    static const struct sigv4_pair headers[] = {{"A", "\t a"},
+                                                {"B", "b\t "},
+                                                {"C", "c\t \tc"},
+                                                {"D", "d  d"},
+                                                {"E", "e\te \t e"},
+                                                {"F", "\t \t"},
+                                                {"G", " "},
+                                                {"H", ""},
+                                                {"x-same", "2"},
+                                                {"x-amz-date", "now"},
+                                                {"X-Same", " 1\t\t1 "}};
+    const struct sigv4_request request = {.method = "GET",
+                                          .path = "/",
+                                          .headers = headers,
+                                          .n_headers = ARRAY_SIZE(headers),
+                                          .payload = SIGV4_EMPTY};
+    char *canonical = sigv4_canonical(&request);
+
+    assert_string_equal(
+        canonical,
+        "GET\n/\n\na:a\nb:b\nc:c c\nd:d d\ne:e e e\nf:\ng:\nh:\n"
+        "x-amz-date:now\nx-same:2,1 1\n\na;b;c;d;e;f;g;h;x-amz-date;x-same\n" SIGV4_EMPTY);
+    free(canonical);
+}
+
+/* As many as there may be, in the order that they are in. */
+static void test_most(void **state)
+{
+    struct sigv4_pair headers[SIGV4_PAIRS_MAX], query[SIGV4_PAIRS_MAX];
+    char numbers[SIGV4_PAIRS_MAX][4], want[256] = "";
+    const struct sigv4_request request = {.method = "GET",
+                                          .path = "/",
+                                          .headers = headers,
+                                          .query = query,
+                                          .n_headers = SIGV4_PAIRS_MAX,
+                                          .n_query = SIGV4_PAIRS_MAX,
+                                          .payload = SIGV4_EMPTY};
+
+    for (int i = 0; i < SIGV4_PAIRS_MAX; i++) {
+        snprintf(numbers[i], sizeof numbers[i], "%d", i);
+        headers[i] = (struct sigv4_pair){"h", numbers[i]};
+        query[i] = (struct sigv4_pair){"q", "v"};
+        snprintf(want + strlen(want), sizeof want - strlen(want), "%s%d", i ? "," : "\nh:", i);
+    }
+    char *canonical = sigv4_canonical(&request);
+    if (!strstr(canonical, want))
+        fail_msg("%s", canonical);
+    free(canonical);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_suite),
-    cmocka_unit_test(test_s3),
-    cmocka_unit_test(test_words),
+    cmocka_unit_test(test_each_step), cmocka_unit_test(test_spaces), cmocka_unit_test(test_most),
+    cmocka_unit_test(test_suite),     cmocka_unit_test(test_s3),     cmocka_unit_test(test_words),
     cmocka_unit_test(test_refused),
 };
 
