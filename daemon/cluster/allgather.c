@@ -7,8 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A pause doubles; later it is so small a part of the time that has passed. */
-enum { PAUSE_MS_MIN = 50, PAUSE_MS_MAX = 800, PAUSE_PARTS = 16, PAUSE_MS_END = 5000 };
+/* A pause doubles; later it is so small a part of the time that has passed. Behind the front the
+ * first one is longer: the sum cannot be there before those in front have read this node's value.
+ */
+enum {
+    PAUSE_MS_MIN = 50,
+    PAUSE_MS_BEHIND = 200,
+    PAUSE_MS_MAX = 800,
+    PAUSE_PARTS = 16,
+    PAUSE_MS_END = 5000
+};
 
 enum { NAMES_MAX = 400, HEAD_MAX = 32 };
 
@@ -37,7 +45,7 @@ struct allgather_read {
 /*
  * First the own value is written. A node in front then reads all, or where few are missing, node by
  * node: from `at` on, more at once each time, up to one that is not there; after a pause, from that
- * one on. Last it leaves the sum, which is what a node behind reads.
+ * one on. Last it leaves the sum, which is what a node behind reads, after a pause.
  */
 struct allgather {
     struct allgather_options o;
@@ -48,6 +56,7 @@ struct allgather {
     uint64_t token;                 /* in the place of this */
     uint32_t pauses;                /* since it was seen there */
     bool in_front;
+    bool waits; /* behind, and for the first time */
     uint64_t front_at;
     bool to_the_end; /* all are read once more, past those that are missing: to name them */
     uint32_t at, at_once, reading;
@@ -173,6 +182,7 @@ static void allgather_pause(struct allgather *g)
     uint64_t crowd = g->o.n / NODES_A_MS, waited_ms = (uv_hrtime() - g->began) / 1000000;
     uint64_t part = min_u64(waited_ms / PAUSE_PARTS, PAUSE_MS_END);
 
+    g->waits = false;
     uv_timer_start(&g->timer, allgather_on_timer, max_u64(g->pause_ms, part) + crowd, 0);
     g->pause_ms = min_u64(2 * g->pause_ms, PAUSE_MS_MAX);
     g->at = 0;
@@ -196,6 +206,8 @@ static void allgather_go_on(struct allgather *g)
         allgather_leave_sum(g);
     else if (missing == 0)
         allgather_hand_over(g);
+    else if (g->waits)
+        allgather_pause(g);
     else if (!g->in_front)
         allgather_read_sum(g);
     else if (g->at_once > 1 && many && backend_lists_all(g->o.backend))
@@ -422,13 +434,26 @@ static enum allgather_sum_age allgather_take_sum(struct allgather *g, struct dl_
     return allgather_sum_read(data, g->o.round, g->checksum, g->values, g->o.n);
 }
 
+/* In a sum, the own value is where the others find it. */
+static void allgather_take_sum_behind(struct allgather *g, struct dl_span data)
+{
+    struct dl_buffer own = g->values[g->o.self];
+
+    g->values[g->o.self] = (struct dl_buffer){0};
+    (void)allgather_take_sum(g, data);
+    if (g->values[g->o.self].len > 0)
+        g->pauses = 0;
+    buffer_deinit(&g->values[g->o.self]);
+    g->values[g->o.self] = own;
+}
+
 static void allgather_on_sum(void *owner, const struct backend_answer *answer)
 {
     struct allgather *g = owner;
 
     if (allgather_has_failed(g, answer))
         return;
-    (void)allgather_take_sum(g, answer->data);
+    allgather_take_sum_behind(g, answer->data);
     if (allgather_count_missing(g) > 0)
         allgather_wait(g);
     else
@@ -537,7 +562,8 @@ struct allgather *allgather_start(const struct allgather_options *options)
     g->began = uv_hrtime();
     g->until = g->began + options->timeout_ns;
     g->front_at = allgather_front_at(g);
-    g->pause_ms = PAUSE_MS_MIN;
+    g->waits = g->front_at > g->began;
+    g->pause_ms = g->waits ? PAUSE_MS_BEHIND : PAUSE_MS_MIN;
     g->at_once = READS_GROW;
     uv_timer_init(options->loop, &g->timer);
     g->timer.data = g;

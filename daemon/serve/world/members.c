@@ -219,7 +219,7 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     m->placed = false;
     m->round = state->round;
     m->place = *place;
-    newcomers_enter_round(m);
+    newcomers_enter_round(m, told); /* the list was asked for by who waits */
     m->failure.code = 0;
     m->pause_ms = PAUSE_MS_MIN;
     if (!told) {

@@ -155,8 +155,9 @@ void members_put_seed_back(struct members *m);
 
 /* ---- newcomers.c ---------------------------------------------------------------------------- */
 
-/* The node is in a round, and says whether it knows anything of earlier ones. */
-void newcomers_enter_round(struct members *m);
+/* The node is in a round, and says whether it knows anything of earlier ones. `wanted`: somebody
+ * waits for the round's list; if that is for the first loader, the node asks at once, too. */
+void newcomers_enter_round(struct members *m, bool wanted);
 /* No node of this round knows anything of earlier ones. False: one does, or it is not known yet;
  * then it is found out, and `changed` says when. */
 bool newcomers_are_all(struct members *m);

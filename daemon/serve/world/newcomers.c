@@ -136,7 +136,7 @@ static void newcomers_say(struct members *m, bool asks)
     word->allgather = allgather_start(&options);
 }
 
-void newcomers_enter_round(struct members *m)
+void newcomers_enter_round(struct members *m, bool wanted)
 {
     const struct shared_loader *shared;
 
@@ -148,7 +148,7 @@ void newcomers_enter_round(struct members *m)
     newcomers_forget(m);
     m->word.len = 0;
     newcomers_write(m, &m->word);
-    newcomers_say(m, m->self == 0);
+    newcomers_say(m, m->self == 0 || (wanted && !m->shared_loaders));
 }
 
 void newcomers_republish(struct members *m)
