@@ -1,11 +1,9 @@
 /* A state, its head and a card as bytes. What comes from the store is a stranger's: each number is
  * looked at. */
+#include "daemon/cluster/rendezvous_bytes.h"
 #include "daemon/cluster/rendezvous_format.h"
 
 #include "daemon/serve/base/memory.h"
-
-#include "proto/common/utf8.h"
-#include "proto/scan.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,62 +26,14 @@ enum { FLAG_MEMBER = 1, FLAG_READY = 2, FLAG_IN = 4 };
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* A head: its first byte, and a number of 1, 2, 4 or 8 bytes after it. */
-static void rdzv_blob_put_head(struct dl_buffer *out, uint8_t first, uint64_t number,
-                               unsigned width)
-{
-    uint8_t bytes[9] = {first};
-
-    for (unsigned i = 0; i < width; i++)
-        bytes[1 + i] = (uint8_t)(number >> 8 * (width - 1 - i));
-    must_append(out, bytes, 1 + width);
-}
-
-static void rdzv_blob_put_uint(struct dl_buffer *out, uint64_t n)
-{
-    if (n < 0x80)
-        rdzv_blob_put_head(out, (uint8_t)n, 0, 0);
-    else if (n <= UINT8_MAX)
-        rdzv_blob_put_head(out, 0xcc, n, 1);
-    else if (n <= UINT16_MAX)
-        rdzv_blob_put_head(out, 0xcd, n, 2);
-    else
-        rdzv_blob_put_head(out, n <= UINT32_MAX ? 0xce : 0xcf, n, n <= UINT32_MAX ? 4 : 8);
-}
-
-static void rdzv_blob_put_array(struct dl_buffer *out, uint32_t n)
-{
-    if (n < 16)
-        rdzv_blob_put_head(out, (uint8_t)(0x90 | n), 0, 0);
-    else
-        rdzv_blob_put_head(out, 0xdd, n, 4);
-}
-
-static void rdzv_blob_put_text(struct dl_buffer *out, const char *text)
-{
-    size_t len = strlen(text);
-
-    if (len < 32)
-        rdzv_blob_put_head(out, (uint8_t)(0xa0 | len), 0, 0);
-    else
-        rdzv_blob_put_head(out, 0xd9, len, 1);
-    must_append(out, text, len);
-}
-
-static void rdzv_blob_put_uints(struct dl_buffer *out, const uint64_t *numbers, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        rdzv_blob_put_uint(out, numbers[i]);
-}
-
 static void rdzv_blob_put_node(struct dl_buffer *out, const struct rdzv_node *node)
 {
     uint64_t flags = (node->member ? FLAG_MEMBER : 0U) | (node->ready ? FLAG_READY : 0U);
     const uint64_t numbers[] = {node->id, node->life, node->rank, node->local, flags};
 
-    rdzv_blob_put_array(out, NODE_FIELDS);
-    rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
-    rdzv_blob_put_text(out, node->name);
+    rdzv_bytes_put_array(out, NODE_FIELDS);
+    rdzv_bytes_put_uints(out, numbers, ARRAY_SIZE(numbers));
+    rdzv_bytes_put_text(out, node->name);
 }
 
 static uint32_t rdzv_blob_format(const struct rdzv_state *state)
@@ -108,11 +58,11 @@ void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
                                 rules->beat_ns,
                                 rules->missed};
 
-    rdzv_blob_put_array(out, FIELDS);
-    rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
-    rdzv_blob_put_text(out, state->closed);
-    rdzv_blob_put_text(out, state->why);
-    rdzv_blob_put_array(out, state->n);
+    rdzv_bytes_put_array(out, FIELDS);
+    rdzv_bytes_put_uints(out, numbers, ARRAY_SIZE(numbers));
+    rdzv_bytes_put_text(out, state->closed);
+    rdzv_bytes_put_text(out, state->why);
+    rdzv_bytes_put_array(out, state->n);
     for (uint32_t i = 0; i < state->n; i++)
         rdzv_blob_put_node(out, &state->nodes[i]);
 }
@@ -135,12 +85,12 @@ void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
     uint64_t front[RDZV_FRONT];
 
     rdzv_state_front(state, front);
-    rdzv_blob_put_array(out, HEAD_FIELDS + HEAD_LATER_FIELDS + HEAD_FRONT_FIELDS);
-    rdzv_blob_put_uints(out, numbers, HEAD_FIELDS);
-    rdzv_blob_put_text(out, state->complete ? "" : state->why);
-    rdzv_blob_put_uint(out, front[RDZV_FRONT - 1]);
-    rdzv_blob_put_uint(out, rdzv_state_count(state).members);
-    rdzv_blob_put_uints(out, front, HEAD_FRONT_FIELDS);
+    rdzv_bytes_put_array(out, HEAD_FIELDS + HEAD_LATER_FIELDS + HEAD_FRONT_FIELDS);
+    rdzv_bytes_put_uints(out, numbers, HEAD_FIELDS);
+    rdzv_bytes_put_text(out, state->complete ? "" : state->why);
+    rdzv_bytes_put_uint(out, front[RDZV_FRONT - 1]);
+    rdzv_bytes_put_uint(out, rdzv_state_count(state).members);
+    rdzv_bytes_put_uints(out, front, HEAD_FRONT_FIELDS);
 }
 
 void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
@@ -150,11 +100,11 @@ void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
                                 flags,     card->ready_for, card->rules, card->local};
     const uint64_t formats[FORMAT_FIELDS] = {card->formats.least, card->formats.greatest};
 
-    rdzv_blob_put_array(out, CARD_FIELDS + FORMAT_FIELDS + CARD_LATER_FIELDS);
-    rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
-    rdzv_blob_put_text(out, card->name);
-    rdzv_blob_put_uints(out, formats, FORMAT_FIELDS);
-    rdzv_blob_put_uint(out, card->replaces);
+    rdzv_bytes_put_array(out, CARD_FIELDS + FORMAT_FIELDS + CARD_LATER_FIELDS);
+    rdzv_bytes_put_uints(out, numbers, ARRAY_SIZE(numbers));
+    rdzv_bytes_put_text(out, card->name);
+    rdzv_bytes_put_uints(out, formats, FORMAT_FIELDS);
+    rdzv_bytes_put_uint(out, card->replaces);
 }
 
 static bool rdzv_blob_is_on_page(const struct rdzv_node *node, uint32_t page, uint32_t pages)
@@ -173,9 +123,9 @@ void rdzv_page_pack(const struct rdzv_state *state, uint32_t page, struct dl_buf
         n += rdzv_blob_is_on_page(&state->nodes[i], page, pages);
     }
     const uint64_t top[] = {rdzv_blob_format(state), state->stamp, count.members, world};
-    rdzv_blob_put_array(out, PAGE_FIELDS);
-    rdzv_blob_put_uints(out, top, ARRAY_SIZE(top));
-    rdzv_blob_put_array(out, n);
+    rdzv_bytes_put_array(out, PAGE_FIELDS);
+    rdzv_bytes_put_uints(out, top, ARRAY_SIZE(top));
+    rdzv_bytes_put_array(out, n);
     for (uint32_t i = 0; i < state->n; i++) {
         const struct rdzv_node *node = &state->nodes[i];
 
@@ -183,130 +133,56 @@ void rdzv_page_pack(const struct rdzv_state *state, uint32_t page, struct dl_buf
             continue;
         struct rdzv_place place = rdzv_state_place(state, node->id);
         const uint64_t numbers[] = {node->id, node->life, i, place.rank, place.first};
-        rdzv_blob_put_array(out, PLACE_FIELDS);
-        rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
+        rdzv_bytes_put_array(out, PLACE_FIELDS);
+        rdzv_bytes_put_uints(out, numbers, ARRAY_SIZE(numbers));
     }
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-struct reader {
-    const uint8_t *at;
-    size_t left;
-    bool bad;
-};
-
-static struct token rdzv_blob_take(struct reader *in, enum token_type type)
+static void rdzv_blob_take_rules(struct rdzv_reader *in, struct rdzv_rules *rules)
 {
-    struct token token = {0};
-
-    if (in->bad || token_read(in->at, in->left, &token) < 0 || token.type != type) {
-        in->bad = true;
-        return (struct token){0};
-    }
-    in->at += token.head;
-    in->left -= token.head;
-    return token;
+    rules->min = (uint32_t)rdzv_bytes_take_uint(in, 1, RDZV_NODES_MAX);
+    rules->max = (uint32_t)rdzv_bytes_take_uint(in, rules->min, RDZV_NODES_MAX);
+    rules->beat_ns = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
+    rules->missed = (uint32_t)rdzv_bytes_take_uint(in, 0, UINT32_MAX);
 }
 
-/* The head of an array with so many fields, or more: a later release may have added some at the
- * end. Returns how many. */
-static uint64_t rdzv_blob_take_fields(struct reader *in, uint64_t known)
+static void rdzv_blob_take_top(struct rdzv_reader *in, struct rdzv_state *state)
 {
-    uint64_t n = rdzv_blob_take(in, TOKEN_ARRAY).n;
-
-    in->bad |= n < known;
-    return in->bad ? 0 : n - known;
-}
-
-/* Steps over so many values, whatever they are. Each has a byte at least, so that a number that
- * says more than is there costs nothing. */
-static void rdzv_blob_skip(struct reader *in, uint64_t values)
-{
-    while (values > 0 && !in->bad) {
-        struct token token;
-
-        if (values > in->left || token_read(in->at, in->left, &token) < 0) {
-            in->bad = true;
-            return;
-        }
-        in->at += token.head + token.body;
-        in->left -= token.head + token.body;
-        values--;
-        if (token.type == TOKEN_ARRAY || token.type == TOKEN_MAP)
-            values += token.type == TOKEN_MAP ? 2 * min_u64(token.n, in->left + 1)
-                                              : min_u64(token.n, in->left + 1);
-    }
-}
-
-static uint64_t rdzv_blob_take_uint(struct reader *in, uint64_t least, uint64_t most)
-{
-    uint64_t n = rdzv_blob_take(in, TOKEN_UINT).n;
-
-    in->bad |= n < least || n > most;
-    return in->bad ? 0 : n;
-}
-
-/* Fits, and can be shown: texts of other nodes come into logs and onto terminals. */
-static void rdzv_blob_take_text(struct reader *in, char *ret, size_t size)
-{
-    size_t len = rdzv_blob_take(in, TOKEN_STR).n;
-
-    if (in->bad || len >= size || !utf8_text(in->at, len)) {
-        in->bad = true;
-        return;
-    }
-    for (size_t i = 0; i < len; i++)
-        in->bad |= in->at[i] < 0x20 || in->at[i] == 0x7f;
-    memcpy(ret, in->at, len);
-    ret[len] = 0;
-    in->at += len;
-    in->left -= len;
-}
-
-static void rdzv_blob_take_rules(struct reader *in, struct rdzv_rules *rules)
-{
-    rules->min = (uint32_t)rdzv_blob_take_uint(in, 1, RDZV_NODES_MAX);
-    rules->max = (uint32_t)rdzv_blob_take_uint(in, rules->min, RDZV_NODES_MAX);
-    rules->beat_ns = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    rules->missed = (uint32_t)rdzv_blob_take_uint(in, 0, UINT32_MAX);
-}
-
-static void rdzv_blob_take_top(struct reader *in, struct rdzv_state *state)
-{
-    state->seq = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    state->writer = rdzv_blob_take_uint(in, 0, UINT64_MAX);
-    state->nonce = rdzv_blob_take_uint(in, 0, UINT64_MAX);
-    state->round = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    uint64_t flags = rdzv_blob_take_uint(in, 0, FLAG_COMPLETE | FLAG_ENOUGH);
+    state->seq = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
+    state->writer = rdzv_bytes_take_uint(in, 0, UINT64_MAX);
+    state->nonce = rdzv_bytes_take_uint(in, 0, UINT64_MAX);
+    state->round = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
+    uint64_t flags = rdzv_bytes_take_uint(in, 0, FLAG_COMPLETE | FLAG_ENOUGH);
     state->complete = flags & FLAG_COMPLETE;
     state->enough = flags & FLAG_ENOUGH;
-    state->stamp = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    state->quorum = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    state->stamp = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
+    state->quorum = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
     rdzv_blob_take_rules(in, &state->rules);
-    rdzv_blob_take_text(in, state->closed, sizeof state->closed);
-    rdzv_blob_take_text(in, state->why, sizeof state->why);
+    rdzv_bytes_take_text(in, state->closed, sizeof state->closed);
+    rdzv_bytes_take_text(in, state->why, sizeof state->why);
 }
 
-static void rdzv_blob_take_node(struct reader *in, struct rdzv_node *node)
+static void rdzv_blob_take_node(struct rdzv_reader *in, struct rdzv_node *node)
 {
-    uint64_t more = rdzv_blob_take_fields(in, NODE_FIELDS);
+    uint64_t more = rdzv_bytes_take_fields(in, NODE_FIELDS);
 
-    node->id = rdzv_blob_take_uint(in, 0, UINT64_MAX);
-    node->life = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    node->rank = (uint32_t)rdzv_blob_take_uint(in, 0, UINT32_MAX);
-    node->local = (uint32_t)rdzv_blob_take_uint(in, 0, RDZV_LOCAL_MAX);
-    uint64_t flags = rdzv_blob_take_uint(in, 0, FLAG_MEMBER | FLAG_READY);
+    node->id = rdzv_bytes_take_uint(in, 0, UINT64_MAX);
+    node->life = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
+    node->rank = (uint32_t)rdzv_bytes_take_uint(in, 0, UINT32_MAX);
+    node->local = (uint32_t)rdzv_bytes_take_uint(in, 0, RDZV_LOCAL_MAX);
+    uint64_t flags = rdzv_bytes_take_uint(in, 0, FLAG_MEMBER | FLAG_READY);
     node->member = flags & FLAG_MEMBER;
     node->ready = flags & FLAG_READY;
-    rdzv_blob_take_text(in, node->name, sizeof node->name);
-    rdzv_blob_skip(in, more);
+    rdzv_bytes_take_text(in, node->name, sizeof node->name);
+    rdzv_bytes_skip(in, more);
 }
 
 /* The smallest node has 7 bytes: a count that says more than is there costs nothing. */
-static void rdzv_blob_take_nodes(struct reader *in, struct rdzv_state *state)
+static void rdzv_blob_take_nodes(struct rdzv_reader *in, struct rdzv_state *state)
 {
-    uint64_t n = rdzv_blob_take(in, TOKEN_ARRAY).n;
+    uint64_t n = rdzv_bytes_take(in, TOKEN_ARRAY).n;
 
     if (in->bad || n > RDZV_NODES_MAX || n > in->left / (1 + NODE_FIELDS)) {
         in->bad = true;
@@ -364,10 +240,10 @@ static int rdzv_blob_refuse(uint64_t format, struct dl_error *err)
                         format, known);
 }
 
-static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl_error *err)
+static int rdzv_blob_unpack(struct rdzv_reader *in, struct rdzv_state *ret, struct dl_error *err)
 {
-    uint64_t fields = rdzv_blob_take(in, TOKEN_ARRAY).n; /* looked at once the format is known */
-    uint64_t format = rdzv_blob_take_uint(in, 0, UINT64_MAX);
+    uint64_t fields = rdzv_bytes_take(in, TOKEN_ARRAY).n; /* looked at once the format is known */
+    uint64_t format = rdzv_bytes_take_uint(in, 0, UINT64_MAX);
 
     if (!in->bad && !rdzv_blob_knows(format))
         return rdzv_blob_refuse(format, err);
@@ -375,7 +251,7 @@ static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl
     in->bad |= fields < FIELDS;
     rdzv_blob_take_top(in, ret);
     rdzv_blob_take_nodes(in, ret);
-    rdzv_blob_skip(in, in->bad ? 0 : fields - FIELDS);
+    rdzv_bytes_skip(in, in->bad ? 0 : fields - FIELDS);
     if (in->bad || in->left > 0 || !rdzv_blob_makes_sense(ret))
         return dl_error_set(err, EBADMSG, "rendezvous",
                             "the store's value is not a state of a rendezvous; something else "
@@ -385,7 +261,7 @@ static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl
 
 int rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret, struct dl_error *err)
 {
-    struct reader in = {.at = data.data, .left = data.len};
+    struct rdzv_reader in = {.at = data.data, .left = data.len};
 
     rdzv_state_deinit(ret);
     int r = rdzv_blob_unpack(&in, ret, err);
@@ -395,88 +271,88 @@ int rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret, struct dl_err
 }
 
 /* Of a release that says nothing of formats it is the only one that it knows. */
-static void rdzv_blob_take_formats(struct reader *in, uint64_t *more, struct rdzv_formats *ret)
+static void rdzv_blob_take_formats(struct rdzv_reader *in, uint64_t *more, struct rdzv_formats *ret)
 {
     *ret = (struct rdzv_formats){RDZV_CARD, RDZV_CARD};
     if (*more < FORMAT_FIELDS)
         return;
-    ret->least = (uint32_t)rdzv_blob_take_uint(in, 1, UINT32_MAX);
-    ret->greatest = (uint32_t)rdzv_blob_take_uint(in, ret->least, UINT32_MAX);
+    ret->least = (uint32_t)rdzv_bytes_take_uint(in, 1, UINT32_MAX);
+    ret->greatest = (uint32_t)rdzv_bytes_take_uint(in, ret->least, UINT32_MAX);
     *more -= FORMAT_FIELDS;
 }
 
 bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
 {
-    struct reader in = {.at = data.data, .left = data.len};
+    struct rdzv_reader in = {.at = data.data, .left = data.len};
     uint64_t more;
 
     *ret = (struct rdzv_head){0};
-    more = rdzv_blob_take_fields(&in, HEAD_FIELDS);
-    if (!rdzv_blob_knows(rdzv_blob_take_uint(&in, 0, UINT64_MAX)))
+    more = rdzv_bytes_take_fields(&in, HEAD_FIELDS);
+    if (!rdzv_blob_knows(rdzv_bytes_take_uint(&in, 0, UINT64_MAX)))
         return false;
-    ret->nonce = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
-    ret->round = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
-    uint64_t flags = rdzv_blob_take_uint(&in, 0, FLAG_COMPLETE | FLAG_CLOSED);
+    ret->nonce = rdzv_bytes_take_uint(&in, 0, UINT64_MAX);
+    ret->round = rdzv_bytes_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    uint64_t flags = rdzv_bytes_take_uint(&in, 0, FLAG_COMPLETE | FLAG_CLOSED);
     ret->complete = flags & FLAG_COMPLETE;
     ret->closed = flags & FLAG_CLOSED;
-    ret->stamp = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
-    ret->n = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_NODES_MAX);
+    ret->stamp = rdzv_bytes_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    ret->n = (uint32_t)rdzv_bytes_take_uint(&in, 0, RDZV_NODES_MAX);
     rdzv_blob_take_rules(&in, &ret->rules);
     if (more >= HEAD_LATER_FIELDS) {
-        rdzv_blob_take_text(&in, ret->why, sizeof ret->why);
-        ret->front[RDZV_FRONT - 1] = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
-        ret->members = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_NODES_MAX);
+        rdzv_bytes_take_text(&in, ret->why, sizeof ret->why);
+        ret->front[RDZV_FRONT - 1] = rdzv_bytes_take_uint(&in, 0, UINT64_MAX);
+        ret->members = (uint32_t)rdzv_bytes_take_uint(&in, 0, RDZV_NODES_MAX);
         more -= HEAD_LATER_FIELDS;
     }
     if (more >= HEAD_FRONT_FIELDS) {
         for (uint32_t i = 0; i < HEAD_FRONT_FIELDS; i++)
-            ret->front[i] = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+            ret->front[i] = rdzv_bytes_take_uint(&in, 0, UINT64_MAX);
         more -= HEAD_FRONT_FIELDS;
     }
-    rdzv_blob_skip(&in, more);
+    rdzv_bytes_skip(&in, more);
     return !in.bad && in.left == 0;
 }
 
 bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
 {
-    struct reader in = {.at = data.data, .left = data.len};
+    struct rdzv_reader in = {.at = data.data, .left = data.len};
     uint64_t more;
 
     *ret = (struct rdzv_card){0};
-    more = rdzv_blob_take_fields(&in, CARD_FIELDS);
-    if (rdzv_blob_take_uint(&in, RDZV_CARD, RDZV_CARD) != RDZV_CARD)
+    more = rdzv_bytes_take_fields(&in, CARD_FIELDS);
+    if (rdzv_bytes_take_uint(&in, RDZV_CARD, RDZV_CARD) != RDZV_CARD)
         return false;
-    ret->id = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
-    ret->life = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
-    ret->beat = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
-    uint64_t flags = rdzv_blob_take_uint(&in, 0, FLAG_IN | FLAG_READY);
+    ret->id = rdzv_bytes_take_uint(&in, 0, UINT64_MAX);
+    ret->life = rdzv_bytes_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    ret->beat = rdzv_bytes_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    uint64_t flags = rdzv_bytes_take_uint(&in, 0, FLAG_IN | FLAG_READY);
     ret->in = flags & FLAG_IN;
     ret->ready = flags & FLAG_READY;
-    ret->ready_for = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
-    ret->rules = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
-    ret->local = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_LOCAL_MAX);
-    rdzv_blob_take_text(&in, ret->name, sizeof ret->name);
+    ret->ready_for = rdzv_bytes_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    ret->rules = rdzv_bytes_take_uint(&in, 0, UINT64_MAX);
+    ret->local = (uint32_t)rdzv_bytes_take_uint(&in, 0, RDZV_LOCAL_MAX);
+    rdzv_bytes_take_text(&in, ret->name, sizeof ret->name);
     rdzv_blob_take_formats(&in, &more, &ret->formats);
     if (more >= CARD_LATER_FIELDS) {
-        ret->replaces = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+        ret->replaces = rdzv_bytes_take_uint(&in, 0, UINT64_MAX);
         more -= CARD_LATER_FIELDS;
     }
-    rdzv_blob_skip(&in, more);
+    rdzv_bytes_skip(&in, more);
     return !in.bad && in.left == 0;
 }
 
 /* True: it is the one of that id. */
-static bool rdzv_blob_take_place(struct reader *in, uint64_t id, struct rdzv_found *ret)
+static bool rdzv_blob_take_place(struct rdzv_reader *in, uint64_t id, struct rdzv_found *ret)
 {
-    uint64_t more = rdzv_blob_take_fields(in, PLACE_FIELDS);
+    uint64_t more = rdzv_bytes_take_fields(in, PLACE_FIELDS);
     struct rdzv_found found = *ret;
 
-    uint64_t whose = rdzv_blob_take_uint(in, 0, UINT64_MAX);
-    found.life = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    found.index = (uint32_t)rdzv_blob_take_uint(in, 0, RDZV_NODES_MAX - 1);
-    found.place.rank = (uint32_t)rdzv_blob_take_uint(in, 0, RDZV_NODES_MAX - 1);
-    found.place.first = rdzv_blob_take_uint(in, 0, DL_MAX_WORLD_SIZE);
-    rdzv_blob_skip(in, more);
+    uint64_t whose = rdzv_bytes_take_uint(in, 0, UINT64_MAX);
+    found.life = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
+    found.index = (uint32_t)rdzv_bytes_take_uint(in, 0, RDZV_NODES_MAX - 1);
+    found.place.rank = (uint32_t)rdzv_bytes_take_uint(in, 0, RDZV_NODES_MAX - 1);
+    found.place.first = rdzv_bytes_take_uint(in, 0, DL_MAX_WORLD_SIZE);
+    rdzv_bytes_skip(in, more);
     in->bad |= found.place.rank >= found.place.nodes || found.place.first > found.place.world;
     if (in->bad || whose != id)
         return false;
@@ -486,19 +362,19 @@ static bool rdzv_blob_take_place(struct reader *in, uint64_t id, struct rdzv_fou
 
 bool rdzv_page_find(struct dl_span data, uint64_t id, struct rdzv_found *ret)
 {
-    struct reader in = {.at = data.data, .left = data.len};
+    struct rdzv_reader in = {.at = data.data, .left = data.len};
     bool found = false;
     uint64_t more;
 
     *ret = (struct rdzv_found){0};
-    more = rdzv_blob_take_fields(&in, PAGE_FIELDS);
-    if (!rdzv_blob_knows(rdzv_blob_take_uint(&in, 0, UINT64_MAX)))
+    more = rdzv_bytes_take_fields(&in, PAGE_FIELDS);
+    if (!rdzv_blob_knows(rdzv_bytes_take_uint(&in, 0, UINT64_MAX)))
         return false;
-    ret->stamp = rdzv_blob_take_uint(&in, 1, RDZV_NUMBER_MAX);
-    ret->place.nodes = (uint32_t)rdzv_blob_take_uint(&in, 1, RDZV_NODES_MAX);
-    ret->place.world = rdzv_blob_take_uint(&in, 0, DL_MAX_WORLD_SIZE);
-    for (uint64_t n = rdzv_blob_take(&in, TOKEN_ARRAY).n; n > 0 && !in.bad; n--)
+    ret->stamp = rdzv_bytes_take_uint(&in, 1, RDZV_NUMBER_MAX);
+    ret->place.nodes = (uint32_t)rdzv_bytes_take_uint(&in, 1, RDZV_NODES_MAX);
+    ret->place.world = rdzv_bytes_take_uint(&in, 0, DL_MAX_WORLD_SIZE);
+    for (uint64_t n = rdzv_bytes_take(&in, TOKEN_ARRAY).n; n > 0 && !in.bad; n--)
         found |= rdzv_blob_take_place(&in, id, ret);
-    rdzv_blob_skip(&in, in.bad ? 0 : more);
+    rdzv_bytes_skip(&in, in.bad ? 0 : more);
     return found && !in.bad && in.left == 0;
 }
