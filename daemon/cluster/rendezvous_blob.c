@@ -1,7 +1,7 @@
 /* A state, its head and a card as bytes. What comes from the store is a stranger's: each number is
  * looked at. */
-#include "daemon/cluster/rendezvous_bytes.h"
 #include "daemon/cluster/rendezvous_format.h"
+#include "daemon/cluster/rendezvous_nodes.h"
 
 #include "daemon/serve/base/memory.h"
 
@@ -12,7 +12,6 @@
  * before the formats, or before whom it replaces. */
 enum {
     FIELDS = 15,
-    NODE_FIELDS = 6,
     HEAD_FIELDS = 10,
     HEAD_LATER_FIELDS = 3,
     HEAD_FRONT_FIELDS = RDZV_FRONT - 1,
@@ -22,19 +21,9 @@ enum {
 };
 enum { PAGE_FIELDS = 5, PLACE_FIELDS = 5 };
 enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2, FLAG_CLOSED = 4 };
-enum { FLAG_MEMBER = 1, FLAG_READY = 2, FLAG_IN = 4 };
+enum { FLAG_READY = 2, FLAG_IN = 4 };
 
 /* ---- writing -------------------------------------------------------------------------------- */
-
-static void rdzv_blob_put_node(struct dl_buffer *out, const struct rdzv_node *node)
-{
-    uint64_t flags = (node->member ? FLAG_MEMBER : 0U) | (node->ready ? FLAG_READY : 0U);
-    const uint64_t numbers[] = {node->id, node->life, node->rank, node->local, flags};
-
-    rdzv_bytes_put_array(out, NODE_FIELDS);
-    rdzv_bytes_put_uints(out, numbers, ARRAY_SIZE(numbers));
-    rdzv_bytes_put_text(out, node->name);
-}
 
 static uint32_t rdzv_blob_format(const struct rdzv_state *state)
 {
@@ -62,9 +51,7 @@ void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
     rdzv_bytes_put_uints(out, numbers, ARRAY_SIZE(numbers));
     rdzv_bytes_put_text(out, state->closed);
     rdzv_bytes_put_text(out, state->why);
-    rdzv_bytes_put_array(out, state->n);
-    for (uint32_t i = 0; i < state->n; i++)
-        rdzv_blob_put_node(out, &state->nodes[i]);
+    rdzv_nodes_pack(state, rdzv_blob_format(state), out);
 }
 
 void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
@@ -164,40 +151,6 @@ static void rdzv_blob_take_top(struct rdzv_reader *in, struct rdzv_state *state)
     rdzv_bytes_take_text(in, state->why, sizeof state->why);
 }
 
-static void rdzv_blob_take_node(struct rdzv_reader *in, struct rdzv_node *node)
-{
-    uint64_t more = rdzv_bytes_take_fields(in, NODE_FIELDS);
-
-    node->id = rdzv_bytes_take_uint(in, 0, UINT64_MAX);
-    node->life = rdzv_bytes_take_uint(in, 0, RDZV_NUMBER_MAX);
-    node->rank = (uint32_t)rdzv_bytes_take_uint(in, 0, UINT32_MAX);
-    node->local = (uint32_t)rdzv_bytes_take_uint(in, 0, RDZV_LOCAL_MAX);
-    uint64_t flags = rdzv_bytes_take_uint(in, 0, FLAG_MEMBER | FLAG_READY);
-    node->member = flags & FLAG_MEMBER;
-    node->ready = flags & FLAG_READY;
-    rdzv_bytes_take_text(in, node->name, sizeof node->name);
-    rdzv_bytes_skip(in, more);
-}
-
-/* The smallest node has 7 bytes: a count that says more than is there costs nothing. */
-static void rdzv_blob_take_nodes(struct rdzv_reader *in, struct rdzv_state *state)
-{
-    uint64_t n = rdzv_bytes_take(in, TOKEN_ARRAY).n;
-
-    if (in->bad || n > RDZV_NODES_MAX || n > in->left / (1 + NODE_FIELDS)) {
-        in->bad = true;
-        return;
-    }
-    if (n == 0)
-        return;
-    state->nodes = must_alloc(n * sizeof *state->nodes);
-    state->n = state->cap = (uint32_t)n;
-    for (uint32_t i = 0; i < n && !in->bad; i++) {
-        rdzv_blob_take_node(in, &state->nodes[i]);
-        in->bad |= i > 0 && state->nodes[i].id <= state->nodes[i - 1].id;
-    }
-}
-
 /* What a node relies on: no more members than places, and in a complete round each rank once. */
 static bool rdzv_blob_makes_sense(const struct rdzv_state *state)
 {
@@ -250,7 +203,7 @@ static int rdzv_blob_unpack(struct rdzv_reader *in, struct rdzv_state *ret, stru
     ret->format = (uint32_t)format;
     in->bad |= fields < FIELDS;
     rdzv_blob_take_top(in, ret);
-    rdzv_blob_take_nodes(in, ret);
+    rdzv_nodes_unpack(in, ret->format, ret);
     rdzv_bytes_skip(in, in->bad ? 0 : fields - FIELDS);
     if (in->bad || in->left > 0 || !rdzv_blob_makes_sense(ret))
         return dl_error_set(err, EBADMSG, "rendezvous",

@@ -48,6 +48,11 @@ void rdzv_bytes_put_text(struct dl_buffer *out, const char *text)
     must_append(out, text, len);
 }
 
+void rdzv_bytes_put_bin(struct dl_buffer *out, uint32_t len)
+{
+    rdzv_bytes_put_head(out, 0xc6, len, 4);
+}
+
 void rdzv_bytes_put_uints(struct dl_buffer *out, const uint64_t *numbers, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -11,6 +11,8 @@ void rdzv_bytes_put_uint(struct dl_buffer *out, uint64_t n);
 void rdzv_bytes_put_uints(struct dl_buffer *out, const uint64_t *numbers, size_t n);
 void rdzv_bytes_put_array(struct dl_buffer *out, uint32_t n);
 void rdzv_bytes_put_text(struct dl_buffer *out, const char *text);
+/* The head of so many bytes. */
+void rdzv_bytes_put_bin(struct dl_buffer *out, uint32_t len);
 
 struct rdzv_reader {
     const uint8_t *at;

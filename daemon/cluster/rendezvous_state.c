@@ -250,8 +250,7 @@ int rdzv_name_compare(const char *a, const char *b)
     return (unsigned char)*a - (unsigned char)*b;
 }
 
-/* Those who had a rank come first, in its order; then names; equal names by who drew less. */
-static int rdzv_state_compare_nodes(const void *a, const void *b)
+int rdzv_state_compare_nodes(const void *a, const void *b)
 {
     const struct rdzv_node *x = *(const struct rdzv_node *const *)a;
     const struct rdzv_node *y = *(const struct rdzv_node *const *)b;

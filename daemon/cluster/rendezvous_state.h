@@ -19,7 +19,7 @@
  *
  * As bytes these are msgpack, arrays:
  *   state   format, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
- *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
+ *           closed, why, nodes (rendezvous_nodes.h)
  *   head    format, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
  *           the third of those in front, members, the first, the second
  *   places  format, stamp, members, world, entries; each an array: id, life, index, rank, first
@@ -32,7 +32,8 @@
  * begin with. All releases read a card, for it says which formats its node knows, from the least to
  * the greatest: those of 2 alone do not say so. The state is written in the greatest that all nodes
  * know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor cards.
- * From format 3 on nodes in front say for all what they have read (allgather.h, sights.h).
+ * From format 3 on nodes in front say for all what they have read (allgather.h, sights.h); from 4
+ * on the state has its nodes by columns.
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H
@@ -40,8 +41,9 @@
 #include "proto/codec.h"
 
 enum {
-    RDZV_CARD = 2, /* what a card begins with, and the format of who says of none */
-    RDZV_SUMS = 3, /* the first format of whose nodes those in front say what they have read */
+    RDZV_CARD = 2,    /* what a card begins with, and the format of who says of none */
+    RDZV_SUMS = 3,    /* the first format of whose nodes those in front say what they have read */
+    RDZV_COLUMNS = 4, /* the first that has the nodes by columns */
     RDZV_NODES_MAX = 4096,
     RDZV_LOCAL_MAX = 4096,      /* ranks on one node */
     RDZV_NAME_MAX = 64,         /* bytes with the final NUL */
@@ -195,6 +197,9 @@ uint64_t rdzv_mix(uint64_t n);
 
 /* node7 before node66. */
 int rdzv_name_compare(const char *a, const char *b);
+/* Of pointers to nodes, for qsort(): those who had a rank come first, in its order; then names;
+ * equal names by who drew less. */
+int rdzv_state_compare_nodes(const void *a, const void *b);
 
 /* The place of that id among the nodes, or where it would be. */
 uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id);

@@ -164,7 +164,7 @@ class RefusedByOthers:
         self.assertIs(probe.set("rendezvous/run", 0, old)[0], True)
         error = self.error(self.store.backend, self.store.endpoint)
         self.assertEqual((error.code, error.path), (errno.EPROTONOSUPPORT, "rendezvous"))
-        self.assertIn("is of format 1, and this release knows formats 2 to 3; run a release on all nodes "
+        self.assertIn("is of format 1, and this release knows formats 2 to 4; run a release on all nodes "
                       "that knows the same, or choose another rendezvous.id", error.message)
 
     def test_no_place(self):

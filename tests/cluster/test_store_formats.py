@@ -13,7 +13,7 @@ from dltest import DLOADERD, Daemon, DaemonError, dlctl, wait_until
 from trainers import SPEC, Trainer
 
 LATER, FAR = os.environ["DLOADERD_LATER"], os.environ["DLOADERD_FAR"]
-PRESENT, NEXT = 3, 4
+PRESENT, NEXT = 4, 5
 
 
 def release(path):
@@ -84,12 +84,12 @@ class Formats(test_daemons.Epochs):
         self.all_in([first], NEXT)
         far = self.start("far", FAR)
         wait_until(lambda: "is not let in" in first.log, lambda: first.log)
-        self.assertIn("rendezvous run: node far is not let in: its release knows format 5 of the state in the store, "
-                      "and the nodes of this run know formats 2 to 4; run a release on it that knows the same, or "
+        self.assertIn("rendezvous run: node far is not let in: its release knows format 6 of the state in the store, "
+                      "and the nodes of this run know formats 2 to 5; run a release on it that knows the same, or "
                       "choose another rendezvous.id for it", first.log)
         wait_until(lambda: self.members(far)["failure"], lambda: far.log)
-        self.assertIn("node a of this run knows formats 2 to 4 of the state in the store, and this release knows "
-                      "format 5; run releases on all nodes that know the same", self.members(far)["failure"])
+        self.assertIn("node a of this run knows formats 2 to 5 of the state in the store, and this release knows "
+                      "format 6; run releases on all nodes that know the same", self.members(far)["failure"])
         with self.assertRaises(DaemonError) as caught:
             Trainer(self, far, 0, {**SPEC, "seed": 1}).start().started()
         self.assertEqual((caught.exception.code, caught.exception.path), (errno.EPROTONOSUPPORT, "rendezvous"))

@@ -75,7 +75,7 @@ static void test_gone(void **state)
     rdzv_state_deinit(&now);
 }
 
-static void test_blob(void **state)
+static void check_blob(uint32_t format)
 {
     _cleanup_(rdzv_state_deinit)
     struct rdzv_state from = make("9 complete 1 2 5 3w"), to = {0};
@@ -85,6 +85,7 @@ static void test_blob(void **state)
 
     (void)snprintf(from.why, sizeof from.why, "%s", "node4 sent no heartbeat for 15 s");
     rdzv_state_find(&from, 2)->life = RDZV_NUMBER_MAX;
+    from.format = format;
     rdzv_state_pack(&from, &bytes);
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err), 0);
     assert_int_equal(to.n, 4);
@@ -107,13 +108,102 @@ static void test_blob(void **state)
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
                      -EPROTONOSUPPORT);
     assert_non_null(strstr(err.message,
-                           "is of format 1, and this release knows formats 2 to 3; run "
+                           "is of format 1, and this release knows formats 2 to 4; run "
                            "a release on all nodes that knows the same"));
-    bytes.data[1] = 4;
+    bytes.data[1] = 5;
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
                      -EPROTONOSUPPORT);
-    assert_non_null(strstr(err.message, "format 4"));
+    assert_non_null(strstr(err.message, "format 5"));
     assert_null(to.nodes);
+}
+
+static void test_blob(void **state)
+{
+    for (uint32_t format = RDZV_FORMATS.least; format <= RDZV_FORMATS.greatest; format++)
+        check_blob(format);
+}
+
+/* As many come, some of which wait: names begin alike, also in the middle of a character. */
+static struct rdzv_state draw_state(uint64_t seed, uint32_t n)
+{
+    static const char *const names[] = {"node%u", "n\xc3\xa9%u", "n\xc3\xa8%u", "gpu-%u.rack"};
+    struct rdzv_state drawn = {.format = RDZV_COLUMNS, .rules = rules(), .round = 3, .seq = 1};
+
+    drawn.rules.max = RDZV_NODES_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t number = rdzv_mix(seed + i);
+        struct rdzv_node node = {.id = rdzv_mix(number),
+                                 .life = number % 5 == 0 ? number >> 2 : 0,
+                                 .rank = number % 3 == 0 ? RDZV_NO_RANK : i,
+                                 .local = 1 + number % 2,
+                                 .member = number % 3 != 0,
+                                 .ready = number % 7 != 0};
+
+        (void)snprintf(node.name, sizeof node.name, names[seed % ARRAY_SIZE(names)], i / 2);
+        assert_int_equal(rdzv_state_add(&drawn, &node), 0);
+    }
+    return drawn;
+}
+
+/* By columns a state is what it was. Whatever a byte of it becomes, nodes are by id, each once. */
+static void test_columns(void **state)
+{
+    struct dl_error err;
+
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        _cleanup_(rdzv_state_deinit)
+        struct rdzv_state from = draw_state(seed * 1000, (uint32_t)(seed % 40)), to = {0};
+        _cleanup_(buffer_deinit)
+        struct dl_buffer bytes = {0};
+
+        rdzv_state_pack(&from, &bytes);
+        const struct dl_span span = {bytes.data, bytes.len};
+        assert_int_equal(rdzv_state_unpack(span, &to, &err), 0);
+        assert_int_equal(to.n, from.n);
+        for (uint32_t i = 0; i < to.n; i++)
+            assert_memory_equal(&from.nodes[i], &to.nodes[i], sizeof to.nodes[i]);
+        for (uint32_t i = 0; i < bytes.len; i++) {
+            uint8_t was = bytes.data[i];
+
+            bytes.data[i] = (uint8_t)rdzv_mix(seed + i);
+            (void)!rdzv_state_unpack(span, &to, &err);
+            for (uint32_t k = 1; k < to.n; k++)
+                assert_true(to.nodes[k - 1].id < to.nodes[k].id);
+            bytes.data[i] = was;
+        }
+        rdzv_state_deinit(&to);
+    }
+}
+
+/* Of many nodes, as each of them reads them when an epoch begins. */
+static void test_bytes_of_many(void **state)
+{
+    enum { MANY = 192 };
+    size_t bytes[RDZV_COLUMNS + 1];
+
+    for (uint32_t format = RDZV_SUMS; format <= RDZV_COLUMNS; format++) {
+        struct rdzv_state from = draw_state(0, 0);
+        struct dl_buffer out = {0};
+
+        for (uint32_t i = 0; i < MANY; i++) {
+            struct rdzv_node node = {
+                .id = rdzv_mix(i + 1), .local = 8, .member = true, .ready = true};
+
+            (void)snprintf(node.name, sizeof node.name, "node%u", i);
+            node.rank = RDZV_NO_RANK;
+            assert_int_equal(rdzv_state_add(&from, &node), 0);
+        }
+        rdzv_state_complete(&from);
+        from.format = format;
+        rdzv_state_pack(&from, &out);
+        bytes[format] = out.len;
+        buffer_deinit(&out);
+        rdzv_state_deinit(&from);
+    }
+    printf("# %d nodes: %zu bytes one by one, %zu by columns\n", MANY, bytes[RDZV_SUMS],
+           bytes[RDZV_COLUMNS]);
+    assert_true(bytes[RDZV_COLUMNS] < MANY * 12 &&
+                2 * bytes[RDZV_COLUMNS] < bytes[RDZV_SUMS] + MANY);
 }
 
 /* The array at that place has fixed length: with `more` values at its end, which lies at `end`. */
@@ -328,10 +418,11 @@ static void test_pages(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names),        cmocka_unit_test(test_gone),
-    cmocka_unit_test(test_blob),         cmocka_unit_test(test_later_fields),
-    cmocka_unit_test(test_card_formats), cmocka_unit_test(test_head),
-    cmocka_unit_test(test_head_front),   cmocka_unit_test(test_pages),
+    cmocka_unit_test(test_names),         cmocka_unit_test(test_gone),
+    cmocka_unit_test(test_blob),          cmocka_unit_test(test_columns),
+    cmocka_unit_test(test_bytes_of_many), cmocka_unit_test(test_later_fields),
+    cmocka_unit_test(test_card_formats),  cmocka_unit_test(test_head),
+    cmocka_unit_test(test_head_front),    cmocka_unit_test(test_pages),
 };
 
 TEST_MAIN(tests)
