@@ -516,6 +516,12 @@ void member_look(struct member *member)
     uv_timer_start(&member->timer, member_on_timer, 0, 0);
 }
 
+void member_read(struct member *member)
+{
+    rdzv_read_soon(&member->rdzv);
+    uv_timer_start(&member->timer, member_on_timer, 0, 0);
+}
+
 uint64_t member_looked_ns(const struct member *member)
 {
     return member->looked_ns;

@@ -72,6 +72,8 @@ bool member_beat(const struct member *member, uint64_t id, uint64_t *ret_beat, u
 uint64_t member_beat_age(const struct member *member, uint64_t id);
 /* Looks at the beats soon, though its turn has not come. */
 void member_look(struct member *member);
+/* Reads the state soon, likewise. */
+void member_read(struct member *member);
 /* When the store was last asked for something that it then did, by uv_hrtime(): to show the beats
  * of all; for a write of this node, its heartbeats above all; and for a read. 0: never. */
 uint64_t member_looked_ns(const struct member *member);

@@ -251,6 +251,12 @@ struct rdzv_rules rdzv_rules_of(const struct rdzv_settings *settings);
 
 /* The next look is due, though the node's turn has not come. */
 void rdzv_look_soon(struct rdzv *rdzv);
+/* The state is read next, though nothing says that it is another. */
+static inline void rdzv_read_soon(struct rdzv *rdzv)
+{
+    if (rdzv->want == RDZV_WANT_IN)
+        rdzv->read_at = min_u64(rdzv->read_at, rdzv->clock);
+}
 
 /* This node comes in the place of the one of that id, which is dead: its process has ended. Before
  * RDZV_JOIN; 0: of none. */

@@ -535,6 +535,12 @@ void member_look(struct member *member)
     (void)member;
 }
 
+/* By itself it would look after minutes. */
+void member_read(struct member *member)
+{
+    member->around->reads = true;
+}
+
 uint64_t member_looked_ns(const struct member *member)
 {
     return member_wrote_ns(member);

@@ -23,7 +23,8 @@ struct around {
     struct member *member;
     bool cut;        /* the store is not reached, */
     uint64_t cut_ns; /* since then; */
-    bool unread;     /* it is reached again, and the state was not read since; */
+    bool unread;     /* it is reached again, and the state was not read since, */
+    bool reads;      /* which is asked for; */
     bool dead;       /* nothing is answered any more */
 };
 

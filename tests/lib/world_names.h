@@ -26,6 +26,7 @@
 #define member_beat_age       around_member_beat_age
 #define member_look           around_member_look
 #define member_looked_ns      around_member_looked_ns
+#define member_read           around_member_read
 #define member_read_ns        around_member_read_ns
 #define member_wrote_ns       around_member_wrote_ns
 #define members_backend_check around_backend_check

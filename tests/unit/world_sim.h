@@ -727,8 +727,8 @@ static bool sim_move_daemon(struct sim_daemon *d)
         sim_free_daemon(d);
         return true;
     }
-    if (sim_takes_part(d) && d->around.unread && !d->owes_over) {
-        d->around.unread = false;
+    if (sim_takes_part(d) && d->around.unread && d->around.reads && !d->owes_over) {
+        d->around.unread = d->around.reads = false;
         return true;
     }
     if (sim_takes_part(d) && d->owes_over) {

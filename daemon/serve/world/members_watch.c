@@ -127,6 +127,8 @@ static void members_watch_fence(struct members *m, uint64_t now)
         log_info("rendezvous %s: batches are given out again", m->id);
         m->fenced = m->fenced_over = false;
         m->events->changed(m->context);
+    } else if (!is && m->fenced) {
+        member_read(m->member); /* of many nodes its turn to look comes after minutes */
     } else if (is && !m->fenced_over && now - m->fenced_ns > m->join_ns) {
         members_watch_end_streams(m, without);
     }
