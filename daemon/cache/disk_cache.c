@@ -153,8 +153,7 @@ static void disk_cache_make_room(const char *dir, const char *but)
 
 /* ---- storing -------------------------------------------------------------------------------- */
 
-/* The directory, and those it is in. */
-static int disk_cache_make_dir(const char *dir, struct dl_error *err)
+int disk_cache_make_dir(const char *dir, struct dl_error *err)
 {
     _cleanup_free_ char *path = strdup(dir);
 

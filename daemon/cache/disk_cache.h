@@ -22,6 +22,9 @@ struct disk_cache_part {
 /* Where this user's cache is: $XDG_CACHE_HOME/dloader, or ~/.cache/dloader; "": nowhere. */
 void disk_cache_dir(char ret[PATH_MAX]);
 
+/* Makes the directory (mode 0700), and those it is in. -errno with `err`. */
+int _nodiscard_ disk_cache_make_dir(const char *dir, struct dl_error *err);
+
 /* Opens the regular file `name` for reading; *ret_bytes of it. A descriptor, or -ENOENT. */
 int _nodiscard_ disk_cache_open(const char *dir, const char *name, uint64_t *ret_bytes);
 

@@ -83,7 +83,7 @@ static const char *confine_getenv(const char *name, void *of)
     return getenv(name);
 }
 
-void confine_begin(struct confine *confine, const char *profile_token)
+void confine_begin(struct confine *confine, const char *profile_token, const char *cache)
 {
     static const char *const authorities[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"};
     struct confining confining = {.confine = confine};
@@ -97,6 +97,8 @@ void confine_begin(struct confine *confine, const char *profile_token)
     remote_each_file(confine_getenv, NULL, confine_allow_file, &confining);
     if (profile_token)
         confine_allow_file(&confining, profile_token);
+    if (*cache)
+        sandbox_files_allow_writing(&confining.files, cache);
     (void)sandbox_files_hold(&confining.files);
     (void)sandbox_calls_online(sandbox_landlock() > 0);
 }

@@ -142,9 +142,12 @@ static void desk_count_given(struct desk *desk, struct object *object, uint64_t 
     for (uint64_t i = first; i < first + n; i++) {
         struct block *block = &object->blocks[i];
 
-        remote_tally_add(tally, block->is_given ? REMOTE_FROM_MEMORY : REMOTE_FROM_STORE,
+        remote_tally_add(tally,
+                         block->given       ? REMOTE_FROM_MEMORY
+                         : block->from_disk ? REMOTE_FROM_DISK
+                                            : REMOTE_FROM_STORE,
                          (int64_t)object_bytes_of(object, i, 1));
-        block->is_given = true;
+        block->given = true;
     }
 }
 
@@ -449,7 +452,7 @@ void desk_add(struct desk *desk, int sock)
 
     asker->desk = desk;
     asker->sock = sock;
-    asker->since = ++desk->turn;
+    asker->since = desk->newest = ++desk->turn;
     if (uv_poll_init(desk->loop, &asker->poll, sock) < 0) {
         close(sock);
         free(asker);
@@ -474,12 +477,14 @@ bool desk_is_used(const struct desk *desk)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t limit)
+struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, struct kept *kept,
+                      uint64_t limit)
 {
     struct desk *desk = must_alloc(sizeof *desk);
 
     desk->loop = loop;
     desk->transfers = transfers;
+    desk->kept = kept;
     objects_init(&desk->objects, limit);
     return desk;
 }
@@ -491,6 +496,7 @@ void desk_tell_held(const struct desk *desk)
     remote_tally_write(tally, REMOTE_OBJECTS, HASH_COUNT(desk->objects.table));
     remote_tally_write(tally, REMOTE_HELD, desk->objects.held);
     remote_tally_write(tally, REMOTE_LIMIT, desk->objects.limit);
+    kept_tell(desk->kept, tally);
 }
 
 struct desk *desk_free(struct desk *desk)

@@ -7,12 +7,14 @@
 #ifndef DL_REMOTE_DESK_H
 #define DL_REMOTE_DESK_H
 
+#include "daemon/fetcher/kept.h"
 #include "daemon/fetcher/transfers.h"
 
 struct desk;
 
 /* `limit`: bytes that are held at most, besides what workers have in use. */
-struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, uint64_t limit);
+struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, struct kept *kept,
+                      uint64_t limit);
 struct desk *desk_free(struct desk *desk); /* NULL is fine; returns NULL */
 
 /* `unused`: called when the last worker has gone; NULL: nobody wants to know. */

@@ -1,4 +1,6 @@
-/* What is fetched: an object's first bytes, which say its size, and its blocks. */
+/* What is fetched: an object's first bytes, which say its size, and its blocks, from the disk or
+ * the store. What the store gives goes to disk first, if it is to be kept, and then to who waits:
+ * what somebody has got is not fetched again after a crash. */
 #include "daemon/fetcher/desk_private.h"
 
 #include "daemon/serve/base/memory.h"
@@ -17,9 +19,13 @@ enum {
 /* Of one object, under way. */
 struct fetch {
     struct desk *desk;
-    struct object *object; /* used */
-    struct transfer *transfer;
+    struct object *object;        /* used */
+    struct transfer *transfer;    /* at most one of these two */
+    struct kept_task *task;       /* at the disk */
+    bool urgent;                  /* somebody waits for it */
+    bool from_disk;               /* its blocks came from there */
     uint64_t first, n;            /* blocks; n 0: its first bytes, */
+    uint64_t bytes;               /* so many, if it is not known */
     uint64_t turn;                /* asked for then: desk->turn */
     struct fetch *prev, *next;    /* object->fetches */
     struct fetch *before, *after; /* desk->fetches */
@@ -86,48 +92,112 @@ static void fetch_tell_failed(struct desk *desk, const struct object *object, ui
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-static void fetch_on_blocks(void *owner, const struct transfer_result *result)
-{
-    struct fetch *fetch = owner;
-    struct desk *desk = fetch->desk;
-    struct object *object = fetch->object;
-    uint64_t first = fetch->first, n = fetch->n;
-    int r = result->code;
-
-    fetch_unlink(fetch);
-    if (r == 0 && result->body.len != object_bytes_of(object, first, n))
-        r = -EBADMSG;
-    if (r == 0)
-        r = object_put(&desk->objects, object, first, result->body);
-    if (r < 0)
-        object_give_up(&desk->objects, object, first, n);
-    if (r < 0)
-        fetch_tell_failed(desk, object, first, n, r, result->err);
-    else
-        fetch_tell_done(desk, object, first, n);
-    fetch_free(fetch);
-}
-
-static void fetch_begin(struct desk *desk, struct object *object, uint64_t first, uint64_t n,
-                        const struct transfer_order *how)
+static struct fetch *fetch_new(struct desk *desk, struct object *object, uint64_t first, uint64_t n,
+                               bool urgent)
 {
     struct fetch *fetch = must_alloc(sizeof *fetch);
-    struct transfer_order order = *how;
 
     fetch->desk = desk;
     fetch->object = object;
     fetch->first = first;
     fetch->n = n;
+    fetch->urgent = urgent;
     object_use(object);
     fetch->turn = ++desk->turn;
     DL_APPEND(object->fetches, fetch);
     DL_APPEND2(desk->fetches, fetch, before, after);
-    order.place = &object->place;
-    order.etag = n > 0 ? object->etag : "";
-    order.unless = n > 0 ? "" : object->etag;
-    order.total = n > 0 ? object->bytes : REMOTE_UNKNOWN;
-    order.owner = fetch;
-    fetch->transfer = transfers_begin(desk->transfers, &order);
+    return fetch;
+}
+
+static void fetch_mark_kept(const struct fetch *fetch)
+{
+    const struct object *object = fetch->object;
+
+    for (uint64_t i = fetch->first; i < fetch->first + fetch->n; i++) {
+        object->blocks[i].kept = kept_has(fetch->desk->kept, object, i);
+        object->blocks[i].from_disk = fetch->from_disk;
+    }
+    if (fetch->first == 0)
+        kept_check(fetch->desk->kept, object);
+}
+
+/* Its blocks are here, or cannot be had. */
+static void fetch_finish(struct fetch *fetch, int r, struct dl_span data,
+                         const struct dl_error *err)
+{
+    struct desk *desk = fetch->desk;
+    struct object *object = fetch->object;
+    uint64_t first = fetch->first, n = fetch->n;
+
+    fetch_unlink(fetch);
+    if (r == 0)
+        r = object_put(&desk->objects, object, first, data);
+    if (r < 0) {
+        object_give_up(&desk->objects, object, first, n);
+        fetch_tell_failed(desk, object, first, n, r, err);
+    } else {
+        fetch_mark_kept(fetch);
+        fetch_tell_done(desk, object, first, n);
+    }
+    fetch_free(fetch);
+}
+
+static void fetch_on_written(void *owner, const struct kept_result *result)
+{
+    fetch_finish(owner, 0, result->data, NULL);
+}
+
+/* They came from the store. */
+static void fetch_keep(struct fetch *fetch, struct dl_span data)
+{
+    fetch->task =
+        kept_write(fetch->desk->kept, fetch->object, fetch->first, data, fetch_on_written, fetch);
+    if (!fetch->task)
+        fetch_finish(fetch, 0, data, NULL);
+}
+
+static void fetch_on_blocks(void *owner, const struct transfer_result *result)
+{
+    struct fetch *fetch = owner;
+    int r = result->code;
+
+    fetch->transfer = NULL;
+    if (r == 0 && result->body.len != object_bytes_of(fetch->object, fetch->first, fetch->n))
+        r = -EBADMSG;
+    if (r < 0)
+        fetch_finish(fetch, r, result->body, result->err);
+    else
+        fetch_keep(fetch, result->body);
+}
+
+static void fetch_ask_blocks(struct fetch *fetch)
+{
+    const struct object *object = fetch->object;
+    uint64_t begin = fetch->first * REMOTE_BLOCK_BYTES;
+    uint64_t bytes = object_bytes_of(object, fetch->first, fetch->n);
+
+    fetch->transfer =
+        transfers_begin(fetch->desk->transfers, &(struct transfer_order){.place = &object->place,
+                                                                         .first = begin,
+                                                                         .last = begin + bytes - 1,
+                                                                         .total = object->bytes,
+                                                                         .etag = object->etag,
+                                                                         .unless = "",
+                                                                         .urgent = fetch->urgent,
+                                                                         .done = fetch_on_blocks,
+                                                                         .owner = fetch});
+}
+
+static void fetch_on_read(void *owner, const struct kept_result *result)
+{
+    struct fetch *fetch = owner;
+
+    fetch->task = NULL;
+    fetch->from_disk = result->data.len > 0;
+    if (fetch->from_disk)
+        fetch_finish(fetch, 0, result->data, NULL);
+    else
+        fetch_ask_blocks(fetch);
 }
 
 static void fetch_hurry(const struct object *object, uint64_t first, uint64_t n)
@@ -135,33 +205,44 @@ static void fetch_hurry(const struct object *object, uint64_t first, uint64_t n)
     struct fetch *fetch;
 
     DL_FOREACH (object->fetches, fetch) {
-        if (fetch->first < first + n && first < fetch->first + fetch->n)
+        if (fetch->first >= first + n || first >= fetch->first + fetch->n)
+            continue;
+        fetch->urgent = true;
+        if (fetch->transfer)
             transfer_hurry(fetch->transfer);
     }
 }
 
+/* How many blocks from `at` on are absent, and either on disk or not. */
+static uint64_t desk_run(const struct desk *desk, const struct object *object, uint64_t at,
+                         uint64_t end, bool is_kept)
+{
+    uint64_t begin = at;
+
+    while (at < end && at - begin < FETCH_BLOCKS && object->blocks[at].state == BLOCK_ABSENT &&
+           kept_has(desk->kept, object, at) == is_kept)
+        at++;
+    return at - begin;
+}
+
 void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_t n, bool urgent)
 {
-    uint64_t at = first, end = first + n;
+    uint64_t end = first + n;
 
     if (urgent)
         fetch_hurry(object, first, n);
-    while (at < end) {
-        uint64_t begin = at;
+    for (uint64_t at = first, run; at < end; at += max_u64(run, 1)) {
+        bool is_kept = kept_has(desk->kept, object, at);
 
-        while (at < end && at - begin < FETCH_BLOCKS && object->blocks[at].state == BLOCK_ABSENT)
-            at++;
-        if (at == begin) {
-            at++;
+        run = desk_run(desk, object, at, end, is_kept);
+        if (run == 0)
             continue;
-        }
-        uint64_t bytes = object_bytes_of(object, begin, at - begin);
-        object_await(&desk->objects, object, begin, at - begin);
-        fetch_begin(desk, object, begin, at - begin,
-                    &(struct transfer_order){.first = begin * REMOTE_BLOCK_BYTES,
-                                             .last = begin * REMOTE_BLOCK_BYTES + bytes - 1,
-                                             .urgent = urgent,
-                                             .done = fetch_on_blocks});
+        object_await(&desk->objects, object, at, run);
+        struct fetch *fetch = fetch_new(desk, object, at, run, urgent);
+        if (is_kept)
+            fetch->task = kept_read(desk->kept, object, at, run, fetch_on_read, fetch);
+        else
+            fetch_ask_blocks(fetch);
     }
 }
 
@@ -175,18 +256,15 @@ static uint64_t fetch_identity(const char *etag, uint64_t bytes, int64_t modifie
 }
 
 /* As much of them as are whole blocks, or the object's end. */
-static int fetch_put_first(struct desk *desk, struct object *object, struct dl_span body)
+static void fetch_put_first(struct desk *desk, struct object *object, struct dl_span body)
 {
     uint64_t n = body.len == object->bytes ? object->n_blocks : body.len / REMOTE_BLOCK_BYTES;
 
     if (n == 0)
-        return 0;
+        return;
     body.len = object_bytes_of(object, 0, n);
     object_await(&desk->objects, object, 0, n);
-    int r = object_put(&desk->objects, object, 0, body);
-    if (r < 0)
-        object_give_up(&desk->objects, object, 0, n);
-    return r;
+    fetch_keep(fetch_new(desk, object, 0, n, true), body);
 }
 
 /* Of an object of no bytes there is no first one: 416. */
@@ -220,7 +298,9 @@ static int fetch_learn(struct desk *desk, struct object *object,
         return dl_error_set(err, -r, object->url, "its %llu bytes cannot be held: %s",
                             (unsigned long long)bytes, strerror(-r));
     object->identity = fetch_identity(etag, bytes, result->headers->modified);
-    return bytes > 0 ? fetch_put_first(desk, object, result->body) : 0;
+    if (bytes > 0)
+        fetch_put_first(desk, object, result->body);
+    return 0;
 }
 
 /* Whether what the store says of a known object is that one. */
@@ -237,6 +317,7 @@ static void fetch_tell_replaced(struct desk *desk, struct object *object)
 {
     struct asker *asker, *next;
 
+    kept_drop(desk->kept, object);
     objects_replace(&desk->objects, object);
     DL_FOREACH_SAFE (desk->askers, asker, next) {
         if (fetch_concerns(asker, object, 0, 0))
@@ -271,8 +352,62 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
         fetch_tell_failed(desk, object, 0, 0, r, &err);
     } else {
         object->checked = fetch->turn;
+        kept_check(desk->kept, object);
         fetch_tell_done(desk, object, 0, 0);
     }
+    fetch_free(fetch);
+}
+
+static void fetch_ask_first(struct fetch *fetch)
+{
+    const struct object *object = fetch->object;
+    bool is_known = object->bytes != REMOTE_UNKNOWN;
+
+    fetch->transfer = transfers_begin(
+        fetch->desk->transfers, &(struct transfer_order){.place = &object->place,
+                                                         .last = is_known ? 0 : fetch->bytes - 1,
+                                                         .total = REMOTE_UNKNOWN,
+                                                         .etag = "",
+                                                         .unless = object->etag,
+                                                         .urgent = fetch->urgent,
+                                                         .done = fetch_on_first,
+                                                         .owner = fetch});
+}
+
+/* The object that the disk has is the one that the store had at that time. */
+static void fetch_recall(struct fetch *fetch, const struct kept_result *result)
+{
+    struct desk *desk = fetch->desk;
+    struct object *object = fetch->object;
+
+    if (object_learn(object, result->bytes, result->etag, result->modified) < 0)
+        return;
+    object->identity = fetch_identity(result->etag, result->bytes, result->modified);
+    object->checked = result->checked;
+    object_await(&desk->objects, object, 0, 1);
+    if (object_put(&desk->objects, object, 0, result->data) < 0)
+        object_give_up(&desk->objects, object, 0, 1);
+    else
+        object->blocks[0].kept = object->blocks[0].from_disk = true;
+}
+
+/* No worker has any of it before the store has said to this process, since the worker came, that it
+ * is still that one: by that the right to read it is proven, too. */
+static void fetch_on_recalled(void *owner, const struct kept_result *result)
+{
+    struct fetch *fetch = owner;
+    struct desk *desk = fetch->desk;
+    struct object *object = fetch->object;
+
+    fetch->task = NULL;
+    if (result->data.len > 0)
+        fetch_recall(fetch, result);
+    if (object->bytes == REMOTE_UNKNOWN || object->checked < desk->newest) {
+        fetch_ask_first(fetch);
+        return;
+    }
+    fetch_unlink(fetch);
+    fetch_tell_done(desk, object, 0, 0);
     fetch_free(fetch);
 }
 
@@ -283,15 +418,17 @@ void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool u
     DL_FOREACH (object->fetches, fetch) {
         if (fetch->n > 0)
             continue;
-        if (urgent)
+        fetch->urgent |= urgent;
+        if (urgent && fetch->transfer)
             transfer_hurry(fetch->transfer);
         return;
     }
-    if (object->bytes != REMOTE_UNKNOWN)
-        bytes = 1;
-    fetch_begin(
-        desk, object, 0, 0,
-        &(struct transfer_order){.last = bytes - 1, .urgent = urgent, .done = fetch_on_first});
+    fetch = fetch_new(desk, object, 0, 0, urgent);
+    fetch->bytes = bytes;
+    if (object->bytes == REMOTE_UNKNOWN && kept_has(desk->kept, object, 0))
+        fetch->task = kept_read(desk->kept, object, 0, 1, fetch_on_recalled, fetch);
+    else
+        fetch_ask_first(fetch);
 }
 
 void desk_stop(struct desk *desk)
@@ -301,6 +438,7 @@ void desk_stop(struct desk *desk)
     for (fetch = desk->fetches; fetch; fetch = next) {
         next = fetch->after;
         transfer_cancel(fetch->transfer);
+        kept_cancel(fetch->task);
         if (fetch->n > 0)
             object_give_up(&desk->objects, fetch->object, fetch->first, fetch->n);
         fetch_unlink(fetch);

@@ -7,13 +7,15 @@
 
 struct desk {
     uv_loop_t *loop;
-    struct transfers *transfers; /* borrowed */
+    struct transfers *transfers; /* borrowed, both */
+    struct kept *kept;
     struct objects objects;
     struct asker *askers;
     struct fetch *fetches; /* all that are under way */
     void (*unused)(void *owner);
     void *owner;
-    uint64_t turn; /* counts workers that came, and questions what is at a URL */
+    uint64_t turn;   /* counts workers that came, and questions what is at a URL */
+    uint64_t newest; /* of the worker that came last */
 };
 
 /* A remote file that a worker has mapped. */
@@ -51,10 +53,10 @@ void asker_ask_again(struct asker *asker);
 
 /* ---- desk_fetch.c --------------------------------------------------------------------------- */
 
-/* What is at the URL: its first bytes, and with them its size; of one that is known, whether it is
- * still that one. */
+/* What is at the URL: its first bytes, and with them its size; of one that is known, or kept on
+ * disk, whether it is still that one. */
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent);
-/* Blocks, those that are absent; `urgent`: somebody waits for them. */
+/* Blocks, those that are absent, from the disk or the store; `urgent`: somebody waits for them. */
 void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_t n, bool urgent);
 /* No transfer is under way. */
 void desk_stop(struct desk *desk);

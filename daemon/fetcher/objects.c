@@ -23,6 +23,7 @@ static void object_free(struct object *object)
 {
     remote_place_deinit(&object->place);
     free(object->url);
+    free(object->where);
     free(object->blocks);
     free(object->data);
     close_fdp(&object->fd);
@@ -62,6 +63,8 @@ struct object *objects_add(struct objects *objects, const char *url, struct remo
     struct object *object = must_alloc(sizeof *object);
 
     object->url = must_strdup(url);
+    if (asprintf(&object->where, "%s %s", place->origin, url) < 0)
+        object->where = must_have(NULL);
     object->place = *place;
     *place = (struct remote_place){0};
     object->bytes = REMOTE_UNKNOWN;
@@ -100,7 +103,11 @@ void blocks_leave(struct objects *objects, struct object *object, uint64_t first
     assert(first + n <= object->n_blocks);
     for (struct block *block = object->blocks + first; n > 0; block++, n--) {
         assert(block->users > 0);
-        if (--block->users == 0 && block->state == BLOCK_THERE)
+        if (--block->users > 0 || block->state != BLOCK_THERE)
+            continue;
+        if (block->kept)
+            DL_PREPEND(objects->idle, block);
+        else
             DL_APPEND(objects->idle, block);
     }
     (void)objects_have_room(objects, 0);
@@ -182,7 +189,6 @@ void object_await(struct objects *objects, struct object *object, uint64_t first
     for (struct block *block = object->blocks + first; n > 0; block++, n--) {
         assert(block->state == BLOCK_ABSENT);
         block->state = BLOCK_COMING;
-        block->is_given = false;
         block_count(objects, block, true);
     }
 }
@@ -227,6 +233,7 @@ int object_put(struct objects *objects, struct object *object, uint64_t first, s
     for (struct block *block = object->blocks + first; n > 0; block++, n--) {
         assert(block->state == BLOCK_COMING);
         block->state = BLOCK_THERE;
+        block->given = block->from_disk = block->kept = false;
         if (block->users == 0)
             DL_APPEND(objects->idle, block);
     }

@@ -23,13 +23,16 @@ struct block {
     struct block *prev, *next; /* objects->idle: it is there, and nobody uses it */
     struct object *object;
     uint32_t users;
-    enum block_state state;
-    bool is_given; /* to a worker, since it came */
+    uint8_t state;  /* enum block_state */
+    bool given;     /* to a worker, since it came */
+    bool from_disk; /* it came from there */
+    bool kept;      /* it is there: it goes before others */
 };
 
 struct object {
     UT_hash_handle hh;
     char *url;                 /* owned */
+    char *where;               /* owned; the URL, and of which server */
     struct remote_place place; /* owned */
     uint32_t users;            /* besides its blocks' */
     uint64_t bytes;            /* REMOTE_UNKNOWN: not asked yet */

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,6 +19,7 @@ struct service {
     uv_poll_t control;
     int fd;
     struct transfers *transfers;
+    struct kept *kept;
     struct desk *desk;
     struct confine confine;
     struct remote_tally *tally;
@@ -112,7 +114,8 @@ static int service_begin(struct service *service, const struct remote_service *o
                 err.message);
         return r;
     }
-    service->desk = desk_new(&service->loop, service->transfers, options->memory);
+    service->kept = kept_new(&service->loop, options->cache, options->kept);
+    service->desk = desk_new(&service->loop, service->transfers, service->kept, options->memory);
     service->sight = sight_new(&service->loop, service->desk);
     desk_on_unused(service->desk, service_on_unused, service);
     if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
@@ -134,6 +137,7 @@ static void service_harden(int last)
 {
     sandbox_close_from(last + 1);
     sandbox_harden();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit of files is a disk that is full */
     if (!SANDBOX_SANITIZED)
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     service_raise_files();
@@ -151,13 +155,14 @@ int remote_serve(const struct remote_service *options)
     (void)uv_timer_init(&service.loop, &service.idle);
     int r = service_begin(&service, options);
     if (r == 0 && options->confined)
-        confine_begin(&service.confine, transfers_identity_file(service.transfers));
+        confine_begin(&service.confine, transfers_identity_file(service.transfers), options->cache);
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
     confine_deinit(&service.confine);
     sight_free(service.sight);
     desk_on_unused(service.desk, NULL, NULL);
     desk_free(service.desk);
+    kept_free(service.kept);
     transfers_free(service.transfers);
     uv_close((uv_handle_t *)&service.idle, NULL);
     if (r == 0)

@@ -14,6 +14,8 @@ struct remote_service {
     bool confined;       /* it closes itself in */
     uint64_t memory;     /* bytes that are held of what no worker has in use */
     uint64_t linger_ms;  /* without workers it ends after this; UINT64_MAX: never */
+    const char *cache;   /* directory of what is kept on disk; "": nothing is, */
+    uint64_t kept;       /* and how much */
     char *const *denied; /* NULL behind the last: where no URL leads to, see networks.h */
 };
 

@@ -23,6 +23,7 @@ enum {
     WRITE_FILE = 1 << 1,
     READ_FILE = 1 << 2,
     READ_DIR = 1 << 3,
+    MAKE_FILE = 1 << 8,
     FIRST_RIGHTS = (1 << 13) - 1,
     REFER = 1 << 13,
     TRUNCATE = 1 << 14,
@@ -135,6 +136,13 @@ void sandbox_files_begin_online(struct sandbox_files *files)
 void sandbox_files_allow(struct sandbox_files *files, const char *path)
 {
     sandbox_files_add_rule(files, path, READ_FILE | READ_DIR);
+}
+
+void sandbox_files_allow_writing(struct sandbox_files *files, const char *path)
+{
+    uint64_t rights = READ_FILE | READ_DIR | WRITE_FILE | MAKE_FILE | TRUNCATE;
+
+    sandbox_files_add_rule(files, path, rights & sandbox_files_handled_rights(files->abi));
 }
 
 uint32_t sandbox_files_hold(struct sandbox_files *files)

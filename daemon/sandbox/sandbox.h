@@ -74,6 +74,8 @@ void sandbox_files_begin_online(struct sandbox_files *files);
 /* A file, or a directory with all below it, links in `path` resolved. What is not there is not
  * allowed. */
 void sandbox_files_allow(struct sandbox_files *files, const char *path);
+/* A directory whose files may be made, written and cut, too. */
+void sandbox_files_allow_writing(struct sandbox_files *files, const char *path);
 /* From here on it holds. Returns which parts do: SANDBOX_FILES, _NETWORK, _SIGNALS. */
 uint32_t sandbox_files_hold(struct sandbox_files *files);
 

@@ -296,7 +296,7 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
         daemon_refuse_config(err);
-    } else if (daemon_check_shared(d, &config, err) < 0 ||
+    } else if (daemon_check_shared(d, &config, err) < 0 || remotes_check(&config.remote, err) < 0 ||
                members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
                daemon_move_metrics(d, &config, &metrics, err) < 0 ||
                members_reload(d->members, &d->config.rendezvous, &config.rendezvous, err) < 0) {
@@ -602,7 +602,7 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
         daemon_name_passed(&d->config, passed);
     d->shared = !d->options.private && daemon_is_shared(&d->config, passed >= 0);
     int r = daemon_check_shared(d, &d->config, err);
-    if (r < 0)
+    if (r < 0 || (r = remotes_check(&d->config.remote, err)) < 0)
         return r;
     daemon_hold_signals(SIG_BLOCK);
     const struct door_options door = {.loop = &d->loop,

@@ -59,25 +59,45 @@ static bool dloaderd_parse_fd(const char *text, int *ret)
     return true;
 }
 
-/* "CONTROL:PAGE:BYTES:CONFINED:MILLISECONDS", of which the first two are descriptors, and
- * networks; see remotes.c. */
-static int dloaderd_fetch(const char *text, char *const *denied)
-{
-    int control, page, confined, end = 0;
-    unsigned long long bytes, linger;
+/* What remotes.c writes: numbers, colons between them. */
+enum { FETCH_CONTROL, FETCH_PAGE, FETCH_HELD, FETCH_CONFINED, FETCH_LINGER, FETCH_KEPT, FETCH_N };
 
-    if (sscanf(text, "%d:%d:%llu:%d:%llu%n", &control, &page, &bytes, &confined, &linger, &end) !=
-            5 ||
-        text[end] || fcntl(control, F_GETFD) < 0 || fcntl(page, F_GETFD) < 0) {
+static bool dloaderd_read_numbers(const char *text, uint64_t ret[static FETCH_N])
+{
+    char *end = (char *)(uintptr_t)text;
+
+    for (int i = 0; i < FETCH_N; i++, end++) {
+        const char *begin = end;
+        ret[i] = strtoull(begin, &end, 10);
+        if (end == begin || *end != (i + 1 < FETCH_N ? ':' : '\0'))
+            return false;
+    }
+    return true;
+}
+
+static bool dloaderd_is_open(uint64_t fd)
+{
+    return fd <= INT_MAX && fcntl((int)fd, F_GETFD) >= 0;
+}
+
+/* `rest`: the directory of what is kept, and networks. */
+static int dloaderd_fetch(const char *text, char *const *rest)
+{
+    uint64_t how[FETCH_N];
+
+    if (!dloaderd_read_numbers(text, how) || !*rest || !dloaderd_is_open(how[FETCH_CONTROL]) ||
+        !dloaderd_is_open(how[FETCH_PAGE])) {
         fprintf(stderr, "dloaderd: --fetch is for the daemon's own use\n");
         return 2;
     }
-    return remote_serve(&(struct remote_service){.control = control,
-                                                 .page = page,
-                                                 .confined = confined != 0,
-                                                 .memory = bytes,
-                                                 .linger_ms = linger,
-                                                 .denied = denied});
+    return remote_serve(&(struct remote_service){.control = (int)how[FETCH_CONTROL],
+                                                 .page = (int)how[FETCH_PAGE],
+                                                 .confined = how[FETCH_CONFINED] != 0,
+                                                 .memory = how[FETCH_HELD],
+                                                 .linger_ms = how[FETCH_LINGER],
+                                                 .cache = rest[0],
+                                                 .kept = how[FETCH_KEPT],
+                                                 .denied = rest + 1});
 }
 
 int main(int argc, char **argv)

@@ -380,7 +380,7 @@ class Failures(Case):
     def test_no_daemon(self):
         for verb in set(VERBS) - {"plan", "check", "lengths", "kinds", "state", "help"}:
             with self.subTest(verb=verb):
-                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report", "spec") else
+                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report", "spec", "fetch") else
                                  ["mixed", "0=1"] if verb == "mix" else [])
                 socket = self.path("socket")
                 for option in (["--socket", socket], ["--socket=" + socket]):

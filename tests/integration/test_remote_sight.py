@@ -86,7 +86,9 @@ class Counts(SightCase):
                 'faults_total{cause="broken_off"}': "broken_off", 'faults_total{cause="timed_out"}': "timed_out",
                 'faults_total{cause="server"}': "server_faults", "objects": "objects",
                 'given_bytes_total{source="store"}': "from_store_bytes",
+                'given_bytes_total{source="disk"}': "from_disk_bytes",
                 'given_bytes_total{source="memory"}': "from_memory_bytes",
+                "kept_bytes": "kept_bytes", "kept_limit_bytes": "kept_limit_bytes", "spoilt_blocks_total": "spoilt",
                 'pending_requests{state="under_way"}': "under_way", 'pending_requests{state="waiting"}': "waiting",
                 "held_bytes": "held_bytes", "held_limit_bytes": "limit_bytes"}
         for name, key in told.items():
@@ -200,7 +202,8 @@ class Fetch(SightCase):
         done = dlctl("fetch", spec, "--epoch", "3", daemon=daemon)
         self.assertRegex(done.stdout, r"^epoch 3: 5000 samples in .*\n"
                          r"from the store: .* by \d+ requests, .*; repeated 0\n"
-                         r"from memory: .*\nheld: .* of 1.0 MiB; it is full: .* raise remote.held in dloaderd.conf\n$")
+                         r"from disk: 0 B\nfrom memory: .*\nheld: .* of 1.0 MiB; it is full: .* raise remote.held in "
+                         r"dloaderd.conf, or set remote.cache\n$")
 
     def test_fails(self):
         """With words, and a status: what is not there, and where nothing is remote."""

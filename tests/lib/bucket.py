@@ -15,6 +15,7 @@ import threading
 import urllib.parse
 from xml.sax.saxutils import escape
 
+BLOCK = 256 << 10  # what the fetcher asks for, and keeps
 KEY, SECRET, REGION = "AKIDSTANDIN", "secret/of+the=stand-in", "eu-test-1"
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
 
@@ -119,6 +120,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             bucket.sent += len(body)
             bucket.told[fault or (206 if match else 200)] += 1
             bucket.written += len(body) // 2 if fault == "cut" else len(body)
+            bucket.blocks.update((name, block) for block in range(first // BLOCK, -(-(last + 1) // BLOCK)))
         more = {"Content_Range": f"bytes {first}-{last}/{len(data)}"} if match else {}
         self.send_response(206 if match else 200)
         for key, value in {"Content-Length": len(body), "ETag": etag, **more}.items():
@@ -168,14 +170,15 @@ class Server(http.server.ThreadingHTTPServer):
 
 class Bucket:
     """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
-    bytes of objects. `told`: how often each status was, or "cut"; `written`: bytes of the bodies of all answers.
-    `users`: how often each access key asked. `keys`: of each its secret, `tokens`: and the session's token. `faults` one
-    after another for requests of objects, over and over; None: none."""
+    bytes of objects; `blocks`: how often each block (key, number) was, or a part of it. `told`: how often each status
+    was, or "cut"; `written`: bytes of the bodies of all answers. `users`: how often each access key asked. `keys`: of
+    each its secret, `tokens`: and the session's token. `faults` one after another for requests of objects, over and
+    over; None: none."""
 
     def __init__(self, root, signed=True, faults=(), page=1000):
         self.root, self.signed, self.page = root, signed, page
         self.faults, self.turn = list(faults), 0
-        self.asked, self.sent = collections.Counter(), 0
+        self.asked, self.sent, self.blocks = collections.Counter(), 0, collections.Counter()
         self.told, self.written = collections.Counter(), 0
         self.keys, self.tokens, self.users = {KEY: SECRET}, {}, collections.Counter()
         self.lock = threading.Lock()

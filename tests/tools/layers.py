@@ -34,7 +34,8 @@ LAYERS = {
     # What is asked of remote storage, and what it answers: without any of the daemon.
     "daemon/remote/": {"proto/", "proto/common/"},
     # The process that asks it.
-    "daemon/fetcher/": {*PROTO, "daemon/remote/", "daemon/cluster/", "daemon/sandbox/", "daemon/serve/base/"},
+    "daemon/fetcher/": {*PROTO, "daemon/remote/", "daemon/cache/", "daemon/cluster/", "daemon/sandbox/",
+                        "daemon/serve/base/"},
     # Of what all of the daemon has, the memory.
     "daemon/cluster/": {*PROTO, "daemon/serve/base/"},
     # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds

@@ -63,7 +63,7 @@ static int confined(int (*attempt)(const char *), const char *name)
         struct confine confine;
 
         sandbox_harden();
-        confine_begin(&confine, at("token/identity"));
+        confine_begin(&confine, at("token/identity"), "");
         int r = attempt(name);
         confine_deinit(&confine);
         _exit(r);
@@ -145,6 +145,8 @@ static void test_what_is_left(void **state)
     if (!HAVE_SECCOMP || sandbox_landlock() == 0)
         skip();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (SANDBOX_COVERED && rows[i].attempt == write_it)
+            continue; /* what is covered is written at the end */
         int got = confined(rows[i].attempt, rows[i].name);
 
         if (got != rows[i].code)
@@ -173,7 +175,7 @@ static bool stale_after(void (*change)(void))
         struct confine confine;
 
         close(go[1]);
-        confine_begin(&confine, NULL);
+        confine_begin(&confine, NULL, "");
         if (confine_is_stale(&confine) || write(go[0], "x", 1) != 1 || read(go[0], &byte, 1) != 0)
             _exit(2);
         int stale = confine_is_stale(&confine);

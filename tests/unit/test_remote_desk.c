@@ -109,6 +109,7 @@ struct worker {
 struct sim {
     uv_loop_t loop;
     struct desk *desk;
+    struct kept *kept; /* nothing */
     uint64_t random;
     uint64_t versions[OBJECTS]; /* from 1 */
     struct worker workers[WORKERS];
@@ -425,7 +426,8 @@ static void begin(struct sim *sim, uint64_t seed)
     assert_non_null(sim->content);
     store = (struct transfers){.settings = settings_of(env)};
     assert_int_equal(uv_loop_init(&sim->loop), 0);
-    sim->desk = desk_new(&sim->loop, &store, LIMIT);
+    sim->kept = kept_new(&sim->loop, "", 0);
+    sim->desk = desk_new(&sim->loop, &store, sim->kept, LIMIT);
     for (size_t i = 0; i < OBJECTS; i++)
         sim->versions[i] = 1;
     for (size_t k = 0; k < WORKERS; k++)
@@ -438,6 +440,7 @@ static void end(struct sim *sim)
         remove_worker(&sim->workers[k]);
     run_loop(sim);
     sim->desk = desk_free(sim->desk); /* which asserts that nobody uses anything */
+    sim->kept = kept_free(sim->kept);
     run_loop(sim);
     assert_int_equal(store.n, 0);
     assert_int_equal(uv_loop_close(&sim->loop), 0);

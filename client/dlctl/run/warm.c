@@ -19,18 +19,22 @@
 enum { WARM_FULL_BYTES = 4 << 20 };
 
 /* Of the view `remote`. */
-static const char *const warm_keys[] = {"requests",   "received_bytes",   "repeated",
-                                        "failed",     "from_store_bytes", "from_memory_bytes",
-                                        "held_bytes", "limit_bytes"};
+static const char *const warm_keys[] = {
+    "requests",         "received_bytes",  "repeated",          "failed",
+    "from_store_bytes", "from_disk_bytes", "from_memory_bytes", "held_bytes",
+    "limit_bytes",      "kept_bytes",      "kept_limit_bytes"};
 enum warm_count {
     WARM_REQUESTS,
     WARM_RECEIVED,
     WARM_REPEATED,
     WARM_FAILED,
     WARM_FROM_STORE,
+    WARM_FROM_DISK,
     WARM_FROM_MEMORY,
     WARM_HELD, /* this and the next are as it is now */
     WARM_LIMIT,
+    WARM_KEPT,
+    WARM_KEPT_LIMIT,
     WARM_COUNTS
 };
 
@@ -181,9 +185,11 @@ static int warm_all(struct warm *warm)
 
 /* ---- what came of it ------------------------------------------------------------------------ */
 
+/* In memory, or on disk. */
 static bool warm_fits(const struct warm *warm)
 {
-    return warm->now[WARM_HELD] + WARM_FULL_BYTES <= warm->now[WARM_LIMIT];
+    return warm->now[WARM_HELD] + WARM_FULL_BYTES <= warm->now[WARM_LIMIT] ||
+           warm->now[WARM_KEPT] + WARM_FULL_BYTES <= warm->now[WARM_KEPT_LIMIT];
 }
 
 static int warm_report_json(const struct warm *warm)
@@ -208,13 +214,14 @@ static int warm_report_json(const struct warm *warm)
 /* "1.2 GiB from the store by 3.4k requests in 12 s (100 MiB/s); 3.0 MiB were there" */
 static int warm_report(const struct warm *warm)
 {
-    char store[UNITS_MAX], memory[UNITS_MAX], held[UNITS_MAX], limit[UNITS_MAX], rate[UNITS_MAX],
-        seconds[UNITS_MAX];
+    char store[UNITS_MAX], disk[UNITS_MAX], memory[UNITS_MAX], held[UNITS_MAX], limit[UNITS_MAX],
+        rate[UNITS_MAX], seconds[UNITS_MAX];
     double received = (double)warm_more(warm, WARM_RECEIVED);
 
     if (warm->o->json)
         return warm_report_json(warm);
     format_bytes(received, store, sizeof store);
+    format_bytes((double)warm_more(warm, WARM_FROM_DISK), disk, sizeof disk);
     format_bytes((double)warm_more(warm, WARM_FROM_MEMORY), memory, sizeof memory);
     format_bytes((double)warm->now[WARM_HELD], held, sizeof held);
     format_bytes((double)warm->now[WARM_LIMIT], limit, sizeof limit);
@@ -224,11 +231,11 @@ static int warm_report(const struct warm *warm)
            seconds);
     printf("from the store: %s by %" PRIu64 " requests, %s/s; repeated %" PRIu64 "\n", store,
            warm_more(warm, WARM_REQUESTS), rate, warm_more(warm, WARM_REPEATED));
-    printf("from memory: %s\n", memory);
+    printf("from disk: %s\nfrom memory: %s\n", disk, memory);
     printf("held: %s of %s%s\n", held, limit,
            warm_fits(warm) ? ""
                            : "; it is full: what was used longest ago has gone or goes next; "
-                             "for more raise remote.held in dloaderd.conf");
+                             "for more raise remote.held in dloaderd.conf, or set remote.cache");
     return STATUS_DONE;
 }
 

@@ -729,6 +729,7 @@ void config_deinit(struct config *config)
     free(config->socket_group);
     free(config->cache);
     free(config->worker);
+    free(config->remote.cache);
     free(config->metrics.listen);
     free(config->metrics.token);
     free(config->metrics.token_file);

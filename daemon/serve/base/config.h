@@ -87,6 +87,14 @@ struct config_dirs {
     uint32_t n;
 };
 
+/* Of files behind URLs. */
+struct config_remote {
+    uint64_t held;             /* bytes in memory */
+    struct config_dirs denied; /* networks, as networks_parse() takes them */
+    char *cache;               /* owned; a directory, or "": nothing is kept on disk, */
+    uint64_t kept;             /* else so many bytes */
+};
+
 struct config {
     char *socket; /* owned */
     uint32_t socket_mode;
@@ -108,10 +116,7 @@ struct config {
     enum log_level log_level;
     enum config_sandbox sandbox;
     struct config_limits limits;
-    struct {
-        uint64_t held;             /* bytes */
-        struct config_dirs denied; /* networks, as networks_parse() takes them */
-    } remote;
+    struct config_remote remote;
     struct config_metrics metrics;
     struct config_rendezvous rendezvous;
 };

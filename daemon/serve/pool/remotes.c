@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -119,8 +120,8 @@ static int fetching_spawn(struct fetching *fetching, int control, int page)
 {
     const struct config *config = fetching->remotes->config;
     const struct config_dirs *denied = &config->remote.denied;
-    char name[] = "dloaderd", fetch[] = "--fetch", how[80], *environment[FETCHING_VARIABLES + 1];
-    char *args[NETWORKS_MAX + 4] = {name, fetch, how};
+    char name[] = "dloaderd", fetch[] = "--fetch", how[128], *environment[FETCHING_VARIABLES + 1];
+    char none[] = "", *args[NETWORKS_MAX + 5] = {name, fetch, how};
     uv_stdio_container_t stdio[REMOTES_PAGE + 1] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
@@ -138,10 +139,12 @@ static int fetching_spawn(struct fetching *fetching, int control, int page)
 
     assert(denied->n <= NETWORKS_MAX);
     for (uint32_t i = 0; i < denied->n; i++)
-        args[3 + i] = denied->paths[i];
-    snprintf(how, sizeof how, "%d:%d:%llu:%d:%llu", REMOTES_CONTROL, REMOTES_PAGE,
+        args[4 + i] = denied->paths[i];
+    args[3] = fetching->own ? config->remote.cache : none;
+    snprintf(how, sizeof how, "%d:%d:%llu:%d:%llu:%llu", REMOTES_CONTROL, REMOTES_PAGE,
              (unsigned long long)config->remote.held, config->sandbox != CONFIG_SANDBOX_OFF,
-             fetching->own ? ULLONG_MAX : (unsigned long long)(config->linger / 1000000));
+             fetching->own ? ULLONG_MAX : (unsigned long long)(config->linger / 1000000),
+             (unsigned long long)config->remote.kept);
     if (fetching->own)
         return uv_spawn(fetching->remotes->loop, &fetching->process, &options);
     /* The user can reach into it, and is to write nothing into the daemon's log. */
@@ -160,7 +163,7 @@ static int fetching_spawn(struct fetching *fetching, int control, int page)
 static int remotes_start(struct remotes *remotes, const struct credentials *user,
                          struct fetching **ret, struct dl_error *err)
 {
-    const struct remote_tally *counts;
+    const struct remote_tally *counts = NULL;
     _cleanup_fd_ int page = -1;
     int pair[2];
     int r = fetching_make_page(&counts, &page);
@@ -227,6 +230,16 @@ int remotes_connect(struct remotes *remotes, const struct credentials *user, int
     if (fetching->ended || fdpass_send(fetching->control, "", 1, &theirs, 1, MSG_DONTWAIT) < 0)
         log_debug("the process that fetches remote files is about to end");
     return 0;
+}
+
+int remotes_check(const struct config_remote *config, struct dl_error *err)
+{
+    if (!*config->cache || (config->cache[0] == '/' && strlen(config->cache) < PATH_MAX))
+        return 0;
+    return dl_error_set(err, EINVAL, "remote.cache",
+                        "\"%s\" is not the absolute path of a directory, such as "
+                        "/var/cache/dloader/blocks",
+                        config->cache);
 }
 
 struct remotes *remotes_new(uv_loop_t *loop, const struct config *config)

@@ -6,7 +6,8 @@
  * That of the daemon's own user has the daemon's environment, in which credentials may be. That of
  * another user runs as that user, which only root's daemon can have it do, and has nothing of the
  * daemon's environment but where the system's certificates are: its credentials are those in the
- * user's home. What one user's process has fetched, no other's has.
+ * user's home. What one user's process has fetched, no other's has. That of the daemon's own user
+ * alone keeps blocks on disk.
  *
  * Main thread only.
  */
@@ -19,6 +20,9 @@
 #include "proto/remote_counts.h"
 
 #include <uv.h>
+
+/* -EINVAL: remote.cache is no absolute path. */
+int _nodiscard_ remotes_check(const struct config_remote *config, struct dl_error *err);
 
 struct remotes;
 

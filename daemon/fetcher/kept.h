@@ -1,0 +1,60 @@
+/*
+ * What is kept of remote objects on disk (daemon/cache/block_store.h), by other threads: nothing
+ * here waits for the disk. Where there is no store, because none is wanted, another daemon has it,
+ * or the directory is of no use, nothing is there and nothing is kept.
+ *
+ * Main thread only. Callbacks come from the loop, never from inside a call; after kept_cancel()
+ * none comes.
+ */
+#ifndef DL_REMOTE_KEPT_H
+#define DL_REMOTE_KEPT_H
+
+#include "daemon/fetcher/objects.h"
+#include "proto/remote_counts.h"
+
+#include <uv.h>
+
+struct kept;
+struct kept_task;
+
+enum { KEPT_BLOCKS = 16 }; /* of one task */
+
+struct kept_result {
+    struct dl_span data; /* of all blocks; NULL: they cannot be read */
+    /* Of what object they are, where it was not known. */
+    uint64_t bytes;
+    const char *etag;
+    int64_t modified;
+    uint64_t checked; /* what kept_check() said of it; 0: nothing */
+};
+typedef void kept_done(void *owner, const struct kept_result *result);
+
+/* `dir`: NULL or "": nothing is kept. Opens it at once, and its files by this descriptor alone.
+ * Says on stderr what is wrong. */
+struct kept *kept_new(uv_loop_t *loop, const char *dir, uint64_t limit);
+/* No task is under way that was not cancelled; those end when the loop runs. NULL is fine; returns
+ * NULL. */
+struct kept *kept_free(struct kept *kept);
+
+/* Writes what is kept now, and what was damaged there. */
+void kept_tell(const struct kept *kept, struct remote_tally *tally);
+
+/* Whether the block may be there. */
+bool kept_has(const struct kept *kept, const struct object *object, uint64_t block);
+/* Its first block is of the object that the store of the object has: by a check of that turn. */
+void kept_check(struct kept *kept, const struct object *object);
+/* What is there of its first block is of another object. */
+void kept_drop(struct kept *kept, const struct object *object);
+
+/* Reads blocks that may be there, at most KEPT_BLOCKS. Of an object whose size is not known, the
+ * first one. */
+struct kept_task *kept_read(struct kept *kept, const struct object *object, uint64_t first,
+                            uint64_t n, kept_done *done, void *owner);
+/* Writes those blocks of `data` that are to be kept; the result has all of them. NULL: none is, or
+ * too much is being written. */
+struct kept_task *kept_write(struct kept *kept, const struct object *object, uint64_t first,
+                             struct dl_span data, kept_done *done, void *owner);
+/* NULL is fine; returns NULL. */
+struct kept_task *kept_cancel(struct kept_task *task);
+
+#endif
