@@ -303,6 +303,10 @@ static void http_set_up(struct http_call *call)
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
                      timeout_ms > 0 || !request->timeout_ns ? timeout_ms : 1L);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, timeout_ms > 0 ? timeout_ms : 5000L);
+    if (request->silent_s) {
+        curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)request->silent_s);
+    }
     /* A stream that is silent may be one that is dead. */
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 10L);

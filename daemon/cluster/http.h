@@ -49,6 +49,7 @@ struct http_request {
      * header Authorization, but all others. */
     bool redirected;
     uint64_t timeout_ns; /* until the answer is whole; 0: a stream, which has no end */
+    uint32_t silent_s;   /* when nothing has come for so long, it fails; 0: it does not */
     /* A line of the answer's headers, its end included; NULL: nobody wants them. */
     void (*header)(void *owner, struct dl_span line);
     /* Of a stream: some of it is there. What is taken (bytes) does not come again. */

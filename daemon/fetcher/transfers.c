@@ -1,6 +1,7 @@
 #include "daemon/fetcher/transfers.h"
 
 #include "daemon/cluster/http.h"
+#include "daemon/fetcher/hedge.h"
 #include "daemon/fetcher/keys.h"
 #include "daemon/serve/base/memory.h"
 #include "proto/common/clock.h"
@@ -17,18 +18,27 @@ enum {
     /* At 20 ms to an answer and 100 KiB an object these fill 2 Gbit/s. */
     TRANSFERS_AT_ONCE = 96,
     TRY_MS = 60 * 1000,
+    SILENT_S = 15,
+};
+
+/* A request, as it is sent. */
+struct attempt {
+    struct transfer *transfer;
+    struct http_call *call; /* owned; NULL: it is not sent, or answered */
+    struct remote_headers headers;
+    bool headers_bad;
+    bool is_signed;
+    uint64_t keys; /* keys_number() of those that signed it */
 };
 
 struct transfer {
     struct transfers *transfers;
     struct transfer_order order;
-    struct http_call *call; /* owned; NULL: it waits for its turn, or to be repeated */
-    struct remote_headers headers;
-    bool headers_bad;
-    bool is_signed;
-    uint64_t keys; /* keys_number() of those that signed it */
+    struct attempt attempts[2]; /* the second while the first takes long */
     unsigned tries;
-    uv_timer_t *pause;            /* owned; NULL: it does not wait to be repeated */
+    uint64_t sent_ns;             /* when it was sent last, the first time */
+    uv_timer_t *timer;            /* owned; in ->pausing until it goes on, in ->running until it is
+                                     sent a second time */
     struct transfer *prev, *next; /* in one of the lists of transfers */
     struct transfer **list;
 };
@@ -42,10 +52,13 @@ struct transfers {
     /* `locked`: those that wait for keys. */
     struct transfer *urgent, *expected, *running, *pausing, *locked;
     uint32_t n_running;
+    struct hedge hedge;
     struct remote_tally *tally; /* borrowed */
 };
 
 static void transfers_run(struct transfers *transfers);
+static int transfer_start(struct attempt *attempt, struct dl_error *err);
+static void transfer_hedge(struct transfer *transfer);
 
 /* It is in its list, or leaves it. */
 static void transfer_count_moved(struct transfer *transfer, int more)
@@ -70,52 +83,66 @@ static void transfer_move(struct transfer *transfer, struct transfer **to)
     DL_APPEND(*to, transfer);
 }
 
-static void transfer_pause_closed(uv_handle_t *handle)
+static void transfer_timer_closed(uv_handle_t *handle)
 {
     free(handle);
 }
 
-static void transfer_end_pause(struct transfer *transfer)
+/* Whatever of it is under way comes to nothing. */
+static void transfer_withdraw(struct transfer *transfer)
 {
-    if (!transfer->pause)
-        return;
-    uv_timer_stop(transfer->pause);
-    uv_close((uv_handle_t *)transfer->pause, transfer_pause_closed);
-    transfer->pause = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(transfer->attempts); i++) {
+        http_cancel(transfer->attempts[i].call);
+        transfer->attempts[i].call = NULL;
+    }
+    uv_timer_stop(transfer->timer);
 }
 
-static void transfer_end(struct transfer *transfer, int code, const struct dl_error *err,
+static void transfer_free(struct transfer *transfer)
+{
+    transfer_withdraw(transfer);
+    transfer_move(transfer, NULL);
+    uv_close((uv_handle_t *)transfer->timer, transfer_timer_closed);
+    free(transfer);
+}
+
+static void transfer_end(struct attempt *attempt, int code, const struct dl_error *err,
                          struct dl_span body)
 {
+    struct transfer *transfer = attempt->transfer;
     struct transfers *transfers = transfer->transfers;
     const struct transfer_result result = {
-        .code = code, .err = err, .headers = &transfer->headers, .body = body};
+        .code = code, .err = err, .headers = &attempt->headers, .body = body};
 
+    transfer_withdraw(transfer);
     transfer_move(transfer, NULL);
     remote_tally_add(transfers->tally, REMOTE_FAILED, code < 0 && code != -ENOENT);
     transfer->order.done(transfer->order.owner, &result);
-    free(transfer);
+    transfer_free(transfer);
     transfers_run(transfers);
 }
 
 /* ---- repeating ------------------------------------------------------------------------------ */
 
-static void transfer_on_pause(uv_timer_t *timer)
+static void transfer_on_timer(uv_timer_t *timer)
 {
     struct transfer *transfer = timer->data;
+    struct transfers *transfers = transfer->transfers;
 
-    transfer_end_pause(transfer);
-    transfer_move(transfer, transfer->order.urgent ? &transfer->transfers->urgent
-                                                   : &transfer->transfers->expected);
-    transfers_run(transfer->transfers);
+    if (transfer->list == &transfers->running) {
+        transfer_hedge(transfer);
+        return;
+    }
+    transfer_move(transfer, transfer->order.urgent ? &transfers->urgent : &transfers->expected);
+    transfers_run(transfers);
 }
 
 /* 0.1 s, 0.2 s, ... 10 s, each between a half and the whole, so that many do not come together; or
  * what the server asks for. */
-static uint64_t transfer_pause_ms(const struct transfer *transfer)
+static uint64_t transfer_pause_ms(const struct attempt *attempt)
 {
-    uint64_t whole = min_u64(100ULL << transfer->tries, 10 * 1000);
-    int64_t asked = transfer->headers.retry_after;
+    uint64_t whole = min_u64(100ULL << attempt->transfer->tries, 10 * 1000);
+    int64_t asked = attempt->headers.retry_after;
     uint32_t chance = 0;
 
     if (getrandom(&chance, sizeof chance, GRND_NONBLOCK) < 0)
@@ -124,35 +151,68 @@ static uint64_t transfer_pause_ms(const struct transfer *transfer)
     return asked > 0 ? max_u64(pause, min_u64((uint64_t)asked, 30) * 1000) : pause;
 }
 
-static void transfer_repeat(struct transfer *transfer)
+static void transfer_repeat(const struct attempt *attempt)
 {
+    struct transfer *transfer = attempt->transfer;
+
     remote_tally_add(transfer->transfers->tally, REMOTE_REPEATED, 1);
-    transfer->pause = must_alloc(sizeof *transfer->pause);
-    (void)uv_timer_init(transfer->transfers->loop, transfer->pause);
-    transfer->pause->data = transfer;
-    uv_timer_start(transfer->pause, transfer_on_pause, transfer_pause_ms(transfer), 0);
+    uv_timer_start(transfer->timer, transfer_on_timer, transfer_pause_ms(attempt), 0);
     transfer_move(transfer, &transfer->transfers->pausing);
+}
+
+/* ---- a second time -------------------------------------------------------------------------- */
+
+static unsigned transfer_kind(const struct transfer *transfer)
+{
+    const struct transfer_order *order = &transfer->order;
+
+    return hedge_kind_of(order->page ? 0 : order->last - order->first + 1);
+}
+
+/* It is being sent, or somebody waits for it from now on. */
+static void transfer_watch(struct transfer *transfer)
+{
+    uint64_t after = hedge_after(&transfer->transfers->hedge, transfer_kind(transfer));
+    uint64_t since = clock_ns() - transfer->sent_ns;
+
+    if (!transfer->order.urgent || after == UINT64_MAX)
+        return;
+    uv_timer_start(transfer->timer, transfer_on_timer,
+                   after > since ? (after - since) / 1000000 : 0, 0);
+}
+
+static void transfer_hedge(struct transfer *transfer)
+{
+    struct transfers *transfers = transfer->transfers;
+
+    if (transfer->attempts[1].call || !hedge_take(&transfers->hedge))
+        return;
+    if (transfer_start(&transfer->attempts[1], NULL) == 0)
+        remote_tally_add(transfers->tally, REMOTE_HEDGED, 1);
 }
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
 static void transfer_on_header(void *owner, struct dl_span line)
 {
-    struct transfer *transfer = owner;
+    struct attempt *attempt = owner;
 
-    if (remote_headers_line(&transfer->headers, (const char *)line.data, line.len, time(NULL)) < 0)
-        transfer->headers_bad = true;
+    if (remote_headers_line(&attempt->headers, (const char *)line.data, line.len, time(NULL)) < 0)
+        attempt->headers_bad = true;
 }
 
 /* -EAGAIN: another try may do it. */
-static int transfer_judge_bytes(const struct transfer *transfer, struct dl_span body,
+static int transfer_judge_bytes(const struct attempt *attempt, struct dl_span body,
                                 struct dl_error *err)
 {
-    const struct transfer_order *order = &transfer->order;
+    const struct transfer_order *order = &attempt->transfer->order;
     const struct remote_range range = {
         .first = order->first, .last = order->last, .total = order->total, .etag = order->etag};
     uint64_t len;
-    int r = remote_bytes_check(order->place, &transfer->headers, &range, &len, err);
+    int r = remote_bytes_check(order->place, &attempt->headers, &range, &len, err);
+
+    if (r == -EBADMSG) /* others than asked for: something on the way is broken now and then */
+        r = -EAGAIN;
 
     if (r == 0 && len != REMOTE_UNKNOWN && len != body.len)
         r = dl_error_set(err, EAGAIN, order->place->url,
@@ -166,16 +226,17 @@ static bool transfer_is_conditional(const struct transfer *transfer)
     return transfer->order.unless && *transfer->order.unless;
 }
 
-static int transfer_judge(const struct transfer *transfer, const struct http_answer *answer,
+static int transfer_judge(const struct attempt *attempt, const struct http_answer *answer,
                           struct dl_error *err)
 {
+    const struct transfer *transfer = attempt->transfer;
     const struct remote_place *place = transfer->order.place;
     int status = answer->status;
 
     if (status == 0)
         return dl_error_set(err, answer->lasts ? EIO : EAGAIN, place->url, "%s cannot be asked: %s",
                             remote_place_host(place), answer->why);
-    if (transfer->headers_bad)
+    if (attempt->headers_bad)
         return dl_error_set(err, EBADMSG, place->url, "%s answers with headers that make no sense",
                             remote_place_host(place));
     /* An object of no bytes has no first one. */
@@ -184,8 +245,8 @@ static int transfer_judge(const struct transfer *transfer, const struct http_ans
     if (status == 304 && transfer_is_conditional(transfer))
         return 0;
     if (status < 200 || status > 299)
-        return remote_refusal(place, &transfer->headers, answer->body, transfer->is_signed, err);
-    return transfer->order.page ? 0 : transfer_judge_bytes(transfer, answer->body, err);
+        return remote_refusal(place, &attempt->headers, answer->body, attempt->is_signed, err);
+    return transfer->order.page ? 0 : transfer_judge_bytes(attempt, answer->body, err);
 }
 
 /* Of an answer that another try may better. */
@@ -199,42 +260,51 @@ static enum remote_count transfer_cause(const struct http_answer *answer)
 }
 
 /* Refused by keys that are others by now. */
-static bool transfer_has_old_keys(const struct transfer *transfer, int r)
+static bool transfer_has_old_keys(const struct attempt *attempt, int r)
 {
-    return r == -EACCES && transfer->is_signed && transfer->order.place->kind == REMOTE_S3 &&
-           keys_renew(transfer->transfers->keys, transfer->keys);
+    const struct transfer *transfer = attempt->transfer;
+
+    return r == -EACCES && attempt->is_signed && transfer->order.place->kind == REMOTE_S3 &&
+           keys_renew(transfer->transfers->keys, attempt->keys);
 }
 
 static void transfer_on_answer(void *owner, const struct http_answer *answer)
 {
-    struct transfer *transfer = owner;
-    struct remote_tally *tally = transfer->transfers->tally;
+    struct attempt *attempt = owner;
+    struct transfer *transfer = attempt->transfer;
+    struct transfers *transfers = transfer->transfers;
     struct dl_error err = {0};
-    int r = transfer_judge(transfer, answer, &err);
+    int r = transfer_judge(attempt, answer, &err);
 
-    transfer->call = NULL;
-    remote_tally_add(tally, REMOTE_RECEIVED, (int64_t)answer->body.len);
+    attempt->call = NULL;
+    remote_tally_add(transfers->tally, REMOTE_RECEIVED, (int64_t)answer->body.len);
     if (r == -EAGAIN)
-        remote_tally_add(tally, transfer_cause(answer), 1);
-    if (transfer_has_old_keys(transfer, r))
+        remote_tally_add(transfers->tally, transfer_cause(answer), 1);
+    if (transfer_has_old_keys(attempt, r))
         r = -EAGAIN;
+    if (r == -EAGAIN && (transfer->attempts[0].call || transfer->attempts[1].call))
+        return; /* the other one may do */
+    transfer_withdraw(transfer);
     if (r == -EAGAIN && ++transfer->tries < TRANSFER_TRIES) {
-        transfer_repeat(transfer);
-        transfers_run(transfer->transfers);
-    } else {
-        transfer_end(transfer,
-                     r == -EAGAIN && err.code == EAGAIN ? -EIO
-                     : r == 0                           ? 0
-                                                        : -err.code,
-                     &err, answer->body);
+        transfer_repeat(attempt);
+        transfers_run(transfers);
+        return;
     }
+    if (r == 0)
+        hedge_note(&transfers->hedge, transfer_kind(transfer), clock_ns() - transfer->sent_ns);
+    transfer_end(attempt,
+                 r == -EAGAIN && err.code == EAGAIN ? -EIO
+                 : r == 0                           ? 0
+                                                    : -err.code,
+                 &err, answer->body);
 }
 
 /* ---- a request ------------------------------------------------------------------------------ */
 
-static int transfer_send(struct transfer *transfer, const struct remote_credentials *credentials,
+static int transfer_send(struct attempt *attempt, const struct remote_credentials *credentials,
                          struct dl_error *err)
 {
+    const struct transfer *transfer = attempt->transfer;
     struct transfers *transfers = transfer->transfers;
     const struct transfer_order *order = &transfer->order;
     const struct remote_asker asker = {.settings = keys_settings(transfers->keys),
@@ -249,10 +319,10 @@ static int transfer_send(struct transfer *transfer, const struct remote_credenti
 
     if (r < 0)
         return r;
-    remote_headers_init(&transfer->headers);
-    transfer->headers_bad = false;
-    transfer->is_signed = request.n_own > 0;
-    transfer->keys = keys_number(transfers->keys);
+    remote_headers_init(&attempt->headers);
+    attempt->headers_bad = false;
+    attempt->is_signed = request.n_own > 0;
+    attempt->keys = keys_number(transfers->keys);
     char unless[REMOTE_ETAG_MAX + 32], *headers[REMOTE_HEADERS_MAX + 1];
     uint32_t n_headers = request.n_headers;
     memcpy(headers, request.headers, n_headers * sizeof *headers);
@@ -265,23 +335,30 @@ static int transfer_send(struct transfer *transfer, const struct remote_credenti
                                       .n_headers = n_headers,
                                       .redirected = order->place->kind != REMOTE_S3,
                                       .timeout_ns = TRY_MS * 1000000ULL,
+                                      .silent_s = SILENT_S,
                                       .header = transfer_on_header,
                                       .done = transfer_on_answer,
-                                      .owner = transfer};
-    r = http_send(transfers->http, &http, &transfer->call);
+                                      .owner = attempt};
+    r = http_send(transfers->http, &http, &attempt->call);
     return r < 0 ? dl_error_set(err, -r, order->place->url, "libcurl cannot send its request") : 0;
 }
 
 /* 1: not before there are keys. */
-static int transfer_start(struct transfer *transfer, struct dl_error *err)
+static int transfer_start(struct attempt *attempt, struct dl_error *err)
 {
-    const struct remote_place *place = transfer->order.place;
+    struct transfers *transfers = attempt->transfer->transfers;
+    const struct remote_place *place = attempt->transfer->order.place;
     const struct remote_credentials *credentials = NULL;
     int r = place->kind == REMOTE_S3
-                ? keys_take(transfer->transfers->keys, place->url[0] == 'g', &credentials, err)
+                ? keys_take(transfers->keys, place->url[0] == 'g', &credentials, err)
                 : 0;
 
-    return r != 0 ? r : transfer_send(transfer, credentials, err);
+    if (r == 0)
+        r = transfer_send(attempt, credentials, err);
+    if (r != 0)
+        return r;
+    remote_tally_add(transfers->tally, REMOTE_REQUESTS, 1);
+    return 0;
 }
 
 static void transfers_run(struct transfers *transfers)
@@ -291,12 +368,16 @@ static void transfers_run(struct transfers *transfers)
         struct dl_error err = {0};
 
         transfer_move(transfer, &transfers->running);
-        int r = transfer_start(transfer, &err);
-        remote_tally_add(transfers->tally, REMOTE_REQUESTS, r == 0);
+        transfer->sent_ns = clock_ns();
+        int r = transfer_start(&transfer->attempts[0], &err);
         if (r == 1)
             transfer_move(transfer, &transfers->locked);
         else if (r < 0)
-            transfer_end(transfer, r, &err, (struct dl_span){0});
+            transfer_end(&transfer->attempts[0], r, &err, (struct dl_span){0});
+        else {
+            hedge_sent(&transfers->hedge);
+            transfer_watch(transfer);
+        }
     }
 }
 
@@ -317,30 +398,34 @@ struct transfer *transfers_begin(struct transfers *transfers, const struct trans
     assert(order->page || order->last - order->first < TRANSFER_BYTES_MAX);
     transfer->transfers = transfers;
     transfer->order = *order;
+    for (size_t i = 0; i < ARRAY_SIZE(transfer->attempts); i++)
+        transfer->attempts[i].transfer = transfer;
     /* Not from inside this call: it may fail at once. */
-    transfer->pause = must_alloc(sizeof *transfer->pause);
-    (void)uv_timer_init(transfers->loop, transfer->pause);
-    transfer->pause->data = transfer;
-    uv_timer_start(transfer->pause, transfer_on_pause, 0, 0);
+    transfer->timer = must_alloc(sizeof *transfer->timer);
+    (void)uv_timer_init(transfers->loop, transfer->timer);
+    transfer->timer->data = transfer;
+    uv_timer_start(transfer->timer, transfer_on_timer, 0, 0);
     transfer_move(transfer, &transfers->pausing);
     return transfer;
 }
 
 void transfer_hurry(struct transfer *transfer)
 {
+    struct transfers *transfers = transfer->transfers;
+
+    if (transfer->order.urgent)
+        return;
     transfer->order.urgent = true;
-    if (transfer->list == &transfer->transfers->expected)
-        transfer_move(transfer, &transfer->transfers->urgent);
+    if (transfer->list == &transfers->expected)
+        transfer_move(transfer, &transfers->urgent);
+    else if (transfer->list == &transfers->running)
+        transfer_watch(transfer);
 }
 
 struct transfer *transfer_cancel(struct transfer *transfer)
 {
-    if (!transfer)
-        return NULL;
-    transfer_end_pause(transfer);
-    http_cancel(transfer->call);
-    transfer_move(transfer, NULL);
-    free(transfer);
+    if (transfer)
+        transfer_free(transfer);
     return NULL;
 }
 

@@ -126,11 +126,25 @@ class Faults(RemoteCase):
     def test_faults(self):
         path = self.numbers()
         want = self.digest_with(self.bucket, path)
-        for fault in "slow down", "cut", "hang up":
+        for fault in "slow down", "cut", "hang up", "short":
             with self.subTest(fault=fault):
                 bucket = self.make_bucket(faults=[fault, None, None])
                 self.assertEqual(self.digest_with(bucket, path), want)
                 self.assertGreater(bucket.asked["numbers.npy"], self.bucket.asked["numbers.npy"])
+
+    def test_stalls(self):
+        """A request that is never answered is sent again while its worker waits: before the worker's time is over,
+        and long before its own."""
+        path = self.numbers(rows=15000)  # of 400 bytes: 23 blocks, of which there is room for 4
+        spec = {"batch": {"size": 10}, "sampler": {"kind": "random", "replacement": True, "num_samples": 400},
+                "seed": 3, "workers": {"count": 2, "timeout": "10s", "retries": 0}}
+        local = self.spec("local", dataset={"kind": "npy", "paths": path}, **spec)
+        remote = self.spec("remote", dataset=self.remote({"kind": "npy", "paths": path}), **spec)
+        want = dlctl_json("check", local, "--digest")["digest"]
+        bucket = self.make_bucket(faults=[*[None] * 59, "stall"])  # by then it is known how long others take
+        daemon = self.daemon_of(bucket, {"remote": {"held": "1MiB"}})
+        self.assertEqual(dlctl_json("run", remote, "--digest", daemon=daemon)["digest"], want)
+        self.assertGreater(bucket.turn, 59 * 3)
 
     def test_fetcher_ends(self):
         """Workers that wait for it end with it, and what they had in hand is done again."""

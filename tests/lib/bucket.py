@@ -5,6 +5,7 @@ for, and misbehaves when told to.
 """
 
 import collections
+import functools
 import hashlib
 import hmac
 import http.server
@@ -50,6 +51,13 @@ def is_signed(method, target, headers, keys, tokens):
     key = sign(keys[match[1]], match[2], REGION, "s3", "aws4_request")
     made = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
     return "host" in signed and hmac.compare_digest(made, match[5])
+
+
+@functools.lru_cache(maxsize=1000)
+def etag_of(path, *identity):
+    """Of a file as it is now; `identity` is another one when it is another."""
+    with open(path, "rb") as file:
+        return f'"{hashlib.md5(file.read()).hexdigest()}"'
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -102,9 +110,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return None
         if not os.path.isfile(path):
             return self.refuse(404, "NoSuchKey")
+        bucket.gather(name)
+        if fault == "stall":
+            bucket.ended.wait()
+            self.close_connection = True
+            return None
         with open(path, "rb") as file:
             data = file.read()
-        etag = f'"{hashlib.md5(data).hexdigest()}"'
+            of = os.fstat(file.fileno())
+        etag = etag_of(path, of.st_ino, of.st_mtime_ns, of.st_size)
         if self.headers.get("If-Match", etag) != etag:
             return self.refuse(412, "PreconditionFailed")
         if self.headers.get("If-None-Match") == etag:
@@ -115,6 +129,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             first, last = int(match[1]), min(int(match[2]), last)
             if first > last:
                 return self.refuse(416, "InvalidRange")
+        if fault == "short":
+            last = first + (last - first) // 2
         body = data[first:last + 1]
         with bucket.lock:
             bucket.sent += len(body)
@@ -181,12 +197,27 @@ class Bucket:
         self.asked, self.sent, self.blocks = collections.Counter(), 0, collections.Counter()
         self.told, self.written = collections.Counter(), 0
         self.keys, self.tokens, self.users = {KEY: SECRET}, {}, collections.Counter()
+        self.ended = threading.Event()
+        self.gathering, self.enough, self.gathered, self.names = (), 0, threading.Event(), set()
         self.lock = threading.Lock()
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.bucket = self
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": self.url}
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def together(self, ending, count):
+        """Objects with that ending are given when so many different ones have been asked for."""
+        self.gathering, self.enough, self.gathered = ending, count, threading.Event()
+
+    def gather(self, name):
+        if not name.endswith(self.gathering):
+            return
+        with self.lock:
+            self.names.add(name)
+            if len(self.names) == self.enough:
+                self.gathered.set()
+        self.gathered.wait()
 
     def next_fault(self):
         if not self.faults:
@@ -195,6 +226,8 @@ class Bucket:
         return self.faults[self.turn % len(self.faults)]
 
     def close(self):
+        self.ended.set()
+        self.gathered.set()
         self.server.shutdown()
         self.server.server_close()
 

@@ -1,0 +1,128 @@
+/* When requests are sent a second time: after the 95th percentile of their kind, within a factor of
+ * a step; not more than one of twenty; and what that does to a store of which some answers hang.
+ */
+#include "tests/lib/harness.h"
+
+#include "daemon/fetcher/hedge.h"
+#include "tests/lib/splitmix.h"
+
+enum { MS = 1000000, REQUESTS = 20000 };
+
+static uint64_t random_state = 1;
+
+static uint64_t below(uint64_t n)
+{
+    return next_random(&random_state) % n;
+}
+
+static void test_kinds(void **state)
+{
+    static const struct {
+        uint64_t bytes;
+        unsigned kind;
+    } rows[] = {{0, 0},         {1, 1},
+                {64 << 10, 1},  {(64 << 10) + 1, 2},
+                {256 << 10, 2}, {(256 << 10) + 1, 3},
+                {1 << 20, 3},   {(1 << 20) + 1, 4},
+                {4 << 20, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        assert_int_equal(hedge_kind_of(rows[i].bytes), rows[i].kind);
+}
+
+/* Of 100 equal times and of spread ones. Kinds know nothing of each other. */
+static void test_percentile(void **state)
+{
+    static const uint64_t times[] = {1, 70 * 1000, 1 * MS, 20 * MS, 777 * MS, 60000ULL * MS};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
+        struct hedge hedge = {0};
+
+        for (unsigned n = 0; n < 94; n++) {
+            if (n < HEDGE_LEAST)
+                assert_int_equal(hedge_after(&hedge, 2), UINT64_MAX);
+            hedge_note(&hedge, 2, times[i]);
+        }
+        for (unsigned n = 0; n < 4; n++)
+            hedge_note(&hedge, 2, 1000 * times[i] + 3600000ULL * MS);
+        assert_in_range(hedge_after(&hedge, 2), times[i], max_u64(times[i] / 4 * 5 + 1, 82000));
+        assert_int_equal(hedge_after(&hedge, 1), UINT64_MAX);
+    }
+}
+
+/* What was is forgotten. */
+static void test_forgets(void **state)
+{
+    struct hedge hedge = {0};
+
+    (void)state;
+    for (unsigned n = 0; n < 5000; n++)
+        hedge_note(&hedge, 1, 500 * MS);
+    for (unsigned n = 0; n < 8000; n++)
+        hedge_note(&hedge, 1, 5 * MS);
+    assert_in_range(hedge_after(&hedge, 1), 5 * MS, 7 * MS);
+}
+
+/* Not more than a share, whatever is slow; and some at once after a while. */
+static void test_share(void **state)
+{
+    struct hedge hedge = {0};
+    unsigned taken = 0;
+
+    (void)state;
+    assert_false(hedge_take(&hedge));
+    for (unsigned n = 0; n < REQUESTS; n++) {
+        hedge_sent(&hedge);
+        taken += hedge_take(&hedge);
+    }
+    assert_int_equal(taken, REQUESTS / HEDGE_SHARE);
+    for (unsigned n = 0; n < REQUESTS; n++)
+        hedge_sent(&hedge);
+    for (taken = 0; hedge_take(&hedge);)
+        taken++;
+    assert_int_equal(taken, HEDGE_SAVED);
+}
+
+/* An answer in 10 to 30 ms; one of a hundred hangs for 10 s. */
+static uint64_t draw_answer(void)
+{
+    return below(100) == 0 ? 10000ULL * MS : 10 * MS + below(20 * MS);
+}
+
+/* That one in a hundred hangs is hidden but for the first ones, of which nothing is known, and few
+ * others; and costs a twentieth more requests at most. */
+static void test_store_that_hangs(void **state)
+{
+    struct hedge hedge = {0};
+    unsigned again = 0, hung = 0;
+
+    (void)state;
+    for (unsigned n = 0; n < REQUESTS; n++) {
+        uint64_t took = draw_answer(), after = hedge_after(&hedge, 2);
+
+        hedge_sent(&hedge);
+        if (took > after && hedge_take(&hedge)) {
+            again++;
+            took = min_u64(took, after + draw_answer());
+        }
+        hedge_note(&hedge, 2, took);
+        hung += took > 1000ULL * MS;
+    }
+    assert_in_range(again, REQUESTS / 100, REQUESTS / HEDGE_SHARE);
+    assert_in_range(hung, 0, 12); /* of 200 */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_percentile),
+        cmocka_unit_test(test_forgets),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_store_that_hangs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
