@@ -19,7 +19,7 @@ enum remote_op {
     REMOTE_WHOLE,    /* the object, fetched whole; answered with a descriptor to be read */
     REMOTE_PAGED,    /* the object, of which parts will be wanted; with a descriptor to be mapped */
     REMOTE_NEED,     /* bytes of an object that REMOTE_PAGED gave, now */
-    REMOTE_EXPECT,   /* bytes likewise, or the object at the URL whole, soon; no answer */
+    REMOTE_EXPECT,   /* bytes likewise, or of the object at the URL, soon; no answer */
     REMOTE_DROP,     /* the asker reads these bytes no more, unless it asks again; no answer */
     REMOTE_CLOSE,    /* nothing more of this object; no answer */
 };
@@ -34,10 +34,13 @@ struct remote_question {
     uint32_t op;
     uint32_t object; /* REMOTE_NEED, _DROP, _CLOSE, _EXPECT without a URL: the number that came with
                         it */
-    uint64_t first;  /* byte; REMOTE_NEED, _EXPECT, _DROP */
-    uint64_t bytes;
+    uint64_t first;  /* byte; REMOTE_NEED, _EXPECT, _DROP; or REMOTE_FROM_END */
+    uint64_t bytes;  /* REMOTE_EXPECT of a URL: may be more than there are */
     char url[REMOTE_ASKED_MAX]; /* as much of it as is sent, ended by a 0 */
 };
+
+/* REMOTE_EXPECT of a URL: its last bytes, if it is known how many there are. */
+#define REMOTE_FROM_END UINT64_MAX
 
 enum remote_sort { REMOTE_OBJECT = 1, REMOTE_DIRECTORY };
 
@@ -49,6 +52,7 @@ struct remote_answer {
     uint64_t bytes;    /* of the object, or of the memfd; REMOTE_NEED: there from `first` on */
     uint64_t identity; /* another one when the object is another: of its ETag */
     int64_t modified;  /* seconds since 1970; 0: not known */
+    bool waited;       /* REMOTE_NEED: it was not there yet */
     char message[REMOTE_MESSAGE_MAX]; /* as much of it as is sent, ended by a 0 */
 };
 

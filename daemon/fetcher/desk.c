@@ -205,6 +205,7 @@ static void asker_serve_need(struct asker *asker)
     }
     asker_describe(object, &answer);
     answer.bytes = object_bytes_of(object, asker->first, there);
+    answer.waited = asker->waited;
     asker_answer(asker, &answer, -1);
 }
 
@@ -297,19 +298,37 @@ void asker_ask_again(struct asker *asker)
     object_leave(&asker->desk->objects, object);
 }
 
+/* As many of the bytes as it has. Where it ends is known by now. */
+static void desk_expect_bytes(struct desk *desk, struct object *object, uint64_t first,
+                              uint64_t bytes)
+{
+    if (first == REMOTE_FROM_END)
+        first = object->bytes - min_u64(object->bytes, bytes);
+    if (first >= object->bytes)
+        return;
+    bytes = min_u64(bytes, object->bytes - first);
+    uint64_t block = first / REMOTE_BLOCK_BYTES;
+    if (bytes > 0 && objects_have_room(&desk->objects, bytes))
+        desk_want(desk, object, block, (first + bytes - 1) / REMOTE_BLOCK_BYTES + 1 - block, false);
+}
+
 /* Nobody waits for it: no room, no fetching. */
-static void asker_expect_url(struct asker *asker, const char *url)
+static void asker_expect_url(struct asker *asker, const struct remote_question *question)
 {
     struct desk *desk = asker->desk;
     struct object *object;
+    /* A part of a block would not be kept. */
+    uint64_t probe =
+        min_u64(question->first == REMOTE_FROM_END ? 0 : question->bytes, TRANSFER_BYTES_MAX);
 
-    if (!objects_have_room(&desk->objects, TRANSFER_BYTES_MAX) ||
-        desk_find_object(desk, url, &object, NULL) < 0)
+    probe = probe > DESK_STAT_BYTES ? blocks_of(probe) * REMOTE_BLOCK_BYTES : DESK_STAT_BYTES;
+    if (!objects_have_room(&desk->objects, probe) ||
+        desk_find_object(desk, question->url, &object, NULL) < 0)
         return;
     if (!asker_knows(asker, object))
-        desk_probe(desk, object, TRANSFER_BYTES_MAX, false);
-    else if (object->n_blocks > 0 && objects_have_room(&desk->objects, object->bytes))
-        desk_want(desk, object, 0, object->n_blocks, false);
+        desk_probe(desk, object, probe, false);
+    else
+        desk_expect_bytes(desk, object, question->first, question->bytes);
     object_leave(&desk->objects, object);
 }
 
@@ -357,7 +376,9 @@ static bool asker_ask_file(struct asker *asker, const struct remote_question *qu
     asker->n = n;
     blocks_use(&desk->objects, file->object, first, n);
     desk_want(desk, file->object, first, n, true);
+    asker->waited = false;
     asker_serve(asker);
+    asker->waited = asker->op != 0;
     return true;
 }
 
@@ -382,7 +403,7 @@ static bool asker_ask(struct asker *asker, const struct remote_question *questio
         return true;
     case REMOTE_EXPECT:
         if (*url) {
-            asker_expect_url(asker, url);
+            asker_expect_url(asker, question);
             return true;
         }
         return asker_ask_file(asker, question);

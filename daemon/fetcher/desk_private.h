@@ -38,6 +38,7 @@ struct asker {
     struct object *object; /* used; NULL: REMOTE_LIST */
     struct asker_file *file;
     uint64_t first, n; /* blocks that are used for it */
+    bool waited;       /* it could not be answered at once */
     struct desk_walk *walk;
     struct asker *prev, *next; /* desk->askers */
 };

@@ -1,13 +1,18 @@
 """Files behind URLs are files: each kind of dataset gives the batches that it gives of a local copy, also when the
 store fails now and then, and when the process that fetches ends. tests/lib/bucket.py is the store."""
 
+import io
 import json
 import os
+import pathlib
 import re
+import shutil
 import signal
 import sys
+import tarfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import media  # noqa: E402
 from bucket import Bucket  # noqa: E402
 from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
 from dltest import DaemonError, TestCase, dlctl, dlctl_json, main  # noqa: E402
@@ -87,6 +92,36 @@ class Kinds(RemoteCase):
         self.assertEqual(dlctl_json("run", remote, "--digest", daemon=daemon)["digest"], want["digest"])
         self.assertEqual(want["samples"], len(names))
         self.assertGreaterEqual(self.bucket.asked["?list"], len(names) // 3)
+
+
+class Together(RemoteCase):
+    def test_shards(self):
+        """The shards of a dataset are asked for at once when it opens: one that waited for another one's answer would
+        wait for good."""
+        media.mds(pathlib.Path(self.path("mds")), 30, shards=5)
+        media.parquet(self.path("0.parquet"), {"x": list(range(40))}, 10)
+        for name in "0", "1", "2", "3":
+            self.write(f"{name}.tar", self.tar(name))
+            shutil.copy(self.path("0.parquet"), self.path(f"{name}.pq"))
+        for kind, paths, ending, count in (("tar", "*.tar", ".tar", 4), ("parquet", "*.pq", ".pq", 4),
+                                           ("mds", "mds", ".mds", 4)):
+            with self.subTest(kind=kind):
+                bucket = self.make_bucket()
+                bucket.together(ending, count)
+                daemon = self.daemon_of(bucket)
+                spec = self.spec(kind, dataset={"kind": kind, "paths": self.remote(self.path(paths))},
+                                 batch={"size": None}, workers={"count": 2})
+                self.assertGreater(dlctl_json("run", spec, "--digest", daemon=daemon)["samples"], 0)
+                daemon.stop()
+
+    @staticmethod
+    def tar(name):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w") as archive:
+            member = tarfile.TarInfo(f"{name}.txt")
+            member.size = 1
+            archive.addfile(member, io.BytesIO(b"x"))
+        return out.getvalue()
 
 
 class Little(RemoteCase):

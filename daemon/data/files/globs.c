@@ -1,7 +1,7 @@
 #include "daemon/data/files/globs.h"
 
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
-#include "proto/remote_wire.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -298,6 +298,20 @@ static bool globs_is_web(const char *path)
     return remote_is_url(path) && strncmp(path, "http", 4) == 0;
 }
 
+/* Of so many files the first block is asked for, before they are opened one by one; of more, only
+ * what they are. */
+enum { GLOBS_BLOCKS_OF = 256, GLOBS_LOOK_BYTES = 4096 };
+
+static void globs_expect(const struct file_list *list, const struct data_env *env)
+{
+    uint64_t bytes = list->n <= GLOBS_BLOCKS_OF ? REMOTE_BLOCK_BYTES : GLOBS_LOOK_BYTES;
+
+    for (uint32_t i = 0; env->remote && list->n > 1 && i < list->n; i++) {
+        if (remote_is_url(list->paths[i]))
+            remote_expect_part(env->remote, list->paths[i], 0, bytes);
+    }
+}
+
 int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
                    struct file_list *ret, struct dl_error *err)
 {
@@ -324,6 +338,7 @@ int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
         return r;
     if (list.n == 0)
         return dl_error_set(err, EINVAL, "dataset", "has no files; name at least one");
+    globs_expect(&list, env);
     *ret = list;
     list = (struct file_list){0};
     return 0;

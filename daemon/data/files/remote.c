@@ -167,7 +167,19 @@ void remote_expect_file(struct remote *remote, const char *url)
     if (bytes > sizeof question.url || *known == hash)
         return;
     *known = hash;
+    question.bytes = UINT64_MAX;
     memcpy(question.url, url, bytes);
+    (void)remote_send(remote, &question);
+}
+
+void remote_expect_part(struct remote *remote, const char *url, uint64_t first, uint64_t bytes)
+{
+    struct remote_question question = {.op = REMOTE_EXPECT, .first = first, .bytes = bytes};
+    size_t len = strlen(url) + 1;
+
+    if (len > sizeof question.url)
+        return;
+    memcpy(question.url, url, len);
     (void)remote_send(remote, &question);
 }
 

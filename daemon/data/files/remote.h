@@ -50,6 +50,11 @@ int _nodiscard_ remote_list(struct remote *remote, const char *url, void **ret, 
 /* The file will be opened soon, once more if it was. */
 void remote_expect_file(struct remote *remote, const char *url);
 
+/* It will be asked what is there, and these bytes will be read, soon; `first` may be
+ * REMOTE_FROM_END. Of many files this is said before the first is opened: then all are asked for at
+ * once. */
+void remote_expect_part(struct remote *remote, const char *url, uint64_t first, uint64_t bytes);
+
 /* Of a sample whose size is not known yet: its beginning, and often all of it. */
 enum { REMOTE_UNTOLD_BYTES = 64 * 1024 };
 

@@ -12,8 +12,9 @@
 enum {
     BLOCK = REMOTE_BLOCK_BYTES,
     /* Who reads one block after another gets so many at once; the next ones are asked for before
-     * they are wanted. */
+     * they are wanted: more of them as long as they come too late. */
     AHEAD_BLOCKS = 16,
+    AHEAD_MOST = 128,
 };
 
 /* What is known of a block. */
@@ -29,6 +30,7 @@ struct remote_map {
     char *url;      /* owned */
     uint8_t *state; /* owned; of each block */
     bool has_bad;
+    uint32_t ahead; /* blocks */
 };
 
 bool remote_has_maps;
@@ -140,9 +142,12 @@ static bool remote_map_fetch(struct remote_map *map, uint64_t block)
                                        .object = map->object,
                                        .first = block * BLOCK,
                                        .bytes = remote_map_block_bytes(map, block, 1)};
+    bool in_sequence = block > 0 && map->state[block - 1] == READY;
     struct remote_answer answer;
     int fd;
 
+    if (in_sequence)
+        remote_map_expect(map, block + 1, map->ahead);
     remote_ask(remote, &question, &answer, &fd);
     close_fdp(&fd);
     if (answer.code) {
@@ -152,8 +157,10 @@ static bool remote_map_fetch(struct remote_map *map, uint64_t block)
     uint64_t n = (answer.bytes + BLOCK - 1) / BLOCK;
     uint64_t rest = remote_map_blocks(map) - block;
     n = n < 1 ? 1 : n > rest ? rest : n;
-    if (block > 0 && map->state[block - 1] == READY)
-        remote_map_expect(map, block + n, AHEAD_BLOCKS);
+    if (in_sequence && answer.waited)
+        map->ahead = (uint32_t)min_u64(2 * map->ahead, AHEAD_MOST);
+    if (in_sequence)
+        remote_map_expect(map, block + n, map->ahead);
     return remote_map_make_ready(map, block, n);
 }
 
@@ -219,8 +226,11 @@ int remote_map(struct remote *remote, const char *url, const void **ret,
     struct remote_map *map = remote->ready ? calloc(1, sizeof *map) : NULL;
     if (!map)
         return dl_error_set(err, ENOMEM, url, "out of memory");
-    *map = (struct remote_map){
-        .remote = remote, .object = answer.object, .fd = steal_fd(&fd), .bytes = answer.bytes};
+    *map = (struct remote_map){.remote = remote,
+                               .object = answer.object,
+                               .fd = steal_fd(&fd),
+                               .bytes = answer.bytes,
+                               .ahead = AHEAD_BLOCKS};
     map->url = strdup(url);
     map->state = calloc(remote_map_blocks(map), 1);
     void *data = mmap(NULL, map->bytes, PROT_NONE, MAP_SHARED, map->fd, 0);

@@ -182,14 +182,28 @@ static int shard_files_open(const struct shard_files *files, struct shard_file *
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
+/* How many bytes a file has that can be opened. */
+static int shard_files_measure(const struct shard_files *files, const char *path, uint64_t *ret,
+                               struct dl_error *err)
+{
+    struct source source = {0};
+    _cleanup_fd_ int fd = -1;
+
+    if (!remote_is_url(path))
+        return source_open_file(path, files->env, &fd, ret, err);
+    int r = source_open(path, files->env, &source, err); /* nothing of it is fetched for that */
+    *ret = source.bytes;
+    source_close(&source);
+    return r;
+}
+
 static int shard_files_find(const struct shard_files *files, const struct shard_file *file,
                             struct dl_error *err)
 {
     char path[PATH_MAX];
-    _cleanup_fd_ int fd = -1;
     uint64_t bytes;
     bool packed = shard_file_is_packed(file, files->root, files->env, path);
-    int r = source_open_file(path, files->env, &fd, &bytes, err);
+    int r = shard_files_measure(files, path, &bytes, err);
 
     if (r < 0 || packed || bytes == file->raw_bytes)
         return r;
@@ -199,6 +213,19 @@ static int shard_files_find(const struct shard_files *files, const struct shard_
                         (unsigned long long)bytes, (unsigned long long)file->raw_bytes);
 }
 
+/* What they are, and their tables, before they are looked at one by one. */
+static void shard_files_expect_all(const struct shard_files *files, const char *root,
+                                   const struct data_env *env)
+{
+    char path[PATH_MAX];
+
+    for (uint32_t i = 0; env->remote && remote_is_url(root) && i < files->n; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, files->files[i].raw);
+        remote_expect_part(env->remote, path, 0,
+                           max_u64(4 * (files->files[i].samples + 2), REMOTE_BLOCK_BYTES));
+    }
+}
+
 int shard_files_list(const struct shard_files *files, const char *root, const struct data_env *env,
                      struct file_list *ret, struct dl_error *err)
 {
@@ -206,6 +233,7 @@ int shard_files_list(const struct shard_files *files, const char *root, const st
 
     snprintf(path, sizeof path, "%s/index.json", root);
     int r = file_list_add(ret, path, err);
+    shard_files_expect_all(files, root, env);
     for (uint32_t i = 0; r == 0 && i < files->n; i++) {
         (void)shard_file_is_packed(&files->files[i], root, env, path);
         r = file_list_add(ret, path, err);
@@ -217,6 +245,7 @@ int shard_files_begin(struct shard_files *files, uint64_t *ret_samples, struct d
 {
     int r = 0;
 
+    shard_files_expect_all(files, files->root, files->env);
     *ret_samples = 0;
     for (uint32_t i = 0; r == 0 && i < files->n; i++) {
         files->files[i].first = *ret_samples;
@@ -272,16 +301,28 @@ int shard_files_use(struct shard_files *files, struct shard_file *file, const ui
     return 0;
 }
 
-void shard_files_expect(const struct shard_files *files, uint64_t index)
+/* The sample itself: its place is in the file's table, which is read for it. A file that is
+ * compressed as a whole is fetched when it is used. */
+static void shard_files_expect_far(struct shard_files *files, struct shard_file *file,
+                                   uint64_t index)
 {
-    const struct shard_file *file = shard_files_of(files, index);
+    const uint8_t *data, *at;
+    uint64_t bytes;
 
-    const uint8_t *place = file->source.data + 4 * (1 + index - file->first);
+    if (!file->unpacked && !file->packed &&
+        shard_files_use(files, file, &data, &bytes, NULL) == 0 &&
+        shard_file_find(data, bytes, index - file->first, file->path, &at, &bytes, NULL) == 0)
+        remote_expect(at, bytes);
+}
 
-    if (!file->source.data)
-        return;
-    __builtin_prefetch(place);
-    remote_expect(place, 8);
+void shard_files_expect(struct shard_files *files, uint64_t index)
+{
+    struct shard_file *file = shard_files_of(files, index);
+
+    if (files->env->remote && remote_is_url(files->root))
+        shard_files_expect_far(files, file, index);
+    else if (file->source.data)
+        __builtin_prefetch(file->source.data + 4 * (1 + index - file->first));
 }
 
 size_t shard_files_name(const struct shard_files *files, uint64_t index, char *ret, size_t room)

@@ -103,7 +103,7 @@ int _nodiscard_ shard_file_hold(const struct shard_file *file, struct arena *are
                                 struct dl_error *err);
 
 /* As dataset_ops.expect and .name, of a dataset whose samples these are. */
-void shard_files_expect(const struct shard_files *files, uint64_t index);
+void shard_files_expect(struct shard_files *files, uint64_t index);
 size_t shard_files_name(const struct shard_files *files, uint64_t index, char *ret, size_t room);
 
 void shard_files_deinit(struct shard_files *files); /* zeroes it */

@@ -1,3 +1,4 @@
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/unpack.h"
 #include "daemon/data/kinds/litdata/litdata_chunk.h"
 #include "daemon/data/kinds/litdata/litdata_private.h"
@@ -258,14 +259,17 @@ static int litdata_read_rows(struct dataset *ds, const struct sample_key *key,
 
 static void litdata_expect(struct dataset *ds, uint64_t index)
 {
-    const struct litdata *lit = container_of(ds, struct litdata, base);
+    struct litdata *lit = container_of(ds, struct litdata, base);
     const struct shard_file *chunk = shard_files_of(&lit->index.chunks, index);
 
-    if (!lit->block_bytes)
+    if (!lit->block_bytes) {
         shard_files_expect(&lit->index.chunks, index);
-    else if (chunk->source.data)
-        __builtin_prefetch(chunk->source.data + 4 * (chunk->samples + 2) +
-                           (index - chunk->first) * lit->block_bytes);
+    } else if (chunk->source.data) {
+        const uint8_t *block = chunk->source.data + 4 * (chunk->samples + 2) +
+                               (index - chunk->first) * lit->block_bytes;
+        __builtin_prefetch(block);
+        remote_expect(block, lit->block_bytes);
+    }
 }
 
 static size_t litdata_name(struct dataset *ds, uint64_t index, char *ret, size_t room)

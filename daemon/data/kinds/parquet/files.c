@@ -1,6 +1,7 @@
 #include "daemon/data/kinds/parquet/files.h"
 #include "daemon/data/kinds/kinds.h"
 
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
 
 #include <dirent.h>
@@ -166,6 +167,17 @@ static int files_add_path(const struct spec_file *file, const struct data_env *e
     return r;
 }
 
+/* Their footers, before the files are opened one by one. */
+enum { FILES_FOOTER_BYTES = 64 * 1024 };
+
+static void files_expect_footers(const struct file_list *list, const struct data_env *env)
+{
+    for (uint32_t i = 0; env->remote && i < list->n; i++) {
+        if (remote_is_url(list->paths[i]))
+            remote_expect_part(env->remote, list->paths[i], REMOTE_FROM_END, FILES_FOOTER_BYTES);
+    }
+}
+
 int parquet_files_make(const struct spec_dataset *spec, const struct data_env *env,
                        struct parquet_files *ret, struct dl_error *err)
 {
@@ -174,11 +186,13 @@ int parquet_files_make(const struct spec_dataset *spec, const struct data_env *e
 
     for (uint32_t i = 0; r == 0 && i < spec->n_files; i++)
         r = files_add_path(&spec->files[i], env, &files, err);
-    if (r < 0)
+    if (r < 0) {
         parquet_files_deinit(&files);
-    else
-        *ret = files;
-    return r;
+        return r;
+    }
+    files_expect_footers(&files.list, env);
+    *ret = files;
+    return 0;
 }
 
 int parquet_list_files(const struct spec_dataset *spec, const struct data_env *env,

@@ -3,6 +3,7 @@
 
 #include "daemon/data/base/rng.h"
 #include "daemon/data/files/globs.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/kinds/tar/tar_archive.h"
 #include "daemon/data/kinds/tar/tar_sample.h"
 
@@ -96,6 +97,17 @@ static struct tar_shard *tar_shard_open(const struct tar *tar, uint32_t number)
     return shard;
 }
 
+/* What is read when the one in hand is at its end. */
+enum { TAR_NEXT_BYTES = 4 << 20 };
+
+static void tar_expect_next(const struct tar_iter *it)
+{
+    const char *path = it->next < it->n_order ? it->tar->list.paths[it->order[it->next]] : "";
+
+    if (it->tar->env->remote && remote_is_url(path))
+        remote_expect_part(it->tar->env->remote, path, 0, TAR_NEXT_BYTES);
+}
+
 /* ---- from shards to items ------------------------------------------------------------------- */
 
 /* Whatever could not be had is an item too, whose making tells what is wrong. */
@@ -108,6 +120,7 @@ static int tar_scan_next(struct tar_iter *it, struct tar_item *ret)
             it->shard = tar_shard_open(it->tar, it->order[it->next++]);
             if (!it->shard)
                 return -ENOMEM;
+            tar_expect_next(it);
             it->offset = 0;
             it->ordinal = 0;
         }
