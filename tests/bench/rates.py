@@ -8,11 +8,11 @@ import time
 
 
 @contextlib.contextmanager
-def daemon(build, folder):
+def daemon(build, folder, env=None):
     """A daemon of one's own; its socket, which is in `folder`."""
     socket = folder / "socket"
     with subprocess.Popen([build / "daemon/dloaderd", "--private", "--socket", socket],
-                          stderr=subprocess.DEVNULL) as process:
+                          stderr=subprocess.DEVNULL, env=env) as process:
         try:
             until = time.monotonic() + 30
             while not socket.exists() and time.monotonic() < until:

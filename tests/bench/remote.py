@@ -1,0 +1,292 @@
+"""Samples of 100 KiB from a store that is far away, bytes alone, 2 workers each: ours beside others, in turns.
+
+    PYTHON remote.py --build BUILD [--delay MS] [--mbit N] [--samples N] [--rounds N] [ROW ...]
+
+PYTHON has PyTorch, boto3 and pyarrow, and what the contenders of a row are: litdata, mosaicml-streaming,
+s3torchconnector, webdataset; where one is missing the line says so. far_store.c is the store: each answer comes
+--delay after its request, all together at --mbit a second. Each run is a process of its own that reads one epoch, in
+an order of its own where the contender can; ours has a daemon of its own. No disk of ours is filled: every byte comes
+from the store, once.
+
+objects: a file a sample. mds, litdata, tar: shards of 64 samples. parquet: row groups of 64.
+
+Printed are medians: samples a second, from before the dataset is opened on; the share of the link from a second after
+the first byte on, as long as data came; from before it is opened until it is, and from then to the first batch, in
+delays of the store; requests a sample; processor seconds of all processes a thousand samples. Bars: >= 0.9 of the link;
+>= 20 x PyTorch with boto3; >= 2 x the best other on objects, >= 1.2 x on shards; the first batch <= 4 delays after it
+is open. --delay 200 --mbit 200 has as much on its way as 20 ms and 2 Gbit/s, and needs a tenth of the processors.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import rates
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
+BATCH, WORKERS, SAMPLE, SHARD = 32, 2, 100 << 10, 64
+KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+
+# What gives `batches`. Paths are those of far_store's directory.
+OURS = """
+import dloaderd
+spec = {"dataset": DATASET, "batch": {"size": BATCH}, "workers": {"count": WORKERS}, "seed": 1,
+        "sampler": {"kind": "random"}}
+loader = dloaderd.Loader(spec, as_="numpy")
+ready()
+batches = iter(loader)"""
+TORCH = """
+import torch
+from torch.utils.data import DataLoader
+def as_tensors(samples):
+    return torch.stack([torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in samples])
+keys = ["objects/" + name for name in names]
+"""
+BOTO = TORCH + """
+import boto3
+class Own(torch.utils.data.Dataset):
+    client = None
+    def __len__(self):
+        return len(keys)
+    def __getitem__(self, n):
+        self.client = self.client or boto3.client("s3")
+        return self.client.get_object(Bucket="bucket", Key=keys[n])["Body"].read()
+ready()
+batches = iter(DataLoader(Own(), batch_size=BATCH, shuffle=True, num_workers=WORKERS, collate_fn=as_tensors))"""
+CONNECTOR = TORCH + """
+import s3torchconnector as s3
+data = s3.S3MapDataset.from_objects([f"s3://bucket/{key}" for key in keys], region="us-east-1", endpoint=endpoint,
+                                    transform=lambda one: one.read(),
+                                    s3client_config=s3.S3ClientConfig(force_path_style=True))
+ready()
+batches = iter(DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=WORKERS, collate_fn=as_tensors))"""
+RAW = TORCH + """
+from litdata import StreamingRawDataset
+data = StreamingRawDataset("s3://bucket/objects/c0", cache_dir=scratch, storage_options=options)
+ready()
+batches = iter(DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=WORKERS, collate_fn=as_tensors))"""
+LITDATA = """
+import litdata
+data = litdata.StreamingDataset("s3://bucket/litdata", cache_dir=scratch, shuffle=True, storage_options=options,
+                                max_cache_size="100GB")
+ready()
+batches = iter(litdata.StreamingDataLoader(data, batch_size=BATCH, num_workers=WORKERS,
+                                           collate_fn=lambda some: some))"""
+MOSAIC = """
+import streaming
+from torch.utils.data import DataLoader
+data = streaming.StreamingDataset(remote="s3://bucket/mds", local=scratch, shuffle=True, batch_size=BATCH)
+ready()
+batches = iter(DataLoader(data, batch_size=BATCH, num_workers=WORKERS, collate_fn=lambda some: some))"""
+WEBDATASET = """
+import webdataset
+from torch.utils.data import DataLoader
+urls = [f"{endpoint}/bucket/tar/{n:05}.tar" for n in range(shards)]
+data = webdataset.WebDataset(urls, shardshuffle=len(urls), workersplitter=webdataset.split_by_worker)
+ready()
+batches = iter(DataLoader(data.batched(BATCH, collation_fn=lambda some: some), batch_size=None, num_workers=WORKERS))"""
+
+ROWS = {
+    "objects": {"ours": OURS.replace("DATASET", '{"kind": "audiofolder", "paths": "s3://bucket/objects", '
+                                     '"dtype": "int16", "frames": 51178, "channels": "mono"}'),
+                "PyTorch, boto3": BOTO, "s3torchconnector": CONNECTOR, "litdata raw": RAW},
+    "mds": {"ours": OURS.replace("DATASET", '{"kind": "mds", "paths": "s3://bucket/mds"}'), "mosaic": MOSAIC},
+    "litdata": {"ours": OURS.replace("DATASET", '{"kind": "litdata", "paths": "s3://bucket/litdata"}'),
+                "litdata": LITDATA},
+    "tar": {"ours": OURS.replace("DATASET", '{"kind": "tar", "paths": "s3://bucket/tar/*.tar", "decode": False}')
+            .replace("random", "sequential"),
+            "webdataset": WEBDATASET},
+    "parquet": {"ours": OURS.replace("DATASET", '{"kind": "parquet", "paths": "s3://bucket/parquet/*.parquet"}')},
+}
+
+PROGRAM = """
+import ctypes, json, os, resource, sys, time
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a daemon leaves is waited for here
+def ready():
+    global opened
+    opened = time.perf_counter()
+IMPORTS
+begin = time.perf_counter()
+CODE
+first = None
+taken = 0
+for batch in batches:
+    first = first or time.perf_counter()
+    taken += 1
+end = time.perf_counter()
+print(json.dumps({"open": opened - begin, "first": first - opened, "rate": taken * BATCH / (end - begin)}), flush=True)
+"""
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+def samples_of(count):
+    """(name, bytes), alike in size."""
+    import media
+    head = media.wav([0] * 51178, 1, 16000)[:44]
+    assert len(head) + 2 * 51178 == SAMPLE
+    for i in range(count):
+        yield f"{i:06}", head + os.urandom(2 * 51178)
+
+
+def make_objects(folder, count):
+    (folder / "c0").mkdir()
+    for name, data in samples_of(count):
+        (folder / "c0" / f"{name}.wav").write_bytes(data)
+
+
+def make_mds(folder, count):
+    from streaming import MDSWriter
+    with MDSWriter(out=str(folder), columns={"data": "bytes"}, size_limit=SHARD * (SAMPLE + 16)) as out:
+        for _, data in samples_of(count):
+            out.write({"data": data})
+
+
+def make_litdata(folder, count):
+    from litdata.streaming.writer import BinaryWriter
+    writer = BinaryWriter(str(folder), chunk_size=SHARD)
+    for i, (_, data) in enumerate(samples_of(count)):
+        writer[i] = data
+    writer.done()
+    writer.merge()
+
+
+def make_tar(folder, count):
+    import io
+    import tarfile
+    for i, (name, data) in enumerate(samples_of(count)):
+        if i % SHARD == 0:
+            shard = tarfile.open(folder / f"{i // SHARD:05}.tar", "w", format=tarfile.USTAR_FORMAT)
+        member = tarfile.TarInfo(f"{name}.bin")
+        member.size = len(data)
+        shard.addfile(member, io.BytesIO(data))
+        if i % SHARD == SHARD - 1 or i == count - 1:
+            shard.close()
+
+
+def make_parquet(folder, count):
+    import pyarrow
+    import pyarrow.parquet
+    rows = [data for _, data in samples_of(count)]
+    each = max(1, count // 8)
+    for i in range(0, count, each):
+        table = pyarrow.table({"data": pyarrow.array(rows[i:i + each], pyarrow.binary())})
+        pyarrow.parquet.write_table(table, folder / f"{i // each:05}.parquet", compression="none",
+                                    use_dictionary=False, row_group_size=SHARD)
+
+
+MAKE = {"objects": make_objects, "mds": make_mds, "litdata": make_litdata, "tar": make_tar, "parquet": make_parquet}
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+class Store:
+    def __init__(self, build, folder, args):
+        self.process = subprocess.Popen([build / "tests/bench/far_store", folder, str(args.delay), str(args.mbit)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.url = f"http://127.0.0.1:{self.process.stdout.readline().split()[1]}"
+
+    def told(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def link_share(tenths, args):
+    """From a second after the first tenth with data on, until the last one but one."""
+    some = [i for i, sent in enumerate(tenths) if sent > SAMPLE]
+    steady = tenths[some[0] + 10:some[-1]] if some else []
+    return sum(steady) / len(steady) / (args.mbit * 12500) if len(steady) >= 10 else float("nan")
+
+
+def run(row, contender, folder, store, args):
+    """{figure: value} of a process of its own; or why there is none."""
+    build = args.build.resolve()
+    with tempfile.TemporaryDirectory(prefix="bench-remote-run-") as scratch:
+        words = {"names": sorted(f"c0/{one.name}" for one in (folder / "objects/c0").glob("*")), "endpoint": store.url,
+                 "options": {"endpoint_url": store.url}, "scratch": scratch, "BATCH": BATCH, "WORKERS": WORKERS,
+                 "shards": -(-args.samples // SHARD)}
+        text = "".join(f"{name} = {value!r}\n" for name, value in words.items())
+        code = ROWS[row][contender]
+        imports = "\n".join(line for line in code.splitlines() if line.startswith(("import ", "from ")))
+        (pathlib.Path(scratch) / "run.py").write_text(
+            text + PROGRAM.replace("IMPORTS", imports).replace("CODE", code))
+        with rates.daemon(build, pathlib.Path(scratch), {**os.environ, **KEYS, "AWS_ENDPOINT_URL": store.url}) \
+                if contender == "ours" else open(os.devnull) as socket:
+            env = {**os.environ, **KEYS, "AWS_ENDPOINT_URL": store.url, "S3_ENDPOINT_URL": store.url,
+                   "OMP_NUM_THREADS": "1", "PYTHONPATH": str(build / "client/python"),
+                   "DLOADER_SOCKET": str(socket) if contender == "ours" else ""}
+            before = os.times()
+            store.told()
+            done = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=scratch, text=True, env=env,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
+            told = store.told()
+        after = os.times()
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        said = done.stderr.strip().splitlines()
+        return ([line for line in said if "Error" in line] or said or ["ended early"])[-1]
+    found = json.loads(lines[-1])
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"rate": found["rate"], "link": link_share(told["tenths"], args),
+            "open": found["open"] * 1000 / args.delay, "first": found["first"] * 1000 / args.delay,
+            "requests": told["requests"] / args.samples, "spent": spent / args.samples * 1000}
+
+
+def shown(runs, ours):
+    failed = [one for one in runs if isinstance(one, str)]
+    if failed:
+        return f"none: {failed[-1]}"
+    of = {key: statistics.median(one[key] for one in runs) for key in runs[0]}
+    text = (f"{of['rate']:8.1f} samples/s  {of['link']:.2f} of the link  open after {of['open']:5.1f} delays, first "
+            f"batch {of['first']:5.1f} later  "
+            f"{of['requests']:.2f} requests and {of['spent']:.2f} s of processor a thousand")
+    pairs = [(a, b) for a, b in zip(ours, runs) if isinstance(a, dict) and isinstance(b, dict)]
+    if runs is not ours and pairs:
+        text += f"  ours {statistics.median(a['rate'] / b['rate'] for a, b in pairs):.2f} x"
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--delay", type=int, default=20, metavar="MS")
+    parser.add_argument("--mbit", type=int, default=2000)
+    parser.add_argument("--samples", type=int, default=6000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="contenders that begin with this")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.2f} at the start", flush=True)
+    with tempfile.TemporaryDirectory(prefix="bench-remote-") as name:
+        folder = pathlib.Path(name)
+        for row in args.rows or ROWS:
+            (folder / row).mkdir()
+            MAKE[row](folder / row, args.samples)
+            with Store(args.build, folder, args) as store:
+                runs = {one: [] for one in ROWS[row] if one.startswith(args.only)}
+                for _ in range(args.rounds):
+                    for one, some in runs.items():
+                        some.append(run(row, one, folder, store, args))
+            for one, some in runs.items():
+                print(f"{row:8} {one:16} {shown(some, runs.get('ours', []))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
