@@ -167,7 +167,7 @@ static int codec_check_field(const struct dl_message *msg, const struct field *f
     return 0;
 }
 
-/* What a version lacks of a message must say nothing. */
+/* A field that the peer's version lacks must be 0 or empty. */
 static int codec_check_left_out(const struct dl_message *msg, const struct message_row *row,
                                 uint32_t n)
 {

@@ -20,13 +20,13 @@
  *   2  with what is below LATER(…, 2)
  *   3  with what is below LATER(…, 3)
  *
- * Builds between the two said 1 and sent and wanted what 2 has: who says 1 speaks 2, until a
- * message lacks something (dl_message.version).
+ * Builds between the two announced 1 but spoke 2: a peer that announces 1 is taken to speak 2 until
+ * one of its messages lacks a field (dl_message.version).
  */
 enum { DL_PROTOCOL_VERSION = 3, DL_PROTOCOL_OLDEST = 1 };
 #define DL_PROTOCOL_SPOKEN "1 to 3" /* in words */
 
-/* Whose messages are for a peer that says this version. */
+/* The version to send to a peer that announced `said`. */
 static inline uint32_t protocol_sent_to(uint32_t said)
 {
     return said == 1 ? 2 : said;
@@ -35,7 +35,7 @@ static inline uint32_t protocol_sent_to(uint32_t said)
 /* Of workers and their daemon: W_* messages, queue.h and segment_layout.h, which are of one build
  * or the same. */
 enum { DL_WORKER_VERSION = 1 };
-/* In which the daemon tells a worker its own. */
+/* The environment variable in which the daemon passes a worker its version. */
 #define DL_WORKER_VERSION_VARIABLE "DLOADER_WORKER_VERSION"
 
 enum message_number {
@@ -109,18 +109,18 @@ uint32_t message_direction(uint32_t number);
 /*
  * Appends the whole frame of `msg` (header and payload) to `out`. Returns 0, -ENOMEM, -EMSGSIZE
  * when a field or the frame exceeds its maximum, or -EBADMSG when a text is not UTF-8 without NUL,
- * bytes are no multiple of their unit, an ANY is not one msgpack value, or the number names no
- * message, or -EPROTONOSUPPORT if msg->version does not have the message, or a field that is set;
- * what `out` holds is then unchanged. What is encoded can be decoded. An ANY nests one
- * level less deep than DL_MAX_VALUE_DEPTH: the message's own array is the first.
+ * bytes are not a multiple of their unit, an ANY is not one msgpack value, or the number is
+ * unknown; -EPROTONOSUPPORT if msg->version lacks the message or a field that is set. On error
+ * `out` is unchanged. Whatever was encoded can be decoded. An ANY nests one level less deep than
+ * DL_MAX_VALUE_DEPTH: the message's own array is the first.
  */
 int _nodiscard_ message_encode(const struct dl_message *msg, struct dl_buffer *out);
 
 /*
- * Decodes one payload that came from a peer in one of `directions` (a mask). Returns 0, or
- * -EBADMSG / -EMSGSIZE with `err` saying which message and field; `ret` is then untouched. Fields
- * of later versions may be left out, from the end, and are 0 or empty; ret->version is the newest
- * of which none was.
+ * Decodes one payload that came from a peer in one of `directions` (a mask). Returns 0, or -EBADMSG
+ * / -EMSGSIZE with `err` saying which message and field; `ret` is then untouched. A sender may
+ * leave out trailing fields of later versions; they become 0 or empty, and ret->version is the
+ * newest version whose fields are all present.
  */
 int _nodiscard_ message_decode(const uint8_t *payload, size_t len, uint32_t directions,
                                struct dl_message *ret, struct dl_error *err);

@@ -71,7 +71,8 @@ int dtype_from_name(const char *name, uint32_t *ret)
 
 int dtype_from_numpy(const char *numpy, uint32_t *ret)
 {
-    /* A type NumPy lacks has an empty name in the table; no name of NumPy's is empty. */
+    /* A type that NumPy lacks has an empty name in the table, and NumPy never uses an empty
+     * name. */
     if (numpy[0] == '\0')
         return -EINVAL;
     for (uint32_t i = 0; i < ARRAY_SIZE(dtype_rows); i++)

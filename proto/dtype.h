@@ -24,7 +24,7 @@ const char *dtype_numpy(uint32_t dtype);
 int _nodiscard_ dtype_from_name(const char *name, uint32_t *ret);
 int _nodiscard_ dtype_from_numpy(const char *numpy, uint32_t *ret);
 
-/* That of integers of so many bits; 0: there is none. */
+/* The integer type with that many bits; 0 if unknown. */
 uint32_t dtype_integer(int64_t bits, bool is_signed);
 
 /* DLPack type code; -1 for a number that names no type. */

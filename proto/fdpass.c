@@ -22,7 +22,7 @@ union send_control {
 
 /*
  * Queues (or, when `keep` is false, closes) each descriptor that came with `msg`. Returns 0, or
- * -EMFILE when the queue had no room for all of them; what had no room is closed.
+ * -EMFILE when the queue was full; the rest are closed.
  */
 static int fdpass_collect_fds(struct msghdr *msg, struct frame_reader *reader, bool keep)
 {
@@ -70,7 +70,8 @@ ssize_t fdpass_recv(int sock, struct frame_reader *reader, int flags)
     if (n < 0)
         return -errno;
 
-    /* Cut off by this process's limit or by our room: which messages lack theirs is unknowable. */
+    /* Truncated by this process's limit or by our buffer: we cannot know which messages lost
+     * theirs. */
     bool cut = msg.msg_flags & MSG_CTRUNC;
     r = fdpass_collect_fds(&msg, reader, !cut);
     if (cut || r < 0)

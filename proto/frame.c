@@ -1,7 +1,7 @@
 /*
- * The reader's buffer is one block: [handed out | waiting | free]. Bytes move only when room is
- * made at the end, and the block grows only as bytes arrive: announcing a large frame costs the
- * announcer the large frame.
+ * The reader's buffer is one block: [handed out | waiting | free]. Bytes move only to make room at
+ * the end, and the block grows only as bytes arrive: a peer that announces a large frame must also
+ * send it.
  */
 #include "proto/frame.h"
 

@@ -1,10 +1,11 @@
 /*
- * The history of an epoch: how many steps of it were consumed by which world sizes, before the one
- * that resumes it. Together with the number of steps since it says where in the global order
- * the epoch stands, for whatever number of ranks.
+ * The history of an epoch: how many of its steps each earlier world size consumed, before the one
+ * that resumes it. Together with the steps taken since, it locates the epoch in the global order
+ * for any number of ranks.
  *
- * Stretches stand in their order. One of no steps is no stretch, and two of the same world size are
- * one, so that an epoch whose number of ranks came back has the history that it had.
+ * Stretches are in chronological order. A stretch has at least one step, and adjacent stretches of
+ * the same world size are merged, so that an epoch that returns to its former number of ranks has
+ * its former history.
  */
 #ifndef DL_HISTORY_H
 #define DL_HISTORY_H
@@ -27,7 +28,7 @@ struct history {
 /* Each stretch on the wire: two numbers, u64 little-endian. */
 enum { HISTORY_UNIT = 16, HISTORY_BYTES = DL_BOUND_HISTORY * HISTORY_UNIT };
 
-/* Behind what there is. False, and nothing changed: there is no room for another stretch. */
+/* Appends a stretch. False, changing nothing, if there is no room. */
 bool _nodiscard_ history_add(struct history *history, uint64_t world, uint64_t steps);
 
 bool history_equal(const struct history *a, const struct history *b);
@@ -35,7 +36,7 @@ bool history_equal(const struct history *a, const struct history *b);
 /* Returns how many bytes were written. */
 size_t history_write(const struct history *history, uint8_t ret[static HISTORY_BYTES]);
 
-/* False: it is none, or not written by history_write(). */
+/* False unless history_write() wrote these bytes. */
 bool _nodiscard_ history_read(struct dl_span bytes, struct history *ret);
 
 #endif

@@ -38,7 +38,7 @@ struct kind_entry {
 /* All kinds, in the order of the enum, which begins with 1. */
 const struct kind_entry *kind_entries(size_t *ret_count);
 
-/* NULL: it is none. */
+/* NULL for an unknown kind. */
 const struct kind_entry *kind_entry(enum dataset_kind kind);
 
 static inline enum files_sort files_sort_of(enum dataset_kind kind)

@@ -227,7 +227,7 @@ bool mix_changes_has(const struct mix_changes *all, const struct mix_changes *pa
     return same && mix_changes_is_same(part, change, all, same);
 }
 
-/* The first position of `part` whose change `all` has not. */
+/* The first position in `part` whose change `all` lacks. */
 static uint64_t mix_changes_first_lacking(const struct mix_changes *part,
                                           const struct mix_changes *all)
 {
@@ -314,7 +314,7 @@ static bool mix_changes_take_one(const uint8_t *at, const struct mix_changes *fo
         uint64_t bits = mix_changes_get(at + MIX_WORD * (1 + (size_t)i));
 
         memcpy(&ret->weights[i], &bits, sizeof bits);
-        if (signbit(ret->weights[i])) /* there is one way to write 0 */
+        if (signbit(ret->weights[i])) /* a zero has only one encoding */
             return false;
     }
     return ret->position < MIX_POSITIONS && mix_weights_check(ret->weights, form->n, "", NULL) == 0;

@@ -1,20 +1,20 @@
 /*
- * Weights of a mixture that were changed while it was read: a list of positions of its order, each
- * with the weights from there on. What it says holds instead of the spec's weights and schedule
- * from its first position on, so that a spec, a seed and such a list are one order. With
- * MIX_STOP_NEVER epochs are pieces of one order: positions count from the beginning of epoch 0, in
- * samples of all ranks. With other stops each epoch has an order of its own, whose length depends
- * on its weights: weights change with an epoch, and positions are numbers of epochs.
+ * Weights of a mixture that changed while it was read: a list of positions in its order, each with
+ * the weights that apply from there. From its first position on, the list replaces the spec's
+ * weights and schedule, so a spec, a seed and such a list determine the order. With MIX_STOP_NEVER
+ * epochs are pieces of one order: positions count from the beginning of epoch 0, in samples of all
+ * ranks. With other stops each epoch has its own order, whose length depends on its weights:
+ * weights change only at an epoch's start, and positions are epoch numbers.
  *
- * Likewise weights of single samples, of a weighted sampler. Its epochs have an order each, so
- * position p is p mod `count` of epoch p / count. The list names them by their sum alone;
- * whoever plans by it has to have the tables (weight_table.h) that the epoch needs.
+ * The same holds for a weighted sampler's weights of single samples. Each epoch has its own order,
+ * so position p is p mod `count` of epoch p / count. The list refers to weights only by their
+ * checksum; the planner needs the tables (weight_table.h) of the epoch.
  *
- * A list is never changed but for its tables, and counted: whoever wants another makes one. NULL is
- * the empty list, also below. Its bytes are 64-bit little-endian words: how many weights a change
- * has; then, of each change, its position and its weights, float64. Of samples: UINT64_MAX, how
- * many weights, and `count`; then, of each change, its position and its sum. The empty list has no
- * bytes.
+ * A list is immutable except for its tables, and reference-counted; a change makes a new list. NULL
+ * is the empty list, also below. Its bytes are 64-bit little-endian words: the number of weights in
+ * a change; then the position and the float64 weights of each change. For samples: UINT64_MAX, the
+ * number of weights, and `count`; then the position and the checksum of each change. The empty list
+ * has no bytes.
  *
  * Pure. One thread at a time may count references.
  */
@@ -45,7 +45,7 @@ struct mix_changes {
 /* Of the longest list: DL_MAX_MIX_CHANGES of DL_MAX_MIX_CHILDREN weights. */
 enum { MIX_CHANGES_BYTES = 8 + DL_BOUND_MIX_CHANGES * 8 * (1 + DL_BOUND_MIX_CHILDREN) };
 
-/* Whether a mixture may have such weights: 0, or -EINVAL with what is wrong of `place`. */
+/* Checks weights for a mixture: 0, or -EINVAL with what is wrong, naming `place`. */
 int _nodiscard_ mix_weights_check(const double *weights, uint32_t n, const char *place,
                                   struct dl_error *err);
 
@@ -61,22 +61,22 @@ static inline void mix_changes_unrefp(struct mix_changes **changes)
 int _nodiscard_ mix_changes_with(const struct mix_changes *changes, const struct mix_change *added,
                                  uint32_t n, struct mix_changes **ret);
 
-/* The same for samples: of `added` the position and the table, whose `n` is the list's. */
+/* The same for samples: appends the position and the table of `added`, whose `n` is the list's. */
 int _nodiscard_ mix_changes_with_table(const struct mix_changes *changes,
                                        const struct mix_change *added, uint64_t count,
                                        struct mix_changes **ret);
-/* The list with those before the position alone, counted. -ENOMEM. */
+/* The list reduced to changes before the position, with a reference. -ENOMEM. */
 int _nodiscard_ mix_changes_before(struct mix_changes *changes, uint64_t position,
                                    struct mix_changes **ret);
 /* Which of a list of samples an epoch's order depends on: changes *ret_first up to the one before
  * the returned. */
 uint32_t mix_changes_of_epoch(const struct mix_changes *changes, uint64_t epoch,
                               uint32_t *ret_first);
-/* Gives the list those of its tables that another has, or lets all go (NULL). */
+/* Copies into the list those tables that `from` has, or drops all of them (NULL). */
 void mix_changes_share_tables(struct mix_changes *changes, const struct mix_changes *with);
 
 bool mix_changes_equal(const struct mix_changes *a, const struct mix_changes *b);
-/* Whether change i of `part` is one of `all`; each of them. */
+/* Whether `all` contains change i of `part`; whether it contains every change. */
 bool mix_changes_has(const struct mix_changes *all, const struct mix_changes *part, uint32_t i);
 bool mix_changes_within(const struct mix_changes *part, const struct mix_changes *all);
 /* The first position that one of them has and the other has not, or with other weights; UINT64_MAX:
@@ -87,12 +87,13 @@ uint64_t mix_changes_bytes(const struct mix_changes *changes); /* of memory */
 
 /* Appends its bytes. -ENOMEM. */
 int _nodiscard_ mix_changes_write(const struct mix_changes *changes, struct dl_buffer *ret);
-/* -EINVAL: these are no such bytes; -ENOMEM. */
+/* -EINVAL if the bytes are malformed; -ENOMEM. */
 int _nodiscard_ mix_changes_read(struct dl_span bytes, struct mix_changes **ret);
 
 /*
- * Behind the token of a state (state_token.h) the bytes are followed by their number and a mark.
- * Split: cuts that from the end of `state`, and returns the bytes; empty: there are none.
+ * Attach: appends the bytes, their number and a mark, to follow the token of a state
+ * (state_token.h). Split: cuts these off the end of `state` and returns the bytes, or an empty
+ * span.
  */
 int _nodiscard_ mix_changes_attach(struct dl_span bytes, struct dl_buffer *ret);
 struct dl_span mix_changes_split(struct dl_span *state);

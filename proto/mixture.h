@@ -17,7 +17,7 @@
 enum mix_stop {
     MIX_STOP_FIRST = 1, /* where the first dataset's share is all its samples */
     MIX_STOP_ALL,       /* where every dataset's share is all its samples, or more */
-    MIX_STOP_NEVER,     /* epochs of `length` samples, which go on where the last one ended */
+    MIX_STOP_NEVER,     /* epochs of `length` samples, each continuing where the last one ended */
 };
 
 /* What has these shares. */

@@ -2,8 +2,8 @@
  * The two queues between the daemon and one worker, in a memfd of their own.
  *
  * Each is a single-producer single-consumer ring of fixed records: tasks (daemon → worker) and
- * completions (worker → daemon). A full exchange costs no system call while both sides are awake.
- * A side that is about to sleep says so in `sleeping`, looks once more, and sleeps on its eventfd;
+ * completions (worker → daemon). A full exchange costs no system call while both sides are awake. A
+ * side that is about to sleep says so in `sleeping`, looks once more, and sleeps on its eventfd;
  * the other side rings the bell only if it finds that word set.
  *
  * Memory order. `tail` is stored with release after the record is written and loaded with acquire
@@ -11,27 +11,28 @@
  * it is read. `sleeping` is a Dekker pair with `tail`: the sleeper stores `sleeping` then loads
  * `tail`; the producer, its records put, touches `tail` by an addition of 0 then loads `sleeping`.
  * These four are seq_cst and so in one total order. Where the producer's load does not see that
- * store of `sleeping`, load and addition stand before it and the sleeper's load of `tail` after
- * it: that load sees the records, and the consumer does not sleep. Where it does see it, it rings.
- * No wake-up is lost. The addition writes no new value; it is there because a fence, which costs
- * the same one locked instruction on x86, is unknown to the thread sanitizer.
+ * store of `sleeping`, load and addition stand before it and the sleeper's load of `tail` after it:
+ * that load sees the records, and the consumer does not sleep. Where it does see it, it rings. No
+ * wake-up is lost. The addition writes no new value; it is there because a fence, which costs the
+ * same one locked instruction on x86, is unknown to the thread sanitizer.
  *
- * Behind the queues there is a note, for what the worker has to say about something else than its
- * tasks: it is read before the completions that were put after it was written. So is what it says
- * of a sample that took long. `full` hands the text over, by release and acquire, in either
- * direction; `tail` and `head` of the slow samples do as those of the queues.
+ * Behind the queues is a note, in which the worker reports anything that is not about a task; it is
+ * read before completions that were put after it was written. So are its reports of slow samples.
+ * `full` hands the text over, by release and acquire, in either direction; `tail` and `head` of the
+ * slow samples work as those of the queues.
  *
- * A worker that hangs while it opens the dataset cannot say where: the note's memory has what it is
- * at, written anew at any time. That is a seqlock: `count` is odd while words are written. Each
- * word is stored with release and loaded with acquire, so that a reader that finds a word of a
- * later text finds `count` changed, too; it tries again, or has a text of two parts. No note is
- * there by then: the worker notes after a task, which it gets when the daemon knows it has opened,
- * and from then on the daemon reads no place.
+ * A worker that hangs while it opens the dataset cannot report where, so until then the note's
+ * memory holds the path it is working on, overwritten at any time. That is a seqlock: `count` is
+ * odd while words are written. Each word is stored with release and loaded with acquire, so that a
+ * reader that finds a word of a later text finds `count` changed, too; it then retries, or accepts
+ * a mixed text. This never clashes with a note: the worker writes notes only after a task, and it
+ * gets tasks only once the daemon knows that it has opened the dataset and stops reading places.
  *
- * What a slot holds is handed on in the same order: written by the daemon, its task put (release);
- * taken (acquire), filled by the worker, its completion put; taken by the daemon, and told to the
- * client by a message. A message of a socket, or a bell, orders as release and acquire do: the
- * kernel's locks do. The way back, by which a slot is free again, is RELEASE, a message, too.
+ * A slot's content is handed on in the same order: the daemon writes it and puts the task
+ * (release); the worker takes the task (acquire), fills the slot and puts the completion; the
+ * daemon takes that and sends the client a message. A message of a socket, or a bell, orders as
+ * release and acquire do: the kernel's locks do. The way back, by which a slot is free again, is
+ * RELEASE, a message, too.
  *
  * tests/unit/test_memory_order.c tries all this in each order that C11 allows.
  *
@@ -53,12 +54,12 @@ struct queue_task {
 
 struct queue_done {
     uint64_t task;
-    uint64_t bytes;    /* of the slot in use; with ENOBUFS: the bytes the batch would need */
-    uint32_t code;     /* 0 = filled; else the errno; ENOBUFS = the slot is too small; ENODATA = the
-                          replica of an iterable dataset has no more samples */
-    uint32_t samples;  /* in the batch, if it is filled */
-    uint64_t began_ns; /* of the clock that all processes have: it took the task */
-    uint64_t cost_ns;  /* from then to its end */
+    uint64_t bytes; /* of the slot in use; with ENOBUFS: the bytes the batch would need */
+    uint32_t code;  /* 0 = filled; else the errno: ENOBUFS if the slot is too small, ENODATA at the
+                       end of an iterable dataset's replica */
+    uint32_t samples;    /* in the batch, if it is filled */
+    uint64_t began_ns;   /* of the clock that all processes have: it took the task */
+    uint64_t cost_ns;    /* from then to its end */
     uint64_t collate_ns; /* of that: making a batch of samples that were there */
     /* In Python's code, of a host that runs some: of the time before collating, and of collating */
     uint64_t fetch_python_ns;
@@ -73,14 +74,15 @@ struct queue_end {
     _Alignas(64) _Atomic uint32_t sleeping; /* the consumer waits on its bell */
 };
 
-/* A sample that took long to make. A worker tells of so many, and then only of slower ones. */
+/* A sample that took long to make. A worker reports SLOW_SAMPLES of them, and then only slower
+ * ones. */
 enum { SLOW_NAME = 256, SLOW_SAMPLES = 16 };
 struct slow_sample {
     uint64_t index; /* in the dataset */
     uint64_t epoch;
     uint64_t ns;
-    uint64_t together;    /* so many were made in that time, of which it is the first; 1: alone */
-    char name[SLOW_NAME]; /* where people find it, the end of that; "": it has none */
+    uint64_t together;    /* samples made in that time, of which this is the first; 1: only it */
+    char name[SLOW_NAME]; /* a name for people, cut at its start; "" if it has no name */
 };
 
 /* Those that the daemon has not read yet: it may hear of many tasks at once. */
@@ -221,7 +223,7 @@ static inline bool note_put(struct queue_note *note, const struct dl_error *text
     return true;
 }
 
-/* The daemon. False: there is none. Its texts are made fit to be shown. */
+/* The daemon takes the note. False if there is no note. Its texts are made printable. */
 static inline bool note_take(struct queue_note *note, struct dl_error *ret)
 {
     struct dl_error text;
@@ -235,8 +237,8 @@ static inline bool note_take(struct queue_note *note, struct dl_error *ret)
     return true;
 }
 
-/* The worker, before it has the dataset open: it turns to `path` now. What is longer loses its end.
- */
+/* The worker, before it has opened the dataset: it now works on `path`, of which a long one loses
+ * its end. */
 static inline void note_place(struct queue_note *note, const char *path)
 {
     struct queue_place *place = &note->place;
@@ -270,8 +272,8 @@ static inline uint32_t note_try_place(const struct queue_place *place,
     return count | (atomic_load_explicit(&place->count, memory_order_relaxed) != count);
 }
 
-/* The daemon. A number that each place changes; "": nothing yet. Of a worker that goes on all the
- * time, or dies as it writes, the text may be of two. */
+/* The daemon reads the place. Returns a number that changes with each place; "" if the worker has
+ * not written one. The text may be mixed if the worker keeps writing, or died while writing. */
 static inline uint32_t note_read_place(const struct queue_note *note,
                                        char ret[static DL_ERROR_PATH_MAX])
 {
@@ -291,7 +293,7 @@ static inline bool slow_has_room(const struct queue_slow *slow)
            SLOW_SAMPLES;
 }
 
-/* The worker. False: there is no room. */
+/* The worker. False if the ring is full. */
 static inline bool slow_put(struct queue_slow *slow, const struct slow_sample *what)
 {
     uint64_t tail = atomic_load_explicit(&slow->tail, memory_order_relaxed);
@@ -303,7 +305,7 @@ static inline bool slow_put(struct queue_slow *slow, const struct slow_sample *w
     return true;
 }
 
-/* The daemon. False: there is none. Its name is made fit to be shown. */
+/* The daemon. False if the ring is empty. The name is made printable. */
 static inline bool slow_take(struct queue_slow *slow, struct slow_sample *ret)
 {
     uint64_t head = atomic_load_explicit(&slow->head, memory_order_relaxed);
@@ -320,7 +322,7 @@ static inline bool slow_take(struct queue_slow *slow, struct slow_sample *ret)
     return true;
 }
 
-/* The worker; and the daemon, which gets what was spent until now. */
+/* The worker adds; the daemon takes what was spent so far. */
 static inline void slow_spend(struct queue_slow *slow, uint64_t ns)
 {
     uint64_t before = atomic_load_explicit(&slow->spent_ns, memory_order_relaxed);

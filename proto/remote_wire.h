@@ -1,10 +1,10 @@
 /*
- * What workers ask the fetcher, the daemon's process that reads remote objects, over a socket of
- * SOCK_SEQPACKET that the daemon gives to both. One packet is one question, or one answer. A worker
- * has one question open at a time, and REMOTE_EXPECT, which has no answer, whenever it likes. Both
- * ends are of one build, on one machine: structs as they are.
+ * The wire between workers and the fetcher, the daemon's process that reads remote objects: a
+ * SOCK_SEQPACKET socket that the daemon gives to both. Each packet is one question or one answer. A
+ * worker has one question open at a time; REMOTE_EXPECT has no answer and may be sent at any time.
+ * Both ends are of one build, on one machine: structs are sent as they are.
  *
- * A worker is not trusted: the fetcher checks each packet, and drops who sends another.
+ * Workers are not trusted: the fetcher checks each packet and drops a worker that sends a bad one.
  */
 #ifndef DL_PROTO_REMOTE_WIRE_H
 #define DL_PROTO_REMOTE_WIRE_H
@@ -26,7 +26,7 @@ enum remote_op {
 
 enum {
     REMOTE_ASKED_MAX = 4096,         /* bytes, with the 0 at the end */
-    REMOTE_BLOCK_BYTES = 256 * 1024, /* what is fetched begins and ends at such a border */
+    REMOTE_BLOCK_BYTES = 256 * 1024, /* fetched ranges begin and end on such a boundary */
     REMOTE_MESSAGE_MAX = 1024,       /* of an error, likewise with its 0 */
 };
 
@@ -45,7 +45,7 @@ struct remote_question {
 enum remote_sort { REMOTE_OBJECT = 1, REMOTE_DIRECTORY };
 
 struct remote_answer {
-    int32_t code;      /* 0, or an errno: `message` says what is wrong and what to do about it */
+    int32_t code;      /* 0, or an errno: `message` says what is wrong and how to mend it */
     uint32_t sort;     /* enum remote_sort */
     uint32_t object;   /* REMOTE_PAGED: a number of it in later questions, another one each time */
     uint32_t window;   /* REMOTE_PAGED: blocks of all files that the asker may have in use */

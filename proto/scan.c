@@ -101,7 +101,7 @@ int token_read(const uint8_t *data, size_t len, struct token *ret)
     return 0;
 }
 
-/* Containers open at a point of the walk, and how many values each still lacks. */
+/* The containers open at a point of the walk, with the number of values each still needs. */
 struct walk {
     uint64_t missing[DL_BOUND_VALUE_DEPTH];
     uint32_t depth;
@@ -115,7 +115,7 @@ static int scan_walk_value(struct walk *walk, const struct token *token)
                         : token->type == TOKEN_MAP ? 2 * token->n
                                                    : 0;
 
-    /* The budget holds the one value at hand and all that containers still lack. */
+    /* The budget covers the value at hand and all that open containers still need. */
     if (children > walk->budget)
         return -EMSGSIZE;
     walk->budget -= children;

@@ -5,9 +5,9 @@
  *   slot:     [ slot_header ] [ sample indices: u64 × samples ] [ planned ] [ tree ] [ tensors ]
  *             [ bad samples ] [ origins ] [ state ]
  *
- * Tensors are 64-byte aligned. `planned` is there for batches that are measured in tokens: what the
- * plan knows of them. Bad samples are there where some were left out or replaced, the
- * state where an iterable dataset knows its own.
+ * Tensors are 64-byte aligned. `planned` exists for batches that are measured in tokens, bad
+ * samples where some were left out or replaced, the state where an iterable dataset can save its
+ * own.
  *
  * All numbers are in the machine's byte order (a segment never leaves it). Offsets, never pointers.
  * The daemon writes the task (indices, samples, step, generation) into a FREE slot before it hands
@@ -25,7 +25,7 @@ enum {
     SEGMENT_LAYOUT_VERSION = 1,
     SEGMENT_HEADER_BYTES = 4096,
     SLOT_HEADER_BYTES = 192,
-    SLOT_ALIGN = 4096, /* slots start on pages: a slot can be page-locked or dropped by itself */
+    SLOT_ALIGN = 4096, /* slots start on pages, so that each can be page-locked or dropped */
 };
 
 struct segment_header {
@@ -40,9 +40,9 @@ struct segment_header {
 _Static_assert(sizeof(struct segment_header) == 40, "the segment layout is fixed");
 
 /*
- * The first word of a step's indices where its keys are no integers, and that no index is; then
- * their pickle's length in bytes, and the pickle of the list of them, which only a Python worker
- * reads.
+ * If a step's keys are not integers, this is the first word of its indices; no index has this
+ * value. The length of their pickle in bytes and the pickle of their list follow; only Python
+ * workers read it.
  */
 #define SLOT_KEYS_MARK UINT64_C(0x80646c6b65797300)
 
@@ -68,35 +68,36 @@ struct slot_header {
     uint32_t tree_count;
     uint64_t data_off; /* of the first tensor */
     uint64_t used;     /* bytes of the slot in use, from its start */
-    /* When a task failed: what the dataset said. NUL-terminated text at error_off. */
+    /* When a task failed: the dataset's message, as NUL-terminated text at error_off. */
     uint32_t error_code; /* positive errno; 0 = filled */
     uint32_t error_len;
     uint64_t error_off;
     uint64_t error_index; /* the sample at fault; UINT64_MAX when not one sample's fault */
-    /* Again by the daemon, for iterable datasets: whose pass this is a step of. */
+    /* Again by the daemon, for iterable datasets: the pass that this is a step of. */
     uint32_t stream; /* the daemon's number for it; 0: the dataset is map-style */
     uint32_t rank;
     uint32_t world;
-    /* By the worker: bytes of the whole report (a traceback), NUL-terminated too, that stands right
-     * behind the error's text and its NUL; 0: there is none. */
+    /* By the worker: length of the whole report (a traceback), NUL included, which follows the
+     * error's text and its NUL; 0: no report. */
     uint32_t error_more;
-    uint64_t settled; /* no earlier step of this stream will be asked of this worker again */
-    uint64_t planned; /* bytes behind the indices: a struct slot_planned; 0: there is none */
+    uint64_t settled; /* this worker will not be asked again for an earlier step of this stream */
+    uint64_t planned; /* bytes behind the indices: a struct slot_planned; 0: not present */
     /* By the worker, for iterable datasets: samples that are there for evenness only, the last ones
      * of the batch. 0 for map-style ones, where the plan knows. */
     uint32_t repeated;
-    /* By the worker: samples that their dataset refused, where workers.on_error lets the batch go
-     * on without them; the first SLOT_BAD_MAX of them as struct slot_bad (slot_bad.h). */
+    /* By the worker: samples that their dataset refused while workers.on_error lets the batch
+     * continue without them; the first SLOT_BAD_MAX of them are listed as struct slot_bad
+     * (slot_bad.h). */
     uint32_t bad_count;
-    uint64_t bad_off; /* 64-byte aligned; 0: there are none */
+    uint64_t bad_off; /* 64-byte aligned; 0: not present */
     /* A record (proto/dataset_state.h) of an iterable dataset that knows its own place. By the
      * daemon: of this worker's replica, where it may begin. By the worker: of that, behind this
      * batch. */
     uint64_t state_off;
-    uint32_t state_len;  /* 0: there is none */
-    uint32_t state_lost; /* by the worker: enum dataset_state_loss; why there is none */
-    /* By the worker, of a mixture of iterable datasets: which of these gave each sample of the
-     * batch, u8 × samples; mixtures in it are not counted, but what they list. 0: not told. */
+    uint32_t state_len;  /* 0: not present */
+    uint32_t state_lost; /* by the worker: enum dataset_state_loss; why the state is missing */
+    /* By the worker, for a mixture of iterable datasets: the dataset that gave each sample of the
+     * batch, u8 × samples, counting the leaves of nested mixtures. 0: not recorded. */
     uint64_t origins_off;
     uint64_t reserved[3]; /* 0 */
 };
@@ -104,12 +105,12 @@ _Static_assert(sizeof(struct slot_header) == 192, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");
 
 /*
- * What the plan knows of a batch of tokens. A sample whose length turns out to be another than was
- * planned is an error; but where the planned one is `cut`, it may be longer, and is cut.
+ * What the plan knows about a batch of tokens. It is an error if a sample's length differs from the
+ * planned one, unless the planned one is `cut`: a longer sample is then cut.
  */
 struct slot_planned {
     uint64_t padded;  /* tokens of the batch, padding included */
-    uint32_t cut;     /* tokens kept of a sample that has more; 0: none may have more */
+    uint32_t cut;     /* tokens kept of a longer sample; 0: samples are not cut */
     uint32_t rows;    /* packed: rows of the batch, each with samples of its own; else 0 */
     uint32_t lists[]; /* planned length of each sample, in order; then samples of each row */
 };
@@ -135,7 +136,7 @@ static inline uint64_t slot_indices_end(uint64_t samples)
     return SLOT_HEADER_BYTES + samples * sizeof(uint64_t);
 }
 
-/* Where it stands in the slot of a task of so many samples. */
+/* Its place in the slot of a task of `samples` samples. */
 static inline struct slot_planned *slot_planned(void *slot, uint64_t samples)
 {
     return (struct slot_planned *)(void *)((char *)slot + slot_indices_end(samples));

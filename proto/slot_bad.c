@@ -79,7 +79,7 @@ bool slot_put_bad(void *slot, uint64_t slot_bytes, const struct bad_list *list, 
     return true;
 }
 
-/* Text that any message takes, whatever stands there. */
+/* Makes the text valid for any message. */
 static void slot_bad_clean(struct slot_bad *bad)
 {
     struct dl_error err;

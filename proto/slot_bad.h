@@ -1,7 +1,7 @@
 /*
- * Bad samples of a batch: those that their dataset refused, where workers.on_error lets the batch
- * go on without them. The worker lists them behind the batch's last leaf; who counts them (the
- * daemon, or a client that loads by itself) reads them from there. Pure.
+ * Bad samples of a batch: those that their dataset refused while workers.on_error lets the batch
+ * continue without them. The worker lists them behind the batch's last leaf; the daemon, or a
+ * client that loads in its own process, reads and counts them. Pure.
  */
 #ifndef DL_SLOT_BAD_H
 #define DL_SLOT_BAD_H
@@ -17,7 +17,7 @@ enum {
 struct slot_bad {
     uint64_t index;    /* the sample; of an iterable dataset its number in the replica */
     uint32_t code;     /* positive errno */
-    uint32_t position; /* in the task as it was planned: whose place it would have had */
+    uint32_t position; /* its planned place in the task */
     char text[SLOT_BAD_TEXT];
 };
 _Static_assert(sizeof(struct slot_bad) == 512, "the slot layout is fixed");
@@ -39,12 +39,12 @@ uint32_t bad_list_left(const struct bad_list *list, uint32_t planned, uint32_t t
 void bad_list_clear(struct bad_list *list); /* empty again; keeps its memory */
 void bad_list_deinit(struct bad_list *list);
 
-/* "samples 3: no such file; 9: ..." of a task of which nothing is left; cut to `len`. */
+/* "samples 3: no such file; 9: ..." for a task that lost all its samples; cut to `len`. */
 void bad_list_words(const struct bad_list *list, char *text, size_t len);
 
 /*
- * Puts the list behind *used bytes of the slot, and moves *used to its end. False: the slot is too
- * small, and *used what is needed. Nothing of an empty list.
+ * Puts the list behind *used bytes of the slot and moves *used to its end. False if the slot is too
+ * small; *used is then the size needed. An empty list takes no room.
  */
 bool _nodiscard_ slot_put_bad(void *slot, uint64_t slot_bytes, const struct bad_list *list,
                               uint64_t *used);
@@ -56,8 +56,8 @@ static inline uint64_t slot_bad_bytes(void)
 }
 
 /*
- * The list in a slot, copied, for the batch that was made there: 0, -EINVAL (it is damaged, or
- * none could be like that), -ENOMEM. Texts end with a NUL; what is in them is the worker's word.
+ * Copies the list out of the slot in which its batch was made: 0, -EINVAL (damaged or impossible),
+ * -ENOMEM. Texts end with a NUL; their content is untrusted.
  */
 int _nodiscard_ slot_read_bad(const void *slot, uint64_t slot_bytes, struct bad_list *ret);
 

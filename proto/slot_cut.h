@@ -1,6 +1,5 @@
 /*
- * Some rows of a batch in a slot of one's own: private memory, of which nobody else has a part.
- * Pure.
+ * Cuts a batch to some of its rows, in a slot in private memory. Pure.
  */
 #ifndef DL_SLOT_CUT_H
 #define DL_SLOT_CUT_H
@@ -8,14 +7,14 @@
 #include "proto/segment_layout.h"
 #include "proto/tree.h"
 
-/* Whether a leaf, which may also be an object, has one row for each of `samples`. */
+/* Whether a leaf, which may also be an object, has one row for each of `samples` samples. */
 bool tree_has_rows(const struct tree_node *leaf, uint64_t samples);
 
 /*
- * Makes rows `first` to `first` + `rows` − 1 all of the slot's batch: its indices, tensors and
- * text are moved to where they begin, so that they stay aligned, and its header and tree say so.
- * The slot is filled, and sound, without `planned`; the rows are within it. 0, or -EINVAL and
- * nothing is changed: node *ret_bad is the first leaf that has not one row a sample.
+ * Reduces the slot's batch to rows `first` to `first` + `rows` − 1: moves their indices, tensors
+ * and text to the beginning, keeping them aligned, and updates header and tree. The slot must be
+ * filled and valid, without `planned`, and contain the rows. 0, or -EINVAL and nothing is changed:
+ * node *ret_bad is the first leaf that does not have one row per sample.
  */
 int _nodiscard_ slot_cut(void *slot, uint32_t first, uint32_t rows, uint32_t *ret_bad);
 

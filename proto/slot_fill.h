@@ -31,12 +31,12 @@ struct slot_task {
     uint32_t world;
     uint64_t settled;
     uint64_t planned; /* bytes; put there by the caller, after slot_prepare() */
-    /* A record (dataset_state.h) that the replica may begin with; an empty one: there is none.
-     * Behind slot_task_end(), and gone once the image is written. */
+    /* A record (dataset_state.h) from which the replica may begin; may be empty. It lies behind
+     * slot_task_end() and is overwritten by the image. */
     struct dl_span state;
 };
 
-/* Where what the daemon puts into the slot ends; what is made of it begins there. */
+/* The end of what the daemon puts into the slot; the batch begins there. */
 static inline uint64_t slot_task_end(const struct slot_task *task)
 {
     return slot_indices_end(task->what == SLOT_LENGTHS ? 1 : task->samples) + task->planned;
@@ -49,8 +49,8 @@ uint64_t slot_state_end(const struct slot_task *task);
 bool _nodiscard_ slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task);
 
 /*
- * The task that stands in a slot, its indices in place. False when the header is damaged or there
- * is no room for the indices: *ret then has the fields as they are, if there is a header at all.
+ * Reads the task in a slot, with its indices in place. False when the header is damaged or there is
+ * no room for the indices: *ret then has the fields as they are, if there is a header at all.
  */
 bool _nodiscard_ slot_read_task(const void *slot, uint64_t slot_bytes, struct slot_task *ret);
 
@@ -66,43 +66,42 @@ struct batch_layout {
     uint32_t tree_count;
 };
 
-/* A layout without leaves yet, of a tree whose nodes are all there. */
+/* A layout without leaves so far, for a tree whose nodes are all known. */
 struct batch_layout batch_layout_begin(uint64_t begin, const struct tree *tree);
 
 /* Gives node->nbytes a place: sets node->offset. False: more than a segment can have. */
 bool _nodiscard_ batch_layout_place(struct batch_layout *layout, struct tree_node *node);
 
-/* Zeroes what lies between the parts; `nodes` are those of the tree, with their offsets. */
+/* Zeroes the gaps between the parts; `nodes` are the tree's, with their offsets. */
 void batch_layout_zero_gaps(const struct batch_layout *layout, const struct tree_node *nodes,
                             void *slot);
 
-/* The worker's part of the header for SLOT_LENGTHS; where they are to be written; NULL: the slot is
- * too small, and *ret_used what is needed. */
+/* Writes the worker's part of the header for SLOT_LENGTHS. Returns the place of the lengths, or
+ * NULL if the slot is too small; *ret_used is then the size needed. */
 uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_task *task,
                            uint64_t *ret_used);
 
 /* The worker's part of the header: a batch of `samples`, and no error. */
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout);
 
-/* Behind what there is so far, of *used bytes, a record of what the dataset said of its place, of
- * `head` and `state`; after slot_put_batch(). False: it does not fit, and *used is what is needed.
- */
+/* Appends, behind *used bytes, a record of the dataset's state, made of `head` and `state`; after
+ * slot_put_batch(). False if it does not fit; *used is then the size needed. */
 bool _nodiscard_ slot_put_state(void *slot, uint64_t slot_bytes,
                                 const uint8_t head[static DATASET_STATE_HEAD_BYTES],
                                 struct dl_span state, uint64_t *used);
-/* Why there is none. */
+/* Records why the state is missing. */
 void slot_put_lost(void *slot, enum dataset_state_loss lost);
 
-/* The record in a batch's slot, in *ret, which is empty if there is none. False: it is damaged. The
- * memory may be another process's: what is read of it is to be copied, and checked then. */
+/* Returns the record in a batch's slot as *ret, empty if the slot has no record. False if it is
+ * damaged. Another process may own the memory: copy first, then check the copy. */
 bool _nodiscard_ slot_read_state(const void *slot, uint64_t slot_bytes, struct dl_span *ret);
 
-/* Behind what there is so far, of *used bytes, room for the batch's origins, one byte for each
- * sample; after slot_put_batch(). NULL: it does not fit, and *used is what is needed. */
+/* Appends, behind *used bytes, room for the batch's origins, one byte per sample; after
+ * slot_put_batch(). NULL if it does not fit; *used is then the size needed. */
 uint8_t *slot_put_origins(void *slot, uint64_t slot_bytes, uint64_t samples, uint64_t *used);
 
-/* Those of the first `samples`; NULL: there are none, or they are damaged. Another process may
- * write there: each is to be read once, and checked. */
+/* The origins of the first `samples` samples; NULL if missing or damaged. Another process may write
+ * there: read each once, then check it. */
 const uint8_t *slot_read_origins(const void *slot, uint64_t slot_bytes, uint64_t samples);
 
 /* Of these, the last ones are there for evenness only; after slot_put_batch(). */
@@ -113,9 +112,10 @@ void slot_put_repeated(void *slot, uint32_t repeated);
 enum { SLOT_ERROR_MAX = DL_ERROR_MESSAGE_MAX - 1 }; /* bytes of a text; a reader takes no more */
 
 struct slot_error {
-    int code;       /* positive errno */
-    uint64_t begin; /* where the text goes: slot_task_end(), or before, over what nobody needs */
-    uint64_t index; /* the sample at fault; UINT64_MAX: none */
+    int code; /* positive errno */
+    uint64_t
+        begin; /* where the text goes: slot_task_end(), or before it, over bytes no longer needed */
+    uint64_t index; /* the sample at fault; UINT64_MAX: unknown */
     const char *text;
 };
 

@@ -1,7 +1,7 @@
 /*
- * Loader spec from a value: one pass over the rows of spec.def, so that what is accepted, what is
- * assumed and what is said follow from the table. What depends on keys of two sections at once
- * stands in what spec_check_sections() calls.
+ * Reads a loader spec from a value, in one pass over the rows of spec.def: accepted keys, defaults
+ * and messages follow from the table. Checks that span two sections are in what
+ * spec_check_sections() calls.
  */
 #include "proto/spec_table.h"
 
@@ -83,8 +83,8 @@ static int spec_read_name(struct spec_reading *rd, const struct spec_key *key,
     return rd->spec->name ? 0 : spec_no_memory(rd);
 }
 
-/* One line that a table can hold, whose columns are two blanks apart; it may stand in a terminal.
- */
+/* One line that fits a table whose columns are two blanks apart, and is safe to print on a
+ * terminal. */
 static bool spec_is_label(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -305,7 +305,7 @@ static int spec_read_fallback_cost(struct spec_reading *rd, const struct spec_ke
     return spec_read_cost(rd, key, &v);
 }
 
-/* The fallback of a row is spec text itself; none of them is wrong (the tests see to it). */
+/* A row's fallback is spec text, too; tests check that each is valid. */
 static int spec_read_fallback(struct spec_reading *rd, const struct spec_key *key)
 {
     const char *fallback = spec_fallback(rd->spec, key);
@@ -488,8 +488,8 @@ static int spec_check_section(struct spec_reading *rd, const char *section, cons
 }
 
 /*
- * A section's first key says what its other keys may be, so it is read before they are checked:
- * an unsupported kind is told as such, not as its first strange key.
+ * A section's first key decides which other keys are allowed, so it is read before they are
+ * checked: an unsupported kind is reported as such, not as its first unknown key.
  */
 static int spec_read_section(struct spec_reading *rd, const struct spec_key *keys, size_t n,
                              const struct value *map)

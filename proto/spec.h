@@ -65,7 +65,7 @@ enum pad_side { PAD_RIGHT = 1, PAD_LEFT };
 enum pad_to { PAD_TO_LONGEST = 1, PAD_TO_BUCKET };
 enum sampler_order { ORDER_TORCH = 1, ORDER_NATIVE };
 enum shard_mode { SHARD_STRIDED = 1, SHARD_BATCH, SHARD_SPLIT, SHARD_DISPATCH };
-/* Compared: up to raise, no batch goes on without a bad sample. */
+/* Ordered: up to raise, a bad sample fails its batch. */
 enum on_error { ON_ERROR_RAISE = 1, ON_ERROR_SKIP, ON_ERROR_SUBSTITUTE };
 
 struct spec_file {
@@ -79,9 +79,7 @@ struct spec_field {
     char *source; /* owned */
 };
 
-/* What is done with an image on its way into the batch; daemon/data/decode/image/image.h has the
- * meaning.
- */
+/* How an image is processed on its way into the batch; see daemon/data/decode/image/image.h. */
 struct spec_image {
     enum image_transform transform;
     enum image_layout layout;
@@ -93,7 +91,7 @@ struct spec_image {
     double aspect[2]; /* random_crop: least and greatest width / height */
 };
 
-/* What is done with a sound likewise; daemon/data/decode/audio/audio.h has the meaning. */
+/* How sound is processed; see daemon/data/decode/audio/audio.h. */
 struct spec_audio {
     enum audio_channels channels;
     enum audio_crop crop; /* 0 unless there are frames */
@@ -118,7 +116,7 @@ struct spec_dataset {
     uint64_t offset; /* records: bytes to skip at the start of the file */
 
     uint64_t sequence_length; /* tokens, megatron; litdata: 0: samples are items */
-    uint64_t stride;          /* tokens: from the start of one window to that of the next */
+    uint64_t stride;          /* tokens between the starts of two windows */
     enum token_widen widen;   /* tokens */
 
     struct spec_dataset *datasets; /* owned; concat, chain: 1..DL_MAX_DATASET_PARTS; mix:
@@ -129,9 +127,9 @@ struct spec_dataset {
     enum mix_draw draw;       /* mix */
     uint32_t n_points;        /* mix: 1..DL_MAX_MIX_POINTS */
     struct mix_point *points; /* owned; mix */
-    uint64_t global_batch;    /* mix: samples in a step of the schedule; 0: it has one point */
+    uint64_t global_batch; /* mix: samples in a step of the schedule; 0: the weights are constant */
     uint32_t n_indices;
-    uint64_t *indices; /* owned; subset; NULL when there are none */
+    uint64_t *indices; /* owned; subset; else NULL */
     uint64_t *lengths; /* owned; split: of its parts; NULL: fractions */
     double *fractions; /* owned; split: each in [0, 1], about 1 in all; NULL: lengths */
     uint32_t n_parts;  /* split: 1..DL_MAX_DATASET_PARTS */
@@ -144,24 +142,23 @@ struct spec_dataset {
     enum text_format format; /* text; auto: by the file's name */
     /* text; of tar, mds, litdata, tfrecord, parquet, arrow, csv and lmdb: of one field. */
     enum tokenizer tokenizer;
-    char *model; /* owned; likewise: of the tokenizers sentencepiece and huggingface; NULL: of
-                    no other */
+    char *model;             /* owned; of the tokenizers sentencepiece and huggingface; else NULL */
     bool special_tokens;     /* text, huggingface: those that the file adds to a text */
-    double mlm_probability;  /* likewise: the share of tokens that are hidden; 0: none */
-    enum chat_template chat; /* likewise; NONE: the field is a text, else messages */
+    double mlm_probability;  /* the share of tokens that are masked; 0: masking is off */
+    enum chat_template chat; /* CHAT_NONE: the field is text, else messages */
     char *field;             /* owned; text: of a JSON line; NULL: format: lines; others: what
                                 becomes tokens, with dots where it is inside another; NULL: nothing */
-    char *second;            /* owned; likewise: another field that becomes tokens; NULL: none */
-    uint64_t max_length;     /* likewise: tokens kept of a longer text; 0: all */
+    char *second;            /* owned; another field to tokenize; may be NULL */
+    uint64_t max_length;     /* tokens kept of a longer text; 0: all */
     struct value bos, eos;   /* owned; likewise: tokens before and behind a sample's: the number of
                                 one;   huggingface: or its text; null: none */
 
     struct spec_image image; /* imagefolder, tar */
     struct spec_audio audio; /* audiofolder; tar, parquet, arrow: if there are audios */
-    struct value transforms; /* owned; imagefolder: a list; null: image says what is done */
+    struct value transforms; /* owned; imagefolder: a list; null: see image */
     struct value views;      /* owned; imagefolder: such lists, each in a map; null: one view */
-    uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
-    bool decode;             /* tar: members become what their extension says; else bytes */
+    uint64_t shuffle; /* tar: samples in the buffer that the next is drawn from; 0: not shuffled */
+    bool decode;      /* tar: members become what their extension says; else bytes */
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
@@ -176,8 +173,7 @@ struct spec_dataset {
     struct value
         nulls; /* owned; parquet, arrow, csv: a number; null: they are errors of their samples */
     struct value filter; /* owned; parquet: a map; null: all rows */
-    uint64_t
-        shared; /* parquet: bytes of decoded rows that a user's workers keep together; 0: none */
+    uint64_t shared; /* parquet: bytes of decoded rows shared by a user's workers; 0: not shared */
     uint64_t cache; /* parquet, arrow, hdf5: bytes of decoded rows that a worker keeps; imagefolder:
                        of pictures that are kept for all workers of the user, and python with
                        host, if it keeps them so; 0: none are */
@@ -192,9 +188,8 @@ struct spec_dataset {
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 
     char *object;        /* owned; python: "module:name"; NULL: host */
-    uint64_t host;       /* python: which of the hosts that the client brought; 0: object */
-    char *pictures_root; /* owned; python with a cache: the folder of its pictures; NULL: there is
-                            none */
+    uint64_t host;       /* python: number of the client's host; 0: object */
+    char *pictures_root; /* owned; python with a cache: the folder of its pictures; may be NULL */
 };
 
 /*
@@ -202,7 +197,7 @@ struct spec_dataset {
  * `tokens` has a meaning where it is 0.
  */
 struct spec_batch {
-    uint64_t tokens; /* at most so many in a batch, padding included; 0: batch_size counts */
+    uint64_t tokens;              /* maximum in a batch, padding included; 0: batch_size counts */
     enum batch_strategy strategy; /* 0: collate packs */
     enum batch_balance balance;   /* 0 without tokens */
     enum overlong overlong;
@@ -212,7 +207,7 @@ struct spec_batch {
     uint64_t max_length; /* tokens of a sample; 0 = null: as many as a batch can have */
     uint64_t interval;   /* bucket: width of a bucket in tokens */
     uint64_t window;     /* in batches of each rank; 0 = null: the whole epoch; see plan.h */
-    char *length_of;     /* owned; the leaf whose first dimension is a sample's length, as those of
+    char *length_of;     /* owned; the leaf whose first dimension is a sample's length, named as in
                             collate.fields; NULL: the first that has a dimension */
 };
 
@@ -220,10 +215,10 @@ struct spec_batch {
 struct spec_collate {
     enum collate_kind kind;
     enum pad_side side;   /* pad: where the filling stands */
-    enum pad_to to;       /* pad: what is padded to; 0 where there is a length */
+    enum pad_to to;       /* pad: target of the padding; 0 where there is a length */
     uint64_t length;      /* pad: the padded length; 0 = null: by `to`. pack: of a row */
     uint64_t multiple_of; /* pad: the padded length; at least 1, and 1 where there is a length */
-    double value;         /* pad: of the filling, as near as the leaf's dtype has it */
+    double value;         /* pad: the filling, rounded to the leaf's dtype */
     char **fields; /* owned; pad, pack: paths of the leaves in question; NULL: all that have a
                       dimension */
     uint32_t n_fields;
@@ -231,18 +226,18 @@ struct spec_collate {
     struct value config; /* owned; plugin */
     char *object;        /* owned; python: "module:name"; NULL: default_collate, or the host's */
     double mixup;        /* default: alpha of MixUp; 0: it is not done */
-    double cutmix;       /* default: alpha of CutMix, likewise */
+    double cutmix;       /* default: alpha of CutMix */
     uint64_t classes;    /* of the labels that these mix; 0: not given */
 };
 
 struct dl_spec {
     char *name;  /* owned; never NULL: given, or the label, or "spec-" and the fingerprint */
-    char *label; /* owned; NULL: none was given */
+    char *label; /* owned; may be NULL */
     struct spec_dataset dataset;
     uint64_t batch_size; /* 0 = null: each sample as it is; 1 with batch.tokens */
     struct spec_batch batch;
     uint64_t seed;         /* if has_seed */
-    uint64_t timeout_ns;   /* of one task; 0 = none */
+    uint64_t timeout_ns;   /* of one task; 0: unlimited */
     uint64_t memory_limit; /* bytes of the loader's ring */
     enum sampler_kind sampler;
     enum sampler_order order; /* of a sampler that draws; 0: it does not */
@@ -267,7 +262,7 @@ struct dl_spec {
     bool replacement; /* random, weighted */
     bool has_seed;
     bool writable;
-    bool has_writable; /* the spec says it; else its client does, or nobody */
+    bool has_writable; /* the spec has memory.writable; else its client decides */
     bool pin;      /* the clients' own business: the daemon and its workers do nothing about it */
     bool in_order; /* batches come in the order of their steps; else as they are ready */
 };
@@ -281,8 +276,8 @@ static inline uint64_t spec_most_samples(const struct dl_spec *spec)
 }
 
 /*
- * Samples that a task of an iterable dataset asks for: a rank's batch, or, with shard.mode
- * dispatch, the batches of all ranks. spec_check_world() has said that the batches can be split.
+ * Samples that one task of an iterable dataset requests: a rank's batch or, with shard.mode
+ * dispatch, the batches of all ranks. spec_check_world() has checked that the batches can be split.
  */
 static inline uint64_t spec_round_samples(const struct dl_spec *spec, uint64_t world)
 {
@@ -314,11 +309,11 @@ static inline uint64_t spec_pad_multiple(const struct dl_spec *spec)
 /* Whether tokens can be stored as this: uint16, uint32, int32, int64. */
 bool spec_token_dtype(uint32_t dtype);
 
-/* The file, or the kind of dataset where there is no one file, that its faults are told with. */
+/* The name used in error texts: the file, or the dataset's kind where there is no single file. */
 const char *spec_dataset_label(const struct spec_dataset *dataset);
 
-/* Datasets that are none of kind mix: of a mix, those that it and the mixes in it list; of any
- * other one 1. And whether a mix lists another one. */
+/* Datasets that are not of kind mix: all leaves of a mix, nested ones included; 1 for any other
+ * dataset. spec_mixture_is_nested(): whether a mix lists another mix. */
 uint32_t spec_mixture_leaves(const struct spec_dataset *dataset);
 uint32_t spec_mixture_nodes(const struct spec_dataset *dataset); /* of a mix itself and all in it */
 bool spec_mixture_is_nested(const struct spec_dataset *dataset);
@@ -343,19 +338,19 @@ int _nodiscard_ spec_from_value(const struct value *v, const char *base, struct 
 int _nodiscard_ spec_check_length(const struct dl_spec *spec, uint64_t length,
                                   struct dl_error *err);
 
-/* What can only be known with the world size, ≥ 1: whether batches can be split, or dispatched.
- * -EINVAL likewise. */
+/* Checks that depend on the world size, ≥ 1: whether batches can be split or dispatched. -EINVAL
+ * with path, value and remedy. */
 int _nodiscard_ spec_check_world(const struct dl_spec *spec, uint64_t world, struct dl_error *err);
 
-/* What of an epoch other world sizes had before: whether the rest can be planned. -EINVAL likewise.
- */
+/* Whether the rest of an epoch can be planned after the steps of other world sizes. -EINVAL with
+ * path, value and remedy. */
 int _nodiscard_ spec_check_history(const struct dl_spec *spec, const struct history *before,
                                    struct dl_error *err);
 
 /*
- * What an iterable dataset refuses: every sampler but sequential, and batch.tokens.
- * spec_from_value() has asked where the spec says that the dataset is iterable; to be called when a
- * plugin turned out to be. -EINVAL with path, value and remedy.
+ * Refuses what an iterable dataset cannot have: samplers other than sequential, and batch.tokens.
+ * spec_from_value() calls it where the spec says that the dataset is iterable; call it again when a
+ * plugin turns out to be iterable. -EINVAL with path, value and remedy.
  */
 int _nodiscard_ spec_check_iterable(const struct dl_spec *spec, struct dl_error *err);
 
@@ -365,19 +360,19 @@ int _nodiscard_ spec_check_iterable(const struct dl_spec *spec, struct dl_error 
  */
 uint64_t spec_max_bad(const struct dl_spec *spec, uint64_t length);
 
-/* Whether max_bad has a meaning for a dataset of that length. -EINVAL likewise. */
+/* Whether max_bad makes sense for a dataset of that length. -EINVAL with path, value and remedy. */
 int _nodiscard_ spec_check_share(const struct dl_spec *spec, uint64_t length, struct dl_error *err);
 
 /* Canonical form; the seed is in it only if has_seed. -ENOMEM. */
 int _nodiscard_ spec_to_value(const struct dl_spec *spec, struct value *ret);
 
-/* The same of a dataset alone: what stands under `dataset`. -ENOMEM. */
+/* The same for a dataset: the map below `dataset`. -ENOMEM. */
 int _nodiscard_ spec_dataset_to_value(const struct spec_dataset *dataset, struct value *ret);
 
 /*
- * The names that keys of datasets had in the last release, in a spec or a dataset as a value of any
- * shape: to them, for what is known by a fingerprint; from them, of a spec that a program of the
- * last release wrote. -ENOMEM.
+ * Renames keys of datasets, in a spec or a dataset as a value of any shape: to the last release's
+ * names, for fingerprints; and from them, for a spec written by a program of the last release.
+ * -ENOMEM.
  */
 int _nodiscard_ spec_to_former(struct value *v);
 int _nodiscard_ spec_from_former(struct value *v);
@@ -395,25 +390,24 @@ enum state_order spec_state_order(const struct dl_spec *spec);
 
 /*
  * The first key whose canonical values differ ("batch.size") as err->path, with both values in the
- * message and code EEXIST; false when equal. Whoever wants no seed in particular takes the one that
- * `have` has, which may have been drawn. Also true, with code ENOMEM, when memory does not suffice
- * to tell.
+ * message and code EEXIST; false when equal. A spec without a seed accepts the seed of `have`,
+ * which may have been drawn. Also true, with code ENOMEM, when memory is too short to compare.
  */
 bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct dl_error *err);
 
 const char *dataset_kind_name(enum dataset_kind kind);
-/* "package.module:Class.method": both parts there, and nothing in them that is no name. */
+/* "package.module:Class.method": both parts are present and made of valid names. */
 bool spec_is_callable(const char *text);
 const char *sampler_kind_name(enum sampler_kind kind);
 
 /*
- * Durations ("30s", "1.5min", "500ms", "30" = seconds, "0" = none) and sizes ("256MiB", "4096") as
- * users write them. 0, -EINVAL, or -ERANGE when it does not fit 64 bits.
+ * Durations ("30s", "1.5min", "500ms", "30" = seconds, "0" = unlimited) and sizes ("256MiB",
+ * "4096") as users write them. 0, -EINVAL, or -ERANGE when it does not fit 64 bits.
  */
 int _nodiscard_ parse_duration(const char *text, uint64_t *ret_ns);
 int _nodiscard_ parse_bytes(const char *text, uint64_t *ret);
 
-/* What to write in a spec for PyTorch's word; NULL when it is none. */
+/* What to write in a spec for PyTorch's word; NULL if unknown. */
 const char *dl_spec_word(const char *theirs);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * Batches measured in tokens: what their keys, those of collate and the sampler must have in
- * common. A batch is counted with its padding, so what pads has to fit it as well as what is
- * padded.
+ * Batches measured in tokens: how their keys, those of collate and of the sampler must fit
+ * together. A batch is counted with its padding, so every setting that pads must fit it, too.
  */
 #include "proto/spec_table.h"
 

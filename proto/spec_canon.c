@@ -183,8 +183,8 @@ int spec_to_value(const struct dl_spec *spec, struct value *ret)
     return 0;
 }
 
-/* Neither who asks, how many for the same, nor how fast changes which samples come in which order.
- */
+/* A client's name, the number of replicas, and tuning do not change which samples come in which
+ * order. */
 static bool spec_canon_decides_content(const struct spec_key *key)
 {
     bool sampler_seed = key->type == KEY_SEED && !key->section[0];
@@ -254,7 +254,7 @@ static bool spec_canon_lists_differ(const char *path, const struct value *have,
     return false;
 }
 
-/* True when a difference was found and told. Either may be NULL, where the other has a key. */
+/* True when a difference was found and reported. A side that lacks the key is NULL. */
 static bool spec_canon_differs(const char *path, const struct value *have, const struct value *want,
                                struct dl_error *err)
 {
@@ -264,7 +264,7 @@ static bool spec_canon_differs(const char *path, const struct value *have, const
     if (strcmp(path, "seed") == 0)
         return false; /* spec_canon_seed_differs() */
     if (strcmp(path, "memory.writable") == 0 && (!have || !want))
-        return false; /* it is as whoever opened it first has it */
+        return false; /* as in the spec that opened it first */
     if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
         return spec_canon_lists_differ(path, have, want, err);
     if (!maps) {
@@ -288,7 +288,7 @@ static bool spec_canon_differs(const char *path, const struct value *have, const
     return false;
 }
 
-/* Of who gives one, where the open loader's may have been drawn. */
+/* Only if the new spec sets a seed; the open loader's may have been drawn. */
 static bool spec_canon_seed_differs(const struct dl_spec *have, const struct dl_spec *want,
                                     struct dl_error *err)
 {

@@ -8,7 +8,7 @@
 
 static int spec_canon_write_uints(const uint64_t *numbers, uint32_t n, struct value *v)
 {
-    v->type = VALUE_ARRAY; /* also when there are none */
+    v->type = VALUE_ARRAY; /* also when it stays empty */
     for (uint32_t i = 0; i < n; i++) {
         struct value *item;
         int r = value_push(v, &item);

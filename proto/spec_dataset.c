@@ -1,6 +1,6 @@
 /*
- * The dataset's own keys: path, paths, dtype, shape. Paths are joined and normalised as text
- * alone: the spec is read where the files need not be.
+ * The dataset's own keys: path, paths, dtype, shape. Paths are joined and normalised as text only:
+ * the files need not exist where the spec is read.
  */
 #include "proto/common/utf8.h"
 #include "proto/remote_wire.h"

@@ -1,10 +1,10 @@
 /*
  * Keys of datasets that had other names in the last release: the rows FORMER of spec.def.
  *
- * A spec that a person writes has the new names only. But trainers and daemons of the last release,
- * and what they saved, are still there: a spec that they wrote is read under its names, and what a
- * spec is known by, its fingerprints, is made with them for good. When releases that write the old
- * names are no longer spoken to, spec_from_former() goes; the rows stay for the fingerprints.
+ * A spec that a person writes has only the new names. But trainers and daemons of the last release,
+ * and the states they saved, still exist: their specs are read with the old names, and fingerprints
+ * always use them. Once those releases are no longer supported, spec_from_former() goes; the rows
+ * stay for the fingerprints.
  */
 #include "proto/spec_table.h"
 
@@ -37,7 +37,7 @@ static int spec_former_rename(struct value *map, const char *from, const char *t
     return 0;
 }
 
-/* Of a dataset, and of those below it; or of a spec, which has one. */
+/* Of a dataset and those below it, or of a spec's dataset. */
 static int spec_former_rename_all(struct value *v, bool back)
 {
     const char *former;

@@ -201,7 +201,7 @@ int spec_read_schedule(struct spec_reading *rd, const struct spec_key *key, cons
     return r;
 }
 
-/* What the samples of a mix inside another one follow: its own, as many as it is asked for. */
+/* A mix inside another one orders its own samples and is asked for any number of them. */
 int spec_mixture_check_inner(const struct spec_reading *rd, const char *place,
                              const struct spec_dataset *inner)
 {

@@ -103,7 +103,7 @@ static int spec_nested_check_mixed(const struct spec_reading *rd, const char *pl
     return 0;
 }
 
-/* As ChainDataset and ConcatDataset have it. What foreign code is, is known when it is open. */
+/* As in ChainDataset and ConcatDataset. Foreign code reveals its style only once it is open. */
 static int spec_nested_check_part(const struct spec_reading *rd, const char *place,
                                   const struct spec_dataset *part)
 {

@@ -1,5 +1,5 @@
 /*
- * Numbers that are no integers, sizes of images, and what an image's keys must have in common.
+ * Numbers that are not integers, sizes of images, and how an image's keys must fit together.
  * Canonical numbers are floats without -0, so that equal numbers are equal bytes.
  */
 #include "proto/spec_table.h"
@@ -197,7 +197,6 @@ static int spec_numbers_check_cache(struct spec_reading *rd)
     return 0;
 }
 
-/* That nothing is decoded is said behind which fields are sounds. */
 static int spec_numbers_check_audio(struct spec_reading *rd)
 {
     const struct spec_dataset *dataset = &rd->spec->dataset;
@@ -225,7 +224,7 @@ int spec_check_image(struct spec_reading *rd)
     if (!image->transform)
         image->transform = image->height ? TRANSFORM_RESIZE : TRANSFORM_NONE;
     if (!image->layout)
-        image->layout = LAYOUT_HWC; /* of a tar that decodes nothing: no one asks */
+        image->layout = LAYOUT_HWC; /* a tar that decodes nothing: unused */
     spec_place(rd, key, place);
     if (image->transform == TRANSFORM_NONE && image->height)
         return dl_error_set(rd->err, EINVAL, place,

@@ -1,7 +1,7 @@
 /*
- * What a state knows a spec by: its sections, each with a fingerprint of its own, so that one which
- * differs can be named. Where files lie is no part of it, nor what only counts within a session:
- * the same data at another place is the same dataset.
+ * What a state identifies a spec by: its sections, each with its own fingerprint, so that the one
+ * that differs can be named. The location of files and keys that matter only within a session are
+ * left out: the same data at another place is the same dataset.
  */
 #include "proto/spec_table.h"
 
@@ -18,8 +18,8 @@ static bool spec_parts_is_place(const struct spec_key *key, const struct value *
            strcmp(key->key, "host") == 0;
 }
 
-/* How many ranks read the same batches changes none of them: a state goes on with another number.
- */
+/* The number of ranks that read the same batches changes no batch: a state can resume with another
+ * one. */
 static void spec_parts_forget_replicas(struct value *map)
 {
     value_unset(map, "replicas");
@@ -34,8 +34,8 @@ static void spec_parts_forget_place(struct value *v)
         value_move(&(struct value){0}, v);
 }
 
-/* Pictures and row groups that are kept are what they are without: a state goes on with other
- * memory. Of Parquet `cache` has always been a part of the fingerprint. */
+/* Caching changes no sample: a state can resume with another cache size. Parquet's `cache` is an
+ * exception: it has always been in the fingerprint. */
 static void spec_parts_forget_cache(struct value *dataset)
 {
     const struct value *kind = value_get(dataset, "kind");

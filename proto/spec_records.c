@@ -129,7 +129,7 @@ int spec_read_fields(struct spec_reading *rd, const struct spec_key *key, const 
             spec_place_item(list, i, place);
         r = spec_records_add_field(rd, place, map ? v->items[i].key : NULL, &v->items[i]);
     }
-    if (r == 0) /* the order of a map's keys is no matter */
+    if (r == 0) /* the order of a map's keys does not matter */
         qsort(dataset->fields, dataset->n_fields, sizeof *dataset->fields, spec_records_compare);
     return r;
 }

@@ -1,6 +1,6 @@
 /*
- * The sampler's own keys: lists of indices and weights, what goes together, and what must fit the
- * dataset. The checks are those of PyTorch's samplers and of the torch.multinomial() below them.
+ * The sampler's own keys: lists of indices and weights, valid combinations, and what must fit the
+ * dataset. The checks are those of PyTorch's samplers and of torch.multinomial().
  */
 #include "proto/spec_table.h"
 

@@ -191,7 +191,7 @@ const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_k
             (spec_onlys[i].kinds && !(spec_onlys[i].kinds & 1U << kind)))
             continue;
         const struct spec_key *other = spec_key_find(spec_onlys[i].section, spec_onlys[i].other);
-        /* Of a number that has no bit, it matters only that it is no small one. */
+        /* 31 stands for any number too large to have a bit. */
         uint64_t number = min_u64(spec_field_get(spec, other), 31);
         if (!(spec_onlys[i].numbers & 1U << number))
             return spec_onlys[i].words;

@@ -1,8 +1,8 @@
 /*
  * The table of spec.def as data, and what the files spec_*.c share. Internal to spec.
  *
- * One row holds all there is to know about a key; the type of its value decides how it is read from
- * a value (spec.c), written to one (spec_canon_write.c), and what is said when it is wrong. Pure.
+ * One row holds all about a key; the type of its value decides how it is read from a value
+ * (spec.c), written to one (spec_canon_write.c), and which error is reported. Pure.
  */
 #ifndef DL_SPEC_TABLE_H
 #define DL_SPEC_TABLE_H
@@ -31,7 +31,7 @@ enum key_type {
     KEY_PARTS,
     KEY_PATHS,
     KEY_FIELD_NAME,
-    KEY_SIZE,   /* stored in two fields, of which the row has the first */
+    KEY_SIZE,   /* stored in two fields; the row has the first */
     KEY_NUMBER, /* double */
     KEY_RANGE,  /* double[2] */
     KEY_SHARE,  /* double: a number from 1 on, or a share below it */
@@ -54,8 +54,8 @@ struct spec_key {
     const char *key;
     enum key_type type;
     uint32_t offset; /* of the field in struct dl_spec */
-    uint32_t size;   /* of the field in bytes; 0 = none: a CHOICE or BOOL has one value only */
-    uint32_t kinds;  /* mask of 1 << the section's kind; 0 = whatever it is */
+    uint32_t size;   /* of the field in bytes; 0: a CHOICE or BOOL with only one value */
+    uint32_t kinds;  /* mask of 1 << the section's kind; 0: any kind */
     uint64_t min, max;
     const char *fallback; /* may be NULL */
     const char *values;
@@ -65,13 +65,13 @@ struct spec_key {
 /* All rows, in canonical order. */
 const struct spec_key *spec_keys(size_t *ret_count);
 
-/* NULL when there is no such key; section_exists() knows the strings "dataset", "batch", ... */
+/* NULL for an unknown key; section_exists() knows the strings "dataset", "batch", ... */
 const struct spec_key *spec_key_find(const char *section, const char *key);
 bool spec_section_exists(const char *section);
 bool spec_key_is_later(const char *section, const char *key);
 
-/* Of the section's kinds: the spec's dataset, sampler or collate; of batch, the strategy. 0: not
- * known yet, or none. */
+/* The kind that decides a section's keys: of the spec's dataset, sampler or collate; for batch, the
+ * strategy. 0: not known yet, or the section has no kinds. */
 uint32_t spec_section_kind(const struct dl_spec *spec, const char *section);
 
 /* Why the key, which the section's kind has, says nothing beside the keys before it; NULL: it does.
@@ -84,17 +84,18 @@ int _nodiscard_ spec_check_together(const struct dl_spec *spec, struct dl_error 
 /* What the absent key means in this spec; NULL: nothing, or see the row. */
 const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key);
 
-/* What is to be said of an integer below the least, given as shown; NULL: nothing special. */
+/* The special message for an integer below the minimum, given as shown; NULL if the key has no such
+ * message. */
 const char *spec_note(const struct spec_key *key, const char *shown);
 
 /* Number of a choice: 0 = known but not supported by this version, -1 = no such word. */
 int spec_choice_number(const struct spec_key *key, const char *name);
 
-/* "?" for a number that is none of the key's. */
+/* "?" for a number that the key does not have. */
 const char *spec_choice_name(const struct spec_key *key, uint32_t number);
 
-/* What the last release called a dataset's key; NULL: the same. And which key has a name that was
- * one; NULL: none. */
+/* The last release's name of a dataset's key, NULL if unchanged; and the key that had this name,
+ * NULL if unknown. */
 const char *spec_former_name(uint32_t kind, const char *key);
 const struct spec_key *spec_key_meant(const char *section, const char *former);
 
@@ -119,7 +120,7 @@ static inline bool spec_key_in(const struct spec_key *key, const char *section)
 enum { SPEC_PATH_MAX = 64, SPEC_PLACES_MAX = 4 * SPEC_PATH_MAX };
 void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX]);
 
-/* A number field of the spec by its row, which is no NUMBER. `spec` has the row's field. */
+/* A numeric field of the spec by its row, not of type NUMBER. `spec` has the row's field. */
 uint64_t spec_field_get(const struct dl_spec *spec, const struct spec_key *key);
 void spec_field_set(struct dl_spec *spec, const struct spec_key *key, uint64_t n);
 
@@ -152,7 +153,7 @@ struct spec_reading {
     unsigned depth;       /* datasets around it */
 };
 
-/* What is at `key`, or at `i`, in what is at `above`; cut where it is long. */
+/* The place of `key`, or of item `i`, below `above`; cut if it is too long. */
 void spec_place_below(const char *above, const char *key, char ret[static DL_ERROR_PATH_MAX]);
 void spec_place_item(const char *above, uint32_t i, char ret[static DL_ERROR_PATH_MAX]);
 
@@ -173,8 +174,8 @@ int _nodiscard_ spec_read_dtype(struct spec_reading *rd, const struct spec_key *
 int _nodiscard_ spec_read_shape(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 
-/* Which fields of a record a sample has, and which of them are images; the index of a tar's
- * samples (spec_records.c). */
+/* The fields of a record that a sample has, and those that are images; the index of a tar's samples
+ * (spec_records.c). */
 int _nodiscard_ spec_read_index(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 int _nodiscard_ spec_read_fields(struct spec_reading *rd, const struct spec_key *key,
@@ -192,7 +193,7 @@ void spec_fields_deinit(struct spec_dataset *dataset);
 int _nodiscard_ spec_resolve_path(const struct spec_reading *rd, const char *place,
                                   const struct value *v, char **ret);
 
-/* Numbers that are no integers, of images and of collate (spec_numbers.c). */
+/* Non-integer numbers, of images and of collate (spec_numbers.c). */
 int _nodiscard_ spec_read_number(struct spec_reading *rd, const struct spec_key *key,
                                  const struct value *v);
 int _nodiscard_ spec_read_range(struct spec_reading *rd, const struct spec_key *key,
@@ -204,13 +205,12 @@ int _nodiscard_ spec_read_size(struct spec_reading *rd, const struct spec_key *k
 int _nodiscard_ spec_read_share(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 
-/* A field of the spec that is no integer, by its row: KEY_NUMBER, KEY_SHARE: one, KEY_RANGE,
- * KEY_COST: two; KEY_TOKEN, KEY_NULLS and KEY_VALUE.
- */
+/* A non-integer field of the spec, by its row: KEY_NUMBER, KEY_SHARE: one; KEY_RANGE, KEY_COST:
+ * two; KEY_TOKEN, KEY_NULLS and KEY_VALUE. */
 const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key *key);
 const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_key *key);
 
-/* What is handed on as it is, and the leaves that collate is about (spec_collate.c). */
+/* Values that are passed on as they are, and the leaves named in collate (spec_collate.c). */
 int _nodiscard_ spec_read_value(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 int _nodiscard_ spec_read_leaves(struct spec_reading *rd, const struct spec_key *key,
@@ -266,8 +266,8 @@ int _nodiscard_ spec_mixture_check_inner(const struct spec_reading *rd, const ch
                                          const struct spec_dataset *inner);
 void spec_mixture_deinit(struct spec_dataset *dataset);
 
-/* A list of key->min to key->max items, of which `example` is one; what is refused of it; and its
- * items, for all of which *ret has room. */
+/* A list of key->min to key->max items; `example` shows one in error messages. *ret has room for
+ * all of them. */
 int _nodiscard_ spec_check_list(const struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v, const char *what, const char *example);
 int spec_refuse_item(const struct spec_reading *rd, const struct spec_key *key,

@@ -21,7 +21,7 @@ static const struct unit spec_durations[] = {
     {"us", UINT64_C(1000)},         {"ns", UINT64_C(1)},
 };
 
-/* "M" alone is refused: half of its users mean 2^20, the other half 10^6. */
+/* "M" on its own is refused: half of its users mean 2^20, the other half 10^6. */
 static const struct unit spec_sizes[] = {
     {"", 1},
     {"B", 1},
@@ -71,7 +71,8 @@ static int spec_units_parse_scaled(const char *text, const struct unit *units, s
             return -ERANGE;
     if (mul_overflows(n, unit->scale, &n))
         return -ERANGE;
-    /* Decimals past the 18th are below one of any unit; what is below 1 is cut off. */
+    /* Digits past the 18th are less than one byte or nanosecond in any unit, and fractions of one
+     * are cut off. */
     uint64_t fraction = 0, parts = 1;
     for (size_t i = 0; i < decimals && i < 18; i++) {
         fraction = fraction * 10 + (uint64_t)(text[whole + 1 + i] - '0');

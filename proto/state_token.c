@@ -217,7 +217,7 @@ static int state_token_read_map(const struct value *map, struct state_token *ret
     return state_token_get_all(map, ret) ? 0 : state_token_no_state(err);
 }
 
-/* There is one way to write a token: whatever is not that was not written here. */
+/* A token has only one valid encoding: any other was not written by us. */
 static int state_token_check_form(const struct state_token *token, const void *data, size_t len,
                                   struct dl_error *err)
 {
@@ -316,7 +316,7 @@ int state_token_check(const struct state_token *token, const struct state_identi
     return 0;
 }
 
-/* ---- where it goes on ----------------------------------------------------------------------- */
+/* ---- where it continues --------------------------------------------------------------------- */
 
 static int state_token_place_in_other_world(const struct state_token *token, uint64_t world,
                                             struct state_place *ret, struct dl_error *err)

@@ -1,5 +1,5 @@
 /*
- * The state of an epoch: a token that says what is read, in which order, and how far that is done.
+ * The state of an epoch: a token that says what is read, in which order, and how far.
  *
  * It is a msgpack map of at most STATE_TOKEN_MAX bytes, with these keys in this order:
  *
@@ -44,7 +44,7 @@ enum state_order { STATE_SEQUENTIAL, STATE_TORCH, STATE_NATIVE, STATE_CLIENT, ST
 const char *state_part_name(enum state_part part);
 const char *state_order_name(enum state_order order);
 
-/* What a loader is, of which there can be a state. */
+/* The properties of a loader that its states depend on. */
 struct state_identity {
     uint64_t parts[STATE_PARTS];
     uint64_t dataset;
@@ -60,8 +60,8 @@ struct state_token {
     uint64_t world;
     uint64_t steps;
     struct history before;
-    uint64_t dataset_states; /* 0: there is none */
-    uint64_t changes;        /* 0: there are none */
+    uint64_t dataset_states; /* 0: no states */
+    uint64_t changes;        /* 0: no changes */
 };
 
 /* What a list of the dataset's own states, or one of changes, is named by; never 0. */
@@ -82,7 +82,7 @@ int _nodiscard_ state_token_read(const void *data, size_t len, struct state_toke
 int _nodiscard_ state_token_check(const struct state_token *token,
                                   const struct state_identity *loader, struct dl_error *err);
 
-/* Where it resumes with so many ranks. */
+/* Where it resumes with that many ranks. */
 struct state_place {
     uint64_t epoch;
     uint64_t step;
@@ -90,9 +90,9 @@ struct state_place {
 };
 
 /*
- * With as many ranks as before, at its step; with others at step 0 of what is left. -EINVAL:
- * another world size where each rank has an order of its own (an iterable dataset, a sampler that
- * is the client), or it has changed too often.
+ * With as many ranks as before: at its step. With another number: at step 0 of the remaining
+ * samples. -EINVAL if each rank has its own order (an iterable dataset, a sampler that is the
+ * client), or the world size has changed too often.
  */
 int _nodiscard_ state_token_place(const struct state_token *token, uint64_t world,
                                   struct state_place *ret, struct dl_error *err);

@@ -3,20 +3,19 @@
  *
  * A tree is an array of `struct tree_node` in preorder followed by the bytes of its keys. A node
  * with children is followed by them; child i of a dict has a key. A leaf is a tensor: C-contiguous,
- * 64-byte aligned, `shape` in elements, `offset` in bytes from the start of the slot. A number is
- * a tensor of 0 dimensions.
+ * 64-byte aligned, `shape` in elements, `offset` in bytes from the start of the slot. A number is a
+ * tensor of 0 dimensions.
  *
  * Or a leaf is text: TREE_STRING or TREE_BYTES, its dtype 0. With ndim 0 it is one string: nbytes
  * of it at `offset`, 64-byte aligned too. With ndim 1 it is the list of shape[0] = n strings that a
  * batch has of them: at `offset` n + 1 numbers u64, of which i and i + 1 are the beginning and end
  * of string i, counted from the end of these numbers; the first is 0, none is below the one before
  * it; then the strings' bytes, one after another. nbytes is all of that: 8·(n + 1) + the last
- * number. tree_text() reads either. More dimensions are none.
+ * number. tree_text() reads either. More dimensions are invalid.
  *
- * An object is something of Python's that is none of these: TREE_OBJECT has for its first child one
- * TREE_BYTES of ndim 0, a pickle (protocol 5), and for all others the tensors that the pickle
- * refers to: its persistent ids are ("t", i), a torch tensor, and ("n", i), a NumPy array, of child
- * 1 + i.
+ * An object is any other Python object: the first child of TREE_OBJECT is TREE_BYTES of ndim 0, a
+ * pickle (protocol 5); the others are the tensors that the pickle refers to: its persistent ids are
+ * ("t", i), a torch tensor, and ("n", i), a NumPy array, of child 1 + i.
  *
  * The same encoding describes a *sample schema* (what a dataset yields, without a batch dimension;
  * offsets are then 0) and a *batch* (with the batch dimension first, unless not batched).

@@ -40,10 +40,10 @@ void value_deinit(struct value *v); /* frees all below; zeroes v */
  * to its place in a map, so `to` keeps its own key. */
 void value_move(struct value *from, struct value *to);
 
-/* Lookup in a map; NULL when absent, or `v` is no map or NULL. */
+/* Looks up a key in a map; NULL when absent, or `v` is NULL or not a map. */
 const struct value *value_get(const struct value *v, const char *key);
 
-/* Of any kind of number; NAN: `v` is none, or NULL. */
+/* Any kind of number; NAN if `v` is NULL or not a number. */
 double value_real(const struct value *v);
 /* Of an integer from 0 on; else 0, as for NULL. */
 uint64_t value_count(const struct value *v);
@@ -58,7 +58,7 @@ const char *value_type_name(const struct value *v);
  * value holds, and leave it its key.
  */
 int _nodiscard_ value_set(struct value *map, const char *key, struct value **ret);
-void value_unset(struct value *map, const char *key); /* no matter if there is none */
+void value_unset(struct value *map, const char *key); /* does nothing if the key is absent */
 int _nodiscard_ value_push(struct value *array, struct value **ret);
 int _nodiscard_ value_set_int(struct value *map, const char *key, int64_t i);
 int _nodiscard_ value_set_uint(struct value *map, const char *key, uint64_t u);
@@ -71,8 +71,8 @@ int _nodiscard_ value_copy(const struct value *from, struct value *to);
 
 /*
  * For parsers: value_append() adds a null child without looking for an earlier one of that key
- * (`len` bytes, no NUL among them; may be NULL when 0); when the map is complete, value_duplicate()
- * gives the first child whose key was there before, or NULL, in O(n log n).
+ * (`len` bytes, without NUL; may be NULL when 0); when the map is complete, value_duplicate()
+ * returns the first child whose key occurred before, or NULL, in O(n log n).
  */
 int _nodiscard_ value_append(struct value *map, const char *key, size_t len, struct value **ret);
 int _nodiscard_ value_duplicate(const struct value *map, const struct value **ret);
@@ -91,7 +91,7 @@ int _nodiscard_ value_scan(const uint8_t *data, size_t len, size_t *ret_len);
 
 /*
  * msgpack → value (scanned inside). -EBADMSG with `err` for extension and bin types, keys that are
- * no strings or come twice, and text that is not UTF-8 or holds a NUL; -EMSGSIZE past a limit;
+ * not strings or occur twice, and text that is not UTF-8 or holds a NUL; -EMSGSIZE past a limit;
  * -ENOMEM.
  */
 int _nodiscard_ value_unpack(const uint8_t *data, size_t len, struct value *ret,

@@ -39,7 +39,7 @@ int weight_table_check(const double *weights, uint64_t n, struct dl_error *err)
     return 0;
 }
 
-/* ---- in memory of one's own ------------------------------------------------------------------ */
+/* ---- in private memory ---------------------------------------------------------------------- */
 
 static void weight_table_free(struct weight_table *table)
 {

@@ -1,10 +1,10 @@
 /*
- * Weights of a dataset's samples that are given while it is read, one float64 for each: too many
- * for a message or a state, which name them by a sum of their bytes. They travel as a sealed memfd
- * (weight_table_map()), and whoever has to find them again keeps them in a file of that name
- * (shared/weight_files.h).
+ * Weights of a dataset's samples that are set while it is read, one float64 for each: too many for
+ * a message or a state, which name them by a checksum of their bytes. They travel as a sealed memfd
+ * (weight_table_map()), and clients keep them in files of that name (shared/weight_files.h).
  *
- * A table is never changed, and counted; one thread at a time may do that. Little-endian machines.
+ * A table is immutable and reference-counted; one thread at a time may count. Little-endian
+ * machines.
  */
 #ifndef DL_WEIGHT_TABLE_H
 #define DL_WEIGHT_TABLE_H
@@ -40,8 +40,8 @@ static inline void weight_table_unrefp(struct weight_table **table)
 
 uint64_t weight_table_sum(const double *weights, uint64_t n);
 
-/* Whether a sampler may have them, by the rules of sampler.weights: 0, or -EINVAL with which one is
- * wrong, and how. -0 is wrong, too: there is one way to write 0. */
+/* Checks weights by the rules of sampler.weights: 0, or -EINVAL saying which one is wrong, and how.
+ * -0 is refused, too, so that a zero has only one encoding. */
 int _nodiscard_ weight_table_check(const double *weights, uint64_t n, struct dl_error *err);
 
 /* Consumes `weights`, also on failure, of malloc(), which are good. -ENOMEM. */
@@ -50,7 +50,7 @@ int _nodiscard_ weight_table_of(double *weights, uint64_t n, struct weight_table
 /*
  * The pages of a sealed memfd, whose content nobody can change: maps and checks them all, about a
  * nanosecond a byte if they have to come into memory first. Borrows `fd`. -EINVAL with what is
- * wrong: no such memfd, of another size, another sum, weights that are none; -ENOMEM.
+ * wrong: not a sealed memfd, another size, another sum, invalid weights; -ENOMEM.
  */
 int _nodiscard_ weight_table_map(int fd, uint64_t n, uint64_t sum, struct weight_table **ret,
                                  struct dl_error *err);

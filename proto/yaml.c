@@ -25,9 +25,9 @@ struct reading {
 /* ---- pairs of JSON's ------------------------------------------------------------------------- */
 
 /*
- * A character above U+FFFF is written in JSON as two escapes, of a pair of surrogates, which YAML
- * refuses: it has one of eight digits. Where the text has only what JSON has, strings are where
- * they seem to be, and the one is put in place of the other, on the same line.
+ * YAML refuses a surrogate pair of two escapes, JSON's form of a character above U+FFFF, but
+ * accepts one escape of eight digits. In text that is otherwise JSON, quotes delimit strings
+ * reliably; the pair is replaced in place, on the same line.
  */
 struct yaml_joining {
     const char *at;
@@ -38,7 +38,7 @@ struct yaml_joining {
 
 enum { YAML_ESCAPE = 6 }; /* \uD83D */
 
-/* The number of the escape at `at`; 0: it is none. */
+/* The number of the escape at `at`; 0 if there is no valid escape. */
 static unsigned long yaml_escape(const char *at, const char *end)
 {
     char digits[5] = {0};
@@ -91,7 +91,8 @@ static bool yaml_is_json(const struct yaml_joining *j, char c)
     return c && strchr("{}[],+-.0123456789 \t\r\ntrufalsenEINity", c);
 }
 
-/* The text with pairs joined, to be freed; *ret NULL: it has none, or is not JSON. -ENOMEM. */
+/* The text with pairs joined, to be freed; *ret is NULL if it has no pairs or is not JSON.
+ * -ENOMEM. */
 static int yaml_join_pairs(const char *text, size_t len, char **ret, size_t *ret_len)
 {
     struct yaml_joining j = {.at = text, .end = text + len};
@@ -231,7 +232,7 @@ static int yaml_resolve_integer(const char *text, struct value *v)
     return 1;
 }
 
-/* [-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)? : strtod() alone takes far more than this. */
+/* [-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)? : strtod() on its own accepts far more. */
 static bool yaml_is_float(const char *text)
 {
     const char *c = text + (*text == '-' || *text == '+');

@@ -1,6 +1,6 @@
 #include "proto/common/base64.h"
 
-/* -1: it is none. */
+/* -1 if `c` is not a base64 digit. */
 static int base64_digit(char c)
 {
     if (c >= 'A' && c <= 'Z')

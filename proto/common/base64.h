@@ -6,10 +6,10 @@
 
 #include <sys/types.h>
 
-#define BASE64_BYTES(len) ((len) / 4 * 3) /* at most, of so many digits */
+#define BASE64_BYTES(len) ((len) / 4 * 3) /* at most, for `len` digits */
 
-/* The bytes that `len` digits stand for, in BASE64_BYTES(len) at `ret`, and how many; -1: they
- * stand for none. */
+/* Decodes `len` digits into `ret`, which has room for BASE64_BYTES(len). Returns the number of
+ * bytes, or -1 if the text is not base64. */
 ssize_t base64_decode(const void *text, size_t len, uint8_t *ret);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The first of the parts that ends beyond `at`; `n`: none does. ends[i] is where part i ends. */
+/* The first part that ends beyond `at`; `n` if no part does. ends[i] is where part i ends. */
 static inline uint64_t bisect_ends(const uint64_t *ends, uint64_t n, uint64_t at)
 {
     uint64_t low = 0, high = n;
@@ -24,9 +24,9 @@ static inline uint64_t bisect_ends(const uint64_t *ends, uint64_t n, uint64_t at
 }
 
 /*
- * The last of the parts that begins at `at` or before; 0 also if none does, or if there is none.
- * `first` is where the first one says where it begins, and each other says so `stride` bytes behind
- * the one before: bisect_firsts(&files[0].first, sizeof *files, n, row).
+ * The last of the parts that begins at `at` or before; 0 also if no part does, or n is 0. `first`
+ * is where the first one says where it begins, and each other says so `stride` bytes behind the one
+ * before: bisect_firsts(&files[0].first, sizeof *files, n, row).
  */
 static inline uint64_t bisect_firsts(const uint64_t *first, size_t stride, uint64_t n, uint64_t at)
 {

@@ -1,12 +1,12 @@
 /*
- * Bytes: a span of somebody else's, and a buffer that grows. Pure.
+ * Bytes: a borrowed span, and a buffer that grows. Pure.
  */
 #ifndef DL_BYTES_H
 #define DL_BYTES_H
 
 #include "proto/common/base.h"
 
-/* Text or bytes of somebody else's, such as a payload's; not NUL-terminated. */
+/* Borrowed text or bytes, such as a payload's; not NUL-terminated. */
 struct dl_span {
     const uint8_t *data; /* borrowed; may be NULL when len is 0 */
     size_t len;

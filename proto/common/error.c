@@ -1,6 +1,6 @@
 /*
- * Filling a dl_error. Whatever it is given (a file name of arbitrary bytes, a plug-in's words), the
- * texts that come out are UTF-8 on one line, so that they always fit a message and a terminal.
+ * Fills a dl_error. Whatever the input (a file name of arbitrary bytes, a plug-in's words), the
+ * resulting texts are UTF-8 on one line: they always fit a message and a terminal.
  */
 #include "proto/common/error.h"
 
@@ -43,7 +43,7 @@ static void error_copy_clean(char *out, size_t size, const char *text)
     out[at] = '\0';
 }
 
-/* Once: the text may be of an error that another process told. */
+/* Only once: another process may already have appended it. */
 static void error_append_remedy(char *text, size_t size, int code)
 {
     char remedy[OPEN_FILES_REMEDY_MAX];

@@ -1,9 +1,9 @@
 /*
  * One error as a user sees it: what kind, where in the input, and what to do about it.
  *
- * Filled by the module that decides, carried unchanged to the person who can act on it: through
- * the wire's ERROR message, dl_client_error(), and dlctl's one line on standard error.
- * `path` names the place in the user's own words (`batch.size`, a file name); it may be empty.
+ * The module that detects the error fills it; it reaches the user unchanged, through the wire's
+ * ERROR message, dl_client_error(), and dlctl's one line on standard error. `path` names the place
+ * in the user's own words (`batch.size`, a file name); it may be empty.
  */
 #ifndef DL_ERROR_H
 #define DL_ERROR_H

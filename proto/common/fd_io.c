@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-/* What one call is asked for, so that what it did fits its result on every kernel. */
+/* The most that one call requests, so that its result fits on every kernel. */
 #define FD_IO_STEP ((uint64_t)1 << 30)
 
 /* `at`: from that byte on, by pread(); NULL: from the descriptor's offset on. */

@@ -14,14 +14,14 @@ struct library_function {
 };
 
 /*
- * Opens the first library of `files` (ends with NULL) that is there and sets the pointers to its
- * functions. False: none is there that has them all. The library stays loaded. Any thread.
+ * Opens the first library in `files` (NULL-terminated) that has all functions, and sets the
+ * pointers to them. False if no library does. The library stays loaded. Any thread.
  */
 bool library_find(const char *const *files, const struct library_function *functions, size_t n);
 
 /*
  * "KILL" of SIGKILL, and "ENOENT" of its number, where the C library has the names: glibc does from
- * 2.32 on, and a wheel is linked for older ones. NULL: it has none.
+ * 2.32 on, and a wheel is linked for older ones. NULL if the C library cannot name it.
  */
 const char *library_signal_name(int signal);
 const char *library_errno_name(int code);

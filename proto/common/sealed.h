@@ -1,6 +1,6 @@
 /*
- * Sealed memfds: bytes that are handed from one process to others, and that nobody can change any
- * more. Reentrant; may block on the kernel.
+ * Sealed memfds: bytes that one process hands to others and that nobody can change any more.
+ * Reentrant; may block on the kernel.
  */
 #ifndef DL_SEALED_H
 #define DL_SEALED_H
@@ -14,8 +14,8 @@
 int _nodiscard_ sealed_new(const char *name, const void *data, uint64_t len);
 
 /*
- * How many bytes `fd`, which comes from somebody else, has: it may be mapped and read without fear.
- * -EINVAL: it is no memfd sealed against writing, shrinking and growing, or is empty.
+ * Checks a received `fd` and returns its size: it can then be mapped and read safely. -EINVAL
+ * unless it is a memfd sealed against writing, shrinking and growing, and is not empty.
  */
 int _nodiscard_ sealed_size(int fd, uint64_t *ret);
 

@@ -10,8 +10,8 @@
 /* Bytes of the character that `text` starts with, 1..4; 0 when it is malformed or cut off. */
 static inline size_t utf8_char(const uint8_t *text, size_t len)
 {
-    /* The second byte's range depends on the first: that is where overlong forms, surrogates and
-     * numbers past the end of Unicode are told from good ones. */
+    /* The second byte's range depends on the first: this rejects overlong forms, surrogates and
+     * numbers past the end of Unicode. */
     uint8_t low = 0x80, high = 0xBF;
     size_t n;
 

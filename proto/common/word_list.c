@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/* Longest word that is compared; what is longer is no near miss of a key. */
+/* The longest word that is compared; a longer one cannot be a near miss of a key. */
 enum { WORD_MAX = 32, ERRORS_MAX = 2 };
 
 static unsigned word_list_min3(unsigned a, unsigned b, unsigned c)

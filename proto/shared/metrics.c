@@ -4,15 +4,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A table that cannot grow is no reason to end: what is added then has none. */
+/* A table that cannot grow is not fatal: the entry is left out. */
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
 const char *const metrics_views[] = {"status", "loaders",  "epochs", "workers", "ring", "times",
                                      "users",  "mixtures", "remote", "members", NULL};
 
-/* Labels of a row: keys of the view, under the names that they have as labels. A row lacks `not`.
- */
+/* Labels of a row: keys of the view, with the label names they get. */
 enum labels { DAEMON, LOADER, STAGE, RING, RANK, WORKER, NODE, USER, CHILD };
 
 enum { LABELS_MAX = 5, METRICS_NUMBER_MAX = 32 };
@@ -171,7 +170,7 @@ static void metrics_put_labels(struct metrics_text *text, const struct line *lin
     metrics_put_string(text, any ? "} " : " "); /* and then the number */
 }
 
-/* Times of a rank alone are not told here. */
+/* A stage's times of a single rank are not metrics. */
 static bool metrics_is_left_out(const struct line *line, const struct value *row)
 {
     const struct value *rank = line->labels == STAGE ? value_get(row, "rank") : NULL;

@@ -1,14 +1,14 @@
 /*
- * Quarantine: the bad samples of a loader, each once, and how many there may be. The daemon keeps
- * one for each loader, and so does loading in one's own process: batches are counted in the order
- * in which they are delivered, so that the same one is the first to be too many. Pure.
+ * Quarantine: the bad samples of a loader, each once, and their limit. The daemon keeps one for
+ * each loader, and so does in-process loading: batches are counted in order of delivery, so that
+ * both reach the limit at the same sample. Pure.
  */
 #ifndef DL_QUARANTINE_H
 #define DL_QUARANTINE_H
 
 #include "proto/slot_bad.h"
 
-/* Of an iterable dataset, whose replica a sample's number counts in; all 0: map-style. */
+/* The replica of an iterable dataset in which a sample's number counts; all 0: map-style. */
 struct bad_place {
     uint32_t rank;
     uint32_t world;
@@ -20,10 +20,10 @@ struct bad_sample {
     uint64_t index;
     uint64_t seen; /* times */
     int code;
-    char *text; /* owned; what the dataset said at first; NULL: it is not remembered */
+    char *text; /* owned; the dataset's first message; NULL: not kept */
 };
 
-enum { QUARANTINE_TOLD = 1024 /* samples whose text is remembered */ };
+enum { QUARANTINE_TOLD = 1024 /* samples whose text is kept */ };
 
 struct quarantine {             /* all zero: nothing, and nothing may be */
     uint64_t limit;             /* spec_max_bad() */
@@ -35,13 +35,13 @@ struct quarantine {             /* all zero: nothing, and nothing may be */
 
 void quarantine_deinit(struct quarantine *q);
 
-/* How many there are, as far as that can be told. */
+/* How many bad samples there are, as far as known. */
 uint64_t quarantine_count(const struct quarantine *q);
 
 enum bad_verdict {
     BAD_KNOWN, /* it has come before */
     BAD_NEW,   /* it comes for the first time */
-    BAD_ABOVE, /* it is one more than there may be, and is not kept */
+    BAD_ABOVE, /* one above the limit; it is not kept */
 };
 
 /* One that came; without memory it counts as unlisted. `ret` (may be NULL): it, borrowed until the
@@ -53,8 +53,8 @@ enum bad_verdict quarantine_admit(struct quarantine *q, const struct bad_place *
 enum bad_verdict quarantine_admit_unlisted(struct quarantine *q, uint32_t n);
 
 /*
- * All of a batch, in order. True: it may go on; `named` is called for each that is new. False, with
- * `err`: one is too many, and the batch is an error.
+ * Takes all bad samples of a batch, in order. True: loading may continue; `named` is called for
+ * each new one. False, with `err`: the limit was exceeded, and the batch is an error.
  */
 bool _nodiscard_ quarantine_take(struct quarantine *q, const struct bad_place *place,
                                  const struct bad_list *list,

@@ -1,6 +1,5 @@
 /*
- * A value as JSON, on one line: what `dlctl --json` prints of a view, for those who have no
- * jansson. Pure.
+ * A value as JSON on one line: what `dlctl --json` prints of a view, without jansson. Pure.
  */
 #ifndef DL_VALUE_JSON_H
 #define DL_VALUE_JSON_H

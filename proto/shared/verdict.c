@@ -29,7 +29,7 @@ enum stage stage_of(const char *name)
 enum {
     EARLY_BATCHES = 8, /* of all ranks together; before that it is all start-up */
     PERCENT_WAITS = 5, /* of its time; a trainer that waits less has nothing to win */
-    PERCENT_BUSY = 50, /* of their time; workers that do less are not what is too slow */
+    PERCENT_BUSY = 50, /* of their time; workers below this are not the bottleneck */
     PERCENT_FULL = 80,
     PERCENT_SHORT = 20,    /* of what workers are busy for they wait for a processor */
     PERCENT_SLOW = 50,     /* of it goes to slow samples */
@@ -38,8 +38,8 @@ enum {
     PERCENT_THROTTLED = 5, /* of requests; each waits for several times what one takes */
 };
 
-/* A rank straggles that waits so many times as much as the median; and so does a worker that has so
- * many times, by ten, the work of the mean of the others. */
+/* A rank straggles if it waits RANK_TIMES the median; a worker, if it has WORKER_TENTHS / 10 times
+ * the mean work of the others. */
 enum { RANK_TIMES = 3, WORKER_TENTHS = 15 };
 
 /* A batch that was under way before a while began counts as a whole: it may be more than that. */
@@ -238,7 +238,7 @@ static void verdict_blame_work(const struct verdict_case *c, const struct work *
                                               : "more workers, or a cheaper collate");
 }
 
-/* Not where they are slow for lack of a processor. */
+/* Samples are not to blame if they are slow for lack of a processor. */
 static bool verdict_samples_are_slow(const struct work *work)
 {
     return verdict_percent(work->slow_ns, work->busy_ns) >= PERCENT_SLOW &&

@@ -19,15 +19,14 @@
 /*
  * The stages of a batch, which it passes one after another:
  *
- *   queued     planned, and given to a worker that has others to do first
+ *   queued     planned, and queued behind other batches of its worker
  *   fetch      its samples are read and made
  *   collate    they become a batch; no time where rows are collated as they are read
  *   handover   it is made, and the daemon has not seen it yet
  *   ready      it waits for those before it, or for its client to release others
  *   held       its client has it, and has not asked for the next one
  *
- * The first four are the loader's. A trainer waits for their sum only where nothing is loaded
- * ahead.
+ * The first four are the loader's. A trainer waits for their sum only if nothing is loaded ahead.
  */
 enum stage {
     STAGE_QUEUED,
@@ -47,7 +46,7 @@ enum stage stage_of(const char *name);
 struct verdict_rank {
     uint64_t rank;
     uint64_t span_ns;   /* it was read for so long, */
-    uint64_t waited_ns; /* and its trainer waited for so much of that */
+    uint64_t waited_ns; /* and its trainer waited this part of it */
     uint64_t batches;   /* delivered meanwhile */
 };
 

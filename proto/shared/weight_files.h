@@ -1,9 +1,9 @@
 /*
- * Weights of samples kept in files, by whoever has to find them again: a client that gave them, or
- * that resumes from a state which names them. One file for each table in a directory, called by its
- * sum, sixteen hexadecimal digits and ".f64", with nothing in it but the weights. None is ever
- * removed: only its user knows which states are still needed. Blocks on the disk; any thread, and
- * several processes may use a directory at once.
+ * Weights of samples kept in files by clients: by the one that set them, and by one that resumes
+ * from a state that names them. Each table is a file in a directory, named after its checksum:
+ * sixteen hexadecimal digits and ".f64". It holds only the weights. No file is ever removed: only
+ * the user knows which states are still needed. Blocks on the disk; any thread, and several
+ * processes may share a directory.
  */
 #ifndef DL_WEIGHT_FILES_H
 #define DL_WEIGHT_FILES_H
@@ -20,8 +20,8 @@ void weight_files_dir(char ret[PATH_MAX]);
 int _nodiscard_ weight_files_store(const char *dir, const double *weights, uint64_t n,
                                    struct dl_error *err);
 
-/* Those of that sum: -ENOENT, -EINVAL (of another number, damaged) or another negative errno, with
- * what to do about it. */
+/* Loads the table of that checksum: -ENOENT, -EINVAL (wrong length, damaged) or another negative
+ * errno, with the remedy. */
 int _nodiscard_ weight_files_load(const char *dir, uint64_t sum, uint64_t n,
                                   struct weight_table **ret, struct dl_error *err);
 

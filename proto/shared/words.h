@@ -26,7 +26,7 @@ void words_times(double times, char *text, size_t len);
 
 struct tree_node;
 
-/* Why a batch of `samples` whose node `number` is that leaf cannot be dispatched. */
+/* Explains why a batch of `samples` samples with `leaf` as node `number` cannot be dispatched. */
 void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t samples, char *text,
                    size_t len);
 
