@@ -54,13 +54,13 @@ static int batch_check_header(struct dl_epoch *epoch, const struct entry *entry,
     return 0;
 }
 
-/* The batch is some rows of what is in the slot. */
+/* The batch is only some of the slot's rows. */
 static bool batch_is_part(const struct dl_descriptor *d, const struct slot_header *h)
 {
     return d->samples < h->samples;
 }
 
-/* What the plan knows of the batch, behind the indices: all of the lists must lie in the slot. */
+/* What the plan knows of the batch, behind the indices: all lists must lie inside the slot. */
 static int batch_check_planned(struct dl_epoch *epoch, const struct entry *entry,
                                const struct slot_header *h)
 {
@@ -239,7 +239,7 @@ static bool batch_is_lent(const struct dl_batch *batch)
     return batch->loader->local || client_has_lease(batch->client, batch->mapping);
 }
 
-/* From now on the lease is one of those that take up memory.limit beside the ones on their way. */
+/* From now on the lease uses memory.limit beyond the leases on their way. */
 static void batch_mark_pinned(struct dl_batch *batch)
 {
     assert(!batch->pinned && !batch->detached);
@@ -267,7 +267,7 @@ static void batch_end_lease(struct dl_client *client, struct dl_batch *batch)
     else if (!batch_is_lent(batch) && epoch)
         former_leases_note_returned(epoch);
     else if (!batch_is_lent(batch))
-        ; /* nobody waits for it */
+        ; /* the daemon that lent it is gone */
     else if (epoch || (epoch = client_find_epoch(client, batch->stream)))
         epoch_queue_release(epoch, batch->step, !batch->pinned);
     else
@@ -275,7 +275,7 @@ static void batch_end_lease(struct dl_client *client, struct dl_batch *batch)
     batch->mapping = mapping_unref(batch->mapping);
 }
 
-/* Of a detached batch whose lease is not back yet. */
+/* For a detached batch whose lease was not returned yet. */
 static void batch_end_withheld(struct dl_client *client, struct dl_batch *batch)
 {
     struct mapping *copy = batch->mapping;
@@ -313,7 +313,8 @@ void batch_give_back(struct dl_batch *batch)
     batch_unlink(&client->batches, batch);
     batch_end_withheld(client, batch);
     batch->view = view_unref(batch->view);
-    /* Alone: no tensor, and only this thread can make one. Acquire: those deleted are done. */
+    /* Only the user's reference: no tensor, and only this thread can make one. Acquire: the reads
+     * of deleted tensors are done. */
     if (atomic_load_explicit(&batch->refs, memory_order_acquire) == 1) {
         batch_finish(client, batch);
         return;
@@ -388,7 +389,7 @@ static struct mapping *batch_copy_slot(struct dl_batch *batch)
     return copy;
 }
 
-/* The same of a batch of some rows: these alone, which are aligned then as any tensors. */
+/* The same for a batch of some rows: copies only these, aligned like any tensors. */
 static struct mapping *batch_copy_rows(struct dl_batch *batch)
 {
     uint64_t indices = batch->samples * sizeof(uint64_t), bytes;
@@ -409,8 +410,8 @@ static struct mapping *batch_copy_rows(struct dl_batch *batch)
 }
 
 /*
- * A lease that ends is an acknowledgement: what the trainer of a job has in its hands is not
- * acknowledged yet, wherever it lies.
+ * Ending a lease acknowledges its step. A batch that the trainer of a job still holds is not
+ * acknowledged, wherever its memory is.
  */
 static bool batch_is_in_hand(const struct dl_batch *batch)
 {
@@ -445,7 +446,7 @@ int dl_batch_detach(struct dl_batch *batch)
     return 0;
 }
 
-/* Private memory is bounded as a whole; what is held is to leave as much again. */
+/* Private memory has one limit for all batches: a kept batch must leave half of it. */
 static bool batch_may_keep_private(const struct private_memory *memory)
 {
     return memory->bytes <= memory->limit / 2;

@@ -139,9 +139,8 @@ static int client_check_daemon(struct connection *conn, const char *path, int *f
 }
 
 /*
- * 0 and a connected socket, or the latched error. While the daemon's queue is full, this waits in
- * connect(), behind those who came before: who only looks again and again finds it full for ever
- * where others are kept waiting.
+ * Returns 0 and a connected socket, or the latched error. While the daemon's queue is full, this
+ * waits in connect(), in turn: a client that only polled could find the queue full for ever.
  */
 static int client_open_socket(struct connection *conn, const char *path, uint64_t deadline,
                               int *ret)
@@ -162,14 +161,15 @@ static int client_open_socket(struct connection *conn, const char *path, uint64_
 
         if (r != -EAGAIN || now >= deadline)
             return client_connect_failure(conn, path, -r);
-        if ((r = wait_fd(-1, 0, now)) != -ETIMEDOUT) /* whether it is to be interrupted */
+        if ((r = wait_fd(-1, 0, now)) != -ETIMEDOUT) /* checks for an interrupt */
             return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
         r = client_dial(path, min_u64(CONNECT_WAIT, deadline - now), ret);
     }
     return client_check_daemon(conn, path, ret);
 }
 
-/* Where the user's own daemon listens; false: there is no such place, perhaps with why. */
+/* Where the user's own daemon listens. False if there is no such place; `why` may hold the
+ * reason. */
 static bool client_own_path(char *buf, size_t size, struct dl_error *why)
 {
     const char *dir = daemon_user_runtime_dir(why);
@@ -178,7 +178,7 @@ static bool client_own_path(char *buf, size_t size, struct dl_error *why)
     return n > 0 && (size_t)n < size;
 }
 
-/* What was not tried belongs to why there is none. */
+/* Adds to the failure why the user's own daemon was not tried. */
 static void client_add_to_failure(struct connection *conn, const struct dl_error *why)
 {
     const struct dl_error failed = conn->fatal;
@@ -188,9 +188,9 @@ static void client_add_to_failure(struct connection *conn, const struct dl_error
 }
 
 /*
- * The daemon of who was told none: $DLOADER_SOCKET; the user's own, if one listens there, which may
- * run the user's code; the system's. As client_open_socket(); *ret_path is static, the
- * environment's, or in `buf`.
+ * The default daemon: $DLOADER_SOCKET; else the user's own, if it listens, since it may run the
+ * user's code; else the system's. As client_open_socket(); *ret_path is static, the environment's,
+ * or in `buf`.
  */
 static int client_open_default(struct connection *conn, char *buf, size_t size, uint64_t deadline,
                                const char **ret_path, int *ret)
@@ -347,7 +347,7 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent, 
     if (r != -EPROTONOSUPPORT)
         return r;
     r = client_connect_saying(ret, DL_PROTOCOL_OLDEST, path, agent, deadline);
-    if (r == -EPROTONOSUPPORT) { /* what it said first has the newest version of ours */
+    if (r == -EPROTONOSUPPORT) { /* our first message used our newest version */
         dl_client_close(*ret);
         *ret = refused;
         return r;
@@ -398,7 +398,8 @@ struct dl_client *dl_client_close(struct dl_client *client)
     assert(!client->batches);
     reclaim_close(client);
     leased = client->loaders != NULL;
-    /* Those whose batches tensors still hold: the daemon keeps them as long as the socket. */
+    /* Loaders with batches that tensors still hold: the daemon keeps them while the socket is
+     * open. */
     while (client->loaders)
         loader_free(client->loaders);
     /* What the daemon does not take now it finds out from the socket's end. */
@@ -522,7 +523,8 @@ int dl_client_pin(struct dl_client *client)
 
 /* ---- queries ---- */
 
-/* What is answered by INFO, kept in client->answer; `row`: whose rows before that are there. */
+/* Sends a request that INFO answers and keeps the answer in client->answer, after the rows before
+ * `row`. */
 static int client_ask_from(struct dl_client *client, struct dl_message *msg, uint64_t *request,
                            uint32_t row, uint64_t timeout_ns)
 {

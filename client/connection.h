@@ -19,12 +19,12 @@ struct connection {
     struct dl_buffer out; /* from `sent` on: not yet written */
     size_t sent;
     bool hung_up;          /* the peer takes nothing more; what it wrote before can still be read */
-    uint64_t last_request; /* numbers given out so far; 0 is none */
+    uint64_t last_request; /* the last number used; 0: no request yet */
     uint32_t version;      /* of the protocol, that WELCOME named; 0: it has not come yet */
-    struct dl_error fatal; /* code 0: none */
+    struct dl_error fatal; /* code 0: no error */
 };
 
-void connection_deinit(struct connection *conn); /* closes descriptors nobody took */
+void connection_deinit(struct connection *conn); /* closes descriptors that nobody took */
 
 /* Latches the first fatal error; returns the latched -errno, which may be an older one. */
 int connection_fail(struct connection *conn, int code, const char *path, const char *fmt, ...)
@@ -40,13 +40,13 @@ static inline int _nodiscard_ connection_check(const struct connection *conn)
 uint64_t connection_request(struct connection *conn);
 
 /*
- * Queues a message. -EMSGSIZE, -EBADMSG: a field is too long or no UTF-8; nothing was queued, the
- * session goes on. Other errors are latched: -ENOMEM, -EPROTO when CONNECTION_OUTPUT_MAX bytes
- * wait.
+ * Queues a message. -EMSGSIZE, -EBADMSG: a field is too long or not UTF-8; nothing was queued, and
+ * the session stays usable. Other errors are latched: -ENOMEM, or -EPROTO when
+ * CONNECTION_OUTPUT_MAX bytes wait.
  */
 int _nodiscard_ connection_send(struct connection *conn, const struct dl_message *msg);
 
-/* What is to be written next, and how much of it was. */
+/* The bytes to write next; then how many of them were written. */
 struct dl_span connection_output(const struct connection *conn);
 void connection_written(struct connection *conn, size_t len);
 
@@ -54,16 +54,16 @@ void connection_written(struct connection *conn, size_t len);
 void connection_hang_up(struct connection *conn);
 
 /*
- * The next message that has arrived whole: 1 with *ret (its spans are valid until more input is
- * read) and *ret_fd (owned by the caller; -1 unless the message carries one), 0 when there is none,
- * or the latched -errno.
+ * The next complete message: 1 with *ret (its spans are valid until more input is read) and *ret_fd
+ * (owned by the caller; -1 unless the message carries one), 0 if it has not arrived yet, or the
+ * latched -errno.
  */
 int _nodiscard_ connection_next(struct connection *conn, struct dl_message *ret, int *ret_fd);
 
 /* The stream of bytes ended. Latches and returns what that means at this point. */
 int connection_end(struct connection *conn);
 
-/* For another stream of bytes: as at the beginning, but requests go on being counted. */
+/* Starts a new stream of bytes; request numbers continue. */
 void connection_restart(struct connection *conn);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Who may be the daemon: a client gives it specs with code, hosts that run it, and memory to read,
- * so it asks the kernel who listens, whatever path led there.
+ * The users that may run the daemon. A client gives the daemon code and Python hosts and reads its
+ * memory, so it asks the kernel for the listener's user, whatever the path.
  *
  *   this user         its own service, or the private daemon of one of its programs
  *   root              a service of the system, and any socket that systemd listens at for one

@@ -1,7 +1,7 @@
 /*
- * What each message of the daemon does to the client's objects: answers and segments here, what
- * comes in the stream of an epoch in stream.c. Every number in it is doubted: one that does not fit
- * what was asked and delivered so far ends the session with a text.
+ * What each message of the daemon does to the client's objects: answers and segments here, an
+ * epoch's stream in stream.c. Every number is checked: one that does not fit what was requested and
+ * delivered so far ends the session with an error text.
  */
 #include "client/dispatch.h"
 
@@ -33,7 +33,7 @@ struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
 
 /* ---- answers ---- */
 
-/* The one that waits for an answer: a client that is away asks by itself. */
+/* The call that waits for the answer: while away, the client makes calls of its own. */
 static struct call *dispatch_due_call(struct dl_client *client)
 {
     return client_is_away(client) ? &client->reconnect.call : &client->call;
@@ -183,7 +183,7 @@ static int dispatch_on_position(struct dl_client *client, const struct dl_messag
     return r < 0 ? violated(client, "POSITION: not a sealed memfd of %d bytes", POSITION_BYTES) : 0;
 }
 
-/* Of a loader that was closed meanwhile it is for nobody. */
+/* The loader may have been closed meanwhile; then the message is dropped. */
 static int dispatch_on_changed(struct dl_client *client, const struct dl_message *msg)
 {
     _cleanup_(mix_changes_unrefp)
@@ -224,7 +224,7 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
                         "from step %llu",
                         (ull)started->epoch, (ull)started->first, (ull)epoch->number,
                         (ull)epoch->first);
-    epoch->loader->weights.known = true; /* CHANGED has said what START did not know */
+    epoch->loader->weights.known = true; /* CHANGED has reported what START did not know */
     epoch->loader->weights.sent_to = client->incarnation + 1;
     epoch->loader->weights.from = started->epoch;
     epoch->number = started->epoch;
@@ -283,8 +283,8 @@ static int dispatch_on_end(struct dl_client *client, int code, const char *path,
     return connection_fail(&client->conn, code, path, "%s", text);
 }
 
-/* A daemon of a release before this one may not know a key of the spec, or starts another package's
- * host: its text cannot say so. It is cut where no room would be left. */
+/* An older daemon may not know a key of the spec, or may start another package's host, and its
+ * message cannot say so. The hint is cut where it does not fit. */
 static void dispatch_refuse(struct dl_client *client, int code, const char *path, const char *text)
 {
     struct call *call = dispatch_due_call(client);

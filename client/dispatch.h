@@ -12,7 +12,7 @@ typedef unsigned long long ull; /* for printf */
 /* Latches -ENOMEM. */
 int no_memory_for(struct dl_client *client, const struct dl_message *msg);
 
-/* Its place among the segments; UINT32_MAX: there is none of that number. */
+/* The segment's place in the client's table; UINT32_MAX if it has no segment of that number. */
 uint32_t client_find_segment(const struct dl_client *client, uint64_t id);
 
 /* 0 or the latched error. */

@@ -120,7 +120,7 @@ DL_API const char *dl_client_error_path(const struct dl_client *client);
 
 /*
  * The whole report of the last failure, if its text is only a summary: for a step that failed in
- * Python code, type, message and traceback in many lines. Up to 65536 bytes; "" if there is none.
+ * Python code, type, message and traceback in many lines. Up to 65536 bytes; "" without a report.
  * Valid as long as the text.
  */
 DL_API const char *dl_client_error_detail(const struct dl_client *client);
@@ -272,7 +272,7 @@ DL_API int dl_client_bring_host(struct dl_client *client, int channel, uint64_t 
 
 /*
  * For a child made by fork(): closes the child's descriptors of its parent's client, which would
- * keep the session alive after the parent has ended. The parent's session goes on. The child may
+ * keep the session alive after the parent has ended. The parent's session continues. The child may
  * then only call dl_client_close() on the client, or nothing. Memory of batches stays mapped. NULL
  * is allowed.
  */
@@ -281,7 +281,7 @@ DL_API void dl_client_abandon(struct dl_client *client);
 /*
  * Page-locks this session's shared memory for CUDA, both what is mapped now and what will be, until
  * it is unmapped: a GPU then copies from it directly. libcuda is looked up at run time; the calling
- * thread's CUDA context is used, or the primary one of device 0 if it has none. -ENOTSUP: no
+ * thread's CUDA context is used, or, without one, the primary context of device 0. -ENOTSUP: no
  * libcuda, or no device; -EIO: CUDA refused, and the text has its name for the error. Memory that
  * was locked stays locked, and everything else works as before. If a later segment cannot be
  * locked, no more are; calling this again says why. Private memory is not locked.
@@ -294,16 +294,16 @@ DL_API int dl_pin_check(char *why, size_t size);
 
 /*
  * Whether loaders opened from here on have writable batches if their spec does not set
- * memory.writable: 1, or 0 (the default). If a loader is already open, whoever opened it first has
- * decided; dl_batch_is_writable() tells.
+ * memory.writable: 1, or 0 (the default). If a loader is already open, the client that opened it
+ * first has decided; see dl_batch_is_writable().
  */
 DL_API void dl_client_set_writable(struct dl_client *client, int writable);
 
 /*
- * The seed of loaders opened from here on whose spec has none, instead of a random one; only its
- * lower 53 bits count. If ranks had several daemons that each drew another seed, their shares would
- * be of different orders: some samples would come twice, and others not at all. 0 will do, as in
- * PyTorch's DistributedSampler. In the world of a cluster the nodes agree on a seed themselves.
+ * The seed of loaders opened from here on whose spec sets no seed, instead of a random one; only
+ * its lower 53 bits count. If ranks had several daemons that each drew another seed, their shares
+ * would be of different orders: some samples would come twice, and others not at all. 0 will do, as
+ * in PyTorch's DistributedSampler. In the world of a cluster the nodes agree on a seed themselves.
  */
 DL_API void dl_client_set_seed(struct dl_client *client, uint64_t seed);
 
@@ -513,7 +513,7 @@ DL_API int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_b
  *
  * dl_epoch_feed() takes the indices of a sampler and makes batches of batch.size of them. It
  * returns how many it took, from the first on: as with write(), fewer than `n` if there is no room
- * for all, and -EAGAIN if there is none. dl_epoch_feed_batch() takes the indices of one step, 1 to
+ * for all, and -EAGAIN if it is full. dl_epoch_feed_batch() takes the indices of one step, 1 to
  * batch.size of them (1 if it is null), as from a batch sampler: 0, or -EAGAIN. The two may be
  * mixed, but not inside a batch. dl_epoch_feed_end() says that nothing follows; an incomplete batch
  * of dl_epoch_feed() is then the last one, or is left out if the spec has batch.drop_last.
@@ -713,7 +713,7 @@ DL_API int dl_sequence_part(uint64_t length, uint32_t part, uint32_t parts, enum
  * NUL-terminated; dl_batch_text_count() how many there are: the length of the list, which can be 0,
  * or 1. dl_batch_node_text() takes the number of a node; its count is in struct dl_node. -ENOENT:
  * no such path; -EINVAL: no text there, or no string `i`; -EPROTO: an offset in shared memory leads
- * out of the batch. Then only that string is lost; the session goes on.
+ * out of the batch. Then only that string is lost; the session stays usable.
  */
 DL_API int dl_batch_text(struct dl_batch *batch, const char *path, uint64_t i, const char **ret,
                          size_t *ret_len);

@@ -92,7 +92,7 @@ static int dlpack_export_tensor(struct dl_batch *batch, const char *path,
     export->managed.deleter = dlpack_delete_export;
     if (!batch->reclaim)
         batch->reclaim = reclaim_ref(batch->client->reclaim);
-    /* Relaxed: the batch is the caller's, so nobody can take the count to zero meanwhile. */
+    /* Relaxed: the caller owns the batch, so the count cannot reach zero meanwhile. */
     atomic_fetch_add_explicit(&batch->refs, 1, memory_order_relaxed);
     *ret = &export->managed;
     return 0;

@@ -1,6 +1,6 @@
 /*
- * The place of a trainer, as launchers put it into its environment. The first launcher of the table
- * that has left its mark counts: those that others start come first, as torchrun within Slurm.
+ * Reads a trainer's place from the environment that launchers set. The first launcher in the table
+ * whose mark is present counts; those started by others come first, such as torchrun inside Slurm.
  *
  *   RANK, WORLD_SIZE       torchrun, and whatever sets up what init_process_group() of PyTorch
  *                          reads: Accelerate, DeepSpeed, Ray Train's TorchTrainer, PyTorchJob
@@ -10,18 +10,17 @@
  *   PMIX_RANK              launchers by PMIx that say no more: WORLD_SIZE has to
  *   JOB_COMPLETION_INDEX   an Indexed Job of Kubernetes, as JobSet makes them; likewise
  *
- * The rank and the world are read together; a variable is not even read if what it says was given.
- * In the world of a cluster of daemons the rank is the one on this node. torchrun
- * --virtual-local-rank has it 0 for all trainers; then RANK among those of GROUP_RANK tells which
- * one it is.
+ * Rank and world are read together; a variable is not read if the caller gave its value. In the
+ * world of a cluster of daemons the rank is the one on this node. torchrun --virtual-local-rank
+ * sets it to 0 for all trainers; it then follows from RANK and GROUP_RANK.
  *
- * How many ranks a node has says which of a group that reads the same batches are on this one,
- * where a node's ranks follow each other: torchrun's do, whatever others do.
+ * The number of ranks per node decides which members of a group that reads the same batches are on
+ * this node. That needs consecutive ranks on a node, which only torchrun guarantees.
  *
  * The job's name is torchrun's --rdzv-id, or Slurm's job and step, where rank and world are theirs.
- * How often it was restarted is no part of it, so that a trainer that comes back finds its place.
- * "none" is what torchrun says without --rdzv-id: many a job would have it. MPI's launchers name a
- * run by host and process id, which come again in containers.
+ * It leaves out the number of restarts, so that a restarted trainer finds its place. torchrun
+ * without --rdzv-id calls every job "none", so that is ignored. MPI's launchers name a run by host
+ * and process id, which repeat in containers.
  */
 #include "client/epoch_options.h"
 #include "proto/limits.h"
@@ -58,7 +57,7 @@ __attribute__((format(printf, 2, 3))) static int environment_refuse(const struct
     return -EINVAL;
 }
 
-/* Decimal digits alone. */
+/* Accepts decimal digits only. */
 static int environment_read_number(struct number *ret, const struct why *why)
 {
     const char *text = getenv(ret->name);
@@ -95,7 +94,7 @@ static const struct launcher {
     const char *rank, *size;        /* of all ranks */
     const char *local, *local_size; /* of this node's; NULL: it does not say */
     const char *mark;               /* set: it is this one; NULL: `rank` is the mark */
-    const char *job, *part;         /* the job's name, and what belongs to it; NULL: none */
+    const char *job, *part;         /* the job's name, and a second part of it; may be NULL */
     const char *prefix;             /* of the name here */
 } environment_launchers[LAUNCHERS] = {
     [TORCHRUN] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
@@ -111,7 +110,7 @@ static const struct launcher {
     {"JOB_COMPLETION_INDEX", "WORLD_SIZE"},
 };
 
-/* Without any mark torchrun's variables are looked for: one of them alone is a mistake. */
+/* Without any mark, use torchrun's row: setting only one of its variables is a mistake. */
 static const struct launcher *environment_find_launcher(bool local)
 {
     for (size_t i = 0; i < LAUNCHERS; i++) {
@@ -190,7 +189,7 @@ static int environment_find_local_world(struct dl_epoch_options *o, const struct
 
 /* ---- one of a node's ranks ------------------------------------------------------------------ */
 
-/* Of torchrun's trainers, where all nodes have as many: the one among those of its group. */
+/* For torchrun's trainers, if all nodes have the same number: the rank within its group. */
 static int environment_find_in_group(const struct number *size, uint32_t *ret,
                                      const struct why *why)
 {
@@ -245,7 +244,7 @@ static int environment_find_local_rank(struct dl_epoch_options *o, const struct 
 
 static_assert(DL_JOB_BYTES == DL_BOUND_NAME_BYTES + 1, "the name of a job");
 
-/* 1: `job` has it. */
+/* Returns 1 if it has written the name to `job`. */
 static int environment_find_job(const struct launcher *launcher, char job[DL_JOB_BYTES],
                                 const struct why *why)
 {

@@ -1,4 +1,4 @@
-/* Epochs: how they start and end, and what is told of them. */
+/* Epochs: start, end, and what can be asked about them. */
 #include "client/epoch_options.h"
 #include "client/internal.h"
 
@@ -229,8 +229,8 @@ int epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o)
     return 0;
 }
 
-/* It was begun, and this rank has had all of it. What the steps of an iterable dataset are is only
- * an estimate; what a client feeds has no end yet. */
+/* The epoch had begun, and this rank has received all of it. Not for iterable datasets, whose
+ * number of steps is an estimate, nor for a client that feeds, whose end is unknown. */
 static bool epoch_has_nothing_left(const struct dl_epoch *epoch)
 {
     return (epoch->first > 0 || epoch->before.n > 0) && !epoch->loader->iterable &&
@@ -322,8 +322,8 @@ void epoch_leave_stream(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
 
-    /* What nobody has seen is not acknowledged: it is released once the stream has stopped. STOP
-     * also comes after FINISHED: it is what frees the stream's number. */
+    /* Batches that the user never saw are not acknowledged: they are released once the stream has
+     * stopped. STOP is sent even after FINISHED, since it frees the stream's number. */
     epoch_queue_pending(epoch);
     if (epoch_rules_of(epoch)->daemon_has_it)
         client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
@@ -356,7 +356,7 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
     return epoch_free(epoch);
 }
 
-/* ---- what is told of them ---- */
+/* ---- what can be asked ---- */
 
 uint64_t dl_epoch_failed_step(const struct dl_epoch *epoch)
 {

@@ -1,7 +1,7 @@
 /*
- * struct dl_epoch_options of programs that were built for another release: fields are only added at
- * its end, and `size` says which of them the program has. What it lacks is 0; what this library
- * does not know must be 0.
+ * struct dl_epoch_options of programs built for another release: fields are only added at its end,
+ * and `size` says which of them the program has. Fields that it lacks are 0; fields unknown to this
+ * library must be 0.
  */
 #ifndef DL_CLIENT_EPOCH_OPTIONS_H
 #define DL_CLIENT_EPOCH_OPTIONS_H
@@ -25,7 +25,7 @@ static inline size_t epoch_options_size(const struct dl_epoch_options *o)
     return o->size ? o->size : EPOCH_OPTIONS_FIRST;
 }
 
-/* NULL: all are 0. -EINVAL: shorter than it ever was; -E2BIG: more is said than is known here. */
+/* NULL means all 0. -EINVAL: shorter than in any release; -E2BIG: an unknown field is set. */
 static inline int _nodiscard_ epoch_options_read(const struct dl_epoch_options *from,
                                                  struct dl_epoch_options *ret)
 {

@@ -11,7 +11,7 @@
 #include <endian.h>
 #include <errno.h>
 
-/* Above so much that the daemon has not read, nothing more is fed; one step is far less. */
+/* Feeding stops while the daemon has this much unread; one step is far smaller. */
 enum { FEED_OUTPUT_MAX = CONNECTION_OUTPUT_MAX / 4 };
 
 static uint64_t feed_batch_size(const struct dl_epoch *epoch)
@@ -35,7 +35,7 @@ bool feed_is_due(const struct dl_epoch *epoch)
     return feed->on && !feed->ended && feed->steps == epoch->received;
 }
 
-/* 0 if more of the order may be said. */
+/* 0 if the user may feed more. */
 static int feed_check(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
@@ -111,7 +111,8 @@ static void feed_drop_first(struct feed *feed)
 {
     struct fed *fed = feed->head;
 
-    if (feed->unsent == fed) { /* the daemon made it up: its sender is told off elsewhere */
+    if (feed->unsent ==
+        fed) { /* only a bad daemon delivers an unsent step; stream_check_step() reports it */
         feed->unsent = fed->next;
         feed->sent++;
     }
@@ -163,7 +164,8 @@ static int feed_keep_step(struct dl_epoch *epoch)
 
 /* ---- from the user ---- */
 
-/* The batch that is held, whole or the last one, as the next step; none: the end alone. */
+/* Keeps the buffered batch, complete or last, as the next step; without one, only the end. Sends
+ * what the daemon may have. */
 static int feed_say(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
@@ -182,7 +184,7 @@ static int feed_say(struct dl_epoch *epoch)
     return 0;
 }
 
-/* A place for the indices of one step, `n` words at least; none waits in it. */
+/* Room for the indices of one step, at least `n` words; the buffer must be empty. */
 static int feed_need_batch(struct dl_epoch *epoch, size_t n)
 {
     struct feed *feed = &epoch->feed;
@@ -295,6 +297,6 @@ int dl_epoch_feed_end(struct dl_epoch *epoch)
     if (!epoch_rules_of(epoch)->is_over)
         r = feed_say(epoch);
     if (r < 0)
-        epoch->feed.ended = false; /* to be said again */
+        epoch->feed.ended = false; /* so that the end is sent again */
     return r < 0 ? r : feed_flush(epoch);
 }

@@ -179,7 +179,7 @@ int dl_batch_node(struct dl_batch *batch, uint32_t i, struct dl_node *ret)
     if (view_is_text(node)) {
         ret->count = view_text_count(node);
         ret->is_list = node->ndim;
-        /* The numbers of a list count from its own beginning, which is not that of these rows. */
+        /* A list's offsets count from the whole list's beginning, not from that of these rows. */
         ret->text = node->ndim && batch->view->whole ? NULL : batch->slot + node->offset;
         ret->text_nbytes = view_text_bytes(batch->view, node, batch->slot);
     }

@@ -1,9 +1,9 @@
 /*
- * Leases of a daemon that is gone: what the next daemon must know of them.
+ * Leases of a daemon that is gone: what the next daemon must know about them.
  *
- * Their batches need nothing of it. But where its job's rank resumes, should this process die, must
- * not be behind a batch that was never released. So START says the lowest step among them, and
- * FORMER_LEASE the new lowest after some were released.
+ * Their batches stay readable without it. But if this process dies, its rank must not resume behind
+ * a batch that was never released. So START gives the lowest step among them, and FORMER_LEASE the
+ * new lowest after some were released.
  */
 #include "client/internal.h"
 

@@ -1,7 +1,7 @@
 /*
- * Python hosts of the client's own. Each has a channel to it; the daemon and the host get the two
- * ends of a socket pair, the host by its channel, the daemon by HOST, whose descriptor travels with
- * the first byte of its message.
+ * The client's own Python hosts, each with a channel to it. The daemon and the host get the two
+ * ends of a socket pair: the host through its channel, the daemon through HOST, whose descriptor
+ * travels with the first byte of the message.
  */
 #include "client/internal.h"
 
@@ -44,7 +44,7 @@ static int hosts_flush_all(struct dl_client *client, uint64_t deadline)
     }
 }
 
-/* The first bytes of what is queued, with `fd`; the rest goes as all output does. */
+/* Sends the first queued bytes with `fd`; the rest is sent as ordinary output. */
 static int hosts_send_with(struct dl_client *client, int fd, uint64_t deadline)
 {
     for (;;) {
@@ -52,7 +52,8 @@ static int hosts_send_with(struct dl_client *client, int fd, uint64_t deadline)
         ssize_t n;
         int r = 0;
 
-        if (out.len == 0) /* the daemon hung up, or another one gets it: its end is read later */
+        if (out.len ==
+            0) /* the daemon hung up or was replaced: the end of the socket is read later */
             return connection_check(&client->conn);
         n = fdpass_send(client->fd, out.data, out.len, &fd, 1, MSG_DONTWAIT);
         if (n > 0) {
@@ -232,8 +233,8 @@ static void hosts_skip_one(struct hosts_text *text)
     text->at += text->at < text->end;
 }
 
-/* Whether the spec has the number as a host: a text or a path that looks like it is none. What is
- * not found does little harm: a new daemon gets the host all the same. */
+/* Whether the spec names this host. It is a text search: a path may look like a host, and a missed
+ * host does little harm, since a new daemon gets it all the same. */
 static bool hosts_names(const char *spec, size_t len, uint64_t number)
 {
     struct hosts_text text = {spec, spec + len};
@@ -303,8 +304,8 @@ int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *r
 
 /* ---- now ---- */
 
-/* A client that can lose its daemon keeps the host. 1: it was brought already, to a new daemon that
- * has come meanwhile. */
+/* A client that can lose its daemon keeps the host. Returns 1 if a daemon that took over meanwhile
+ * already has it. */
 static int hosts_prepare(struct dl_client *client, int channel, uint64_t number, uint64_t deadline)
 {
     int r = client_may_reconnect(client) ? hosts_keep(client, channel, number) : 0;

@@ -1,12 +1,12 @@
 /*
- * What the files of libdlclient share: the objects behind the opaque handles, and who may call
- * what.
+ * What the files of libdlclient share: the objects behind the opaque handles, and which file may
+ * call what.
  *
  *   client.c         connect, close, query, control
- *   daemon_user.c    who may be the daemon
+ *   daemon_user.c    which users may run the daemon
  *   io.c             socket, poll, one request at a time
  *   dispatch.c       what each message of the daemon does
- *   stream.c         what those of one epoch do
+ *   stream.c         what the messages of one epoch's stream do
  *   saved_states.c   the dataset's own states, for resuming
  *   step_set.c       the steps that have arrived
  *   loader.c         open and close
@@ -15,12 +15,21 @@
  *   batch.c          slots as batches, and their end
  *   fields.c         what is read in a batch
  *   feed.c           the client as the sampler
- *   reconnect.c      the way back to a daemon after the one before ended
- *   former_leases.c  leases of a daemon that is gone, and what the next one is told of them
- *   world_change.c   an epoch goes on in another world of the cluster
- *   local.c          the same without a daemon: a loader whose batches are made here
+ *   reconnect.c      finding the next daemon after one has ended
+ *   former_leases.c  leases of a daemon that is gone, reported to the next one
+ *   world_change.c   continuing an epoch in another world of the cluster
+ *   local.c          loaders without a daemon: batches are made in this process
  *   reclaim.c        batches that tensors in any thread keep alive; dlpack.c exports them
- *   hosts.c          Python hosts of the client's own, and how the daemon gets to them
+ *   hosts.c          the client's own Python hosts, and how the daemon reaches them
+ *   connection.c     framing, request numbers and the latched error; no socket
+ *   environment.c    a trainer's place, from its launcher's environment
+ *   mesh.c           meshes of ranks
+ *   mapping.c        segments, mapped and checked
+ *   view.c           checked copies of tensor trees
+ *   pin.c            page-locking for CUDA
+ *   state.c          states as tokens
+ *   weights.c        changed weights of a mixture
+ *   sample_weights.c changed weights of samples, and their files
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
  * ones. A batch that only DLPack tensors keep alive comes back through `reclaim` with the last one.
@@ -39,8 +48,7 @@
 
 enum {
     CLIENT_SEGMENTS_MAX = 4096, /* mapped at once; a process has about 65,000 mappings in all */
-    EPOCH_FAULTS_MAX =
-        1024, /* faults waiting in one epoch that are no step's: they use no credit */
+    EPOCH_FAULTS_MAX = 1024, /* waiting in one epoch that belong to no step: they use no credit */
     EPOCH_DETAIL_MAX = 4 * 1024 * 1024, /* bytes of their reports; above it only the gist is kept */
     CLIENT_POLL_TURNS = 64,             /* reads a call that must not block does at most */
 };
@@ -54,7 +62,7 @@ enum {
 
 /* The answer a blocked call waits for. */
 struct call {
-    uint64_t request; /* 0 with `answer` WELCOME; `answer` 0: nobody waits */
+    uint64_t request; /* 0 with `answer` WELCOME; `answer` 0: no call waits */
     enum message_number answer;
     bool done;
     bool has_more;            /* INFO continues the rows of the answer before */
@@ -70,7 +78,8 @@ struct brought_host {
     struct brought_host *next;
     uint64_t number;
     int channel;     /* owned */
-    uint32_t has_it; /* the incarnation of the daemon that was sent it again; UINT32_MAX: none */
+    uint32_t has_it; /* the incarnation of the daemon that was last sent it; UINT32_MAX: not sent
+                        again */
 };
 
 /* How far a client has come with reconnecting; see reconnect.c. */
@@ -89,7 +98,7 @@ struct reconnect {
     uint64_t next_try;
     struct call call;      /* the answer it waits for */
     struct dl_error cause; /* why the session ended, or the last try failed */
-    int watch;             /* owned; what dl_client_fd() gave out: an epoll of `fd`; -1: none */
+    int watch;             /* owned; returned by dl_client_fd(): an epoll of `fd`; may be -1 */
 };
 
 /* A stream stopped while the daemon may still have batches of it on the way. */
@@ -99,35 +108,35 @@ struct stopped {
 };
 
 struct dl_client {
-    /* Borrowed from `reclaim`, which outlives the client while tensors do; -1: none. While the
+    /* Borrowed from `reclaim`, which outlives the client while tensors exist; may be -1. While the
      * client is away and not connected, a timer in the socket's place. */
     int fd;
     struct connection conn;
     uint32_t says; /* in HELLO: the version of the protocol */
     struct reconnect reconnect;
     uint32_t incarnation;       /* counts the daemons it was connected to */
-    struct brought_host *hosts; /* owned; brought, and taken by no loader that is open */
+    struct brought_host *hosts; /* owned; brought, but not taken by an open loader */
     struct call call;
     bool wants_writable;
-    bool has_seed; /* for loaders whose spec gives none: */
+    bool has_seed; /* for loaders whose spec has no seed: */
     uint64_t seed;
     uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
     struct dl_error error; /* the last failure */
     char error_text[DL_ERROR_PATH_MAX + DL_ERROR_MESSAGE_MAX + 2];
-    char *detail; /* owned: the whole report of the last error, where it has one, or NULL */
+    char *detail;              /* owned: the whole report of the last error; may be NULL */
     struct dl_loader *loaders; /* owned; dl_loader.next */
     struct mapping **segments; /* owned, counted; announced and not retired */
     uint32_t n_segments, cap_segments;
     struct stopped *stopped; /* owned */
     uint32_t n_stopped, cap_stopped;
     struct dl_batch *batches;      /* owned: in the user's hands; dl_batch.next/prev */
-    struct dl_batch *tensor_owned; /* borrowed: that tensors alone hold; dl_batch.next/prev */
+    struct dl_batch *tensor_owned; /* borrowed: held only by tensors; dl_batch.next/prev */
     struct dl_batch *pool;         /* owned: unused; dl_batch.next */
     struct reclaim *reclaim;       /* counted */
     struct pin *pin;         /* counted: segments that come are page-locked with it; or NULL */
     struct dl_buffer answer; /* of the last query */
     struct {
-        /* NULL: nobody is told */
+        /* NULL: no reports */
         void (*tell)(void *data, uint64_t done, uint64_t all, const char *what);
         void *data;
     } progress;
@@ -135,7 +144,7 @@ struct dl_client {
     const struct local_table *table; /* the module's */
 };
 
-/* The memory of a loader whose batches are made here. */
+/* The memory of a loader whose batches are made in this process. */
 struct private_memory {
     struct mapping *spare; /* owned, mapping.next: unused ones */
     uint64_t bytes;        /* of all there are, in use or not */
@@ -152,27 +161,27 @@ struct dl_loader {
     uint32_t n_tensor_owned; /* batches that only tensors hold */
     uint32_t extra_leases;   /* beyond the current batches': pinned, or kept by tensors */
     uint64_t held_bytes;     /* of their slots */
-    bool closed;             /* by the user; the daemon is told when `n_tensor_owned` is 0 */
-    bool needs_open; /* the daemon that had it is gone, and the next has not opened it yet */
-    bool iterable;   /* its steps may leave numbers out */
-    bool in_order;   /* batches come in the order of their steps */
+    bool closed;             /* by the user; sent to the daemon once `n_tensor_owned` is 0 */
+    bool needs_open;         /* its daemon is gone, and the next one has not opened it yet */
+    bool iterable;           /* its steps may leave numbers out */
+    bool in_order;           /* batches come in the order of their steps */
     bool drop_last;
     uint32_t replicas;           /* ranks that read the same batches, by the spec */
     bool wants_writable;         /* dl_client_set_writable(), when it was opened */
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
     struct private_memory memory;
-    struct dl_buffer spec;      /* what OPEN says, to be said again; of a remote one */
-    char *base;                 /* owned; likewise */
+    struct dl_buffer spec;      /* of a remote one: for OPEN, now and after a reconnect */
+    char *base;                 /* owned; the same */
     struct brought_host *hosts; /* owned; that the spec names */
     char *name;                 /* owned */
     struct {
-        uint32_t local, rank, world; /* of the rank that was started last; world 0: none was */
+        uint32_t local, rank, world; /* of the rank started last; world 0: not started yet */
     } former;                        /* in the cluster's world */
     uint64_t length, batch_size, seed, fingerprint;
     struct state_identity identity; /* what states know it by */
     struct {
         struct dl_buffer list; /* as in CHANGED */
-        bool known;            /* that is all of them, as far as the client has been told */
+        bool known;            /* the list is complete, as far as the client knows */
         uint32_t sent_to;      /* of samples: 1 + the incarnation whose daemon has the tables, */
         uint64_t from;         /* for epochs from this one on */
     } weights;                 /* changed ones, of a mixture or of samples */
@@ -183,9 +192,9 @@ struct fault {
     bool final;    /* nothing comes behind it */
     char *path;    /* owned */
     char *message; /* owned */
-    char *detail;  /* owned; NULL: it has none */
+    char *detail;  /* owned; may be NULL */
     size_t detail_len;
-    uint32_t incarnation; /* of the client, to the daemon that said it */
+    uint32_t incarnation; /* of the client: the daemon that sent it */
 };
 
 /* What next() will hand out: a batch, or a fault in its place. */
@@ -203,13 +212,13 @@ struct fed {
     uint64_t indices[]; /* little-endian */
 };
 
-/* The client as the sampler: what it has said of the order. */
+/* The client as the sampler: the order that it has fed. */
 struct feed {
     bool on;             /* this epoch is fed */
     bool ended;          /* nothing follows */
-    bool end_sent;       /* and the daemon was told */
+    bool end_sent;       /* and the daemon has been sent the end */
     uint32_t n_buffered; /* indices of a batch that is not complete yet */
-    uint64_t *batch;     /* owned: them; NULL: none so far */
+    uint64_t *batch;     /* owned; NULL until first used */
     size_t cap;          /* places there: batch.size, or what a step of keys has needed */
     uint64_t steps;      /* that the user has fed */
     uint64_t sent;  /* of them, those that the daemon was sent, or one before it had delivered */
@@ -222,27 +231,27 @@ struct feed {
 
 /* The dataset's state after a batch of one worker. */
 struct saved_state {
-    uint8_t *bytes; /* owned; a record of proto/dataset_state.h; NULL: none */
+    uint8_t *bytes; /* owned; a record of proto/dataset_state.h; may be NULL */
     size_t len;
     uint64_t after; /* good from this step on */
 };
 
-/* The states of an iterable dataset that has them. */
+/* The states of an iterable dataset that can save them. */
 struct saved_states {
     struct worker_saved_states {
         struct saved_state latest, before;
-    } * workers;        /* owned; NULL: there was none so far */
+    } * workers;        /* owned; NULL: no state so far */
     bool loss_reported; /* the user was warned that a state cannot be kept */
 };
 
 /* Where an epoch's stream is. */
 enum epoch_phase {
     EPOCH_RUNNING,  /* a daemon has it, and sends */
-    EPOCH_AWAY,     /* the daemon that had it is gone: the next one is to start it */
+    EPOCH_AWAY,     /* its daemon is gone; the next one must start it */
     EPOCH_OVER,     /* the daemon sends nothing more for it; of a local one: all was made */
     EPOCH_ENDING,   /* it is over, but the daemon, another one, has yet to see that */
-    EPOCH_LEFT,     /* it is over, and the daemon that had it is gone */
-    EPOCH_UNWANTED, /* likewise, and the daemon that has come does not start it */
+    EPOCH_LEFT,     /* it is over, and its daemon is gone */
+    EPOCH_UNWANTED, /* the same, and the next daemon does not start it */
 };
 
 struct epoch_rules {
@@ -260,9 +269,9 @@ static const struct epoch_rules epoch_rules[] = {
 /* What next() has come to. */
 enum epoch_outcome {
     EPOCH_OPEN,
-    EPOCH_HAD_ALL, /* it said DL_END */
+    EPOCH_HAD_ALL, /* it returned DL_END */
     EPOCH_BROKEN,  /* a fault was the stream's last word */
-    EPOCH_CUT,     /* likewise, and nothing of what has come is given out: `cut` is said */
+    EPOCH_CUT,     /* the same, but what has arrived is dropped and `cut` returned */
 };
 
 struct dl_epoch {
@@ -271,23 +280,24 @@ struct dl_epoch {
     uint32_t stream;
     enum epoch_phase phase;
     enum epoch_outcome outcome;
-    bool resumed; /* another daemon had it before this one */
+    bool resumed; /* from a former daemon */
     uint32_t rank, world;
-    uint32_t replica, replicas; /* which of those that read its batches it is; 0: alone */
-    bool cluster;               /* both are what the nodes have agreed on, */
-    uint32_t priority;          /* enum dl_priority */
+    uint32_t replica,
+        replicas;      /* its number among the readers of the same batches; replicas 0: alone */
+    bool cluster;      /* both are what the nodes have agreed on, */
+    uint32_t priority; /* enum dl_priority */
     uint64_t expected_steps;    /* as its user says; 0: not known */
     enum dl_follow follow;      /* also when they do it anew, */
-    bool world_over;            /* which the user was told, */
+    bool world_over;            /* the user knows that it is over, */
     uint32_t left_out;          /* enum dl_left_out */
     uint32_t changes;           /* which they did so often, */
     uint32_t local_rank;        /* for this rank of the daemon's node */
     bool length_reported;       /* of a local one: it has more samples than the dataset says */
-    struct fault *cut;          /* owned; NULL: it was said, or there is none */
+    struct fault *cut;          /* owned; NULL: no fault, or returned already */
     struct rank_position *used; /* owned; shared with the daemon; NULL: it does not ask */
-    char *job;                  /* owned; "": none */
+    char *job;                  /* owned; "": no job */
     uint64_t number, steps, samples;
-    uint64_t first;                   /* step asked for in START */
+    uint64_t first;                   /* requested in START */
     struct history before;            /* what other world sizes had of the epoch */
     struct saved_states saved_states; /* after the batches that next() gave out */
     uint64_t position;                /* behind the last step that next() gave out; else `first` */
@@ -304,11 +314,10 @@ struct dl_epoch {
     uint32_t unsent;   /* credits that the pending lists below return when sent */
     uint32_t flush_at; /* pending steps that are sent without waiting for a better moment */
     uint32_t n_releases, n_pins;
-    uint32_t n_former_returned; /* leases of gone daemons that were released since the daemon was
-                                   told of ... */
-    uint64_t lowest_former;     /* ... the lowest of their steps; UINT64_MAX: there is none */
+    uint32_t n_former_returned; /* leases of gone daemons released since the last report ... */
+    uint64_t lowest_former;     /* ... the lowest of their steps; UINT64_MAX: no such lease */
     uint32_t n_feeds;           /* steps fed that lie in the connection's output */
-    bool hurried;               /* the user asked for this batch at once after the one before */
+    bool hurried;               /* the user asked for this batch right after the last one */
     uint64_t given_ns;          /* when the last batch was given out */
     uint64_t *releases, *pins;  /* owned: flush_at each; steps, little-endian */
 
@@ -318,18 +327,20 @@ struct dl_epoch {
     size_t detail_bytes;       /* of their reports */
     uint64_t failed; /* the step of the last fault that next() gave out; else UINT64_MAX */
 
-    struct dl_batch *current; /* borrowed: released by the next next(); NULL: none, or pinned */
-    struct view *view;        /* counted: the tree checked last */
-    struct view *slice;       /* counted: the rows taken last of it, or of another */
-    char *warning;            /* owned: the last one, not yet asked for, or NULL */
-    char *warning_shown;      /* owned: the one dl_epoch_warning() gave out */
+    struct dl_batch
+        *current; /* borrowed: the next next() releases it; NULL: not received yet, or pinned */
+    struct view *view;   /* counted: the tree checked last */
+    struct view *slice;  /* counted: the rows taken last of it, or of another */
+    char *warning;       /* owned: the latest, not yet read by the user; may be NULL */
+    char *warning_shown; /* owned: the one dl_epoch_warning() gave out */
     uint64_t wait_ns;
     uint64_t wait_reported_ns; /* of that, the daemon knows */
 };
 
 /*
- * `refs` counts the user (one, until the batch is released) and every DLPack tensor. Who takes it
- * to zero ends the lease: the client's thread at once, another one through `reclaim`.
+ * `refs` counts the user (one, until the batch is released) and every DLPack tensor. The thread
+ * that drops the last reference ends the lease: the client's thread at once, others through
+ * `reclaim`.
  */
 struct dl_batch {
     struct dl_batch *next, *prev; /* client.batches, tensor_owned or pool: one at a time */
@@ -339,8 +350,9 @@ struct dl_batch {
     struct dl_loader *loader;     /* borrowed; outlives it unless the client is closed */
     struct reclaim *reclaim;      /* counted once the batch was ever exported, else NULL */
     struct mapping *mapping;      /* counted */
-    struct mapping *withheld;     /* counted; a detached one's slot until it is released, or NULL */
-    struct view *view;            /* counted; NULL once the user gave the batch back */
+    struct mapping
+        *withheld;     /* counted; a detached batch's slot until it is released; may be NULL */
+    struct view *view; /* counted; NULL once the user gave the batch back */
     const uint8_t *slot;
     const uint64_t *indices;
     const struct slot_planned *planned; /* NULL: the batch is not measured in tokens */
@@ -352,7 +364,7 @@ struct dl_batch {
     uint64_t generation; /* of the slot */
     bool pinned;         /* PIN was queued: the credit is back, the lease stays */
     bool detached;       /* `mapping` is a private copy of the slot, and the lease is back */
-    bool tensor_owned;   /* by tensors alone: the user gave it back; not of a detached one */
+    bool tensor_owned;   /* the user gave it back, but tensors hold it; never a detached one */
     atomic_uint refs;
 };
 
@@ -368,7 +380,7 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent,
  * connections was full for `wait_ns`, or a signal came. */
 int _nodiscard_ client_dial(const char *path, uint64_t wait_ns, int *ret);
 
-/* First line of every public call: brings reclaimed batches home; the latched error, or 0. */
+/* First line of every public call: takes reclaimed batches home; the latched error, or 0. */
 int _nodiscard_ client_begin(struct dl_client *client);
 
 /* Sets the last error's text and returns -code; does not latch. */
@@ -376,7 +388,7 @@ int client_fail(struct dl_client *client, int code, const char *path, const char
     _printf_(4, 5);
 int client_fail_with(struct dl_client *client, const struct dl_error *err);
 
-/* A request whose answer is INFO, which is in client->answer then. *request: its field. */
+/* A request that INFO answers; the answer is then in client->answer. *request: its field. */
 int _nodiscard_ client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
                            uint64_t timeout_ns);
 
@@ -387,8 +399,8 @@ int client_fatal(struct dl_client *client);
 
 uint64_t deadline_after(uint64_t timeout_ns); /* saturates at DEADLINE_NONE */
 
-/* Waits until `events` or the deadline: 0, -ETIMEDOUT, or another negative errno; -EINTR: what
- * dl_set_interrupt() set says so. */
+/* Waits until `events` or the deadline: 0, -ETIMEDOUT, or another negative errno; -EINTR if the
+ * check of dl_set_interrupt() asks for it. */
 int _nodiscard_ wait_fd(int fd, short events, uint64_t deadline);
 
 /* Queues HELLO and expects WELCOME. */
@@ -397,7 +409,7 @@ void client_greet(struct dl_client *client, const char *agent);
 /* Queues a message; failures are latched. */
 void client_send(struct dl_client *client, const struct dl_message *msg);
 
-/* Writes what is queued as far as the socket takes it now. 0 or the latched error. */
+/* Writes as much queued output as the socket accepts now. 0 or the latched error. */
 int _nodiscard_ client_flush(struct dl_client *client);
 
 /* Reads once and handles what came: 1, 0 when nothing was there, or the latched error. */
@@ -408,9 +420,9 @@ int _nodiscard_ client_pump(struct dl_client *client);
 int _nodiscard_ client_wait(struct dl_client *client, uint64_t deadline);
 
 /*
- * Sends `msg` and waits for client->call to be answered. 0, the daemon's refusal (set as the last
- * error), or a latched error: an answer that does not come in time is one, since it could come
- * later and be taken for another's. If the daemon ends meanwhile, the next one is asked.
+ * Sends `msg` and waits until client->call is answered. 0, the daemon's refusal (set as the last
+ * error), or a latched error. A missing answer is latched, since it could arrive later and be
+ * mistaken for another's. If the daemon ends meanwhile, the next one is asked.
  */
 int _nodiscard_ client_call(struct dl_client *client, const struct dl_message *msg,
                             uint64_t timeout_ns);
@@ -463,7 +475,7 @@ void reconnect_deinit(struct dl_client *client);
 
 /* ---- world_change.c ---- */
 
-/* Before START: what the daemon is to know of the rank. */
+/* Before START: sends the daemon the rank's former place. */
 void world_change_send_place(struct dl_epoch *epoch);
 /* Maps what the daemon shares: 0, or -EPROTO or -ENOMEM. */
 int _nodiscard_ world_change_map_position(struct dl_epoch *epoch, int fd, uint64_t bytes);
@@ -472,15 +484,15 @@ void world_change_drop_position(struct dl_epoch *epoch);
  * say. */
 bool _nodiscard_ world_change_may_use(struct dl_epoch *epoch);
 
-/* Whether the epoch may go on after the error that was the stream's last word. */
+/* Whether the epoch may continue after the error that ended the stream. */
 bool world_change_may_follow(struct dl_epoch *epoch, int error);
-/* 0: the epoch goes on, in the new world or in what is left of the old one; or the error. */
+/* 0: the epoch continues, in the new world or in what is left of the old one; or the error. */
 int _nodiscard_ world_change_follow(struct dl_epoch *epoch);
 
 /* ---- former_leases.c ---- */
 
-/* The lowest step of the epoch whose lease is a gone daemon's and that was not released;
- * UINT64_MAX: there is none, or the epoch has no job. START says it. */
+/* The lowest unreleased step of the epoch that a former daemon lent; UINT64_MAX: no such lease, or
+ * the epoch has no job. For START. */
 uint64_t former_leases_lowest(struct dl_epoch *epoch);
 /* One of them was released. */
 void former_leases_note_returned(struct dl_epoch *epoch);
@@ -490,19 +502,18 @@ void former_leases_report(struct dl_epoch *epoch);
 /* ---- hosts.c ---- */
 
 /*
- * Brings them again, to another daemon: 0, or a negative errno. The output must be empty. Hosts
- * that have ended are dropped; *ret_ended is the number of one of them, or 0.
+ * Brings the hosts to another daemon: 0, or a negative errno. The output must be empty. Hosts that
+ * have ended are dropped; *ret_ended is the number of one of them, or 0.
  */
 int _nodiscard_ hosts_send(struct dl_client *client, struct brought_host **list,
                            uint64_t *ret_ended);
-/* The loader, which was opened, takes those that its spec names. */
 /* A message with a descriptor, borrowed, behind all that is queued, and all of it at once: 0,
  * -EAGAIN or another negative errno. */
 int _nodiscard_ hosts_push_fd(struct dl_client *client, const struct dl_message *msg, int fd);
-/* The same when all that was queued before is on its way. 0 or the
- * latched error. */
+/* The same once all earlier output is sent. 0 or the latched error. */
 int _nodiscard_ hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd,
                               uint64_t deadline);
+/* Moves the hosts that the spec of a loader just opened names from the client to the loader. */
 void hosts_take(struct dl_loader *loader, const char *spec, size_t len);
 struct brought_host *hosts_free(struct brought_host *list); /* returns NULL */
 
@@ -511,22 +522,22 @@ struct brought_host *hosts_free(struct brought_host *list); /* returns NULL */
 /* OPEN of the loader, once more or for the first time, and the call for its answer. */
 struct dl_message loader_open_message(struct dl_loader *loader);
 
-/* One batch fewer is held by tensors alone; the last one of a closed loader ends it. */
+/* Tensors hold one batch fewer; the last one of a closed loader ends it. */
 void loader_drop_tensor_owned(struct dl_loader *loader);
-struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobody; returns NULL */
+struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; sends nothing; returns NULL */
 
 /* ---- epoch.c ---- */
 
-/* The program's, as this library has them: 0, or the refusal as the last error. */
+/* Converts the program's struct to this library's: 0, or the refusal as the last error. */
 int _nodiscard_ epoch_take_options(struct dl_client *client, const struct dl_epoch_options *from,
                                    struct dl_epoch_options *ret);
 /* How many ranks the options say, divided or not; 0 for the cluster's. */
 uint64_t epoch_options_world(const struct dl_epoch_options *o);
 /*
- * From a user's options, whose ranks are all that train, to those of the samples: with
- * shard.replicas, consecutive ranks read the same batches, as those of a mesh whose last dimension
- * is so wide. Only what the user gives is divided, and only here: an epoch, a state and the daemon
- * know ranks of the samples alone. 0, or the refusal.
+ * Converts a user's options, which count all trainers, to ranks of the samples: with
+ * shard.replicas, consecutive ranks read the same batches, like a mesh whose last dimension has
+ * that size. Only the user's options are divided, and only here: epochs, states and the daemon
+ * count only ranks of the samples. 0, or the refusal.
  */
 int _nodiscard_ epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o);
 
@@ -535,11 +546,11 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
 int _nodiscard_ epoch_start_remote(struct dl_epoch *epoch);
 
-/* The stream is of no use here: STOP, and what is still on its way is released unseen. */
+/* The stream is not needed here: sends STOP, and releases batches on their way unseen. */
 void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
 
-/* Its stream in the daemon is done with, and so are the batches of it that nobody has seen; those
- * that live on are the client's. */
+/* Drops the epoch's stream and its batches that the user has not received; the others become the
+ * client's. */
 void epoch_leave_stream(struct dl_epoch *epoch);
 void epoch_unlink(struct dl_epoch *epoch); /* of its loader's; nothing happens if it is not there */
 
@@ -548,7 +559,7 @@ static inline const struct epoch_rules *epoch_rules_of(const struct dl_epoch *ep
     return &epoch_rules[epoch->phase];
 }
 
-/* The daemon has said the last word of it, or none will. */
+/* The daemon sends nothing more for it, or is gone. */
 static inline void epoch_note_end(struct dl_epoch *epoch)
 {
     epoch->phase = epoch_rules_of(epoch)->daemon_has_it ? EPOCH_OVER : EPOCH_LEFT;
@@ -575,14 +586,14 @@ void client_release_step(struct dl_client *client, uint32_t stream, uint64_t ste
 
 /* ---- feed.c ---- */
 
-/* There is nothing to wait for before more of the order is said. */
+/* All fed steps were received: the user must feed before anything can arrive. */
 bool feed_is_due(const struct dl_epoch *epoch);
 
 /* A step has arrived; and those below epoch->expected are not needed any more. */
 void feed_arrived(struct dl_epoch *epoch);
-/* Another daemon is to be told all that has not arrived. */
+/* Sends another daemon all steps that have not arrived. */
 void feed_rewind(struct dl_epoch *epoch);
-/* As much of what it was not told as it may be. */
+/* Sends as many unsent steps as the daemon may have. */
 void feed_catch_up(struct dl_epoch *epoch);
 void feed_deinit(struct feed *feed);
 
@@ -590,16 +601,16 @@ void feed_deinit(struct feed *feed);
 
 /* What the daemon says is in force. -ENOMEM. */
 int _nodiscard_ weights_set(struct dl_loader *loader, struct dl_span list);
-/* Borrowed; empty: none. */
+/* Borrowed; may be empty. */
 struct dl_span weights_of(const struct dl_loader *loader);
 /* Of the place that the options name: their state's, or the loader's, if those are the same and
  * perhaps some that came since. Borrowed of either. */
 struct dl_span weights_for(const struct dl_loader *loader, const struct dl_epoch_options *o);
-/* An epoch is about to be started so: a state's list is the loader's, and where the order begins
- * there is none. */
+/* For the start of an epoch: takes over the list of a state; where the order begins, the list is
+ * empty. */
 int _nodiscard_ weights_take(struct dl_loader *loader, const struct dl_epoch_options *o);
 void weights_send(struct dl_loader *loader); /* before START */
-/* Whether weights can be changed: -ENOTSUP, a loader of this process alone. */
+/* Whether weights can be changed: -ENOTSUP for a loader of this process. */
 int _nodiscard_ weights_begin(struct dl_loader *loader);
 /* Takes the answer to a change. -ENOMEM, as the last error. */
 int _nodiscard_ weights_read_answer(struct dl_client *client, const void *data, size_t len,
@@ -620,12 +631,12 @@ int _nodiscard_ saved_states_note(struct dl_epoch *epoch, const struct entry *en
                                   const struct slot_header *header);
 /* Takes over a list that stood behind a state; records of other ranks are left out. */
 int _nodiscard_ saved_states_take(struct dl_epoch *epoch, struct dl_span list);
-/* Writes the list of a state at `step`; nothing if there is none. -ENOMEM. */
+/* Appends the list for a state at `step`; nothing if it is empty. -ENOMEM. */
 int _nodiscard_ saved_states_write(const struct dl_epoch *epoch, uint64_t step,
                                    struct dl_buffer *ret);
 /* Queues them for the daemon, before START; the client is not away, or has just come back. */
 void saved_states_queue(struct dl_epoch *epoch);
-/* The state of worker 0; empty: there is none. */
+/* The state of worker 0; may be empty. */
 struct dl_span saved_states_first(const struct dl_epoch *epoch);
 void saved_states_deinit(struct dl_epoch *epoch);
 
@@ -640,8 +651,7 @@ int _nodiscard_ state_take_dataset_states(struct dl_epoch *epoch, const struct d
 
 /* ---- local.c ---- */
 
-/* What loader.c, epoch.c and feed.c do over the socket, for a loader whose batches are made here.
- */
+/* The local counterparts of loader.c, epoch.c and feed.c, for loaders of this process. */
 int _nodiscard_ local_loader_open(struct dl_loader *loader, const char *spec, size_t len,
                                   const char *base);
 void local_loader_close(struct dl_loader *loader);
@@ -651,18 +661,18 @@ void local_epoch_end(struct dl_epoch *epoch);
 int _nodiscard_ local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret);
 int _nodiscard_ local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
 void local_epoch_feed_end(struct dl_epoch *epoch);
-void local_unload(struct dl_client *client); /* the module, if there is one */
+void local_unload(struct dl_client *client); /* the module, if it is loaded */
 
 /* ---- batch.c ---- */
 
-/* The batch of an entry whose reference it takes over, also on failure: 0, a latched error, or one
- * of the step alone, which the client then goes on after: it has no rows for this rank. */
+/* Makes the batch of an entry, consuming its reference even on failure: 0, a latched error, or an
+ * error of this step only (it has no rows for this rank), after which the client continues. */
 int _nodiscard_ batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret);
 
 /* The user releases it: the lease ends, or stays for its DLPack tensors as a pin. */
 void batch_give_back(struct dl_batch *batch);
 
-/* Nobody holds it any more: RELEASE, and back to the pool. */
+/* The last reference is gone: sends RELEASE and puts the batch back into the pool. */
 void batch_finish(struct dl_client *client, struct dl_batch *batch);
 
 /* ---- reclaim.c ---- */

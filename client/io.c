@@ -17,7 +17,8 @@ uint64_t deadline_after(uint64_t timeout_ns)
     return deadline;
 }
 
-/* How often it is asked; a handler can have run in another thread, so that no wait was cut. */
+/* How often the check is called: a handler may have run in another thread, without interrupting
+ * this wait. */
 #define INTERRUPT_PERIOD (NS_PER_S / 10)
 static _Thread_local struct {
     int (*check)(void *data);
@@ -83,7 +84,7 @@ void client_send(struct dl_client *client, const struct dl_message *msg)
 
 int client_flush(struct dl_client *client)
 {
-    if (client->reconnect.away == AWAY_CONNECTING) /* there is no socket, and nothing to write */
+    if (client->reconnect.away == AWAY_CONNECTING) /* no socket yet, so nothing to write */
         return connection_check(&client->conn);
     for (;;) {
         struct dl_span out = connection_output(&client->conn);
@@ -142,8 +143,8 @@ int client_pump(struct dl_client *client)
         if (r < 0)
             return r;
     }
-    /* An answer was perhaps the one that a client waits for on its way back: whoever watches the
-     * socket sees nothing more come until the next question is asked. */
+    /* An answer may belong to the client's way back: it must then send the next request now, since
+     * the socket would not become readable again by itself. */
     if (r == 0 && client_is_away(client))
         r = reconnect_turn(client);
     return r < 0 ? r : 1;
@@ -181,7 +182,7 @@ static int io_await_answer(struct dl_client *client, uint64_t timeout_ns)
 
         if (r == 0)
             r = client_pump(client);
-        if (client->call.done) /* whatever came behind the answer is for the next call */
+        if (client->call.done) /* messages behind the answer are for the next call */
             return 0;
         if (r >= 0 && client_is_away(client))
             return ANSWER_LOST;
@@ -230,8 +231,8 @@ static int io_ask_once(struct dl_client *client, const struct dl_message *msg, u
     return r < 0 ? r : io_await_answer(client, timeout_ns);
 }
 
-/* The daemon shuts down, and another is to take its place: it is asked again after a while. True
- * unless that takes too long. */
+/* The daemon shuts down and another will replace it: retry after a while. False if that takes too
+ * long. */
 static bool io_wait_for_another(struct dl_client *client, uint64_t deadline)
 {
     uint64_t again = deadline_after(NS_PER_S / 20);

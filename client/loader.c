@@ -150,7 +150,7 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
     return 0;
 }
 
-/* All of a file that may be a pipe: one byte more than a spec may have, to tell. */
+/* Reads a whole file, maybe a pipe: one byte more than a spec may have, to detect excess. */
 static int loader_read_text(struct dl_client *client, const char *path, struct dl_buffer *ret)
 {
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);

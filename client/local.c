@@ -1,9 +1,9 @@
 /*
- * Loaders whose batches are made here, in the client's own process: `workers: {count: 0}`.
+ * Loaders whose batches are made in the client's own process: `workers: {count: 0}`.
  *
- * The loading itself is dlclient-local.so's (local.h). A batch lies in private memory in the form
- * that a slot of the daemon's ring has, and goes the same way from there: batch_new(), leases, pins
- * and tensors. The memory of a released batch is used again; memory.limit bounds all of it.
+ * dlclient-local.so does the loading (local.h). A batch lies in private memory, in the form of a
+ * slot of the daemon's ring, and is handled alike from there: batch_new(), leases, pins and
+ * tensors. The memory of a released batch is reused; memory.limit bounds all of it.
  */
 #include "client/internal.h"
 #include "proto/shared/words.h"
@@ -22,9 +22,10 @@ typedef unsigned long long ull; /* for printf */
 /* ---- the module ---- */
 
 /*
- * Beside the library: an installation may have been moved as a whole, and a wheel lies anywhere.
- * False: it is not there. A program that the library is linked into goes by argv[0], which is the
- * caller's word: one with more rights than its user does not take it, and none a relative one.
+ * Looks beside the library: an installation may have been moved as a whole, and a wheel may lie
+ * anywhere. False if the module is not there. A program that links the library statically is found
+ * by argv[0], which the caller controls: a set-user-ID program ignores it, and no program accepts a
+ * relative path.
  */
 static bool local_module_beside(char *ret_path, size_t size)
 {
@@ -193,7 +194,7 @@ static int local_take_memory(struct dl_loader *loader, struct mapping **ret)
     return 0;
 }
 
-/* A batch needs so much: so have all from now on, and some more if there is plenty. */
+/* A batch needs `need` bytes: all later ones get as much, and some more if there is plenty. */
 static void local_enlarge(struct private_memory *memory, uint64_t need)
 {
     uint64_t roomy = align_up(need + need / 4, SLOT_ALIGN);
@@ -210,7 +211,7 @@ static void local_warn_of_passing(struct dl_epoch *epoch, const struct local_fac
     if (!facts->iterable || facts->can_skip || epoch->first == 0 || epoch->saved_states.workers)
         return;
     words_passing(facts->label, epoch->first, facts->batch_size, text, sizeof text);
-    epoch->warning = strdup(text); /* without memory there is none: nothing fails by it */
+    epoch->warning = strdup(text); /* without memory the warning is lost, which is harmless */
 }
 
 int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
@@ -270,7 +271,7 @@ static int local_step_failed(struct dl_epoch *epoch, struct dl_error *err)
     return client_fail_with(epoch->loader->client, err);
 }
 
-/* Without memory there is none: nothing fails by it. */
+/* Without memory the warning is lost, which is harmless. */
 static void local_set_warning(struct dl_epoch *epoch, const char *text)
 {
     free(epoch->warning);

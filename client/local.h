@@ -1,10 +1,10 @@
 /*
- * Between libdlclient and dlclient-local.so, the module that loads in the client's own process
- * (`workers: {count: 0}`): one table of functions. So the library needs no dataset, no decoder and
- * no YAML, and takes them only where they are asked for.
+ * The interface between libdlclient and dlclient-local.so, the module that loads in the client's
+ * own process (`workers: {count: 0}`): one table of functions. It keeps datasets, decoders and YAML
+ * out of the library until they are needed.
  *
- * Both are of one release: a table of another version is refused. One thread at a time for all that
- * comes from one open(). Functions that fail give a negative errno with `err`.
+ * Both are of one release: a table of another version is refused. One thread at a time for all
+ * objects of one open(). Functions that fail return a negative errno with `err`.
  */
 #ifndef DL_CLIENT_LOCAL_H
 #define DL_CLIENT_LOCAL_H
@@ -25,7 +25,7 @@ struct local_pass;    /* the module's: daemon/data/local.h */
 
 struct local_facts {
     const char *name;  /* borrowed from the loader, as `label` */
-    const char *label; /* what the errors of its steps are told with */
+    const char *label; /* names the loader in the errors of its steps */
     uint64_t length;   /* or DL_UNKNOWN */
     uint64_t batch_size;
     uint64_t seed;
@@ -45,7 +45,7 @@ struct local_start {
     uint64_t step;
     uint32_t rank, world;
     const struct history *before; /* what other world sizes had of the epoch */
-    struct dl_span state;         /* what the dataset said of its place; empty: nothing; copied */
+    struct dl_span state;         /* the dataset's state; may be empty; copied */
     struct dl_span changes;       /* changed weights of a mixture, as in CHANGED */
 };
 
@@ -57,17 +57,17 @@ struct local_extent {
 struct local_batch {
     void *slot; /* 64-byte aligned; borrowed */
     uint64_t bytes;
-    uint64_t used;     /* or what is needed */
+    uint64_t used;     /* or the size needed */
     uint32_t repeated; /* see struct dl_descriptor */
     const char
-        *warning; /* of next(): what is to be said of it, borrowed until the next call; NULL */
+        *warning; /* of next(): a warning for the user, borrowed until the next call; may be NULL */
 };
 
 struct local_table {
     uint32_t version; /* DL_LOCAL_VERSION */
 
-    /* `text` is YAML or JSON of `len` bytes; `base` an absolute directory; `seed` for a spec that
-     * gives none, or NULL: one is drawn. */
+    /* `text` is YAML or JSON of `len` bytes; `base` an absolute directory; `seed` is for a spec
+     * without one; NULL: it is drawn. */
     int (*open)(const char *text, size_t len, const char *base, const uint64_t *seed,
                 struct module_loader **ret, struct dl_error *err);
     void (*close)(struct module_loader *loader); /* its passes were ended */
@@ -78,9 +78,9 @@ struct local_table {
     void (*end)(struct local_pass *pass);
 
     /*
-     * The next step's batch: 0; DL_END; -ENODATA: feed it; -ENOBUFS and batch->used: it needs more
-     * memory, and is made when asked again; else the step's error, as a daemon tells it. `give_up`
-     * says that there is not so much memory: the error of that step, and the next one is next.
+     * Makes the next step's batch: 0; DL_END; -ENODATA: feed it; -ENOBUFS: the batch needs
+     * batch->used bytes, and is made in the next call; else the step's error, as from a daemon.
+     * `give_up`: that much memory is not available, so the step fails and the next one follows.
      */
     int (*next)(struct module_loader *loader, struct local_pass *pass, struct local_batch *batch,
                 struct dl_error *err);

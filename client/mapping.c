@@ -134,7 +134,7 @@ struct mapping *mapping_new_heap(uint64_t bytes)
 
 struct mapping *mapping_ref(struct mapping *mapping)
 {
-    /* Relaxed: whoever refs holds a reference, so nothing can be freed meanwhile. */
+    /* Relaxed: the caller holds a reference, so nothing can be freed meanwhile. */
     unsigned before = atomic_fetch_add_explicit(&mapping->refs, 1, memory_order_relaxed);
 
     assert(before > 0);

@@ -2,9 +2,9 @@
  * One shared-memory segment, mapped for as long as anything refers to it, or the private memory of
  * a batch that is made in this process.
  *
- * A mapping is only made of a memfd that can neither shrink nor grow and is as large as it was
- * announced, so reading it cannot raise SIGBUS for lack of file. Its geometry is read once,
- * checked, and used from the copy: the bytes behind `base` stay the daemon's to change.
+ * Only a memfd that can neither shrink nor grow and has the announced size is mapped, so reading
+ * cannot raise SIGBUS for lack of file. Its geometry is read once, checked, and used from the copy:
+ * the bytes behind `base` stay the daemon's to change.
  *
  * The count is atomic: the client's table, batches, descriptors and, in any thread, DLPack tensors
  * hold references. Everything else is constant after mapping_new().
@@ -21,7 +21,7 @@
 struct mapping {
     atomic_uint refs;
     struct mapping *next; /* private_memory.spare */
-    uint32_t leases;      /* batches that lie in it: the client's thread alone */
+    uint32_t leases;      /* batches in it; only the client's thread */
     bool writable;
     bool heap; /* `base` was allocated, not mapped */
     uint32_t id;

@@ -62,7 +62,8 @@ static const char *mesh_skip_spaces(const char *text)
     return text + strspn(text, " ");
 }
 
-/* Reads a dimension's name and size, as in "tp=2". Returns what follows; NULL: it is none. */
+/* Reads a dimension's name and size, as in "tp=2". Returns the rest of the text; NULL if it is
+ * malformed. */
 static const char *mesh_scan_dim(const char *text, struct mesh_dim *ret)
 {
     const char *name = mesh_skip_spaces(text);
@@ -81,7 +82,7 @@ static const char *mesh_scan_dim(const char *text, struct mesh_dim *ret)
     return mesh_skip_spaces(size + n);
 }
 
-/* "tp=2" at *text, and what divides it from the next, if there is one (*ret_more). */
+/* Reads "tp=2" at *text and the separator behind it, if any (*ret_more). */
 static int mesh_read_dim(const char **text, struct mesh *mesh, bool *ret_more,
                          const struct mesh_why *why)
 {
@@ -133,8 +134,8 @@ static int mesh_read(const char *text, struct mesh *mesh, const struct mesh_why 
     return r;
 }
 
-/* A rank's number among those of the dimensions that share, or that do not; and how many these are.
- */
+/* A rank's number among those of the dimensions that share batches, or of those that do not, and
+ * the number of these ranks. */
 static uint64_t mesh_place(const struct mesh *mesh, uint64_t rank, bool shares, uint64_t *ret_size)
 {
     uint64_t place = 0, size = 1;

@@ -1,12 +1,11 @@
 /*
- * What an epoch has received: the queue of what the daemon delivered, next(), and giving leases
- * back.
+ * Receiving an epoch: the queue of delivered batches, next(), and returning leases.
  *
  * Steps released or pinned collect in `releases` and `pins` and go out together: when flush_at of
  * them (a quarter of the credits) wait, when no delivered batch is left here, and before the client
- * blocks. So a client that has batches in store makes one system call for a quarter of its credits.
- * One that is the sampler need not do so before it blocks either, as long as the daemon has enough
- * to go on with: see next_is_fed().
+ * blocks. So a client with batches in store makes one system call per quarter of its credits. A
+ * client that is the sampler may skip the last case while the daemon has enough work: see
+ * next_is_fed().
  */
 #include "client/internal.h"
 
@@ -16,7 +15,7 @@
 
 enum {
     ENTRIES_MIN = 16,
-    HURRY_NS = 100 * 1000, /* between two batches, of a user who does next to nothing with them */
+    HURRY_NS = 100 * 1000, /* between two batches, for a user who hardly works on them */
 };
 
 /* ---- the queue ---- */
@@ -173,9 +172,9 @@ void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
 }
 
 /*
- * What the user says can wait for company, since a message of its own costs more than a small
- * batch: the daemon has half of what it may load ahead, less than a quarter waits here, and the
- * user is one who comes back at once. So the daemon never waits for what lies here.
+ * Fed steps can wait and be sent together, since a message costs more than a small batch. The
+ * daemon has half of what it may load ahead, less than a quarter waits here, and the user returns
+ * at once: the daemon never waits for what is held back.
  */
 static bool next_is_fed(const struct dl_epoch *epoch)
 {
@@ -206,8 +205,8 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
 
 /* ---- next ---- */
 
-/* Whether a look would find nothing: a user who is back at once has just been given all that had
- * come. One who was away for longer finds the next batch there as a rule. */
+/* Whether reading the socket would find nothing: a user who returns at once has just received all
+ * that had arrived, while one who was away longer usually finds the next batch. */
 static bool next_looks_in_vain(const struct dl_epoch *epoch)
 {
     return epoch->hurried && !client_is_away(epoch->loader->client) && !feed_is_due(epoch);
@@ -227,7 +226,7 @@ static int next_wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block
             r = client_pump(client);
         if (r < 0)
             return client_fatal(client);
-        /* What other epochs sent may go on arriving: the caller's time is limited all the same. */
+        /* Other epochs' messages may keep arriving, but the caller's time is limited. */
         if (r > 0 && turn < CLIENT_POLL_TURNS)
             continue;
         if (feed_is_due(epoch))
@@ -270,8 +269,8 @@ static bool next_lacks_memory(const struct entry *entry)
 }
 
 /*
- * Drops words about a lack of memory that were said before the daemon heard of what has been given
- * back: who holds nothing any more can do nothing about it. It says so again should it have to.
+ * Drops reports of missing memory that the daemon sent before it received our releases: a user who
+ * holds nothing more cannot act on them. If still short, the daemon reports it again.
  */
 static void next_drop_stale(struct dl_epoch *epoch)
 {
@@ -315,7 +314,8 @@ static int next_say_fault(struct dl_epoch *epoch, struct fault *fault)
 {
     int r = client_fail(epoch->loader->client, fault->code, fault->path, "%s", fault->message);
 
-    epoch->loader->client->detail = steal_ptr(fault->detail); /* the error before has none left */
+    epoch->loader->client->detail =
+        steal_ptr(fault->detail); /* the last error has no report any more */
     return r;
 }
 

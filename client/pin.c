@@ -57,7 +57,7 @@ static int pin_failed(const struct cuda *cuda, const char *what, int code, struc
                         pin_name_of(cuda, code));
 }
 
-/* The function `name` into *ret, whatever its type. */
+/* Stores the function `name` in *ret, whatever its type. */
 static bool pin_find(void *library, const char *name, void *ret)
 {
     void *symbol = dlsym(library, name);

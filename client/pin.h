@@ -1,9 +1,9 @@
 /*
- * Page-locking the ring, so that a GPU copies out of it by itself: through libcuda, which is looked
- * for when it is asked for. The library has no other tie to CUDA, and works without.
+ * Page-locks the ring so that a GPU can copy from it directly. libcuda is loaded when this is first
+ * requested: the library has no other tie to CUDA and works without it.
  *
- * Counted, atomically: the client and every mapping that was registered hold references, since the
- * last tensor of a mapping may unregister it in any thread.
+ * Counted, atomically: the client and every registered mapping hold references, since the last
+ * tensor of a mapping may unregister it in any thread.
  */
 #ifndef DL_CLIENT_PIN_H
 #define DL_CLIENT_PIN_H

@@ -60,7 +60,7 @@ void reclaim_abandon(struct reclaim *reclaim)
     close_fdp(&reclaim->fd);
 }
 
-/* The client is closed: there is nobody to tell and no pool. */
+/* The client is closed: there is no pool, and no daemon to inform. */
 static void reclaim_free_orphan(struct dl_batch *batch)
 {
     assert(!batch->view);
@@ -74,7 +74,8 @@ void reclaim_drop(struct dl_batch *batch)
     struct reclaim *reclaim = batch->reclaim;
     struct dl_batch *head;
 
-    /* Release: the tensor's reads happen before whoever ends the lease; acquire: as that one. */
+    /* Release: the tensor's reads happen before the lease ends; acquire: for the thread that ends
+     * it. */
     if (atomic_fetch_sub_explicit(&batch->refs, 1, memory_order_acq_rel) > 1)
         return;
     head = atomic_load_explicit(&reclaim->head, memory_order_acquire);
@@ -115,7 +116,7 @@ void reclaim_close(struct dl_client *client)
 
     if (!reclaim)
         return;
-    /* From the exchange on any of these may vanish with its last tensor: none must be reached by
+    /* From the exchange on, any of these may vanish with its last tensor: never reach one through
      * its neighbour in the list. */
     while (client->tensor_owned) {
         struct dl_batch *batch = client->tensor_owned;
@@ -123,8 +124,7 @@ void reclaim_close(struct dl_client *client)
         client->tensor_owned = batch->next;
         batch->next = batch->prev = NULL;
     }
-    /* Acquire for what is taken; release so that orphans' threads see the batches as we left them.
-     */
+    /* Acquire: for what is taken; release: orphans' threads see the batches as we left them. */
     reclaim_finish_all(client,
                        atomic_exchange_explicit(&reclaim->head, CLOSED, memory_order_acq_rel));
 }

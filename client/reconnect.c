@@ -1,18 +1,18 @@
 /*
- * Back to a daemon after the one before has ended: killed, restarted or upgraded.
+ * Reconnects after the daemon has ended: killed, restarted or upgraded.
  *
  *   client_lost() → CONNECTING → GREETING → OPENING each loader → STARTING each epoch → there
  *                       ↑ any end of the new session, a daemon that shuts down ↓
  *
- * Nothing here blocks: reconnect_turn() does what can be done now, and is called by whoever reads,
- * in the place of a call that waits or of the user's event loop. While there is no socket a timer
- * has its descriptor's number, and is readable when the next try is due.
+ * Nothing here blocks: reconnect_turn() does what can be done now, and every reader calls it, be it
+ * a waiting call or the user's event loop. While there is no socket, a timer has its descriptor's
+ * number and becomes readable when the next try is due.
  *
- * What has arrived stays the user's: the mappings are this process's own, and a daemon that ends
- * has no slot filled again. The batches of a daemon that is gone are read and released without a
- * word on the wire; a mapping's incarnation tells them from others. Each epoch is started again at
- * the first step that has not arrived, so that no batch is lost and none comes twice. One of a job
- * all of whose steps had arrived is started behind them, so that the daemon knows where it is.
+ * Batches that have arrived stay valid: the mappings are this process's own, and a daemon that has
+ * ended refills no slot. They are read and released without any message; the incarnation in their
+ * mapping identifies them. Each epoch is started again at the first step that has not arrived, so
+ * that each batch comes exactly once. An epoch of a job all of whose steps had arrived is started
+ * behind the last, so that the daemon knows its position.
  */
 #include "client/daemon_user.h"
 #include "client/internal.h"
@@ -106,7 +106,7 @@ static void reconnect_leave_epoch(struct dl_epoch *epoch)
     epoch->n_releases = epoch->n_pins = epoch->n_feeds = 0;
 }
 
-/* Nothing that was the daemon's is told to the next one. */
+/* Forgets everything that concerned only the former daemon. */
 static void reconnect_leave_behind(struct dl_client *client)
 {
     for (uint32_t i = 0; i < client->n_segments; i++)
@@ -125,8 +125,8 @@ static void reconnect_leave_behind(struct dl_client *client)
     connection_restart(&client->conn);
 }
 
-/* Other nodes may go on without this one, and nobody could tell a rank that uses what it has left
- * where: so it uses nothing more. */
+/* Other nodes may continue without this one, and no daemon could report how far this rank got: so
+ * it uses no further batch. */
 static int reconnect_leave_world(struct dl_client *client)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
@@ -195,7 +195,7 @@ int client_lost(struct dl_client *client, const struct dl_error *why)
 
 /* ---- the way back ---- */
 
-/* 0, or negative with why. Another user who listens there may go again. */
+/* 0, or negative with the reason. Another user who listens there may go away again. */
 static int reconnect_dial(struct dl_client *client, int *ret)
 {
     struct dl_error *cause = &client->reconnect.cause;
@@ -322,7 +322,7 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
     return 1;
 }
 
-/* What the daemon says again must be what the one before it said. */
+/* What the next daemon reports must equal what the former one reported. */
 static int reconnect_differs(struct dl_client *client, const char *name, const char *what,
                              uint64_t now, uint64_t before)
 {
@@ -391,10 +391,10 @@ int reconnect_started(struct dl_client *client, const struct dl_msg_started *sta
 }
 
 /*
- * A daemon that is about to end: the next one is asked. One that does not know the loader's name
- * yet, which is all that was said of it: whoever has its spec may still be on the way. An epoch
- * that is over needs nothing of it: by now the other ranks can be far from it. Everything else a
- * user has to know.
+ * Retries on a daemon that is about to end, and on one that does not know the loader's name yet, if
+ * the name is all we have: the client with its spec may still be reconnecting. An epoch that is
+ * over needs nothing from the daemon: the other ranks may be far ahead by now. All other refusals
+ * go to the user.
  */
 static int reconnect_refused(struct dl_client *client, const struct dl_error *err)
 {
@@ -506,8 +506,8 @@ void dl_client_set_reconnect(struct dl_client *client, uint64_t timeout_ns)
     client->reconnect.patience = timeout_ns;
 }
 
-/* Whoever watches it with epoll would not notice that another file has taken the number: so one of
- * our own is what is watched. Without it the number alone is the same. */
+/* epoll would not notice that another file has taken the number, so the user watches an epoll
+ * descriptor of ours. If it cannot be made, at least the number stays the same. */
 int dl_client_fd(struct dl_client *client)
 {
     struct epoll_event event = {.events = EPOLLIN};

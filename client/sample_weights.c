@@ -1,8 +1,7 @@
 /*
- * Weights of single samples that are changed while they are drawn: dl_loader_weights() asks for a
- * change, and the tables that a list of such changes names are brought to the daemon before each
- * START whose epoch needs them. Whoever gives weights keeps them in a file, by which they are found
- * again (proto/shared/weight_files.h).
+ * Weights of single samples that change while they are drawn: dl_loader_weights() requests a
+ * change, and before each START the client brings the daemon the tables that the epoch needs.
+ * Weights are kept in files, from which they are loaded again (proto/shared/weight_files.h).
  */
 #include "client/internal.h"
 #include "proto/shared/weight_files.h"
@@ -32,7 +31,7 @@ static int sample_weights_bring_table(struct dl_client *client, const struct wei
                  : hosts_push_fd(client, &msg, fd);
 }
 
-/* The daemon has them: it has told the list, or taken a START of that epoch or an earlier one. */
+/* The daemon has them if it sent the list, or accepted a START of that epoch or an earlier one. */
 static bool sample_weights_are_there(const struct dl_epoch *epoch)
 {
     const struct dl_loader *loader = epoch->loader;
@@ -87,7 +86,7 @@ static int sample_weights_copy(struct dl_client *client, const double *weights, 
                : 0;
 }
 
-/* Keeps them where they are found again, and brings them to the daemon. */
+/* Keeps the weights in a file, and brings them to the daemon. */
 static int sample_weights_hand_over(struct dl_client *client, const struct weight_table *table)
 {
     struct dl_error err = {0};

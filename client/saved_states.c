@@ -1,10 +1,10 @@
 /*
- * The states of an iterable dataset that has them, as the client keeps them: taken from the slot of
- * each batch that next() gives out, written behind the state of an epoch, and sent to the daemon
- * when an epoch resumes.
+ * How the client keeps the states of an iterable dataset that can save them: it takes them from the
+ * slot of each batch that next() returns, writes them behind the state of an epoch, and sends them
+ * to the daemon when an epoch resumes.
  *
- * The last two of each worker are kept. So a state of the epoch may lie some batches back, as a
- * user needs who takes batches ahead of the one being worked on. An older state is good as well:
+ * The last two of each worker are kept, so that an epoch's state may lie some batches back, as
+ * needed by a user who takes batches ahead of the one being worked on. An older state also works:
  * the worker skips what lies between.
  */
 #include "client/internal.h"
@@ -51,8 +51,8 @@ static void saved_states_keep(struct dl_epoch *epoch, uint64_t worker, struct dl
     saved->latest = (struct saved_state){bytes, record.len, after};
 }
 
-/* Warns once, and never replaces a warning the user has not seen yet. Without memory there is no
- * warning, and nothing else fails. */
+/* Warns once, and never replaces a warning that the user has not seen. Without memory the warning
+ * is lost, which is harmless. */
 static void saved_states_warn(struct dl_epoch *epoch, enum dataset_state_loss why)
 {
     char text[512];

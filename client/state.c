@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* A token, and behind it the list that it names, or none. *ret_list borrows it. */
+/* Reads a token and the list that may follow it. *ret_list borrows it. */
 static int state_read_whole(struct dl_span state, struct state_token *ret, struct dl_span *ret_list,
                             struct dl_error *err)
 {
@@ -118,8 +118,8 @@ static int state_check_order(struct dl_loader *loader)
 
 enum { STATE_READS = 16 };
 
-/* Weights that another rank has changed may lie in the socket: a state is to have them. What else
- * is wrong there, the next call says. */
+/* The socket may hold weights changed by another rank, which a state must include. The next call
+ * reports other errors. */
 static void state_hear(struct dl_loader *loader)
 {
     struct dl_client *client = loader->client;
@@ -183,7 +183,7 @@ int dl_epoch_has_dataset_state(const struct dl_epoch *epoch)
     return epoch->saved_states.workers != NULL;
 }
 
-/* To those of the samples, as an epoch has them: whose number a state says. */
+/* Divides the ranks as epoch_divide_ranks() does: a state counts ranks of the samples. */
 static int state_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o)
 {
     uint64_t world = epoch_options_world(o);

@@ -1,9 +1,9 @@
 /*
- * A set of steps. Where batches come in any order it has the steps that have arrived: a step that
- * arrives twice is refused, and another daemon is asked for the others alone. Where they come in
- * order, the number of the next one says as much.
+ * A set of steps. If batches come in any order, it holds the steps that have arrived: a step that
+ * arrives twice is refused, and another daemon is asked only for the others. In order, the number
+ * of the next step suffices.
  *
- * A hash set with open addressing, at most half full. UINT64_MAX is no step.
+ * A hash set with open addressing, at most half full. UINT64_MAX is not a step.
  */
 #ifndef DL_CLIENT_STEP_SET_H
 #define DL_CLIENT_STEP_SET_H

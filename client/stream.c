@@ -1,6 +1,6 @@
 /*
- * What comes in the stream of an epoch: batches, faults and warnings, and its end. The step of each
- * must be one whose turn it can be, by what was asked for and has come.
+ * What arrives in an epoch's stream: batches, faults and warnings, and its end. Each step must be
+ * one that can be due, by what was requested and has arrived.
  */
 #include "client/dispatch.h"
 
@@ -41,7 +41,7 @@ static uint64_t stream_steps_due(const struct dl_epoch *epoch)
     return epoch->steps > epoch->first ? epoch->steps - epoch->first : 0;
 }
 
-/* The steps end before this one; those of an iterable dataset are told by its own estimate. */
+/* The steps end before this one; for an iterable dataset it is an estimate. */
 static uint64_t stream_steps_end(const struct dl_epoch *epoch)
 {
     if (epoch->feed.on)
@@ -55,7 +55,7 @@ static bool stream_has_come(const struct dl_epoch *epoch, uint64_t step)
     return step < epoch->expected || step_set_has(&epoch->arrived, step);
 }
 
-/* The step that a batch or a fault claims must be one whose turn it can be. */
+/* A batch or a fault must be of a step that can be due. */
 static int stream_check_step(struct dl_client *client, const struct dl_message *msg,
                              const struct dl_epoch *epoch, uint64_t step)
 {
@@ -218,7 +218,8 @@ static void stream_clean_report(char *text)
     }
 }
 
-/* NULL: there is none, no room for it, or no memory: the fault's message says enough. */
+/* NULL if the fault has no report, or without room or memory for it: the fault's message
+ * suffices. */
 static char *stream_report_dup(const struct dl_epoch *epoch, struct dl_span detail)
 {
     char *copy;
@@ -252,8 +253,8 @@ static struct fault *stream_fault_new(const struct dl_epoch *epoch, const struct
     return fault;
 }
 
-/* Nothing of what has come is given out any more: this is the next thing that is said. It can come
- * when all has been delivered, and means nothing once all was given out. */
+/* Drops what has arrived, so that this fault is returned next. It may come after the last delivery,
+ * and is ignored once all was returned. */
 static int stream_cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fault)
 {
     epoch_note_end(epoch);

@@ -112,7 +112,7 @@ static bool view_is_list(const struct tree_node *node)
     return view_is_text(node) && node->ndim == 1;
 }
 
-/* Of a list only how many there are: what is in it, and where, the whole list tells. */
+/* Of a list only the number of strings: their places are in the whole list. */
 static void view_cut(struct tree_node *node, const struct view *slice)
 {
     uint64_t row = node->nbytes / node->shape[0];
@@ -142,7 +142,7 @@ static struct tree_node *view_node_of(struct view *view, uint32_t i)
     return (struct tree_node *)(void *)view->encoded + i;
 }
 
-/* A copy to be changed: of nobody's rows, and with no bytes counted. */
+/* A copy to be changed: it owns no rows, and its bytes are not counted. */
 static struct view *view_dup(const struct view *view)
 {
     struct view *copy = malloc(sizeof *copy + view->len + view->count);
@@ -210,7 +210,7 @@ uint64_t view_text_bytes(const struct view *view, const struct tree_node *node, 
 
     if (!view->whole || !view_is_list(node))
         return node->nbytes;
-    for (uint64_t i = 0; i < view->rows; i++) /* one that is overwritten has no bytes */
+    for (uint64_t i = 0; i < view->rows; i++) /* an overwritten string counts no bytes */
         bytes += sizeof(uint64_t) + (view_text(view, node, slot, i, &text, &len) ? len : 0);
     return bytes;
 }
@@ -287,7 +287,7 @@ static size_t view_match(const struct view *view, const struct tree_node *parent
     const char *name = digits;
     size_t len;
 
-    if (parent->kind == TREE_OBJECT) /* what is in it only its pickle knows */
+    if (parent->kind == TREE_OBJECT) /* its content is known only to its pickle */
         return 0;
     if (parent->kind == TREE_DICT) {
         name = tree_key(view->encoded, child);

@@ -39,9 +39,9 @@ int _nodiscard_ view_get(struct view **cache, const void *shared, uint64_t len, 
 
 /*
  * The view of `rows` rows of a batch that has `all`, from `first` on, all within it: *cache if it
- * is the same, else a new one that replaces *cache. Tensors begin where their rows do, so that
- * they are aligned to their elements alone. Returns 0 and a reference of the caller's own; -ENOMEM;
- * or -EINVAL, and *ret_bad is the node of the first leaf that has not one row a sample.
+ * is the same, else a new one that replaces *cache. Tensors begin where their rows do, so they are
+ * only aligned to their elements. Returns 0 and the caller's own reference; -ENOMEM; or -EINVAL,
+ * and *ret_bad is the node of the first leaf that does not have one row per sample.
  */
 int _nodiscard_ view_slice(struct view **cache, struct view *whole, uint64_t all, uint64_t first,
                            uint64_t rows, struct view **ret, uint32_t *ret_bad);
@@ -65,13 +65,13 @@ uint64_t view_text_count(const struct tree_node *node);
 bool _nodiscard_ view_text(const struct view *view, const struct tree_node *node,
                            const uint8_t *slot, uint64_t i, const char **ret, uint64_t *ret_len);
 
-/* Bytes of a node that is text, as dl_node.text_nbytes has them. */
+/* Bytes of a text node, as in dl_node.text_nbytes. */
 uint64_t view_text_bytes(const struct view *view, const struct tree_node *node,
                          const uint8_t *slot);
 
 /*
- * A view of rows as they stand when they are all there is: behind `begin` bytes, each leaf aligned
- * and by itself. *ret_end: how much that takes at most, with text; NULL: out of memory.
+ * The view of these rows as a batch of their own: behind `begin` bytes, with each leaf aligned
+ * separately. *ret_end: the most that takes, with text; NULL: out of memory.
  */
 struct view *view_pack(const struct view *slice, uint64_t begin, uint64_t *ret_end);
 

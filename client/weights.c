@@ -1,8 +1,7 @@
 /*
- * Weights of a mixture or of samples that were changed while it was read, as the client keeps them
- * for a loader: the list (proto/mix_changes.h) that the daemon says is in force, or that a state
- * has. It stands behind each state, and is told before each START; and dl_loader_mix() asks for
- * another change.
+ * Changed weights of a mixture or of samples, as the client keeps them for a loader: the list
+ * (proto/mix_changes.h) in force at the daemon, or in a state. It follows each state and is sent
+ * before each START; dl_loader_mix() requests another change.
  */
 #include "client/internal.h"
 #include "proto/dataset_state.h"
@@ -29,7 +28,7 @@ struct dl_span weights_of(const struct dl_loader *loader)
     return (struct dl_span){loader->weights.list.data, loader->weights.list.len};
 }
 
-/* A state's list; empty: there is none. */
+/* A state's list; may be empty. */
 static struct dl_span weights_behind(const struct dl_epoch_options *o)
 {
     struct dl_span state = {o->state, o->state_len};

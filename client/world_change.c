@@ -1,12 +1,11 @@
 /*
- * The cluster's world has changed: an epoch with DL_FOLLOW_ANY goes on in the new world. This
- * does for the user what dl_epoch_state(), dl_epoch_end() and dl_epoch_start() do together, and the
- * epoch stays the same object. It ends where the others have left it behind: those who were there
- * longer may have been at its end.
+ * The cluster's world has changed: an epoch with DL_FOLLOW_ANY continues in the new world. This
+ * does for the user what dl_epoch_state(), dl_epoch_end() and dl_epoch_start() do together, with
+ * the same epoch object. If the others have passed the end of the epoch meanwhile, it ends.
  *
- * With DL_FOLLOW_SAME it does so, too, as long as rank and world are the same: so its user hears of
- * the change behind the last step of the old world, as all ranks do, and not at all where the rank
- * is the same again, as behind a daemon that was started anew.
+ * So does DL_FOLLOW_SAME as long as rank and world stay the same: its user learns of the change
+ * after the last step of the old world, as all ranks do, and not at all if the rank is the same
+ * again, as after a restart of a daemon.
  */
 #include "client/internal.h"
 
@@ -19,7 +18,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* ---- what the daemon knows of the rank at any time ---- */
+/* ---- the rank's place, for the daemon ---- */
 
 void world_change_send_place(struct dl_epoch *epoch)
 {
@@ -130,8 +129,8 @@ static int world_change_stay_behind(struct dl_epoch *epoch)
                        why);
 }
 
-/* The stream is that of a later epoch, which the user has not asked for. Without memory there is no
- * warning. */
+/* The stream belongs to a later epoch, which the user has not requested. Without memory the warning
+ * is lost. */
 static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
 {
     char text[256];
