@@ -328,7 +328,7 @@ struct dl_epoch {
     uint64_t failed; /* the step of the last fault that next() gave out; else UINT64_MAX */
 
     struct dl_batch
-        *current; /* borrowed: the next next() releases it; NULL: not received yet, or pinned */
+        *current;        /* borrowed: the next next() releases it; NULL: pinned, or no batch yet */
     struct view *view;   /* counted: the tree checked last */
     struct view *slice;  /* counted: the rows taken last of it, or of another */
     char *warning;       /* owned: the latest, not yet read by the user; may be NULL */
@@ -350,9 +350,8 @@ struct dl_batch {
     struct dl_loader *loader;     /* borrowed; outlives it unless the client is closed */
     struct reclaim *reclaim;      /* counted once the batch was ever exported, else NULL */
     struct mapping *mapping;      /* counted */
-    struct mapping
-        *withheld;     /* counted; a detached batch's slot until it is released; may be NULL */
-    struct view *view; /* counted; NULL once the user gave the batch back */
+    struct mapping *withheld;     /* counted; a detached batch's slot until its release; or NULL */
+    struct view *view;            /* counted; NULL once the user gave the batch back */
     const uint8_t *slot;
     const uint64_t *indices;
     const struct slot_planned *planned; /* NULL: the batch is not measured in tokens */

@@ -112,9 +112,8 @@ void slot_put_repeated(void *slot, uint32_t repeated);
 enum { SLOT_ERROR_MAX = DL_ERROR_MESSAGE_MAX - 1 }; /* bytes of a text; a reader takes no more */
 
 struct slot_error {
-    int code; /* positive errno */
-    uint64_t
-        begin; /* where the text goes: slot_task_end(), or before it, over bytes no longer needed */
+    int code;       /* positive errno */
+    uint64_t begin; /* where the text goes: slot_task_end(), or before, over unneeded bytes */
     uint64_t index; /* the sample at fault; UINT64_MAX: unknown */
     const char *text;
 };

@@ -1,7 +1,7 @@
 /*
- * Fresh pages cost about a microsecond each to touch, zeroing memory that was freed lately a
- * hundredth of that: so small arrays come from the heap, where an epoch finds those of the last
- * one. Large ones are mapped, for the heap would zero them whole before the first step.
+ * Touching a fresh page costs about a microsecond, zeroing recently freed memory a hundredth of
+ * that: so small arrays come from the heap, where an epoch reuses those of the last one. Large ones
+ * are mapped, since the heap would zero them whole before the first step.
  */
 #include "daemon/plan/lazy_zero.h"
 

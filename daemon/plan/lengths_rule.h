@@ -1,6 +1,5 @@
 /*
- * Which lengths of samples a spec's batches of tokens are made of, and what is said of the others.
- * Pure.
+ * Which lengths of samples a spec's batches of tokens accept, and how the others are refused. Pure.
  */
 #ifndef DL_LENGTHS_RULE_H
 #define DL_LENGTHS_RULE_H
@@ -8,7 +7,7 @@
 #include "daemon/plan/plan_tokens.h"
 #include "proto/spec.h"
 
-/* What a spec says of lengths; a value, so that a thread may have one of its own. */
+/* A spec's rules for lengths; a value, so that each thread can have its own. */
 struct lengths_rule {
     struct plan_tokens tokens; /* without the lengths themselves */
     enum overlong overlong;
@@ -25,19 +24,18 @@ struct lengths_found {
     /* Samples that batches leave out, or cut. */
     uint64_t overlong;           /* more tokens than a batch can have */
     uint64_t empty;              /* no token */
-    uint64_t bins[LENGTHS_BINS]; /* of all samples: how many have so many tokens */
+    uint64_t bins[LENGTHS_BINS]; /* of all samples: the number in each bin */
 };
 
 /*
- * What there is to be refused in lengths[0..n), those of samples `first` and on: with overlong:
- * error one of more than a batch can have. 0, or -EINVAL with path, value and remedy. What there is
- * is added to *found.
+ * Checks lengths[0..n), those of samples `first` and on: with overlong: error, refuses a sample
+ * longer than a batch. 0, or -EINVAL with path, value and remedy. Adds its counts to *found.
  */
 int _nodiscard_ lengths_check(const struct lengths_rule *rule, uint64_t first,
                               const uint32_t *lengths, uint64_t n, struct lengths_found *found,
                               struct dl_error *err);
 
-/* A dataset of so many samples cannot be planned in tokens: -EFBIG. */
+/* -EFBIG if a dataset of `n` samples is too large to be planned in tokens. */
 int _nodiscard_ lengths_check_count(uint64_t n, struct dl_error *err);
 
 #endif

@@ -27,7 +27,7 @@ static uint64_t mix_around_share(const struct mix_around *around, uint64_t posit
     return mix_whole(mix_shares_at(shares, mix_shares_stretch(shares, at), around->child, at));
 }
 
-/* How many samples of the child are due of the outermost one's first `position`. */
+/* How many of the outermost mixture's first `position` samples are due to the child. */
 static uint64_t mix_around_due(const struct mix_around *around, uint64_t position)
 {
     uint64_t at = around->around ? mix_around_due(around->around, position) : position;
@@ -38,7 +38,7 @@ static uint64_t mix_around_due(const struct mix_around *around, uint64_t positio
            mix_around_share(around, at % around->cycle);
 }
 
-/* The schedule in samples of its own, each entry of which has one at least. */
+/* Converts the schedule to the child's own samples; each entry gets at least one. */
 static int mix_around_convert(const struct plan_mix *mix, struct mix_point *points,
                               struct mix_schedule *ret)
 {

@@ -1,20 +1,20 @@
 /*
- * A mixture among the children of another one. The samples that the outer one takes of it are its
- * positions, one after another: so it shares them among its own children to within one sample of
- * what it was given, whoever its neighbours are.
+ * A mixture among the children of another one. The samples that the outer one takes from it are its
+ * own positions, in order: so it shares them among its children to within one sample, whatever its
+ * neighbours are.
  *
- * It has epochs of its own: as many samples as it would have by itself, or its `length`. When one
- * is through it begins again, with other permutations and in another order, but with MIX_STOP_NEVER
- * it goes on in the same. Its seed follows from the outer one's and from its place in the list.
+ * It has its own epochs, as long as if it stood alone, or of its `length`. After each it begins
+ * again, with other permutations and in another order; with MIX_STOP_NEVER it continues in the same
+ * one. Its seed follows from the outer one's and from its place in the list.
  *
  * All its epochs are equally long, since the choices in the last window are the same in each.
  *
- * A schedule of its own, which goes with MIX_STOP_NEVER alone, counts its steps as the outermost
- * one would: in positions of that one's order. Each entry begins at the sample of the inner one
- * that is as many as it is due of the positions before, whole ones: by shares alone, which depend
- * on no seed, and by the outer ones of the spec (or, where each epoch has its own order, of the
- * epoch): what is changed in the midst of an order moves no step, since samples before the change
- * must stay what they were. Where the outer one draws at random, its steps are those on average.
+ * Its own schedule, which requires MIX_STOP_NEVER, counts steps in positions of the outermost
+ * mixture's order. An entry begins at the inner sample whose number is the inner mixture's whole
+ * share of the positions before. Only shares count, which depend on no seed, and only the outer
+ * weights of the spec (or of the epoch, if each epoch has its own order): weights changed in the
+ * middle of an order move no step, since samples before the change must stay the same. Where the
+ * outer mixture draws at random, steps are right on average.
  *
  * Pure. Not thread-safe. Internal to the samplers of mixtures.
  */
@@ -33,7 +33,7 @@ struct mixed_nested {
     struct mixed_children own; /* owned */
 };
 
-/* -EINVAL: there is no such epoch (plan_mix_count() says why); or -ENOMEM. `mix` is borrowed for
+/* -EINVAL: that epoch does not exist (plan_mix_count() says why); or -ENOMEM. `mix` is borrowed for
  * the call, `epoch` is the outer one's. `in_turn`: children are not permuted. */
 int _nodiscard_ mixed_nested_new(const struct plan_mix *mix, uint64_t epoch, bool in_turn,
                                  struct mixed_nested **ret);

@@ -6,7 +6,7 @@
 
 #include "daemon/plan/sampler.h"
 
-/* Keeps the choices apart from whatever else is drawn for a seed and an epoch. */
+/* Keeps the choices apart from all other draws for a seed and an epoch. */
 #define MIX_STREAM UINT64_C(0x6d6978206a6974)
 
 /* ---- earliest deadline first ----------------------------------------------------------------- */
@@ -77,8 +77,8 @@ static void mix_walk_to(const struct mix_order *order, struct mix_walk *walk, ui
     }
 }
 
-/* Where a run may begin that has to be right at `position` of the stretch: every child's first
- * window is over by then, or it begins with the era, whose counts are known. */
+/* Where to begin a run that must be right at `position` of the stretch: either every child's first
+ * window is over by then, or the run begins with the era, whose counts are known. */
 static uint64_t mix_walk_origin(const struct mix_shares *shares, uint32_t stretch,
                                 uint64_t position)
 {
@@ -97,8 +97,8 @@ static uint64_t mix_walk_origin(const struct mix_shares *shares, uint32_t stretc
     return origin;
 }
 
-/* Begins a run in a state that any run can have there: who is ahead of its whole samples are those
- * that are due first. */
+/* Begins a run in a state that any run can have there: the children ahead of their whole samples
+ * are those whose samples are due first. */
 static void mix_walk_begin(const struct mix_order *order, struct mix_walk *walk, uint64_t at)
 {
     const struct mix_shares *shares = &order->shares;
@@ -144,7 +144,7 @@ static uint32_t mix_deal_limit(const struct mix_deal *deal, uint32_t place)
     return deal->n;
 }
 
-/* A sample's chance is as that of one which may come anywhere in what is left of its window. */
+/* A sample's chance is that of one which may come anywhere in the rest of its window. */
 static uint64_t mix_deal_chance(const struct mix_job *job, uint32_t place, uint32_t limit)
 {
     bool may = !job->done && job->release <= place && job->due <= limit;
@@ -152,7 +152,7 @@ static uint64_t mix_deal_chance(const struct mix_job *job, uint32_t place, uint3
     return may ? (UINT64_C(1) << 32) / (job->due - place) : 0;
 }
 
-/* The first that is not done of the chosen one's child: it may come, since it ends no later. */
+/* The first open sample of the chosen child: it may come, since it ends no later. */
 static struct mix_job *mix_deal_first_of(struct mix_deal *deal, uint8_t child)
 {
     struct mix_job *job = deal->jobs;
@@ -297,7 +297,7 @@ void mix_order_counts(struct mix_order *order, uint64_t position, uint64_t *ret)
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-/* Where eras begin, they begin with what each child has got by then. */
+/* Computes what each child has received by the beginning of each era. */
 static void mix_order_settle(struct mix_order *order)
 {
     uint64_t counts[DL_BOUND_MIX_CHILDREN];
@@ -333,7 +333,7 @@ int mix_order_init(struct mix_order *order, const struct mix_schedule *schedule,
     return 0;
 }
 
-/* The run does not depend on them, and goes on from where it stands. */
+/* The run does not depend on seed or epoch, and continues from where it is. */
 void mix_order_key(struct mix_order *order, uint64_t seed, uint64_t epoch)
 {
     order->seed = seed;

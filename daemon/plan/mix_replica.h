@@ -1,9 +1,9 @@
 /*
- * The part of a mixture that is one worker's replica of iterable datasets (daemon/data/replica.h).
+ * One worker's replica of a mixture of iterable datasets (daemon/data/replica.h).
  *
- * Replica w of `workers` makes the batches of its rank that are number w, w + workers, … So what a
- * schedule says of step s holds in the replica from its first batch that is number s or later.
- * Within the replica positions are counted in its own samples, and shares are exact there.
+ * Replica w of `workers` makes the batches of its rank that are number w, w + workers, … So a
+ * schedule's step s takes effect in the replica at its first batch with a number of at least s. The
+ * replica counts positions in its own samples, and its shares are exact.
  *
  * Pure.
  */
@@ -22,7 +22,7 @@ struct mix_replica {
 void mix_replica_schedule(const struct mix_schedule *whole, const struct mix_replica *replica,
                           struct mix_point *points, struct mix_schedule *ret);
 
-/* How many of `samples` are the replica's; those of all replicas add up to them. */
+/* The replica's part of `samples`; the parts of all replicas add up to it. */
 uint64_t mix_replica_part(const struct mix_replica *replica, uint64_t samples);
 
 #endif

@@ -41,7 +41,7 @@ static bool mix_shares_round(const double *weights, uint32_t n, mix_units *ret)
     if (!(sum > 0) || isinf(sum))
         return false;
     int exponent;
-    double scaled_sum = frexp(sum, &exponent); /* of any size, lest a digit be lost below */
+    double scaled_sum = frexp(sum, &exponent); /* of any size, so that no digit is lost below */
     for (uint32_t i = 0; i < n; i++) {
         if (weights[i] > 0 && weights[i] / sum < 1.0 / DL_MIX_LEAST_SHARE)
             return false;
@@ -81,7 +81,7 @@ static int mix_shares_alloc(struct mix_stretch *stretch, uint32_t n)
                : -ENOMEM;
 }
 
-/* Whether a child that takes part on one side of the point has no weight at one end of it. */
+/* Whether a child's weight is 0 at exactly one end of the point, so that an era begins or ends. */
 static bool mix_shares_is_era(const struct mix_point *point, uint32_t n, bool ramp_follows)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -234,7 +234,7 @@ mix_units mix_shares_weight(const struct mix_shares *shares, uint32_t stretch, u
     return s->from[child] + (mix_units)(s->climbs[child] * (__int128)(position - s->begin));
 }
 
-/* In one stretch, whose end has it. */
+/* Searches one stretch, whose end is known to reach it. */
 static uint64_t mix_shares_bisect(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                                   mix_units wanted)
 {

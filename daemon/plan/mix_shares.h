@@ -1,17 +1,17 @@
 /*
  * The shares of a mixture: how much of the first t positions each child is due, exactly.
  *
- * Weights are rounded once, to units of 2^-80 that add up to 1; from there on all is integers, so
- * that any machine has the same order. A schedule is a list of points, each with a position and the
- * weights from there on. Between two points the weights stay, or, where the latter is a ramp, move
- * in a straight line to its weights. Positions are counted from the schedule's beginning, in
- * samples of all ranks.
+ * Weights are rounded once, to units of 2^-80 that add up to 1; all later arithmetic is in
+ * integers, so that every machine computes the same order. A schedule is a list of points, each
+ * with a position and the weights from there on. Between two points the weights stay constant or,
+ * if the second is a ramp, move to its weights in a straight line. Positions are counted from the
+ * schedule's beginning, in samples of all ranks.
  *
  * share(i, t) never falls as t grows, grows by at most 1 a position, and all children's add up to
- * t. An exception is where a child's weight becomes 0, or ceases to be: there each child's share is
- * set to what it has got, by a whole number of samples, so that nothing is owed for longer than a
- * child takes part. What lies between two such positions is an *era*. mix_order.h needs it: it
- * looks back no further than an era, and otherwise as far as each child's last sample.
+ * t. The exception: where a child's weight becomes 0 or stops being 0, each child's share is set to
+ * the whole number of samples it has received, so that no debt outlives a child's participation.
+ * The positions between two such points are an *era*. mix_order.h never looks back beyond an era,
+ * nor beyond each child's last sample.
  *
  * Pure. Not thread-safe.
  */
@@ -33,7 +33,7 @@ struct mix_stretch {
     uint64_t begin, end; /* of positions; the last one's end is MIX_POSITIONS */
     bool era;            /* one begins here */
     bool ramp;
-    mix_units *base;  /* the shares at `begin`; NULL: of the first stretch, none */
+    mix_units *base;  /* the shares at `begin`; NULL in the first stretch: all 0 */
     mix_units *from;  /* the weights at `begin` */
     __int128 *climbs; /* ramp: what they grow by each position; else NULL */
 };
@@ -50,8 +50,8 @@ int _nodiscard_ mix_shares_init(struct mix_shares *shares, const struct mix_sche
 void mix_shares_deinit(struct mix_shares *shares);
 uint64_t mix_shares_bytes(const struct mix_shares *shares); /* of memory */
 
-/* Fills in a stretch's base once the stretches before it have theirs. `counts`: what each child has
- * got at its beginning, if that is an era's. */
+/* Fills in a stretch's base after those of all stretches before it. `counts`: the samples each
+ * child has received at its beginning, if an era begins there. */
 void mix_shares_settle(struct mix_shares *shares, uint32_t stretch, const uint64_t *counts);
 
 /* The stretch of a position below MIX_POSITIONS, and the first one of its era. */
@@ -66,8 +66,8 @@ mix_units mix_shares_at(const struct mix_shares *shares, uint32_t stretch, uint3
 mix_units mix_shares_weight(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                             uint64_t position);
 
-/* The least t, from the stretch's beginning to the end of its era, at which the child's share is
- * `wanted` or more; MIX_NEVER: none. */
+/* The least t, from the stretch's beginning to the end of its era, at which the child's share
+ * reaches `wanted`; MIX_NEVER if it does not. */
 uint64_t mix_shares_reach(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                           mix_units wanted);
 

@@ -22,7 +22,7 @@ static int mix_ruler_set_steps(struct mix_node *node, const struct spec_dataset 
     return node->steps ? mix_timeline_init(node->steps, &inner.schedule, NULL) : -ENOMEM;
 }
 
-/* A child and, if it is a mixture, what it lists; NULL: it is none. */
+/* Adds a child and, if it is a mixture, its own children (else NULL). */
 static int mix_ruler_add(struct mix_ruler *ruler, const struct spec_dataset *child,
                          const struct mix_node *as)
 {
@@ -123,7 +123,7 @@ void mix_ruler_deinit(struct mix_ruler *ruler)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* The leaf that has the sample; as many as there are: none. */
+/* The leaf that holds the sample; n_leaves if it is out of range. */
 static uint32_t mix_ruler_leaf(const struct mix_ruler *ruler, uint64_t index)
 {
     return (uint32_t)bisect_ends(ruler->ends, ruler->n_leaves, index);

@@ -1,11 +1,10 @@
 /*
- * What was given out of a mixture: how many samples of each child, and how many tokens where their
- * lengths are known, beside what its weights want. It counts what comes, in any order and of any
- * rank, and decides nothing.
+ * Counts what was delivered from a mixture: samples of each child, and tokens where lengths are
+ * known, beside what its weights ask for. Batches may come in any order and from any rank; nothing
+ * depends on the counts.
  *
- * What is wanted of a batch are the weights at its first sample, times its samples, or its tokens
- * where weights are shares of tokens. Sums of it are doubles: they are shown and not added up to
- * anything.
+ * A batch's target is the weights at its first sample, times its samples, or its tokens where
+ * weights are shares of tokens. Its sums are doubles: they are only shown.
  *
  * Pure. A ruler does not change once it is made: threads may share one.
  */
@@ -22,7 +21,7 @@ struct mix_tally {
     uint64_t tokens; /* 0 where lengths are not known */
 };
 
-/* A child, or one of a mixture that is one. */
+/* A child, or a nested mixture's child. */
 struct mix_node {
     uint32_t parent; /* the mixture's node; MIX_NODE_NONE: it is a child of the outermost one */
     double weight;   /* in that one, of all; where that one has a schedule, there are `steps` */
@@ -36,19 +35,19 @@ struct mix_ruler {
     struct mix_timeline timeline; /* owned */
     struct mix_node *nodes;       /* owned */
     uint32_t n_nodes;
-    uint32_t n_leaves; /* nodes that are no mixtures */
+    uint32_t n_leaves; /* nodes that are not mixtures */
     uint32_t *tops;    /* owned; nodes of the outermost one's children */
     uint32_t *leaves;  /* owned; nodes of leaves */
-    uint64_t *ends;    /* owned; of the leaves in the concatenation; NULL: origins tell */
+    uint64_t *ends;    /* owned; of the leaves in the concatenation; NULL: use origins */
     enum mix_by by;
     uint64_t length;         /* of an epoch, where all are pieces of one order; else 0 */
-    const uint32_t *lengths; /* borrowed, as those of the plan; NULL: not known */
+    const uint32_t *lengths; /* borrowed, as those of the plan; may be NULL */
     uint32_t limit;
     bool truncate;
 };
 
-/* Of the parameters the mixture, and the tokens; without sizes batches have origins. -EINVAL: this
- * is no mixture, or one of which no plan can be made; or -ENOMEM. */
+/* Uses the mixture and the tokens of the parameters; without sizes, batches must have origins.
+ * -EINVAL if it is not a mixture, or cannot be planned; or -ENOMEM. */
 int _nodiscard_ mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params);
 void mix_ruler_deinit(struct mix_ruler *ruler); /* all zero is fine */
 
@@ -59,7 +58,7 @@ struct mix_batch {
     uint64_t position; /* of its first sample in the epoch's order; about, of batches of tokens */
     const uint64_t *indices;
     uint32_t n;
-    const uint8_t *origins; /* NULL: `indices` tell */
+    const uint8_t *origins; /* NULL: use `indices` */
 };
 
 /* Adds the batch to `tallies`, one for each node. */

@@ -23,7 +23,7 @@ static bool mix_timeline_fits(const struct mix_schedule *schedule,
     return !changes || (!changes->of_samples && changes->n == schedule->n);
 }
 
-/* ---- weights alone --------------------------------------------------------------------------- */
+/* ---- weights only ---------------------------------------------------------------------------- */
 
 int mix_timeline_init(struct mix_timeline *timeline, const struct mix_schedule *schedule,
                       const struct mix_changes *changes)

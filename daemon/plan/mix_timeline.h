@@ -1,12 +1,11 @@
 /*
  * The weights of a mixture all along its order: those of its schedule, and from each change on
- * (mix_changes.h) those of that change. A change begins a *leg*, a mixture of its own in all but
- * the samples its children have had: what comes before it is as if it were not there, to the bit,
- * and what comes after depends on nothing before but their numbers.
+ * (mix_changes.h) those of that change. A change begins a *leg*, a separate mixture except for the
+ * samples that its children have already given: the order before it is unaffected, to the bit, and
+ * the order after it depends only on how many samples each child has given.
  *
- * Where the order is exact each leg has one of its own (mix_order.h), whose accounts begin with the
- * leg: nobody is owed anything from before. Its positions are counted from there, and its choices
- * keyed by it.
+ * Where the order is exact, each leg has its own (mix_order.h), whose shares start at the leg: no
+ * debt carries over. Positions count from there, and the leg keys its choices.
  *
  * Pure. Not thread-safe, but for timelines, which do not change once they are made.
  */
@@ -16,7 +15,7 @@
 #include "daemon/plan/mix_order.h"
 #include "proto/mix_changes.h"
 
-/* ---- weights alone --------------------------------------------------------------------------- */
+/* ---- weights only ---------------------------------------------------------------------------- */
 
 struct mix_leg {
     uint64_t begin;           /* its first position */
@@ -72,7 +71,7 @@ struct mix_later {
 struct mix_legs {
     struct mix_order first;  /* owned */
     uint32_t n;              /* changes */
-    uint32_t settled;        /* of which it is known what came before */
+    uint32_t settled;        /* legs whose starting counts are known */
     struct mix_later *later; /* owned */
 };
 
@@ -83,7 +82,7 @@ void mix_legs_deinit(struct mix_legs *legs);
 
 uint64_t mix_legs_bytes(const struct mix_legs *legs); /* of what changes add */
 
-/* As those of mix_order.h. A position behind changes takes that of each of them, once. */
+/* As in mix_order.h. A position behind changes first places each change, once. */
 struct mix_place mix_legs_at(struct mix_legs *legs, uint64_t position);
 uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position);
 

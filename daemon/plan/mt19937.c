@@ -1,6 +1,6 @@
 /*
- * MT19937 (Matsumoto and Nishimura 1998) with the plain init_genrand seeding that torch uses.
- * The invariant: words[next..] are this block's outputs that nobody has seen yet, untempered.
+ * MT19937 (Matsumoto and Nishimura 1998) with the plain init_genrand seeding that torch uses. The
+ * invariant: words[next..] are this block's unused outputs, untempered.
  */
 #include "daemon/plan/mt19937.h"
 

@@ -1,8 +1,8 @@
 /*
  * NumPy's default generator: the draws of numpy.random.default_rng(seed), an integer, from any
- * place on. That is PCG64 (O'Neill's pcg_setseq_128_xsl_rr_64) whose state comes of the seed by
- * numpy.random.SeedSequence (O'Neill's seed_seq_fe with a pool of four words). NumPy promises that
- * bit generators keep their draws (NEP 19). Pure. Not thread-safe.
+ * position on. That is PCG64 (O'Neill's pcg_setseq_128_xsl_rr_64) whose state is derived from the
+ * seed by numpy.random.SeedSequence (O'Neill's seed_seq_fe with a pool of four words). NumPy
+ * promises that bit generators keep their draws (NEP 19). Pure. Not thread-safe.
  */
 #ifndef DL_PLAN_PCG64_H
 #define DL_PLAN_PCG64_H

@@ -151,7 +151,7 @@ static void permute_shuffle_inside_out(struct permute_torch *perm, uint64_t *p)
     }
 }
 
-/* In whole blocks, lest a caller who asks for one element at a time lose the prefetch. */
+/* In whole blocks, so that a caller who asks for single elements keeps the prefetch. */
 void permute_torch_extend(struct permute_torch *perm, uint64_t end)
 {
     assert(end <= perm->total);
@@ -177,7 +177,7 @@ uint64_t permute_torch_at(const struct permute_torch *perm, uint64_t i)
     return (uint32_t)(i < perm->length ? i : i % perm->length) + perm->deltas[i];
 }
 
-/* Keeps the keys apart from whatever else is drawn from Philox for a seed and an epoch. */
+/* Keeps the keys apart from all other Philox draws for a seed and an epoch. */
 #define KEY_STREAM UINT64_C(0x7065726d757465)
 
 void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t seed,

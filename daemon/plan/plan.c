@@ -1,7 +1,7 @@
 /*
  * Which indices form step k of rank r: the sampler's order, dealt to ranks and cut into batches by
- * shard.c. See plan.h. Batches of tokens are planned ahead, by plan_tokens.c: for them each
- * function here only asks what was planned.
+ * shard.c. See plan.h. Batches of tokens are planned ahead, by plan_tokens.c: for them, the
+ * functions here only look the plan up.
  */
 #include "daemon/plan/plan.h"
 
@@ -161,7 +161,8 @@ int plan_check_changes(const struct plan_params *params, struct dl_error *err)
     return 0;
 }
 
-/* Whether batches can be split among so many ranks, where they are to be; now and before. */
+/* Whether batches can be split among the ranks if they must be, for this world size and former
+ * ones. */
 static bool plan_can_split(const struct plan_params *params)
 {
     uint64_t size = max_u64(params->batch_size, 1);
@@ -363,7 +364,7 @@ struct plan_slice plan_slice(const struct plan *plan, uint64_t rank, uint64_t st
 
 struct plan_rows plan_rows(uint64_t samples, uint64_t repeated, uint64_t world, uint64_t rank)
 {
-    /* One round of so many positions, to be dealt as the last one of an order. */
+    /* One round of that many positions, dealt as the last one of an order. */
     struct shard shard = shard_of(&(struct shard_params){
         .count = samples, .world = world, .batch_size = samples, .mode = PLAN_DISPATCH});
     uint64_t n = shard_samples(&shard, rank);
@@ -387,7 +388,7 @@ uint64_t plan_backlog(const struct plan *plan, uint64_t rank, uint64_t step)
     return plan->sampler->ops->missing(plan->sampler, shard_needs(&plan->whole, &span));
 }
 
-/* ---- of token batches alone ----------------------------------------------------------------- */
+/* ---- only for token batches ------------------------------------------------------------------ */
 
 const struct plan_totals *plan_totals(const struct plan *plan)
 {

@@ -23,8 +23,7 @@ struct token_costs token_costs_of(const struct plan_tokens *tokens)
         return costs;
     costs.linear = (uint64_t)llround(ldexp(tokens->linear, FRACTION_BITS));
     costs.square = (uint64_t)llround(ldexp(tokens->square, FRACTION_BITS));
-    /* No row and no batch takes more than that, and the square of a sum is more than that of its
-     * parts. */
+    /* No row or batch costs more: the square of a sum is at least the sum of the squares. */
     most = (unsigned __int128)greatest * greatest * costs.square +
            (unsigned __int128)greatest * costs.linear;
     while (most >> costs.shift >> 63)
@@ -81,7 +80,7 @@ static int plan_balance_earlier(const void *a, const void *b)
     return one->least < two->least ? -1 : one->least > two->least;
 }
 
-/* What is the same for all units of one dealing. */
+/* What all units of one dealing have in common. */
 struct dealing {
     const struct token_priced *items; /* sorted */
     uint64_t world;

@@ -71,8 +71,8 @@ static uint64_t plan_batches_samples(const struct token_plan *plan, uint64_t bef
     return samples;
 }
 
-/* Cuts batches from `before` on in halves, in turn, until there are so many. Each time round there
- * are twice as many, so that this takes no longer than there are samples. */
+/* Cuts batches from `before` on in halves, in turn, until there are enough. Each round doubles
+ * them, so this takes no longer than the number of samples. */
 static int plan_batches_halve(struct token_plan *plan, uint64_t before, uint64_t wanted)
 {
     struct plan_groups *made = &plan->made;
@@ -118,7 +118,7 @@ int token_group_last_batches(struct token_plan *plan, uint64_t before, uint64_t 
         r = plan_groups_add_batch(&plan->made, rest, plan->count - rest);
     if (r == 0)
         r = plan_batches_group(plan, before, plan->unit, &end);
-    if (r == 0 && !drop) /* steps that are no whole unit */
+    if (r == 0 && !drop) /* steps that do not fill a unit */
         r = plan_batches_group(plan, end, 1, &end);
     if (r < 0 || !drop)
         return r < 0 ? r : plan_batches_group_short(plan, end);
@@ -129,8 +129,8 @@ int token_group_last_batches(struct token_plan *plan, uint64_t before, uint64_t 
 
 /* ---- in turn -------------------------------------------------------------------------------- */
 
-/* Batches of the order, each closed when the next sample would be too much: *ret_rest is where the
- * last one begins, which none has closed. */
+/* Batches of the order, each closed when the next sample would exceed it: *ret_rest is where the
+ * last, unclosed one begins. */
 static int plan_batches_cut_order(struct token_plan *plan, uint64_t *ret_rest)
 {
     const struct plan_tokens *params = &plan->params;

@@ -77,7 +77,7 @@ static uint64_t plan_bucket_lay_out(struct token_plan *plan)
 
 struct filling {
     uint64_t at;    /* place of the next member */
-    uint64_t until; /* so many more until a group is full */
+    uint64_t until; /* members missing until a group is full */
 };
 
 static struct filling *plan_bucket_start_filling(const struct token_plan *plan)
@@ -273,8 +273,8 @@ int token_carry_over(struct token_plan *plan, struct token_carry *carry)
 
 /* ---- the end of the epoch ------------------------------------------------------------------- */
 
-/* Groups of the leftovers, from the lowest bucket on: what is too little for all ranks waits for
- * the next bucket's. `first` is the place of the first of them. */
+/* Groups of the leftovers, from the lowest bucket on: members that do not suffice for all ranks
+ * wait for the next bucket's. `first` is the place of the first of them. */
 static int plan_bucket_emit_leftover(struct token_plan *plan, uint64_t first)
 {
     uint64_t end = first;

@@ -2,11 +2,11 @@
  * What planning batches of tokens makes: the members of all groups, and where each group stands
  * among them. plan_tokens.h has the words and the rules.
  *
- * The groups are kept in the order in which they were cut; which one is step k is worked out when
- * it is asked for, so that shuffling them takes no memory. A group consists of samples, or of rows
- * of samples (`pack`): of *parts*, to say both. Part i belongs to rank i mod world. Where ranks
- * need not have equally many samples, a group consists of *batches* instead, each of which is a
- * stretch of parts: batch i is rank i's.
+ * The groups are kept in the order in which they were cut; the group of step k is computed on
+ * demand, so that shuffling them takes no memory. A group consists of samples, or of rows of
+ * samples (`pack`): of *parts*, to say both. Part i belongs to rank i mod world. Where ranks need
+ * not have equally many samples, a group consists of *batches* instead, each of which is a stretch
+ * of parts: batch i is rank i's.
  */
 #ifndef DL_PLAN_GROUPS_H
 #define DL_PLAN_GROUPS_H
@@ -40,7 +40,7 @@ struct plan_groups {
 };
 
 void plan_groups_deinit(struct plan_groups *made);
-/* Memory that they take, of which so many are members. */
+/* Their memory, for `members` members. */
 uint64_t plan_groups_bytes(const struct plan_groups *made, uint64_t members);
 
 /* `first` + `count` ≤ UINT32_MAX. Both return 0 or -ENOMEM. */
@@ -51,7 +51,7 @@ int _nodiscard_ plan_groups_add_row(struct plan_groups *made, uint64_t first, ui
 /* The next batch; before any group is added. */
 int _nodiscard_ plan_groups_add_batch(struct plan_groups *made, uint64_t first, uint64_t count);
 
-/* The parts that one rank has of a group: first, first + stride, …; none: count 0. */
+/* A rank's parts of a group: first, first + stride, …; count may be 0. */
 struct plan_share {
     uint64_t first;
     uint64_t count;
@@ -68,8 +68,7 @@ static inline uint64_t plan_groups_part(const struct plan_groups *made, uint64_t
     return made->rows ? made->rows[part] : part;
 }
 
-/* The members of a group stand in so many stretches, of which this is the i-th: *ret_end is behind
- * the last. */
+/* A group's members lie in that many stretches; stretch i ends before *ret_end. */
 static inline uint64_t plan_groups_stretches(const struct plan_groups *made,
                                              const struct plan_group *group)
 {

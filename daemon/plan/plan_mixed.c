@@ -2,16 +2,14 @@
  * Steps of a mixture's batches of tokens, in an order that keeps the shares.
  *
  * The sampler's order has each child's share at every place. Batches that are sorted, in buckets or
- * packed do not keep that order, and one of them may well be of one child alone. So the steps of a
- * mixture are not shuffled as those of other datasets are. Each stands in the list of the child
- * that it has most of; lists are in a shuffled order, window after window. Of the first few of each
- * list the one comes next that leaves all children closest to what they have in the sampler's
- * order, up to as many tokens (or samples, where the shares are of these): by the sum of squared
- * distances, where a step is due what the sampler's order has next.
+ * packed do not keep that order, and one of them may consist of a single child. So the steps of a
+ * mixture are not shuffled like those of other datasets. Each is in the list of the child that it
+ * has most of; the lists are shuffled, window after window. Among the first few steps of each list,
+ * the next is the one that leaves all children closest to what they have in the sampler's order
+ * after as many tokens (or samples, if shares are of samples), by the sum of squared distances.
  *
- * Nothing but the sampler's order is followed: so a schedule is, and so is what a draw at random
- * brought, or samples that were left out. Where a window is short of a child, the next one is
- * looked at, too.
+ * Only the sampler's order is followed, and with it a schedule, random draws, and samples that were
+ * left out. If a window runs short of a child, the next window is searched, too.
  */
 #include "daemon/plan/token_plan.h"
 #include "proto/common/bisect.h"
@@ -21,7 +19,8 @@
 
 enum {
     PLAN_MIXED_RATE_BITS = 24,
-    /* Steps of a list that may come next: so many in all, but at least one and at most so many. */
+    /* Steps considered as the next one: this many in all, but of each list at least one and at most
+     * PLAN_MIXED_EACH. */
     PLAN_MIXED_LOOKS = 128,
     PLAN_MIXED_DEPTH = 8,
     /* The next window is looked at where fewer steps are left; and two more for each bucket, since
@@ -47,7 +46,7 @@ struct mixed_look {
 struct mixed_list {
     struct mixed_look *looks; /* of its first ones; a part of mixed_steps.looks */
     uint32_t n_looks;
-    uint32_t first, last; /* of those behind them; NONE: there are none */
+    uint32_t first, last; /* of the list behind them; may be NONE */
 };
 
 struct mixed_steps {
@@ -168,7 +167,7 @@ static void plan_mixed_load(struct mixed_steps *steps)
     steps->left += n;
 }
 
-/* Whether a child is behind by more than half a step, and has no step in its list. */
+/* Whether a child is behind by more than half a step and its list is empty. */
 static bool plan_mixed_lacks(const struct mixed_steps *steps)
 {
     uint64_t step = steps->had.sum / max_u64(steps->loaded - steps->left, 1);

@@ -1,16 +1,16 @@
 /*
- * The order that batches of tokens are cut from: the sampler's, without what is empty or too long,
- * and without what other world sizes took of the epoch before.
+ * The order that batches of tokens are cut from: the sampler's, without samples that are empty or
+ * too long, and without what other world sizes took of the epoch before.
  */
 #include "daemon/plan/token_plan.h"
 
 #include <assert.h>
 #include <errno.h>
 
-/* Indices whose lengths are fetched ahead of their turn: they lie anywhere in memory. */
+/* Indices whose lengths are prefetched: they lie anywhere in memory. */
 enum { PLAN_ORDER_BLOCK = 64 };
 
-/* The sampler's order without what is empty or too long. */
+/* The sampler's order without samples that are empty or too long. */
 int token_take_order(struct token_plan *plan, struct sampler *sampler)
 {
     uint32_t block[PLAN_ORDER_BLOCK];
@@ -56,7 +56,7 @@ static void plan_order_count_group(const struct token_plan *plan, const struct p
     }
 }
 
-/* What is cut from the order of `count` members in made.members, of which `steps` are taken. */
+/* Counts the members, in made.members, of the first `steps` steps of an order of `count`. */
 static int plan_order_count_taken(struct token_plan *plan, uint64_t steps, uint32_t *times)
 {
     int r = token_plan_cut(plan);
@@ -68,8 +68,8 @@ static int plan_order_count_taken(struct token_plan *plan, uint64_t steps, uint3
     return 0;
 }
 
-/* Takes each sample out of the order as often as it was taken. A sample that comes several times
- * is the same each time, so that it does not matter which of them goes. */
+/* Takes each sample out of the order as often as it was taken. Repeated samples are identical, so
+ * it does not matter which of them goes. */
 static void plan_order_leave_out(struct token_plan *plan, uint32_t *order, uint32_t *times)
 {
     uint64_t kept = 0;
@@ -159,7 +159,7 @@ static int plan_order_leaving_init(struct leaving *leaving, const struct token_p
     return leaving->order && leaving->gone && leaving->rest && leaving->tail ? 0 : -ENOMEM;
 }
 
-/* Keeps of what the epoch has what is neither taken nor left: that is to be cut now. */
+/* Keeps the epoch's samples that are neither taken nor left over: these are cut now. */
 static void plan_order_keep_rest(struct token_plan *plan, struct leaving *leaving,
                                  const struct token_carry *carry)
 {
@@ -184,7 +184,7 @@ static void plan_order_keep_rest(struct token_plan *plan, struct leaving *leavin
     plan->made.members = members;
 }
 
-/* The order becomes what a world size finds that goes on in the midst of the epoch. */
+/* Computes the order that remains for a world size that continues in the middle of the epoch. */
 static int plan_order_find_rest(struct token_plan *plan, struct leaving *leaving, uint64_t world)
 {
     struct token_carry carry = {
@@ -217,7 +217,7 @@ static int plan_order_leave_out_carrying(struct token_plan *plan)
     uint64_t world = plan->world;
     int r = plan_order_leaving_init(&leaving, plan);
 
-    plan->world = before->stretches[0].world; /* which found the epoch as if there were no other */
+    plan->world = before->stretches[0].world; /* the first world size found the whole epoch */
     for (uint32_t i = 0; r == 0 && i < before->n; i++) {
         r = plan_order_count_taken(plan, before->stretches[i].steps, leaving.gone);
         bool all = r == 0 && before->stretches[i].steps >= plan->made.n_groups;

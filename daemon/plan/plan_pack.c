@@ -96,7 +96,7 @@ static void plan_pack_spaces_remove(struct spaces *spaces, uint32_t space)
             return;
 }
 
-/* The least space of at least `least`, which is at most the greatest; false: there is none. */
+/* The smallest space ≥ `least`; false if every space is smaller. */
 static bool plan_pack_spaces_find(const struct spaces *spaces, uint32_t least, uint32_t *ret)
 {
     uint64_t at = least, found = 0;
@@ -126,7 +126,7 @@ static void plan_pack_push_row(struct packing *pk, uint32_t row, uint32_t space)
     plan_pack_spaces_add(&pk->spaces, space);
 }
 
-/* The row with the least space that `length` fits into; a new one where there is none. */
+/* The row with the least space that `length` fits into; else a new row. */
 static uint32_t plan_pack_pop_row(struct packing *pk, uint32_t length, uint32_t row_length)
 {
     uint32_t space, row;
@@ -237,8 +237,8 @@ static void plan_pack_price(const struct token_plan *plan, struct packing *pk,
     }
 }
 
-/* Deals the rows by cost that stand first in `turn`: `kept` of them, of which those behind the last
- * whole unit are single steps. */
+/* Deals the rows that come first in `turn` by cost: `kept` of them; those behind the last whole
+ * unit are single steps. */
 static int plan_pack_balance(const struct token_plan *plan, struct packing *pk,
                              const uint32_t *members, size_t n, uint64_t kept)
 {

@@ -29,7 +29,8 @@ static uint64_t plan_sorted_group_end(const struct token_plan *plan, uint64_t fi
     }
 }
 
-/* Cuts full groups off the front until none is left, or one would begin at `stop` or later. */
+/* Cuts full groups off the front until no full group is left, or one would begin at `stop` or
+ * later. */
 static int plan_sorted_cut_front(struct token_plan *plan, uint64_t *first, uint64_t stop,
                                  uint64_t end)
 {
@@ -64,9 +65,9 @@ static int plan_sorted_cut_back(struct token_plan *plan, uint64_t first, uint64_
 }
 
 /*
- * The end of an epoch that drops its leftover. Were the last window cut from the front alone, the
- * same few samples would be left out in every epoch: the longest of all. So it is cut from both
- * ends, and what is left over lies anywhere.
+ * The end of an epoch that drops its leftover. If the last window were only cut from the front,
+ * every epoch would leave out the same few samples, the longest. So it is cut from both ends, and
+ * the leftover lies anywhere.
  */
 static int plan_sorted_cut_last_dropping(struct token_plan *plan, uint64_t first, uint64_t end)
 {
@@ -113,7 +114,8 @@ static uint64_t plan_sorted_batch_end(const struct token_plan *plan, uint64_t fi
     return first;
 }
 
-/* Cuts full batches off the front until none is left, or one would begin at `stop` or later. */
+/* Cuts full batches off the front until no full batch is left, or one would begin at `stop` or
+ * later. */
 static int plan_sorted_batches_front(struct token_plan *plan, uint64_t *first, uint64_t stop,
                                      uint64_t end)
 {

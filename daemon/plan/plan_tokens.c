@@ -1,6 +1,6 @@
 /*
- * Batches of tokens: what is too long, the order to be cut, and what one step of one rank is. How
- * groups are cut is in plan_sorted.c, plan_bucket.c and plan_pack.c.
+ * Batches of tokens: which samples are too long, the order to cut, and each rank's part of a step.
+ * Groups are cut in plan_sorted.c, plan_bucket.c and plan_pack.c.
  */
 #include "daemon/plan/plan_tokens.h"
 
@@ -195,7 +195,7 @@ static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
                                                 const struct plan_group *group, uint64_t rank,
                                                 uint32_t *lengths);
 
-/* Asks for all lengths at once: they lie anywhere in memory. */
+/* Prefetches all lengths at once: they lie anywhere in memory. */
 static void plan_tokens_fetch_lengths(const struct token_plan *plan, const struct plan_group *group)
 {
     for (uint64_t i = 0; i < plan_groups_stretches(&plan->made, group); i++) {
@@ -391,7 +391,7 @@ size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t st
     return n;
 }
 
-/* Where parts are fewer than ranks, these have one each: the later ones get theirs again. */
+/* If parts are fewer than ranks, each rank gets one: the last ranks' repeat earlier ones. */
 uint64_t token_plan_repeated(const struct token_plan *plan, uint64_t rank, uint64_t step)
 {
     assert(step < token_plan_steps(plan, rank));

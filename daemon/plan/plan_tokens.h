@@ -1,102 +1,101 @@
 /*
- * Batches that are measured in tokens: sequences of like length together, so that little of a batch
- * is padding, or packed into rows, so that next to nothing is; or as they come, for who wants their
- * order.
+ * Batches that are measured in tokens: sequences of similar length together, so that little of a
+ * batch is padding; or packed into rows, with almost no padding; or in the sampler's order.
  *
  * The sampler's order is cut into *groups*: the batches of one step, one for each rank. Member i of
- * a group goes to rank i mod world, and all members of a group are of like length. So all ranks
- * have like work at the same step, and agree on it without talking. A group is *full* when one
- * member more for each rank would exceed `tokens`. Where ranks need not have equally many samples,
- * a group is so many batches as there are ranks, each cut by itself: a batch is full when the next
- * member would exceed `tokens`. All of an epoch is known before its first step:
- * it is a list of groups, and step k is the k-th of them, for every rank. So resuming costs
- * nothing, and the number of steps is known.
+ * a group goes to rank i mod world, and all members of a group have similar lengths. So all ranks
+ * have similar work at the same step, and agree on it without communicating. A group is *full* when
+ * one member more for each rank would exceed `tokens`. Where ranks need not have equally many
+ * samples, a group is one batch per rank, each cut separately: a batch is full when the next member
+ * would exceed `tokens`. All of an epoch is known before its first step: it is a list of groups,
+ * and step k is the k-th of them, for every rank. So resuming costs nothing, and the number of
+ * steps is known from the start.
  *
  * The padded length of a sample, P(n), is n rounded up to `multiple`, or `pad_length` where that is
  * given. A batch of m samples whose longest has n tokens takes m · P(n) tokens.
  *
  * Strategy `sorted`. The order is cut into windows of about `window` groups' tokens. A window is
  * sorted by length, ascending and stable, and cut into groups greedily: c members for each rank, as
- * many as satisfy c · P(longest of them) ≤ tokens. What makes no full group at the end of a window
- * begins the next. The groups of the whole epoch are then shuffled.
+ * many as satisfy c · P(longest of them) ≤ tokens. Samples that do not fill a group at the end of a
+ * window begin the next. The groups of the whole epoch are then shuffled.
  *
  * Without `even` a sorted window is cut into batches instead, from its start, each of as many
- * members as fit; `world` of them that follow each other are a group. What makes no full group
- * begins the next window. So a rank's batch is not padded to what another rank's has.
+ * members as fit; `world` of them that follow each other are a group. Samples that do not fill a
+ * group begin the next window. So a rank's batch is not padded to the length of another rank's.
  *
  * Strategy `in turn` (`sequential` in specs). A batch is closed when the next sample of the order
- * would exceed `tokens`, and `world` batches that follow each other are a group. Nothing is
- * shuffled but the order itself; ranks may have different numbers of samples, as with `pack`.
+ * would exceed `tokens`, and `world` batches that follow each other are a group. Only the order
+ * itself is shuffled; ranks may have different numbers of samples, as with `pack`.
  *
  * Strategy `bucket`. A sample's bucket is (n − 1) div interval; the bucket's upper length U is
  * (bucket + 1) · interval. A group is emitted when its bucket has (tokens div P(U)) · world
- * members, in the order in which buckets fill. Windows of `window` groups are then shuffled, each
- * in itself; by default the whole epoch is one. For what fills late comes late otherwise, and a
- * step's length would tell its place in the epoch.
+ * members, in the order in which buckets fill. Windows of `window` groups are then shuffled
+ * internally; by default the whole epoch is one window. Otherwise buckets that fill late would come
+ * late, and a step's length would reveal its place in the epoch.
  *
  * Strategy `pack`. Samples are put into rows of `row_length` tokens: within a window as above the
  * longest first, each into the row with the least room for it. A batch is tokens div row_length
- * rows. The fullest rows of a window make full groups, in a shuffled order; what is in the others
- * begins the next window. The groups of the whole epoch are then shuffled. Parts of a group are
- * rows here: row i goes to rank i mod world. P(n) is n.
+ * rows. The fullest rows of a window make full groups, in a shuffled order; the samples in the
+ * other rows begin the next window. The groups of the whole epoch are then shuffled. Parts of a
+ * group are rows here: row i goes to rank i mod world. P(n) is n.
  *
- * Whatever is shuffled is so by permute_native, keyed by seed and epoch, and by nothing else;
- * nothing is where the order is PLAN_SEQUENTIAL. In a step of one rank, samples stand in the order
- * of the group: by length with `sorted`, as they came with `bucket`, row by row with `pack`.
+ * All shuffles are permute_native, keyed only by seed and epoch; with PLAN_SEQUENTIAL nothing is
+ * shuffled. In a step of one rank, samples stand in the order of the group: by length with
+ * `sorted`, as they came with `bucket`, row by row with `pack`.
  *
  * Balance. A sample of n tokens costs linear · n + square · n², a row or a batch the sum of its
  * samples; in a batch each counts with its padding. Within a window, rows (or batches) are sorted
  * by cost, and those next to each other become a group; within a group, the costliest goes to the
- * rank that has the least so far, layer by layer, so that each rank has equally many. With
- * `accumulate`, so many groups from equally distant places of the sorted window are a *unit*: the
- * consecutive steps of one update of the weights, of which each rank's sum is levelled, too. Units
- * are shuffled as groups are otherwise. With `pack`, `sorted` without `even`, and `in turn`, whose
+ * rank that has the least so far, layer by layer, so that all ranks have the same number. With
+ * `accumulate`, that many groups, evenly spaced in the sorted window, are a *unit*: the consecutive
+ * steps of one update of the weights, over which each rank's sum is levelled, too. Units are
+ * shuffled as groups are otherwise. With `pack`, `sorted` without `even`, and `in turn`, whose
  * windows are of `window` steps then.
  *
  * A mixture. Its groups (or units) are not shuffled like that: they come, window after window, in
  * an order in which each child always has about as much, in tokens or in samples, as in the order
- * that they were cut from, to within about one group (plan_mixed.c). Where shares are of tokens,
- * this is so even if the order is PLAN_SEQUENTIAL.
+ * that they were cut from, to within about one group (plan_mixed.c). If shares are of tokens, this
+ * holds even with PLAN_SEQUENTIAL.
  *
  * Empty samples, of length 0, are left out of the order.
  *
  * Too long is a sample with n > max_length, or n > pad_length where that is given; with `pack` one
- * with n > row_length; without max_length one with P(n) > tokens, with `bucket` one with
- * P(U) > tokens. It is left out of the order, or (`truncate`) counts as one of the greatest length
- * that is not too long.
+ * with n > row_length; without max_length one with P(n) > tokens, with `bucket` one with P(U) >
+ * tokens. It is left out of the order, or (`truncate`) counts as one of the greatest length that is
+ * not too long.
  *
  * With max_length a sample that is not too long may still have P(n) > tokens (P(U) with `bucket`):
  * it is alone in its batch, the only kind that exceeds `tokens`.
  *
- * The leftover is what makes no full group at the end of the epoch.
+ * The leftover is what does not fill a group at the end of the epoch.
  *
- * `emit`: it comes, too. `sorted` and `pack` make one more group of it. With `bucket` each bucket's
- * leftover becomes a group, from the lowest bucket on; when there are fewer members than ranks they
- * join the next bucket's leftover, of which a full group is emitted first should it be that many.
+ * `emit`: it is delivered, too. `sorted` and `pack` make one more group of it. With `bucket` each
+ * bucket's leftover becomes a group, from the lowest bucket on; when there are fewer members than
+ * ranks they join the next bucket's leftover, which first emits a full group if it is large enough.
  * Such a group is dealt out like any other: ranks may differ by one member in it. At the very end
  * fewer members (rows) than ranks may be left. They are the last step of the epoch: with `even`
  * they are dealt out in turn until each rank has one, which repeats some; else only the first ranks
  * have that step.
  *
- * Batches that do not suffice for all ranks are cut in halves until there is one for each.
+ * If there are fewer batches than ranks, they are cut in halves until each rank has one.
  *
  * `drop`: it is left out, and counted. Which samples that hits depends on the epoch: with `sorted`
  * and `pack` they lie anywhere in the last window, and are not the longest each time.
  *
  * `carry`: the next epoch begins with it. Only with `bucket`, and a sampler that gives every sample
- * once in an epoch. A bucket that n samples of each epoch are in, with groups of g, then leaves
- * (e + 1) · n mod g of them after epoch e: which ones has to follow from the epoch alone, so that
- * state stays (epoch, step). Hence the members of a bucket come in an order of the bucket's own in
- * each epoch, keyed by (seed, epoch, bucket), and the order of the sampler says only when.
+ * once in an epoch. A bucket that n samples of each epoch are in, with groups of g, then leaves (e
+ * + 1) · n mod g of them after epoch e: which ones must follow from the epoch only, so that a state
+ * stays (epoch, step). Hence the members of a bucket come in the bucket's own order in each epoch,
+ * keyed by (seed, epoch, bucket), and the sampler's order decides only when.
  *
  * A change of the world size within an epoch (plan.h). The groups that were taken before are those
- * of a plan for that world size, so its steps say which samples are gone; what is left of the order
- * stands as it stood and is cut anew, windows, buckets, rows and shuffles as of any order. `emit`
- * and `drop` deal with the leftover of that. With `carry` what is left is all that the first world
- * size found in the epoch, carried samples included, less what was taken, and less what the next
- * epoch begins with, in the world size that goes on; all of it comes, as with `emit`. So a sample
- * comes in this epoch or in the next. Only what was taken already of what the next one begins with,
- * less than a group of each bucket, comes there once more, as it does when the world size changes
+ * of a plan for that world size, so its steps say which samples are gone; the rest of the order is
+ * unchanged and is cut anew, with windows, buckets, rows and shuffles as for any order. `emit` and
+ * `drop` deal with the leftover of that. With `carry` what is left is all that the first world size
+ * found in the epoch, carried samples included, less what was taken, and less what the next epoch
+ * begins with, in the new world size; all of it is delivered, as with `emit`. So a sample comes in
+ * this epoch or in the next. Only samples that the next epoch begins with and that were already
+ * taken, less than a group of each bucket, are repeated there, as when the world size changes
  * between epochs.
  *
  * Pure, as plan.h. Sources of the rules: tensor2tensor and tf.data for buckets, fairseq for greedy
@@ -124,8 +123,8 @@ struct plan_tokens {
     const uint32_t *lengths; /* in tokens, of each of params.length samples; borrowed */
     enum plan_strategy strategy;
     enum plan_leftover leftover;
-    bool truncate;       /* what is too long is cut; else left out */
-    uint32_t max_length; /* 0: none */
+    bool truncate;       /* longer samples are cut; else left out */
+    uint32_t max_length; /* 0: unlimited */
     uint32_t interval;   /* bucket */
     uint32_t multiple;   /* ≥ 1; without meaning with pack */
     uint32_t pad_length; /* 0: to the longest; without meaning with pack */
@@ -133,18 +132,17 @@ struct plan_tokens {
     uint64_t window;     /* in groups; 0: the whole epoch */
     bool balance;
     double linear, square; /* balance: what a token costs, and a pair of tokens of one sample */
-    uint64_t accumulate;   /* balance: steps of a unit; 0 and 1: each by itself */
+    uint64_t accumulate;   /* balance: steps of a unit; 0 and 1: single steps */
 };
 
-/* The greatest length that is not too long; 0: there is none. Of parameters that plan_new() takes.
- */
+/* The greatest length that is not too long; 0: unlimited. For parameters that plan_new() takes. */
 uint32_t plan_tokens_limit(const struct plan_tokens *tokens);
 
-/* What a look at all lengths shows; for who has to refuse them before there is a plan. */
+/* What a scan of all lengths shows, for callers that refuse lengths before planning. */
 struct plan_lengths {
     uint64_t shortest, longest; /* of all */
-    uint64_t empty;             /* how many have no token */
-    uint64_t first_overlong;    /* of the first that is too long; UINT64_MAX: none */
+    uint64_t empty;             /* samples without tokens */
+    uint64_t first_overlong;    /* the first that is too long; UINT64_MAX: all fit */
     uint64_t overlong;          /* how many are too long */
     uint64_t tokens;            /* sum of all */
 };
@@ -156,7 +154,7 @@ struct slot_planned;
 
 /* Of the whole epoch, all ranks together, once plan_prepare() was called. */
 struct plan_totals {
-    uint64_t groups;   /* steps; ranks may have one fewer without `even` */
+    uint64_t groups;   /* steps; without `even`, a rank may have one fewer */
     uint64_t samples;  /* in batches, repeated ones included */
     uint64_t tokens;   /* of these */
     uint64_t padded;   /* tokens that their batches take, padding included */
@@ -169,8 +167,8 @@ struct plan_totals {
 };
 const struct plan_totals *plan_totals(const struct plan *plan); /* NULL without tokens */
 
-/* The buckets of strategy bucket: how many there are, up to that of the longest sample in the order
- * (0: another strategy), and what is in one. */
+/* The buckets of strategy bucket: their number, up to that of the longest sample in the order (0:
+ * another strategy), and one bucket's content. */
 struct plan_bucket {
     uint32_t upper;    /* greatest length in it */
     uint64_t members;  /* samples of the order in it */
@@ -186,7 +184,7 @@ struct plan_step_tokens {
     uint64_t tokens;  /* of the samples as planned, that is cut where they are cut */
     uint64_t padded;  /* samples · padded length; pack: rows · row_length */
     uint32_t longest; /* planned length of its longest sample */
-    uint32_t bucket;  /* the highest of the group's, for all ranks; UINT32_MAX: there are none */
+    uint32_t bucket;  /* the group's highest, for all ranks; UINT32_MAX: no buckets */
     uint32_t rows;    /* pack; else 0 */
 };
 struct plan_step_tokens plan_step_tokens(const struct plan *plan, uint64_t rank, uint64_t step);

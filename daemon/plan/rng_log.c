@@ -1,4 +1,4 @@
-/* The array of results. What is drawn, and from how many words, is for the samplers to say. */
+/* The array of results. The samplers decide what is drawn, and from how many words. */
 #include "daemon/plan/rng_log.h"
 
 #include <assert.h>

@@ -130,7 +130,7 @@ static int sampler_samples_new(const struct plan_params *params, struct sampler 
     return sampler_range_new(params, params->length, count, ret);
 }
 
-/* Copies the list: a plan may outlive whoever described it, in a thread that is still at it. */
+/* Copies the list: a plan may outlive its parameters, in a thread that still uses it. */
 static int sampler_listed_new(const struct plan_params *params, struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {.missing = sampler_listed_missing,
@@ -157,7 +157,7 @@ static int sampler_listed_new(const struct plan_params *params, struct sampler *
     return 0;
 }
 
-/* What has no meaning together; the spec refuses it in words before. */
+/* Rejects combinations without a meaning; the spec has refused them with a message. */
 
 static bool sampler_samples_fit(const struct plan_params *params)
 {

@@ -1,9 +1,9 @@
 /*
  * Samplers: the sequence of indices that an epoch is cut from, before sharding and batching. One
- * object for each kind behind a small table of functions; plan.c alone calls them.
+ * object for each kind behind a small table of functions, which only plan.c calls.
  *
- * Positions are 0..count-1. Any position may be asked for at any time, in any order, and always
- * has the same index; a kind that can only be replayed from its start keeps what it has drawn.
+ * Positions are 0..count-1. Positions may be requested in any order, and each always has the same
+ * index; a kind that can only be replayed from its start keeps what it has drawn.
  */
 #ifndef DL_PLAN_SAMPLER_H
 #define DL_PLAN_SAMPLER_H

@@ -1,12 +1,11 @@
 /*
- * A shuffle that stays near the disk: samples that lie one after another are a block, and blocks
- * come in a random order; `window` of them at a time are a heap, whose samples come in a random
- * order. So a reader has no more blocks in hand than those of a heap. Any position is computed by
- * itself.
+ * A shuffle that keeps reads local: consecutive samples are a block, and blocks come in a random
+ * order; `window` blocks at a time are a heap, whose samples come in a random order. So a reader
+ * needs only the blocks of one heap at a time. Any position is computed directly.
  *
- * Where the length is no multiple of the block, one block is shorter. It is left out of the
- * permutation of blocks, and stands at a place of its own that is drawn: so it is known where all
- * others begin.
+ * If the length is not a multiple of the block, one block is shorter. It is left out of the
+ * permutation of blocks, and its place is drawn separately: so the beginnings of all others are
+ * known.
  */
 #include "daemon/plan/sampler.h"
 
@@ -14,7 +13,7 @@
 
 #include <errno.h>
 
-/* Keeps the draw of the place apart from whatever else is drawn for a seed and an epoch. */
+/* Keeps the draw of the place apart from all other draws for a seed and an epoch. */
 #define PLACE_STREAM UINT64_C(0x626c6f636b73)
 
 enum { MANY = 64 }; /* positions at a time */
@@ -23,14 +22,14 @@ struct blocks {
     struct sampler base;
     uint64_t seed, epoch;
     uint64_t block;              /* samples of one */
-    uint64_t rest;               /* of the shorter one; 0: there is none */
+    uint64_t rest;               /* of the shorter one; 0: all are full */
     uint64_t full;               /* blocks that are not shorter */
     uint64_t n;                  /* of all */
     uint64_t window;             /* blocks of a heap: 1..n */
-    uint64_t place;              /* of the shorter block, in their order; n: there is none */
+    uint64_t place;              /* of the shorter block, in their order; n: all are full */
     struct permute_native order; /* of the full ones */
     /* The heap in hand: its positions, and the permutation of its samples. */
-    uint64_t begin, end; /* equal: none */
+    uint64_t begin, end; /* equal: not computed */
     struct permute_native inside;
     uint64_t first;        /* of its full blocks, by their order; and which these are, */
     uint64_t blocks[MANY]; /* unless there are more */
@@ -69,7 +68,7 @@ static void sampler_blocks_take(struct blocks *b, uint64_t heap)
     permute_native_many(&b->order, b->blocks, n);
 }
 
-/* Which full blocks stand at these places of their order; those of the heap in hand. */
+/* The full blocks at these places of their order, those of the current heap. */
 static void sampler_blocks_find(const struct blocks *b, uint64_t *places, size_t n)
 {
     if (b->window > MANY) {

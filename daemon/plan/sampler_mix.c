@@ -6,7 +6,7 @@
 #include "daemon/plan/mix_timeline.h"
 #include "daemon/plan/sampler_mix.h"
 
-/* Keeps children's seeds apart from whatever else is drawn for a seed. */
+/* Keeps children's seeds apart from all other draws for a seed. */
 #define MIXED_STREAM UINT64_C(0x6d69782073656564)
 
 struct mixed {
@@ -127,7 +127,7 @@ uint64_t mixed_children_index(struct mixed_children *own, uint32_t child, uint64
 
 /* ---- how long an epoch is -------------------------------------------------------------------- */
 
-/* The first position by which the child's share is so much; MIX_NEVER: none. */
+/* The first position at which the child's share reaches `share`; MIX_NEVER if it does not. */
 static uint64_t sampler_mix_reach(const struct mix_shares *shares, uint32_t child, mix_units share)
 {
     uint64_t at = MIX_NEVER;
@@ -163,8 +163,8 @@ static int sampler_mix_refuse(uint32_t child, const char *why, struct dl_error *
 }
 
 /*
- * Shares are rounded: one that comes to a whole number by itself may lie a trifle beside it. Where
- * counting to that number finds what is wanted, the epoch ends there.
+ * Shares are rounded: one that is mathematically whole may be off by a trifle. If counting up to
+ * the whole number gives what is wanted, the epoch ends there.
  */
 #define MIXED_TRIFLE ((mix_units)1 << (MIX_UNIT_BITS - 20))
 
@@ -334,7 +334,7 @@ static uint64_t sampler_mix_at(struct sampler *sampler, uint64_t position)
     return mixed_children_index(&mixed->own, place.child, place.nth);
 }
 
-/* In shuffled samples (plan_backlog()), of which thirty take as long as a position here. */
+/* In shuffled samples (plan_backlog()): thirty take as long as a position here. */
 static uint64_t sampler_mix_missing(const struct sampler *sampler, uint64_t end)
 {
     const struct mixed *mixed = container_of(sampler, const struct mixed, base);

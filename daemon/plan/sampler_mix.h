@@ -7,15 +7,15 @@
 #include "daemon/plan/permute.h"
 #include "daemon/plan/sampler.h"
 
-/* Of so few children each one's permutation is kept. Of more, that of the last sample alone: making
- * one anew is 5 % of what finding a sample takes, and those of all would take most of the memory.
- */
+/* Up to this many children, each one's permutation is kept. With more, only that of the last
+ * sample: making it anew is 5 % of the cost of finding a sample, and keeping all would take most of
+ * the memory. */
 enum { MIXED_PERMUTATIONS = 4 };
 
 struct mixed_permutation {
     uint32_t child;
     uint64_t cycle;
-    struct permute_native perm; /* length 0: there is none */
+    struct permute_native perm; /* length 0: not made */
 };
 
 struct mixed_nested;
@@ -27,25 +27,24 @@ struct mixed_children {
     bool in_turn;
     uint32_t n_permutations;
     struct mixed_permutation *permutations; /* owned; NULL: in_turn */
-    struct mixed_nested **nested; /* owned, with what it lists: each child that is a mixture, else
-                                     NULL; NULL: none is */
+    struct mixed_nested **nested; /* owned, also below; of children that are mixtures; or NULL */
 };
 
-/* -EINVAL: too many samples, or, of the latter, a child is a mixture that cannot be; or -ENOMEM.
- * What there is, is to be released in any case. `epoch`: 0 where all epochs are one order. The
- * former are without those children that are mixtures. */
+/* -EINVAL: too many samples, or (mixed_children_of()) a child is an invalid mixture; or -ENOMEM.
+ * Release it in any case. `epoch`: 0 where all epochs are one order. mixed_children_init() does not
+ * fill in children that are mixtures. */
 int _nodiscard_ mixed_children_init(struct mixed_children *own, const struct plan_mix *mix,
                                     uint64_t seed, uint64_t epoch, bool in_turn);
 int _nodiscard_ mixed_children_of(struct mixed_children *own, const struct plan_params *params);
 void mixed_children_deinit(struct mixed_children *own);
 
-/* Those of another seed from now on. */
+/* Changes the seed. */
 void mixed_children_key(struct mixed_children *own, uint64_t seed);
 
 /* Of memory that children take which are mixtures. */
 uint64_t mixed_children_bytes(const struct mixed_children *own);
 
-/* After so many samples a child begins again. */
+/* The samples after which a child begins again. */
 uint64_t mixed_children_size(const struct mixed_children *own, uint32_t child);
 
 /* What about the child's nth sample is still to be worked out, in positions of mix_order.h. */

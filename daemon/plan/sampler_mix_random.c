@@ -6,9 +6,9 @@
  * integers, so a draw in about 2^53 may differ.) With PLAN_SEQUENTIAL children are taken in turn,
  * as there.
  *
- * Which of a child's samples it is, only the draws before it tell. Where they are known is kept for
- * windows: for the last ones, between which ranks go back and forth, and for a few of all, as far
- * apart as their number needs. From the nearest one before, draws are made again.
+ * Which of a child's samples comes depends on all earlier draws. The counts at the beginning of a
+ * window are kept for the latest windows, among which ranks go back and forth, and for a few of
+ * all, spaced as needed. Draws are repeated from the nearest one before.
  */
 #include <errno.h>
 
@@ -26,10 +26,10 @@ struct drawn_mix {
     struct mix_timeline timeline; /* owned */
     struct pcg64 fresh;           /* before the first draw */
     uint64_t first;               /* position of the order where the epoch begins */
-    uint64_t window;              /* in hand; DRAWN_NONE: none */
+    uint64_t window;              /* the current one; or DRAWN_NONE */
     uint8_t child[DRAWN_WINDOW];
     uint16_t earlier[DRAWN_WINDOW]; /* samples of that child before it, in the window */
-    uint64_t last[DRAWN_LAST];      /* windows; DRAWN_NONE: none */
+    uint64_t last[DRAWN_LAST];      /* windows; or DRAWN_NONE */
     uint64_t apart;                 /* windows between two of the sparse ones: 0, apart, … */
     uint32_t n_sparse;
     uint64_t *counts; /* owned; of each child: before the window in hand, behind it, and before
@@ -58,7 +58,7 @@ static void sampler_drawn_copy(const struct drawn_mix *drawn, uint64_t *to, cons
     memcpy(to, from, drawn->timeline.n * sizeof *to);
 }
 
-/* ---- what is known --------------------------------------------------------------------------- */
+/* ---- the kept counts ------------------------------------------------------------------------- */
 
 /* Every second one makes room for as many further on. */
 static void sampler_drawn_thin_out(struct drawn_mix *drawn)
@@ -85,7 +85,8 @@ static void sampler_drawn_note(struct drawn_mix *drawn)
     sampler_drawn_copy(drawn, sampler_drawn_sparse(drawn, drawn->n_sparse++), before);
 }
 
-/* The nearest window at or before this one whose beginning is known; *ret: its counts, NULL: 0. */
+/* The nearest window at or before this one whose beginning is known; *ret: its counts, or NULL for
+ * 0. */
 static uint64_t sampler_drawn_nearest(const struct drawn_mix *drawn, uint64_t window,
                                       const uint64_t **ret)
 {

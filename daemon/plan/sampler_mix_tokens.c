@@ -1,11 +1,11 @@
 /*
  * A mixture whose shares are of tokens, where the length of each sample is known. See plan_mix.h.
  *
- * At each position the child comes that is furthest behind its share of the tokens so far, plus a
- * keyed number of tokens, below the mean length, so that lengths that are alike make no period. A
- * sample that batches leave out counts as none, and one that is cut as what is left of it. Nothing
- * but all samples before it says what stands at a position: the order is worked out at once, with 4
- * bytes for each, when batches are planned.
+ * At each position comes the child that is furthest behind its share of the tokens so far, plus a
+ * keyed number of tokens, below the mean length, so that equal lengths make no period. A sample
+ * that batches leave out counts 0 tokens, a cut one what remains of it. A position depends on all
+ * samples before it: the order is computed as a whole when batches are planned, with 4 bytes for
+ * each sample.
  */
 #include <errno.h>
 
@@ -13,10 +13,10 @@
 #include "daemon/plan/mix_timeline.h"
 #include "daemon/plan/sampler_mix.h"
 
-/* Keeps the choices apart from whatever else is drawn for a seed and an epoch. */
+/* Keeps the choices apart from all other draws for a seed and an epoch. */
 #define MIXED_TOKENS_STREAM UINT64_C(0x6d697820746f6b)
 
-/* Weights are taken with so many bits: a token of 2^20, 2^32 times, is still below 2^127. */
+/* The precision of weights: a token count of 2^20, times 2^32 samples, stays below 2^127. */
 enum { MIXED_TOKENS_BITS = 32, MIXED_TOKENS_SHIFT = MIX_UNIT_BITS - MIXED_TOKENS_BITS };
 
 struct mixed_tokens_child {
@@ -62,7 +62,7 @@ static uint32_t sampler_mix_tokens_choose(const struct mixed_tokens *mixed,
     for (uint32_t i = 0; i < mixed->timeline.n; i++) {
         if (mix_spot_weight(spot, i) == 0)
             continue;
-        /* Other bits for each child, of which the upper ones are the better ones. */
+        /* Different bits for each child; the upper ones are the better ones. */
         uint64_t mine = (bits.high + bits.low * i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
         __int128 behind = mixed->children[i].behind + (__int128)mine * mixed->mean;
 

@@ -1,8 +1,8 @@
 /*
  * RandomSampler's sequences. Without replacement: num_samples // n whole permutations, then a cut
- * one. With replacement: one draw for each position; that torch draws them 32 at a time shows
- * nowhere. Each in torch's own order for the generator's seed, and in a native one that computes
- * any position by itself.
+ * one. With replacement: one draw for each position; that torch draws 32 at a time has no visible
+ * effect. Each exists in torch's order for the generator's seed, and in a native one that computes
+ * any position directly.
  */
 #include "daemon/plan/sampler.h"
 
@@ -15,7 +15,7 @@
 /* From this range on, current torch takes 64 bits for a draw; 1.13 and 2.6 did from 2^32 on. */
 #define DRAW_64_BITS_FROM (UINT64_C(1) << 28)
 
-/* Keeps the native draws apart from whatever else is drawn for a seed and an epoch. */
+/* Keeps the native draws apart from all other draws for a seed and an epoch. */
 #define DRAW_STREAM UINT64_C(0x72616e64696e74)
 
 /* ---- without replacement, torch ------------------------------------------------------------- */
@@ -83,7 +83,7 @@ struct permuted_native {
     struct permute_native perm; /* remembered for the next position */
 };
 
-/* Makes `perm` that of the position; which one of it that is. */
+/* Makes `perm` the permutation of the position, and returns its number. */
 static uint64_t sampler_permuted_native_seek(struct permuted_native *permuted, uint64_t position)
 {
     uint64_t cycle = 0;

@@ -3,20 +3,19 @@
  *
  * With replacement, a uniform number in [0, 1) is looked up in the cumulative weights. torch's own
  * order is torch.multinomial's: float64 sums divided by their total, the last one set to 1, and the
- * first that is not below the number. The native one draws its number by position, and takes the
- * first sum above it, so that nothing of weight 0 ever comes.
+ * first that is not below the number. The native one draws its number by position and takes the
+ * first sum above it, so that samples of weight 0 never come.
  *
  * Without replacement the native order is exponential keys (Efraimidis and Spirakis 2006): each
- * sample waits -ln(u) / weight, and those that wait least come first, which is as drawing one after
- * the other in proportion to the weights that are left. What has weight 0 comes last, by index.
- * torch does the same with numbers that depend on the build of torch, so there is nothing to
- * follow.
+ * sample waits -ln(u) / weight, and those that wait least come first, which equals drawing one
+ * after the other in proportion to the remaining weights. Samples of weight 0 come last, by index.
+ * torch does the same with numbers that depend on its build, so its order cannot be followed.
  *
  * Weights that were changed while it was read begin *legs* of the epoch. With replacement the
  * numbers are the same ones, and those from a leg's first position on are looked up in its weights.
- * Without, all that has not come by then waits anew, by its new weight and numbers of the leg's
- * own: drawing goes on from what is left. A leg that begins with the epoch is the order that the
- * spec would have with these weights.
+ * Without, the samples still to come wait anew, by their new weights and the leg's own numbers:
+ * drawing continues with what is left. A leg that begins with the epoch has the order that the spec
+ * would have with these weights.
  */
 #include "daemon/plan/sampler.h"
 
@@ -26,11 +25,11 @@
 
 #include "daemon/plan/rng_log.h"
 
-/* Keeps the native draws apart from whatever else is drawn for a seed and an epoch. */
+/* Keeps the native draws apart from all other draws for a seed and an epoch. */
 #define WEIGHTED_STREAM UINT64_C(0x7765696768746564)
 
-/* Time of one sample's share in sorting, and so many samples' in adding up, in that of one sample's
- * shuffle (see plan_backlog()). */
+/* In units of one sample's shuffle (see plan_backlog()): the time to sort one sample, and how many
+ * samples are added up in one unit. */
 enum { SORT_COST = 16, ADD_SHARE = 4 };
 
 struct waiting {
@@ -48,7 +47,7 @@ struct weighted {
     struct sampler base;
     uint64_t length;
     struct sampler_key key;
-    double *weights;           /* owned; the spec's, where a leg has them; NULL: all alike */
+    double *weights;           /* owned; the spec's, where a leg has them; NULL: all equal */
     struct weighted_leg *legs; /* owned; the first one begins at 0 */
     uint32_t n_legs;
     bool ready;              /* its legs are added up, or sorted */
@@ -130,7 +129,7 @@ static double sampler_weighted_sum(const struct weighted *weighted, uint32_t leg
     return sums ? sums[i] : (double)(i + 1) / (double)weighted->length;
 }
 
-/* The first whose sum is not below `x`, or is above it; the last one if there is none. */
+/* The first whose sum is not below `x`, or is above it; else the last one. */
 static uint64_t sampler_weighted_look_up(const struct weighted *weighted, uint32_t leg, double x,
                                          bool above)
 {
@@ -302,8 +301,8 @@ static bool sampler_weighted_makes_sense(const struct plan_params *params, uint6
     return params->replacement || count <= params->length;
 }
 
-/* Those of the epoch. The spec's weights are copied where they are one's, as a plan may outlive
- * whoever described it. */
+/* Takes over the epoch's legs. The spec's weights are copied if a leg uses them, since a plan may
+ * outlive its parameters. */
 static int sampler_weighted_take_legs(struct weighted *weighted, const struct plan_params *params)
 {
     const struct mix_changes *changes = params->changes;

@@ -15,16 +15,16 @@
  *
  * So, but for strided, step q of rank r is positions q·G + r·b … q·G + (r + 1)·b − 1, where b is
  * the size of a rank's batch and G = b · world. `even` pads the order by repeating its beginning:
- * with strided to a multiple of world, as often as that takes; with batch and split to a multiple
- * of G, by its first min(count, G) positions over and over. drop_last then cuts the order to a
- * multiple of G instead, with `even` and without.
+ * with strided to a multiple of world, as often as needed; with batch and split to a multiple of G,
+ * by its first min(count, G) positions over and over. drop_last then cuts the order to a multiple
+ * of G instead, with `even` and without.
  *
- * Dispatch is padded in the same way, but only to a multiple of world: each rank's last step has
- * s = ceil(o / world) positions, from q·G + r·s on. (Accelerate repeats the first `world` samples
- * but once, and leaves ranks without any where twice as many samples are fewer than ranks.) Without
- * `even`, parts differ by one position at most, the first ones being larger, and a rank whose part
- * is empty has no such step. So all that the ranks have of a round are consecutive positions, in
- * the order of ranks: SHARD_ALL in place of a rank is them together.
+ * Dispatch is padded in the same way, but only to a multiple of world: each rank's last step has s
+ * = ceil(o / world) positions, from q·G + r·s on. (Accelerate repeats the first `world` samples
+ * only once, and leaves ranks empty if twice the samples are fewer than the ranks.) Without `even`,
+ * parts differ by one position at most, the first ones being larger, and a rank whose part is empty
+ * does not have the step. So the ranks' parts of a round are consecutive positions, in the order of
+ * ranks: SHARD_ALL, instead of a rank, is all of them.
  */
 #ifndef DL_PLAN_SHARD_H
 #define DL_PLAN_SHARD_H
@@ -61,7 +61,7 @@ struct shard shard_of(const struct shard_params *params);
 uint64_t shard_samples(const struct shard *shard, uint64_t rank);
 uint64_t shard_steps(const struct shard *shard, uint64_t rank);
 
-/* One step: `n` positions from `first` on, `stride` apart; shard_at() has what is at each. */
+/* One step: `n` positions from `first` on, `stride` apart; see shard_at(). */
 struct shard_span {
     uint64_t first;
     uint64_t n;
@@ -69,7 +69,7 @@ struct shard_span {
 };
 struct shard_span shard_span(const struct shard *shard, uint64_t rank, uint64_t step);
 
-/* The position of the order that stands there: itself, or what is repeated. */
+/* The position of the order at `position`: itself, or the one that it repeats. */
 uint64_t shard_at(const struct shard *shard, uint64_t position);
 
 /* How many of the span's positions are there only to even the ranks out: its last ones, as they

@@ -24,15 +24,16 @@ struct token_bucket {
     uint64_t leftover; /* place of the first of the others (emit) */
 };
 
-/* What a token costs, and a pair of them, as integers: no machine's rounding can tell on a plan. */
+/* The cost of a token, and of a pair of them, as integers, so that a machine's rounding cannot
+ * affect the plan. */
 struct token_costs {
     uint64_t linear, square;
     unsigned shift; /* of a sum, so that the greatest fits 63 bits */
 };
 
-/* Of a mixture: whose samples are whose. */
+/* For a mixture: which samples belong to which child. */
 struct token_children {
-    uint32_t n;     /* 0: it is none */
+    uint32_t n;     /* 0: not a mixture */
     bool by_tokens; /* shares are of tokens */
     uint64_t *ends; /* owned; of their samples, one child's after the other's */
 };
@@ -47,7 +48,7 @@ struct token_plan {
     uint64_t epoch;
     struct history before;
     bool even;
-    bool shuffled; /* the order is, and so is what is made of it */
+    bool shuffled; /* the order is shuffled, and so are the groups */
     bool prepared;
     uint64_t unit; /* groups that stay together: accumulate, or 1 */
     struct token_costs costs;
@@ -100,13 +101,13 @@ int _nodiscard_ token_take_order(struct token_plan *plan, struct sampler *sample
 int _nodiscard_ token_leave_out_taken(struct token_plan *plan);    /* what `before` says */
 uint32_t *token_copy_members(const uint32_t *members, uint64_t n); /* owned; NULL: out of memory */
 
-/* Cuts it, by the strategy that was asked for, and says in which order steps of a mixture come. */
+/* Cuts it by its strategy, and orders the steps of a mixture. */
 int _nodiscard_ token_plan_cut(struct token_plan *plan);
 
 /* plan->turn, of what was cut of `order` (plan_mixed.c). */
 int _nodiscard_ token_order_mixed(struct token_plan *plan, const uint32_t *order, uint64_t count);
 
-/* Whole units of groups: all but those of a last group that is too small for all ranks. */
+/* Whole units of groups, without a last group that is too small for all ranks. */
 uint64_t token_plan_units(const struct token_plan *plan);
 
 /* ---- the strategies: they cut made.members, which are in the sampler's order --------------------
@@ -122,7 +123,7 @@ struct token_carry {
     uint64_t world;
     uint32_t *members; /* owned by the caller; `n` of them */
     uint64_t n;
-    uint32_t *tail; /* the caller's: how often each sample is left, added to what is there */
+    uint32_t *tail; /* the caller's: how often each sample is left over is added */
 };
 int _nodiscard_ token_carry_over(struct token_plan *plan, struct token_carry *carry);
 
@@ -138,8 +139,8 @@ int _nodiscard_ token_cut_in_turn(struct token_plan *plan);
  * how many batches are in groups then; the others stand behind them. */
 int _nodiscard_ token_group_batches(struct token_plan *plan, uint64_t before, uint64_t *ret_end);
 
-/* The same of the last ones, as `leftover` says, together with the members from `rest` on, which
- * are no full batch: all groups there are, and what is too little for one. */
+/* The same for the last ones, as `leftover` says, with the members from `rest` on, which do not
+ * fill a batch: all remaining groups, and those too small for one. */
 int _nodiscard_ token_group_last_batches(struct token_plan *plan, uint64_t before, uint64_t rest);
 
 /* ---- balance (plan_balance.c) -----------------------------------------------------------------
@@ -147,7 +148,7 @@ int _nodiscard_ token_group_last_batches(struct token_plan *plan, uint64_t befor
 
 struct token_costs token_costs_of(const struct plan_tokens *tokens);
 
-/* What a row or a batch costs, by the sum of its lengths and that of their squares. */
+/* The cost of a row or a batch, by the sum of its lengths and of their squares. */
 uint64_t token_cost(const struct token_plan *plan, uint64_t tokens, uint64_t squares);
 
 struct token_priced {
@@ -157,14 +158,14 @@ struct token_priced {
 
 /*
  * Deals `n` items, a multiple of `each` · unit · world, to groups of `each` for every rank; `turn`
- * has them then in the order in which they are to stand. Sorts `items`.
+ * then has their final order. Sorts `items`.
  */
 int _nodiscard_ token_deal(const struct token_plan *plan, struct token_priced *items, size_t n,
                            uint64_t each, uint64_t unit, uint32_t *turn);
 
 /* ---- what they share ------------------------------------------------------------------------ */
 
-/* So many members ahead a length is asked for: they lie anywhere in memory. */
+/* Lengths are prefetched this many members ahead: they lie anywhere in memory. */
 enum { TOKEN_AHEAD = 16 };
 
 static inline uint32_t token_length(const struct token_plan *plan, uint32_t sample)
@@ -186,7 +187,7 @@ static inline uint64_t token_padded(const struct plan_tokens *params, uint64_t l
                : (length + params->multiple - 1) / params->multiple * params->multiple;
 }
 
-/* How many samples fit a batch whose longest has that length: one at the least. */
+/* The number of samples that fit a batch whose longest has that length; at least one. */
 static inline uint64_t token_fits(const struct plan_tokens *params, uint64_t longest)
 {
     return max_u64(params->tokens / token_padded(params, longest), 1);
