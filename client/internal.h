@@ -327,12 +327,11 @@ struct dl_epoch {
     size_t detail_bytes;       /* of their reports */
     uint64_t failed; /* the step of the last fault that next() gave out; else UINT64_MAX */
 
-    struct dl_batch
-        *current;        /* borrowed: the next next() releases it; NULL: pinned, or no batch yet */
-    struct view *view;   /* counted: the tree checked last */
-    struct view *slice;  /* counted: the rows taken last of it, or of another */
-    char *warning;       /* owned: the latest, not yet read by the user; may be NULL */
-    char *warning_shown; /* owned: the one dl_epoch_warning() gave out */
+    struct dl_batch *current; /* borrowed: the next next() releases it; NULL also if pinned */
+    struct view *view;        /* counted: the tree checked last */
+    struct view *slice;       /* counted: the rows taken last of it, or of another */
+    char *warning;            /* owned: the latest, not yet read by the user; may be NULL */
+    char *warning_shown;      /* owned: the one dl_epoch_warning() gave out */
     uint64_t wait_ns;
     uint64_t wait_reported_ns; /* of that, the daemon knows */
 };

@@ -21,7 +21,7 @@ static inline bool address_is_path(const char *text)
     return *text == '/';
 }
 
-/* -EINVAL: it is a name, or a path, or has no port. Port 0 stands for any that is free. */
+/* -EINVAL for a name, a path, or an address without a port. Port 0 means any free one. */
 int _nodiscard_ address_parse(const char *text, union address *ret);
 
 /* Only this machine reaches it. */

@@ -1,6 +1,6 @@
 #include "daemon/serve/base/allowance.h"
 
-/* What is left of the debt. A clock that stands still, or goes back, pays nothing. */
+/* What is left of the debt. A clock that stands still or goes back repays nothing. */
 static uint64_t allowance_debt(const struct allowance *a, uint64_t now_ns)
 {
     uint64_t passed = now_ns > a->at_ns ? now_ns - a->at_ns : 0;

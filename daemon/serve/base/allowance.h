@@ -1,8 +1,7 @@
 /*
- * What part of the loop's time something may take that nobody has to have at once, as visitors by
- * HTTP and those who connect: what it took
- * beyond is a debt, which shrinks as time goes by. A little may be owed, so that a single visitor
- * is served at once; who owes more pauses until the debt is small again.
+ * Bounds the share of the loop's time for low-priority work, such as HTTP visitors and new
+ * connections: time beyond the share is a debt, which shrinks as time passes. A small debt is
+ * allowed, so that a single visitor is served at once; above it, the work pauses.
  *
  * Pure: time is passed in.
  */
@@ -13,20 +12,21 @@
 
 enum {
     ALLOWANCE_PER_MILLE = 100,           /* of the time */
-    ALLOWANCE_OWED_NS = 2 * 1000 * 1000, /* goes on with that much, and no more */
-    ALLOWANCE_MOST_NS = 50 * 1000 * 1000 /* is owed: nobody pauses for longer than half a second */
+    ALLOWANCE_OWED_NS = 2 * 1000 * 1000, /* work continues up to this debt */
+    ALLOWANCE_MOST_NS =
+        50 * 1000 * 1000 /* the most that counts: a pause is at most half a second */
 };
 
 /* All zero owes nothing. */
 struct allowance {
     uint64_t at_ns;   /* when it was */
-    uint64_t debt_ns; /* so much */
+    uint64_t debt_ns; /* as of then */
 };
 
 /* It took so long, up to now. */
 void allowance_charge(struct allowance *allowance, uint64_t took_ns, uint64_t now_ns);
 
-/* When it may go on: `now_ns`, or later. */
+/* When the work may continue: `now_ns`, or later. */
 uint64_t allowance_due(const struct allowance *allowance, uint64_t now_ns);
 
 #endif

@@ -19,12 +19,12 @@ enum {
 #define RESERVE_LEAST ((uint64_t)RESERVE_LEAST_MIB << 20)
 #define RESERVE_MOST  ((uint64_t)1 << 30)
 #define RESERVE_PART  16                  /* of the limit */
-#define NO_LIMIT      ((uint64_t)1 << 60) /* v1 has a number for "none" */
+#define NO_LIMIT      ((uint64_t)1 << 60) /* v1 has a number for "no limit" */
 #define NOT_THERE     UINT64_MAX
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* The file's name; "", which names none, where that is too long. */
+/* The file's name; "", which opens nothing, if it is too long. */
 static void available_join(const char *dir, const char *name, char ret[static PATH_MAX])
 {
     int len = snprintf(ret, PATH_MAX, "%s%s", dir, name);
@@ -80,7 +80,7 @@ static void available_name_place(struct available *least, const char *dir, const
     (void)snprintf(least->place, sizeof least->place, "%.*s", AVAILABLE_PLACE_MAX - 1, path);
 }
 
-/* `dir` and `name`: the file that says so. */
+/* `dir` and `name`: the file that has the limit. */
 static void available_consider(struct available *least, uint64_t limit, uint64_t used,
                                const char *dir, const char *name)
 {
@@ -115,7 +115,7 @@ static void available_consider_pressure(struct available *least, const char *dir
     available_name_place(least, dir, name);
 }
 
-/* `idle`: pages of files that nobody has asked for again. Half of the others would go, too. */
+/* `idle`: pages of files used only once. Half of the active ones can be reclaimed, too. */
 static uint64_t available_reclaimable(const char *dir, const char *idle, const char *busy)
 {
     char text[AVAILABLE_TEXT_MAX];
@@ -154,7 +154,7 @@ static void available_consider_v1(struct available *least, const char *dir)
 /* ---- where the groups are ------------------------------------------------------------------- */
 
 struct mount_point {
-    char root[PATH_MAX]; /* which of the groups is to be seen at */
+    char root[PATH_MAX]; /* the group that is mounted at */
     char path[PATH_MAX]; /* this */
 };
 
@@ -210,7 +210,7 @@ static void available_consider_groups(struct available *least, const char *root,
     if (!*top)
         return;
     size_t skip = strcmp(mount.root, "/") == 0 ? 0 : strlen(mount.root);
-    /* Of one that lies outside of what is mounted, only what is above both is to be seen. */
+    /* For a group outside of the mount, only the groups above both are visible. */
     bool seen = strncmp(group, mount.root, skip) == 0 && strncmp(group, "/..", 3) != 0;
     available_join(top, seen ? group + skip : "", dir);
     for (size_t len = strlen(dir); len >= strlen(top); len--) {

@@ -1,8 +1,8 @@
 /*
- * How much memory may still be taken, as the kernel has it: of the machine (MemAvailable), and of
- * every control group that this process is in, up to the root (v1 and v2). Of a group, pages of
- * files that are easily dropped count as free. Somewhat is kept for others: a daemon that takes the
- * last page has its own workers killed.
+ * How much memory is still available, by the kernel's figures: for the machine (MemAvailable) and
+ * for every control group that this process is in, up to the root (v1 and v2). A group's easily
+ * dropped file pages count as free. A reserve is kept: a daemon that takes the last page gets its
+ * own workers killed.
  */
 #ifndef DL_AVAILABLE_H
 #define DL_AVAILABLE_H
@@ -17,10 +17,10 @@ struct available {
     uint64_t limit;
     uint64_t used;
     uint64_t reserve;  /* for others: not in bytes */
-    unsigned pressure; /* not 0: per cent of the last 10 s in which processes waited for memory, as
-                          `place` has it; then bytes is 0 */
+    unsigned pressure; /* if not 0: per cent of the last 10 s in which processes waited for memory,
+                          according to `place`; then bytes is 0 */
     uint64_t total;    /* the lowest limit there is: of the machine, or of a group */
-    char place[AVAILABLE_PLACE_MAX]; /* the file that says so */
+    char place[AVAILABLE_PLACE_MAX]; /* the file that the figure is from */
 };
 
 /*

@@ -18,7 +18,7 @@ static const int blame_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
 enum { BLAME_STACK = 64 * 1024 };
 
-/* A signal's handler has no other way to its data. */
+/* A signal handler can reach only such variables. */
 static _Thread_local uint64_t blame_now;
 static struct {
     int fd; /* owned; appended to; -1: crashes are not noted */
@@ -29,7 +29,7 @@ static struct {
     stack_t stack; /* for the handler, where the other one is full */
 } blame_state = {.fd = -1};
 
-/* ---- what is remembered ---------------------------------------------------------------------- */
+/* ---- the list of deaths --------------------------------------------------------------------- */
 
 static bool blame_counts(const struct blame_death *death, uint64_t now)
 {
@@ -93,7 +93,7 @@ int blame_check(uint64_t key, const char *what, struct dl_error *err)
 
 /* ---- the signals ----------------------------------------------------------------------------- */
 
-/* Whoever handled it before has it next: the same access, or the signal again. */
+/* Passes on to the former handler: by repeating the access, or the signal. */
 static void blame_on_crash(int number)
 {
     struct blame_death death = {.key = blame_now, .time = (uint64_t)time(NULL)};
@@ -149,7 +149,7 @@ static int blame_read(int fd)
     return got < 0 ? -errno : got > 0 ? 1 : r;
 }
 
-/* A new file in the place of the old one: who is killed meanwhile has lost nothing. */
+/* Replaces the file by a new one, so that a crash on the way loses nothing. */
 static int blame_write(const char *path, int *ret)
 {
     _cleanup_free_ char *fresh = NULL;

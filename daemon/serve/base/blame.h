@@ -1,15 +1,15 @@
 /*
- * What the daemon dies of. While it works for a client it remembers for what, as a number: its
- * *key*. If it crashes then, the last thing it does is to note that key in a file, which the next
- * daemon reads. What two daemons have died of within an hour is refused by the third, so that a
- * spec that nobody can serve costs everybody else two short pauses, and no more.
+ * What the daemon dies of. While it works for a client it remembers the request as a number, its
+ * *key*. If it crashes, its last act is to append that key to a file, which the next daemon reads.
+ * A key that killed two daemons within an hour is refused by the third, so that a fatal spec costs
+ * the other users only two short pauses.
  *
- * Only crashes are noted, the signals that a process is killed by for what it did itself: SIGSEGV,
- * SIGBUS, SIGILL, SIGFPE and SIGABRT, which a failed assertion raises, and the service manager's
- * watchdog for a daemon that hangs. SIGKILL blames nobody, nor does an end in order, which also
- * removes the file: so restarting the daemon forgives. Each thread has a key of its own.
+ * Only crashes are noted, that is signals that a process causes itself: SIGSEGV, SIGBUS, SIGILL,
+ * SIGFPE and SIGABRT, which failed assertions raise, as does the service manager's watchdog when a
+ * daemon hangs. SIGKILL blames no key, nor does an orderly exit, which also removes the file: so
+ * restarting the daemon forgives. Each thread has its own key.
  *
- * There is one of these in a process.
+ * One per process.
  */
 #ifndef DL_BLAME_H
 #define DL_BLAME_H
@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 enum {
-    BLAME_DEATHS = 2,        /* so many, and a key is refused, */
+    BLAME_DEATHS = 2,        /* deaths after which a key is refused, */
     BLAME_SECONDS = 60 * 60, /* for so long after each of them */
     BLAME_MAX = 256,         /* deaths that are remembered: the last ones */
 };
@@ -30,15 +30,15 @@ struct blame_death {
     uint64_t time; /* seconds since 1970 */
 };
 
-/* Reads the file at `path`, makes it if there is none, and notes crashes there from now on. 0, or a
- * negative errno with `err`: they are not noted. */
+/* Opens or creates the file at `path`, reads it, and notes crashes there from now on. 0, or a
+ * negative errno with `err`: crashes are not noted. */
 int _nodiscard_ blame_open(const char *path, struct dl_error *err);
 /* The daemon ends in order: the file goes. Nothing is done if it is not open. */
 void blame_close(void);
 
-/* Of what `uid` asks for: `kind` says what it is, `data` which one. */
+/* The key of a request by `uid`, of type `kind`, with this content. */
 uint64_t blame_key(uid_t uid, uint32_t kind, const void *data, size_t len);
-/* What this thread is at from now on, 0: nothing that anybody asked for; what it was at before. */
+/* Sets what this thread works on from now on, 0: no request; returns the former key. */
 uint64_t blame_swap(uint64_t key);
 uint64_t blame_at(void); /* what it is at */
 void blame_backp(const uint64_t *before);

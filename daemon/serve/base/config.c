@@ -168,7 +168,7 @@ static const struct value *config_find_in(const struct value *map, const char *n
     return NULL;
 }
 
-/* Names are compared, so there is one way to write each. */
+/* Names are compared as text, so only one spelling of each is allowed. */
 static bool config_is_plain(const char *path)
 {
     size_t len = strlen(path);
@@ -189,7 +189,7 @@ static int config_check_seen(const struct config_key *key, const char *seen, str
         seen);
 }
 
-/* Two of one name, and nobody knows which is meant. */
+/* Two roots of the same name would be ambiguous. */
 static int config_check_names(const struct config_dirs *roots, const struct config_key *key,
                               struct dl_error *err)
 {
@@ -243,7 +243,7 @@ static int config_set_roots(struct config_dirs *roots, const struct config_key *
     return r < 0 ? r : config_check_names(roots, key, err);
 }
 
-/* Links are not resolved: a virtual environment's interpreter is one, and known by its name. */
+/* Links are not resolved: a virtual environment's interpreter is a link, identified by its name. */
 static int config_set_programs(struct config_dirs *programs, const struct config_key *key,
                                const struct value *v, struct dl_error *err)
 {
@@ -349,7 +349,7 @@ static int config_set_bytes(uint64_t *ret, const struct config_key *key, const s
     return 0;
 }
 
-/* "50%"; 0: it is none, or not one of 1 to 100. */
+/* "50%"; 0 if it is not of that form, or not from 1 to 100. */
 static uint64_t config_parse_per_cent(const char *text)
 {
     char *end;
@@ -504,7 +504,7 @@ static bool config_is_section(const char *path)
     return false;
 }
 
-/* The setting that was meant, and what is written elsewhere. */
+/* Suggests the setting that was meant, or where the key belongs. */
 static int config_refuse_key(const char *path, const char *section, const char *word,
                              struct dl_error *err)
 {
@@ -540,7 +540,7 @@ static int config_apply(struct config *config, const struct value *map, const ch
         int r;
 
         snprintf(path, sizeof path, "%s%s%s", section, *section ? "." : "", v->key);
-        /* A dot in a key of the file is no section. */
+        /* A dot in a key of the file does not begin a section. */
         const struct config_key *key = strchr(v->key, '.') ? NULL : config_find_key(path);
         *ret_line = v->line;
         if (key)
@@ -655,7 +655,7 @@ static int config_read_password(struct config_rendezvous *config, struct dl_erro
     return 0;
 }
 
-/* Whoever guesses it sees all: it must not be short; and it goes through headers and addresses. */
+/* Guessing the token opens everything, so it must not be short; it is sent in headers and URLs. */
 static int config_read_token(struct config_metrics *config, struct dl_error *err)
 {
     static const char path[] = "metrics.token_file";
@@ -678,7 +678,7 @@ static int config_read_token(struct config_metrics *config, struct dl_error *err
     return 0;
 }
 
-/* Other machines have to say who they are. */
+/* Other machines must authenticate. */
 static int config_check_metrics(const struct config_metrics *config, struct dl_error *err)
 {
     union address address;

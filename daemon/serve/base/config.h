@@ -5,13 +5,13 @@
 #include "daemon/serve/base/log.h"
 #include "proto/common/error.h"
 
-/* So many bytes, or so much of what there is: one of them is 0. */
+/* Bytes, or a share of what is available; one of them is 0. */
 struct config_share {
     uint64_t bytes;
     uint64_t per_cent;
 };
 
-/* To whom what is limited is charged: a user, or each control group of one. */
+/* The account that limits apply to: a user's, or that of each of its control groups. */
 enum config_charge { CONFIG_CHARGE_UID, CONFIG_CHARGE_CGROUP };
 
 struct config_limits {
@@ -42,10 +42,10 @@ enum { CONFIG_TOKEN_MIN = 16, CONFIG_TOKEN_MAX = 512 }; /* bytes */
 struct config_metrics {
     char *listen; /* see address.h; "" = nowhere */
     char *token_file;
-    char *token; /* from the file; NULL: none */
+    char *token; /* from the file; may be NULL */
 };
 
-/* Who this node meets, see members.h; strings are owned, "" = not given. */
+/* The cluster that this node joins, see members.h; strings are owned, "" = not set. */
 struct config_rendezvous {
     enum config_backend backend;
     char *endpoint;
@@ -81,8 +81,7 @@ struct config_rendezvous {
 };
 
 struct config_dirs {
-    char **paths;   /* owned, and each string; absolute, links resolved, if nothing else is said;
-                         NULL when n is 0 */
+    char **paths;   /* owned, with its strings; absolute, usually without links; NULL when n is 0 */
     char **seen_as; /* of each of data_roots, as clients see it, owned, "": as it is; else NULL */
     uint32_t n;
 };
@@ -98,19 +97,19 @@ struct config_remote {
 struct config {
     char *socket; /* owned */
     uint32_t socket_mode;
-    char *socket_group; /* owned; "" = none */
+    char *socket_group; /* owned; "": not set */
     struct config_dirs data_roots;
     struct config_dirs plugins;
     struct {
         struct config_dirs objects; /* "module:name" each */
         struct config_dirs plugins; /* files, links as they are */
     } site;
-    char *cache;                    /* owned; a directory, "" = none, or "auto" */
+    char *cache;                    /* owned; a directory, "" for no cache, or "auto" */
     char *worker;                   /* owned; "" until config_find_worker() */
     struct config_dirs python;      /* programs, links as they are */
     struct config_dirs python_path; /* directories */
-    uint64_t python_timeout;        /* ns; 0: none */
-    uint64_t open_timeout;          /* ns; 0: none */
+    uint64_t python_timeout;        /* ns; 0: unlimited */
+    uint64_t open_timeout;          /* ns; 0: unlimited */
     uint64_t linger;                /* ns */
     uint64_t drain_timeout;         /* ns */
     enum log_level log_level;
@@ -122,7 +121,7 @@ struct config {
 };
 
 /*
- * Defaults, then the file at `path` (NULL: none). Errors name file, key, value and remedy.
+ * Defaults, then the file at `path` (may be NULL). Errors name file, key, value and remedy.
  * config_deinit() frees what it made; fine on a zeroed struct.
  */
 int _nodiscard_ config_load(const char *path, struct config *ret, struct dl_error *err);
@@ -135,7 +134,7 @@ void config_dirs_deinit(struct config_dirs *dirs);
 /* The one that runs what names no interpreter: the first of `python`, or the system's. */
 const char *config_interpreter(const struct config *config);
 
-/* Fills config->worker if empty; -ENOENT when there is no such program. */
+/* Fills config->worker if empty; -ENOENT if the program is not found. */
 int _nodiscard_ config_find_worker(struct config *config, struct dl_error *err);
 
 #endif

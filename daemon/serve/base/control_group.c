@@ -19,7 +19,7 @@
 
 enum { CONTROL_GROUP_TEXT_MAX = 16 * 1024 }; /* of a file in /proc; the rest is not read */
 
-/* ---- what is read --------------------------------------------------------------------------- */
+/* ---- parsing -------------------------------------------------------------------------------- */
 
 static bool control_group_is_of_memory(const char *controllers, size_t len)
 {
@@ -83,7 +83,7 @@ static int control_group_read(const char *path, char text[static CONTROL_GROUP_T
     return len < 0 ? (int)len : 0;
 }
 
-/* ---- whose it is ---------------------------------------------------------------------------- */
+/* ---- finding the group ---------------------------------------------------------------------- */
 
 /* A descriptor of the process; the number is of the namespace of this process. */
 static int control_group_open_peer(int sock)
@@ -112,7 +112,7 @@ static int control_group_open_peer(int sock)
     return -ESRCH;
 }
 
-/* The number of the process now; 0: it has none here. */
+/* The process's current number; 0 if it has no number in this namespace. */
 static long control_group_pid_of(int pidfd)
 {
     char path[48], text[CONTROL_GROUP_TEXT_MAX];

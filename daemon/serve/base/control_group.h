@@ -1,11 +1,11 @@
 /*
- * The control group of a client, by the name that this process sees it by.
+ * The control group of a client, by its name as seen from this process.
  *
- * By a process's number alone nobody can tell whether it is still the process that connected. So
- * the kernel is asked for a descriptor of it (SO_PEERPIDFD, Linux 6.5), and what was read of the
- * number counts only if the process of the descriptor still runs then. On an older kernel the
- * descriptor is one of the number that the kernel noted (SO_PEERCRED): a client that hands its
- * connection on, ends, and has its number reused by a process of the same user is taken for that.
+ * A process's number may have been reused since it connected. So the kernel is asked for a
+ * descriptor of the process (SO_PEERPIDFD, Linux 6.5), and what was read by number counts only if
+ * the process of the descriptor still runs afterwards. On older kernels the descriptor is made from
+ * the number in SO_PEERCRED: if a client passes its connection on, ends, and its number is reused
+ * by a process of the same user, it is mistaken for that one.
  */
 #ifndef DL_CONTROL_GROUP_H
 #define DL_CONTROL_GROUP_H
@@ -15,8 +15,8 @@
 enum { CONTROL_GROUP_MAX = 512 }; /* bytes of a name with the final NUL */
 
 /*
- * Of a text as /proc/PID/cgroup has it: the group of the memory controller in version 1, else of
- * version 2. False: there is none, or its name is too long or no text. Pure.
+ * Parses /proc/PID/cgroup: the group of version 1's memory controller, else of version 2. False if
+ * it has neither, or the name is too long or not text. Pure.
  */
 bool _nodiscard_ control_group_parse(const char *text, char ret[static CONTROL_GROUP_MAX]);
 

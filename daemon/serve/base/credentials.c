@@ -34,8 +34,8 @@ int credentials_peer(int sock, struct ucred *ret, struct dl_error *err)
     return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, ret, &len) < 0 ? credentials_fail(err) : 0;
 }
 
-/* Asked for with room for few groups, the kernel says how much room all of them take. Where it
- * knows of none, the client has none. */
+/* When the buffer is too small, the kernel returns the size that all groups need. A kernel that
+ * does not know the option reports no groups. */
 static int credentials_read_groups(int sock, struct credentials **c, struct dl_error *err)
 {
     socklen_t room = GROUPS_AT_ONCE * sizeof(gid_t);

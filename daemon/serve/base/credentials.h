@@ -1,6 +1,6 @@
 /*
- * Whose rights a client has, as the kernel says of its connection: the user, its group, and the
- * further groups.
+ * A client's rights, as the kernel reports them for its connection: user, group, and supplementary
+ * groups.
  */
 #ifndef DL_CREDENTIALS_H
 #define DL_CREDENTIALS_H
@@ -9,7 +9,7 @@
 
 #include <sys/socket.h>
 
-/* As W_OPEN has them: uid, gid, further groups in ascending order. */
+/* As in W_OPEN: uid, gid, supplementary groups in ascending order. */
 struct credentials {
     uint32_t n;
     uint32_t ids[];

@@ -15,9 +15,9 @@ char **environment_new(const struct config_dirs *python_path);
 char **environment_free(char **environment);
 
 /*
- * Where a backend is configured, what is not said of the rendezvous is what a job's script has set
- * for torchrun: the endpoint is $MASTER_ADDR, at the backend's own port, and the id is
- * $TORCHELASTIC_RUN_ID, but for "none". 0, or -EINVAL: one that is needed can be none.
+ * If a backend is configured, settings missing from the rendezvous come from the variables that job
+ * scripts set for torchrun: the endpoint is $MASTER_ADDR with the backend's own port, the id is
+ * $TORCHELASTIC_RUN_ID unless it is "none". 0, or -EINVAL if a required setting is invalid.
  */
 int _nodiscard_ environment_complete(struct config_rendezvous *rendezvous, struct dl_error *err);
 

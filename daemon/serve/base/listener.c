@@ -13,12 +13,12 @@
 #include <sys/un.h>
 
 enum {
-    /* Who finds the queue full waits in connect(), in a queue of processes: there others who come
-     * without end are few, while here they are before whoever comes next, as many as there is room
-     * for. As in the socket units. */
+    /* A client that finds the queue full waits in connect(), in a queue of processes, in which a
+     * user who floods us has few entries. A longer backlog would put the flood in front of everyone
+     * else. As in the socket units. */
     LISTENER_BACKLOG = 128,
     ACCEPT_AT_ONCE = 8, /* in a turn of the loop, which comes back at once for the others */
-    PAUSE_MS = 100,     /* when the process has no descriptors left */
+    PAUSE_MS = 100,     /* when the process runs out of descriptors */
 };
 
 struct listener {
@@ -31,7 +31,7 @@ struct listener {
     char *path;  /* owned; NULL when the socket was passed to us */
     char *lock;  /* owned */
     listener_accepted accepted;
-    void (*waits)(void *context); /* NULL: all who come are let in */
+    void (*waits)(void *context); /* NULL: all connections are accepted at once */
     void *context;
 };
 
@@ -144,7 +144,7 @@ static int listener_take_lock(struct listener *l, struct dl_error *err)
             close_fdp(&l->lock_fd); /* it is not ours to remove, not even a moment later */
             return listener_in_use(l->path, err);
         }
-        /* The one who held it may have removed it just now: then it locks nothing. */
+        /* The former holder may have removed it just now: then this lock protects nothing. */
         if (fstat(l->lock_fd, &opened) == 0 && stat(l->lock, &named) == 0 &&
             opened.st_ino == named.st_ino && opened.st_dev == named.st_dev)
             return 0;
@@ -152,7 +152,7 @@ static int listener_take_lock(struct listener *l, struct dl_error *err)
     }
 }
 
-/* The same worker has the listening socket, too: whoever called listen() must be alive. */
+/* A worker may hold the listening socket, too: the process that called listen() must be alive. */
 static bool listener_is_served(int sock)
 {
     struct ucred peer = {0};
@@ -162,7 +162,7 @@ static bool listener_is_served(int sock)
            kill(peer.pid, 0) == 0 || errno != ESRCH;
 }
 
-/* What is at the path: nothing, the socket of a dead daemon (removed), or somebody else's. */
+/* Clears the path: empty, a dead daemon's socket (removed), or someone else's file (refused). */
 static int listener_clear_path(const struct listener *l, const struct sockaddr_un *address,
                                struct dl_error *err)
 {
@@ -218,8 +218,8 @@ static int listener_bind_path(struct listener *l, const struct config *config, s
     if ((r = listener_take_lock(l, err)) < 0 || (r = listener_clear_path(l, &address, err)) < 0)
         return r;
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Nobody gets in before it listens, and by then mode and group are right. Until then a client
-     * is refused, which it may take for "not yet", and not denied, which is permanent. */
+    /* Clients can connect only after listen(), when mode and group are right. Until then they get
+     * ECONNREFUSED, which they may take for "not yet"; a wrong mode would deny access for good. */
     mode_t mask = umask(0);
     r = l->fd < 0 ? -1 : bind(l->fd, (const struct sockaddr *)&address, sizeof address);
     int code = errno;
@@ -285,7 +285,7 @@ struct listener *listener_free(struct listener *l)
 {
     if (!l)
         return NULL;
-    /* Only who holds the lock owns the names. */
+    /* Only the holder of the lock owns the names. */
     if (l->lock_fd >= 0 && l->fd >= 0)
         (void)unlink(l->path);
     if (l->lock_fd >= 0 && listener_lock(l->lock_fd) == 0)

@@ -1,7 +1,7 @@
 /*
  * The listening socket: the service manager's, or one of our own at a path. A path where a live
  * daemon listens is refused, one that a dead daemon left is taken over; a lock file beside it
- * decides who is who without a race.
+ * distinguishes the two without a race.
  */
 #ifndef DL_LISTENER_H
 #define DL_LISTENER_H
@@ -18,13 +18,13 @@ typedef void (*listener_accepted)(void *context, int fd);
 int _nodiscard_ listener_new(uv_loop_t *loop, const struct config *config, int passed_fd,
                              listener_accepted accepted, void *context, struct listener **ret,
                              struct dl_error *err);
-/* From now on nobody is let in until listener_let_in() does it: `waits` is called with the context
- * of `accepted`, as often as the loop finds that somebody waits. */
+/* From now on connections wait until listener_let_in(): `waits` is called with the context of
+ * `accepted` whenever the loop finds a waiting one. */
 void listener_ask(struct listener *listener, void (*waits)(void *context));
-/* Lets one in. False: nobody waits, or nobody can be. */
+/* Accepts one connection. False if no connection waits, or none can be accepted. */
 bool listener_let_in(struct listener *listener);
-/* Nobody is let in while it is paused: who comes waits in the kernel's queue. When it is no more,
- * they are let in before it returns, until it is paused again. */
+/* While paused, connections wait in the kernel's queue. Unpausing accepts them before it returns,
+ * unless it is paused again. */
 void listener_pause(struct listener *listener, bool paused);
 /* Closes it and removes what it made. NULL is fine. */
 struct listener *listener_free(struct listener *listener);

@@ -48,7 +48,7 @@ int log_level_from_name(const char *name, enum log_level *ret)
 
 #if HAVE_SYSTEMD
 
-/* Systemd says so in $JOURNAL_STREAM. */
+/* systemd says so in $JOURNAL_STREAM. */
 static bool log_journal_is_stderr(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");
@@ -89,10 +89,10 @@ static int log_journal_send(const struct iovec *fields, int n)
 #define FIELD(name, type, key, meaning) +1
 #define EVENT(name, id, meaning)
 enum {
-    N_FIELDS = 4 /* text, priority, who, event */
+    N_FIELDS = 4 /* text, priority, origin, event */
 #include "daemon/serve/base/log.def"
     ,
-    FIELD_BYTES = 1024, /* what is longer is cut */
+    FIELD_BYTES = 1024, /* longer ones are cut */
     LOG_LINE_BYTES = 2048,
 };
 #undef FIELD
@@ -166,7 +166,7 @@ static int log_send_entry(enum log_level level, const struct log_fields *about, 
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* One log entry is one line, whatever a peer managed to get into it. */
+/* One log entry is one line, whatever text a peer got into it. */
 static void log_write(enum log_level level, const struct log_fields *about, const char *fmt,
                       va_list args) __attribute__((format(printf, 3, 0)));
 static void log_write(enum log_level level, const struct log_fields *about, const char *fmt,

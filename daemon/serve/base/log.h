@@ -2,8 +2,8 @@
  * The daemon's log: lines on standard error with the priority prefix that systemd's journal reads
  * (`<4>text`), or, where standard error is the journal, entries with the fields of log.def. Silent
  * in health: info is for start and stop, warning for a peer or a worker that misbehaves, error for
- * what an operator must mend. Of lines about one user (client_uid) but the daemon's own only so
- * many are written, and the others counted: log_budget.h. Main thread only.
+ * what an operator must mend. Lines about any user (client_uid) but the daemon's own are limited,
+ * and those beyond the limit counted: log_budget.h. Main thread only.
  */
 #ifndef DL_LOG_H
 #define DL_LOG_H
@@ -58,7 +58,7 @@ void log_about(enum log_level level, const struct log_fields *about, const char 
 #define log_info(...)    log_about(LOG_INFO, NULL, __VA_ARGS__)
 #define log_debug(...)   log_about(LOG_DEBUG, NULL, __VA_ARGS__)
 
-/* For what is about one loader of a user's: log_loader(LOG_INFO, name, uid, "%s: ...", name) */
+/* About one loader of a user: log_loader(LOG_INFO, name, uid, "%s: ...", name) */
 #define log_loader(level, name, uid, ...) \
     log_about(level, &(struct log_fields){.loader = (name), .client_uid = LOG_N(uid)}, __VA_ARGS__)
 

@@ -1,6 +1,6 @@
 /*
- * How many lines about one user the log has room for: so many at once, and then one a second.
- * What is left out is counted. Pure: time is passed in.
+ * How many lines about one user the log accepts: a burst, and then one a second. The rest is
+ * counted. Pure: time is passed in.
  */
 #ifndef DL_LOG_BUDGET_H
 #define DL_LOG_BUDGET_H
@@ -19,7 +19,7 @@ struct log_budget {
 /* Whether another line of `lines` at once, 1 at least, may be written at `now_ns`; else it is
  * counted. */
 bool log_budget_take(struct log_budget *budget, uint64_t lines, uint64_t now_ns);
-/* How many lines were left out, once there is room to say so; 0: none, or not yet. */
+/* How many lines were left out, once there is room to report it; else 0. */
 uint64_t log_budget_left_out(struct log_budget *budget, uint64_t lines, uint64_t now_ns);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <uv.h>
 
-/* Of whoever asks and of the thread; the last one frees it. */
+/* Shared by the caller and the thread; the last one frees it. */
 struct lookup {
     uv_mutex_t lock;
     uv_cond_t answered;

@@ -1,6 +1,6 @@
 /*
- * Looking up a directory that may lie on storage that does not answer. It is done by a thread, so
- * that its caller waits for LOOKUP_MS at most; the thread is left alone then, and ends when it can.
+ * Looks up a directory on storage that may not answer. A thread does it, so that the caller waits
+ * at most LOOKUP_MS; after that the thread is left to end when it can.
  */
 #ifndef DL_LOOKUP_H
 #define DL_LOOKUP_H

@@ -1,11 +1,11 @@
 /*
- * Memory of the daemon's own book-keeping. The one policy of all that runs in the daemon, the
- * cluster's part included: running out of it ends the process. A daemon that cannot keep its books
- * must not go on half alive; the service manager restarts it, and clients come back.
+ * Memory of the daemon's own book-keeping. One policy for all code in the daemon, the cluster's
+ * included: running out of it ends the process. A daemon that cannot keep its books must not
+ * continue half alive; the service manager restarts it, and clients reconnect.
  *
- * What a client, or a peer of a TCPStore, can make large (segments, plans, values, buffers of what
- * was received) is charged, bounded and checked instead, and refused with -ENOMEM to whoever wants
- * it. libdlclient, which lives in others' processes, and workers return -ENOMEM always.
+ * What a client, or a peer of a TCPStore, can make large (segments, plans, values, receive buffers)
+ * is charged, bounded and checked instead, and the request refused with -ENOMEM. libdlclient, which
+ * runs in other programs' processes, and workers always return -ENOMEM.
  */
 #ifndef DL_MEMORY_H
 #define DL_MEMORY_H

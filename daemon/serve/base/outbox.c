@@ -75,7 +75,8 @@ int outbox_flush(struct outbox *outbox, int sock)
         uint32_t n_fds = outbox_due_fds(outbox, fds);
         size_t len = outbox_pending(outbox);
 
-        /* Up to the next descriptors: the peer gets them with the frame that declares them. */
+        /* Only up to the next descriptors: the peer receives them with the frame that declares
+         * them. */
         if (outbox->n_fds > n_fds)
             len = (size_t)(outbox->fds[n_fds].position - outbox->sent);
         ssize_t n =

@@ -1,6 +1,6 @@
 /*
- * What is on its way to a peer: encoded frames, and descriptors that leave with the first byte of
- * theirs. Never blocks; the owner watches the socket for writing while outbox_pending().
+ * Output for a peer: encoded frames, and descriptors that leave with the first byte of their frame.
+ * Never blocks; the owner watches the socket for writing while outbox_pending().
  */
 #ifndef DL_OUTBOX_H
 #define DL_OUTBOX_H

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Nobody else's: its directory may be one that others write to. */
+/* It must belong only to us: other users may be able to write to its directory. */
 static int own_file_check(int fd)
 {
     struct stat st;

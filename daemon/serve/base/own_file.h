@@ -6,8 +6,8 @@
 
 #include "proto/common/base.h"
 
-/* Opens it to read and write, with what `flags` adds, and makes it if there is none. 0, or a
- * negative errno: -EPERM if it is not a regular file of this user alone, under one name. */
+/* Opens it for reading and writing, with `flags` added, or creates it. 0, or a negative errno:
+ * -EPERM unless it is a regular file that only this user can access, under one name. */
 int _nodiscard_ own_file_open(const char *path, int flags, int *ret);
 
 #endif

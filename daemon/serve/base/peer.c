@@ -10,7 +10,7 @@
 
 static void peer_on_event(uv_poll_t *poll, int status, int events);
 
-/* libuv asks the kernel again at each start, even for what it watches already. */
+/* libuv asks the kernel again at each start, even if the events are the same. */
 static void peer_watch(struct peer *peer, int events)
 {
     if (!peer->stopped && peer->watched != events)
@@ -52,7 +52,7 @@ void peer_deinit(struct peer *peer)
     assert(!peer->open);
     frame_reader_deinit(&peer->reader);
     outbox_deinit(&peer->out);
-    if (peer->o.events) /* else it never had one */
+    if (peer->o.events) /* else it was never opened */
         close_fdp(&peer->sock);
     *peer = (struct peer){.sock = -1};
 }
@@ -64,7 +64,7 @@ void peer_stop(struct peer *peer)
     peer->stopped = true;
 }
 
-/* ---- what it is told ------------------------------------------------------------------------ */
+/* ---- sending -------------------------------------------------------------------------------- */
 
 int peer_queue(struct peer *peer, const struct dl_message *msg, const int *fds, uint32_t n_fds)
 {
@@ -76,7 +76,7 @@ size_t peer_pending(const struct peer *peer)
     return outbox_pending(&peer->out);
 }
 
-/* Who does not take the answers does not ask further. */
+/* A peer that does not read its answers is not read either. */
 static void peer_heed(struct peer *peer, size_t pending)
 {
     bool was_deaf = peer->deaf;
@@ -129,7 +129,7 @@ static int peer_refuse_fds(const struct peer *peer, struct dl_error *err)
     return dl_error_set(err, EPROTO, "frame", "%s", peer->o.fd_rule);
 }
 
-/* Some that came are lost: it has sent too many, or this process can have no more. */
+/* Descriptors were lost: the peer sent too many, or this process cannot open more. */
 static int peer_say_fds_lost(const struct peer *peer, struct dl_error *err)
 {
     _cleanup_fd_ int probe = fcntl(peer->sock, F_DUPFD_CLOEXEC, 3);
@@ -141,8 +141,8 @@ static int peer_say_fds_lost(const struct peer *peer, struct dl_error *err)
 }
 
 /*
- * Descriptors arrive with the first byte of their frame: once all whole frames are read, more than
- * the one frame on its way can have is more than anybody asked for.
+ * Descriptors arrive with the first byte of their frame: after all complete frames, more than the
+ * one incomplete frame can have is too many.
  */
 static bool peer_has_too_many_fds(const struct peer *peer)
 {
@@ -174,7 +174,7 @@ static bool peer_hear(struct peer *peer)
     if (n == -EAGAIN)
         return false;
     if (n == -EMFILE || (!peer->o.sends_fds && peer->reader.fd_count > 0)) {
-        frame_reader_deinit(&peer->reader); /* closes them, who knows what they are */
+        frame_reader_deinit(&peer->reader); /* closes unexpected descriptors */
         (void)!peer_say_fds_lost(peer, &err);
         peer->o.events->violates(peer->o.owner, &err);
     } else if (n <= 0) {

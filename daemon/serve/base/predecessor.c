@@ -13,7 +13,7 @@
 
 static const char PREDECESSOR_BOOT[] = "/proc/sys/kernel/random/boot_id";
 
-/* A boot_id has 36 bytes; each number and what is behind it, 17. */
+/* A boot_id has 36 bytes; each number with its separator, 17. */
 enum {
     BOOT_BYTES = 36,
     NUMBER_BYTES = 17,
@@ -53,7 +53,7 @@ static int predecessor_line(int fd, uint64_t id, char ret[static PREDECESSOR_LIN
     return 0;
 }
 
-/* 0: what is there is no such line. */
+/* 0 if the content is not such a line. */
 static uint64_t predecessor_read(int fd, const char line[static PREDECESSOR_LINE_BYTES + 1])
 {
     enum { BEFORE = PREDECESSOR_LINE_BYTES - NUMBER_BYTES };
@@ -76,7 +76,8 @@ static int predecessor_write(int fd, const char line[static PREDECESSOR_LINE_BYT
     return ftruncate(fd, PREDECESSOR_LINE_BYTES) < 0 ? -errno : 0;
 }
 
-/* The process's, not the descriptor's: a worker that was forked and not yet executed has none. */
+/* A process's lock, not a descriptor's: a forked worker that has not called exec() yet does not
+ * hold it. */
 static int predecessor_lock(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -86,8 +87,8 @@ static int predecessor_lock(int fd)
     return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
 }
 
-/* Whoever had it may have removed it before it was locked here: then the next one would not find
- * it, and this one was told nothing that counts. */
+/* A former holder may have removed the file before we locked it: then the next daemon would not
+ * find it, and what we read does not count. */
 static bool predecessor_is_named(int fd, const char *path)
 {
     struct stat opened, named;

@@ -13,7 +13,7 @@ struct quota_account {
     struct quota *quota; /* borrowed, outlives the account */
     uid_t uid;
     char *key;   /* owned: the uid, and the group behind a colon */
-    size_t used; /* when it was asked for last: quota.asked */
+    size_t used; /* last used: value of quota.asked */
     uint64_t in_use[QUOTA_KINDS];
     uint64_t refused;  /* charges */
     bool notice_given; /* by quota_tell_once() */

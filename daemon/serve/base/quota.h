@@ -1,7 +1,6 @@
 /*
- * Accounts by user: how much of each limited thing one uid has, whichever of its connections asked
- * for it; or one control group of it. Pure. Every charge is returned; quota_free() asserts that all
- * are.
+ * Accounts by user: how much of each limited resource one uid, or one control group of it, uses
+ * over all its connections. Pure. Every charge is returned; quota_free() asserts it.
  */
 #ifndef DL_QUOTA_H
 #define DL_QUOTA_H
@@ -17,8 +16,8 @@ enum quota_kind {
     QUOTA_BYTES,
     QUOTA_EPOCHS,
     QUOTA_LEASES,
-    QUOTA_OVERHEAD,    /* bytes of the daemon's own memory: what clients were told and do not read,
-                      have said in part, or have said and cannot be done yet */
+    QUOTA_OVERHEAD, /* bytes of the daemon's own memory: messages that clients have not read, have
+                       sent in part, or that cannot be handled yet */
     QUOTA_DESCRIPTORS, /* of the daemon's */
     QUOTA_WORLDS       /* loaders that are read in the cluster's world */
 };
@@ -30,34 +29,34 @@ struct quota_account; /* of one uid, or a group of it; counted by its charges */
 struct quota *quota_new(const struct config_limits *limits);
 struct quota *quota_free(struct quota *quota);
 
-/* New limits for later charges; what is in use already stays so. */
+/* New limits for later charges; existing charges stay. */
 void quota_set_limits(struct quota *quota, const struct config_limits *limits);
 
-/* All users together have `all` at most, and each of them `one`, whatever the limit is. */
+/* All users together get at most `all`, and each at most `one`, whatever the limit is. */
 void quota_set_total(struct quota *quota, enum quota_kind kind, uint64_t all, uint64_t one);
 
 /* The account of `uid`, valid until quota_free(). */
 struct quota_account *quota_account(struct quota *quota, uid_t uid);
 
 /*
- * That of a control group's processes of `uid`; of "": the user's. Groups come and go: of those
- * that hold nothing, QUOTA_GROUPS_MAX accounts are kept, and the one not used for longest goes. So
- * it is valid while it holds anything.
+ * The account of a control group's processes of `uid`; "": the user's. Groups come and go: at most
+ * QUOTA_GROUPS_MAX accounts without charges are kept, the least recently used goes first. So it is
+ * valid while it has a charge.
  */
 enum { QUOTA_GROUPS_MAX = 1024 };
 struct quota_account *quota_account_in(struct quota *quota, uid_t uid, const char *group);
 
-/* 0, or -EDQUOT with `err` saying what was asked, what is in use and what the limit is. */
+/* 0, or -EDQUOT with `err` naming the request, the amount in use and the limit. */
 int _nodiscard_ quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n,
                              struct dl_error *err);
-/* Of what is there already, and cannot be refused; the limit may be exceeded. */
+/* Charges what exists already and cannot be refused; the limit may be exceeded. */
 void quota_add(struct quota_account *account, enum quota_kind kind, uint64_t n);
 void quota_return(struct quota_account *account, enum quota_kind kind, uint64_t n);
-/* Whether so many would be charged; nothing is, nor is a refusal counted. */
+/* Whether the charge would succeed; charges nothing and counts no refusal. */
 int _nodiscard_ quota_check(const struct quota_account *account, enum quota_kind kind, uint64_t n,
                             struct dl_error *err);
 
-/* True the first time: what is to be said once of an account. */
+/* True the first time: for messages that are sent once per account. */
 bool quota_tell_once(struct quota_account *account);
 
 void quota_count_refusal(struct quota_account *account);
@@ -69,7 +68,8 @@ void quota_add_loop_time(struct quota_account *account, uint64_t ns);
 
 /* ---- for the view `users` -------------------------------------------------------------------- */
 
-/* Each account, from NULL on, in the order of their making; NULL: there are no more. */
+/* The account after `account` (NULL: the first), in the order of their creation; NULL at the
+ * end. */
 const struct quota_account *quota_next(const struct quota *quota,
                                        const struct quota_account *account);
 uid_t quota_uid(const struct quota_account *account);

@@ -12,13 +12,13 @@
 struct relay {
     int fd; /* owned */
     bool is_socket;
-    bool may_wait; /* writing would, if there is no room */
+    bool may_wait; /* writing would block without room */
 };
 
 /*
- * The same pipe or terminal, opened anew: O_NONBLOCK belongs to what open() made, which is shared
- * with processes that do not expect it. Of a file the place to write at is shared as well, and it
- * makes nobody wait.
+ * Opens the same pipe or terminal anew: O_NONBLOCK belongs to the open file description, which is
+ * shared with processes that do not expect it. Not for regular files: their offset is shared as
+ * well, and writing does not block.
  */
 static int relay_open_anew(int fd, mode_t mode)
 {
@@ -65,7 +65,7 @@ static bool relay_has_room(const struct relay *relay)
     return !relay->may_wait || (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT));
 }
 
-/* What cannot be written now, nobody will ever see. */
+/* What cannot be written now is lost. */
 static void relay_put(const struct relay *relay, const char *text, size_t len)
 {
     ssize_t n = 0;
@@ -138,7 +138,7 @@ void last_words_read(struct last_words *words, int fd)
     char text[LAST_WORDS];
     ssize_t n;
 
-    /* More than it could have said within the pipe's size is said by somebody else. */
+    /* The child cannot have written more than the pipe's size: the rest is another process's. */
     for (int i = 0; i < 256 && (n = read(fd, text, sizeof text)) > 0; i++)
         last_words_add(words, text, (size_t)n);
 }

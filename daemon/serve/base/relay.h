@@ -1,7 +1,6 @@
 /*
- * What workers write to their standard error, on its way to somebody's terminal or file: whole
- * lines, in the order they come, and never waiting. A descriptor that takes nothing now loses what
- * is said meanwhile.
+ * Copies what workers write to their standard error to a terminal or file: whole lines, in order,
+ * without ever waiting. While the descriptor accepts no output, lines are lost.
  *
  * Main thread only.
  */
@@ -14,15 +13,15 @@ struct relay;
 
 enum { RELAY_BYTES = 4096 }; /* at once: as much as a pipe takes whole or not at all */
 
-/* What one process has said since its last whole line; zeroed: nothing. */
+/* A process's output since its last whole line; all zero is empty. */
 struct relay_lines {
     char text[RELAY_BYTES];
     size_t len;
 };
 
 /*
- * Consumes `fd`, a descriptor that others write to as well: its flags are left as they are. NULL:
- * it is none that can be written to.
+ * Consumes `fd`, a descriptor that others write to as well: its flags stay unchanged. NULL if it
+ * cannot be written to.
  */
 struct relay *relay_new(int fd);
 /* NULL is fine; returns NULL. */
@@ -30,7 +29,7 @@ struct relay *relay_free(struct relay *relay);
 
 /* Passes on the lines that are whole now, and longer ones in pieces. NULL: does nothing. */
 void relay_add(struct relay *relay, struct relay_lines *lines, const char *text, size_t len);
-/* The process has ended: what is left is its last line. */
+/* The process has ended: an incomplete line is its last. */
 void relay_end(struct relay *relay, struct relay_lines *lines);
 
 /* ---- the last of it ------------------------------------------------------------------------- */
@@ -41,18 +40,18 @@ enum { LAST_WORDS = 512 }; /* bytes */
 struct last_words {
     char text[LAST_WORDS + 1];
     size_t len;
-    struct relay *relay; /* borrowed; NULL: to nobody */
+    struct relay *relay; /* borrowed; NULL: not copied */
     struct relay_lines lines;
 };
 
 void last_words_add(struct last_words *words, const char *text, size_t len);
 
-/* What is in the pipe still; never waits, as long as the descriptor does not. */
+/* Reads what is left in the pipe; never waits if the descriptor is non-blocking. */
 void last_words_read(struct last_words *words, int fd);
 
 /*
- * "; its last output: out of cheese", or "" when there are none: one line without the end of the
- * last one. Valid until the next call; adds nothing more to them.
+ * "; its last output: out of cheese", or "" without output: one line without the end of the last
+ * one. Valid until the next call; adding stops here.
  */
 const char *last_words_told(struct last_words *words, char ret[static LAST_WORDS + 32]);
 

@@ -16,7 +16,7 @@ static bool rights_is_listed(const struct config_dirs *list, const char *name)
     return false;
 }
 
-/* `key` lists what anybody may name. */
+/* `key` lists the names that other users may use. */
 static int rights_check_listed(const struct rights_asker *asker, const struct config_dirs *list,
                                const char *key, const char *place, const char *name,
                                struct dl_error *err)
@@ -44,7 +44,7 @@ static int rights_check_python(const struct rights_asker *asker, const struct sp
                                "dataset.object", dataset->object, err);
 }
 
-/* What is read below data_roots, and by whose rights, is the worker's business. */
+/* The worker checks what is read below data_roots, and with whose rights. */
 static int rights_check_roots(const struct rights_asker *asker, const struct spec_dataset *dataset,
                               struct dl_error *err)
 {

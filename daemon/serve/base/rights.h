@@ -1,5 +1,6 @@
 /*
- * Who may have the daemon run what, and read what: the one place that decides. Pure.
+ * Which code and which data files a user may have the daemon use: the only place that decides.
+ * Pure.
  *
  *   who asks           | code that the spec names            | data files
  *   -------------------+-------------------------------------+-----------------------------------
@@ -11,8 +12,8 @@
  *   --private daemon   |                                     |
  *
  * Root is another user, too, unless the daemon runs as root. Code is a Python object, an
- * interpreter or a plug-in. A `host` is a process of the client's own, which runs with the client's
- * rights: any client of a daemon that is not private may bring one, and what is read is read by it.
+ * interpreter or a plug-in. A `host` is the client's own process, which reads with the client's
+ * rights: any client of a daemon that is not private may bring one.
  */
 #ifndef DL_RIGHTS_H
 #define DL_RIGHTS_H
@@ -22,7 +23,7 @@
 
 #include <sys/types.h>
 
-/* Who asks, of whom. */
+/* The user that asks, and the daemon's side. */
 struct rights_asker {
     const struct config *config;
     bool private; /* the daemon is its user's own, and ends with its clients */

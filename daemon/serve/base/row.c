@@ -18,7 +18,7 @@ struct row row_push(struct value *rows)
     return row;
 }
 
-/* A null at the end; NULL once something failed. No key comes twice, and none is looked for. */
+/* Appends a null; NULL once anything failed. Keys are unique by construction and not searched. */
 static struct value *row_add(struct row *row, const char *key)
 {
     struct value *v = NULL;

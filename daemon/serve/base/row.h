@@ -14,7 +14,7 @@ struct row {
 
 /* `v`, which is null, becomes the mapping. */
 struct row row_begin(struct value *v);
-/* Another one at the end of a list; or under a key of `row`, whose failure it shares. */
+/* Appends another row to a list, or below a key of `row`, whose failure it shares. */
 struct row row_push(struct value *rows);
 struct row row_under(struct row *row, const char *key);
 
@@ -24,7 +24,7 @@ void row_seconds(struct row *row, const char *key, uint64_t ns);
 /* NULL: null. Secrets in URLs are hidden (proto/common/url.h). */
 void row_string(struct row *row, const char *key, const char *s);
 void row_null(struct row *row, const char *key);
-/* Null where there is none. */
+/* Null unless `is`. */
 void row_uint_if(struct row *row, const char *key, bool is, uint64_t u);
 /* An empty list; NULL once something failed. */
 struct value *row_list(struct row *row, const char *key);

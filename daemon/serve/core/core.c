@@ -73,8 +73,8 @@ void core_init(struct core *core, const struct core_options *options)
 {
     core->o = *options;
     core->positions.account = options->account;
-    /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
-     * for. */
+    /* Python code that keeps state between samples must not be run for an epoch that was not
+     * requested. */
     core->expecting = options->spec->dataset.kind != DATASET_PYTHON;
     core->wanting = must_alloc(core_n_queues(core, BANDS) * sizeof *core->wanting);
 }
@@ -283,7 +283,7 @@ void core_refuse(struct core *core, struct stream *stream, const struct dl_error
     core_command(core, CORE_REFUSE, stream)->err = stream->refusal;
 }
 
-/* Epochs that follow each other will go on to. */
+/* If this epoch follows the last one, so will others. */
 static void core_note_last(struct core *core, const struct stream_params *params)
 {
     const struct stream_params *last = &core->last;
@@ -369,7 +369,7 @@ void core_expect(struct core *core, struct stream *stream, struct stream *next)
     core_touch(core, next);
 }
 
-/* What is started shows that the stream was expected in vain. A source is every rank's. */
+/* Whether a start proves that the stream was expected in vain. A source belongs to all ranks. */
 static bool core_is_instead(const struct stream *stream, const struct stream_params *started)
 {
     if (stream->params.world != started->world)
@@ -392,7 +392,7 @@ bool core_drop_expected(struct core *core, const struct stream_params *instead)
             (instead && !core_is_instead(stream, instead)))
             continue;
         core->expecting = core->expecting && !instead;
-        core_end(core, stream); /* which takes no other with it: it has no source and no ranks */
+        core_end(core, stream); /* which ends no other stream: it has no source and no ranks */
         any = true;
     }
     return any;
@@ -575,7 +575,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
         core_set_sink(core, stream, NULL);
     if (stream->dispatch) {
         DL_DELETE2(core->sources, stream, peer_prev, peer_next);
-        /* Who has read the epoch to its end is known for a while. */
+        /* The ranks that have read the epoch to its end are remembered for a while. */
         roster_book_keep(&core->rosters, &stream->params, steal_ptr(stream->dispatch->roster));
     }
     DL_DELETE(core->streams, stream);
@@ -593,7 +593,7 @@ void core_end(struct core *core, struct stream *stream)
     core_end_as(core, stream, true, false);
 }
 
-/* One that has begun and not ended; NULL: there is none. */
+/* A stream that has begun and not ended; or NULL. */
 static struct stream *core_find_unstopped(const struct core *core)
 {
     struct stream *stream;
@@ -614,7 +614,7 @@ void core_break(struct core *core, const struct dl_error *err)
         bool had_all = stream->told & TOLD_END;
 
         if (stream_is_expected(stream)) { /* or parked */
-            core_end(core, stream);       /* nobody else would */
+            core_end(core, stream);       /* no client will end it */
             continue;
         }
         core_stop(core, stream);

@@ -1,44 +1,44 @@
 /*
- * The loader's core: which step is loaded next and by whom, which batch is due to whom, and what
- * becomes of streams. Pure: an event and the time come in, commands come out, which the shell
- * (serve/loader) executes once the call has returned. Nothing is called back, so nothing that a
- * call looks at can go away under it.
+ * The loader's core: it decides which worker loads which step next, which client gets which batch,
+ * and when streams end. Pure: an event and the time come in, commands come out, which the shell
+ * (serve/loader) executes once the call has returned. There are no callbacks, so no object can
+ * vanish during a call.
  *
  * Order of service: steps whose worker died first, then the streams in turn, one step each, as far
- * as their windows reach: those of high priority, of normal and of low, and last those that nobody
- * has asked for. A source has the priority of the rank that it was made for.
+ * as their windows reach: those of high, normal and low priority, and last those not yet requested.
+ * A source has the priority of the rank that it was made for.
  *
- * Look-ahead: when a stream has planned its last step, the slots it releases go to the rank's
- * next epoch, before anyone has asked for it. The stream made for that is *expected*: it has no
- * sink, its window and its predecessor's together stay within the credits, and START for that epoch
- * takes it over with the batches that are ready. So an epoch starts without a pause. If another
- * epoch is started instead, what was expected is dropped, and nothing is expected until epochs
- * follow each other again.
+ * Look-ahead: when a stream has planned its last step, the slots it releases go to the rank's next
+ * epoch, before a client requests it. The stream made for that is *expected*: it has no sink, its
+ * window and its predecessor's together stay within the credits, and START for that epoch takes it
+ * over with the batches that are ready. So an epoch starts without a pause. If another epoch is
+ * started instead, expected streams are dropped, and no more are made until epochs follow each
+ * other again.
  *
  * Dispatch: the ranks of a job's epoch share a *source*, which loads each batch of all of them
  * once; see stream.h. Its window, as large as a rank's, counts the steps that not every rank has
- * taken. So a rank that stands still, or has yet to start, holds the others up after that many
- * steps. One that has stopped holds up nobody. It may come back at any step that the source still
- * has; at an earlier one it gets a source of its own, which waits for no rank that is elsewhere,
- * nor for one that has done with the epoch, also when all have left it (roster.h). Whoever comes
- * back in the middle of an epoch waits for others no longer than a client that is gone is waited
- * for, as they may have been at its end before the daemon was started. Waiting saves work and
- * decides nothing else: a rank that comes later is served by a source of its own. What is expected
- * is the next epoch's source, for the first rank that starts it.
+ * taken. So a rank that stands still, or has yet to start, holds up the others after that many
+ * steps. A rank that has stopped does not. It may come back at any step that the source still has;
+ * at an earlier one it gets its own source, which does not wait for ranks that are elsewhere or
+ * have finished the epoch, even when all have left it (roster.h). A rank that comes back in the
+ * middle of an epoch waits for others only as long as for a lost client, since they may have
+ * finished before the daemon was started. Waiting only saves work: a rank that comes later gets its
+ * own source. An expected stream is then the next epoch's source, for the first rank that starts
+ * it.
  *
- * Jobs: a stream whose client is gone without having stopped it, and that belongs to a job with a
- * name, is *parked*: it has no sink, its leases are READY again, and nothing more is loaded for it.
- * START for the same job, rank and epoch at the step where it stands takes it over. It is kept as
- * long as a loader that nobody uses is, and gives way where memory is short.
+ * Jobs: a stream of a named job whose client is lost without stopping it is *parked*: it has no
+ * sink, its leases are READY again, and nothing more is loaded for it. START for the same job, rank
+ * and epoch at its step takes it over. It is kept as long as an unused loader, and dropped when
+ * memory is short.
  *
- * What an event costs is the work that follows from it: a RELEASE looks at its own stream, and at
- * no others. START, and a want of memory, look at all.
+ * An event costs only the work that follows from it: a RELEASE looks only at its own stream. START
+ * and a lack of memory look at all streams.
  *
  *   core.c           streams and commands: how they begin, change and end
  *   core_jobs.c      ranks that agree, clients that come back
  *   core_dispatch.c  sources, and ranks that take from them
  *   core_schedule.c  which step is loaded next, and where
- *   core_steps.c     what becomes of it: made or lost, delivered, released
+ *   core_steps.c     a step's later life: made or lost, delivered, released
  */
 #ifndef DL_CORE_H
 #define DL_CORE_H
@@ -53,17 +53,17 @@
 /* ---- commands -------------------------------------------------------------------------------- */
 
 enum core_command_kind {
-    CORE_RUN,  /* `step` by `worker`: core_ran(), core_postpone() or core_fault() follows */
-    CORE_SLOT, /* `event` happens to `slot` of `segment` */
-    CORE_GROW, /* `worker`, or any (CORE_ANY), has no slot left: core_refuse_memory() may follow */
+    CORE_RUN,     /* `step` by `worker`: core_ran(), core_postpone() or core_fault() follows */
+    CORE_SLOT,    /* `event` happens to `slot` of `segment` */
+    CORE_GROW,    /* `worker`, or any (CORE_ANY), needs a slot: core_refuse_memory() may follow */
     CORE_EXPECT,  /* a stream to follow `stream`: core_next_params() */
     CORE_DELIVER, /* `step` is leased to the sink of `stream` */
-    CORE_FAULT,   /* `stream` is told of `err`, in place of `step`, or (NULL) of none; `final` */
+    CORE_FAULT,   /* send `err` to `stream`, for `step` or (NULL) for no step; `final` */
     CORE_FINISH,  /* `stream` has had all there is */
-    CORE_REFUSE,  /* START of `stream` failed with `err`: it is to be ended */
-    CORE_WARN,    /* `stream` is told `text` */
-    CORE_BAD,     /* likewise, of a sample, and the log has it */
-    CORE_LOG,     /* the log alone has `text`, of `stream` */
+    CORE_REFUSE,  /* START of `stream` failed with `err`: end it */
+    CORE_WARN,    /* send `text` to `stream` */
+    CORE_BAD,     /* the same about a bad sample; also logged */
+    CORE_LOG,     /* `text` about `stream`, only for the log */
     CORE_DROP,    /* a stream is gone: its `epoch` is not used any more, nor is what workers keep
                      of its `number` */
 };
@@ -75,14 +75,14 @@ struct core_command {
     bool final;
     uint32_t worker;
     uint32_t slot;
-    uint32_t number; /* of a stream with replicas; 0: it had none */
+    uint32_t number; /* of a stream with replicas; else 0 */
     enum slot_event event;
     struct stream *stream;      /* borrowed, */
     struct step *step;          /* this too */
     struct segment *segment;    /* borrowed */
-    const struct dl_error *err; /* borrowed of the core, or of whoever gave it */
+    const struct dl_error *err; /* borrowed from the core, or from the caller */
     struct epoch *epoch;        /* returned */
-    char *text;                 /* owned by whoever executes it */
+    char *text;                 /* owned by the executor */
 };
 
 /* ---- the core -------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ enum core_band { BAND_HIGH, BAND_NORMAL, BAND_LOW, BAND_EXPECTED, BANDS };
 struct core_options {
     const struct dl_spec *spec; /* borrowed */
     struct quota_account *account;
-    uint64_t linger_ns; /* parked streams are kept so long; 0: none is */
+    uint64_t linger_ns; /* how long parked streams are kept; 0: streams are not parked */
     bool in_turn;       /* step s is made by worker s mod workers */
 };
 
@@ -115,23 +115,22 @@ struct core {
     uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
     bool iterable;
     bool can_skip;        /* the dataset passes over samples without making them */
-    bool delivery_paused; /* nothing is delivered: somebody measures headspace */
+    bool delivery_paused; /* nothing is delivered, while headspace is measured */
 
     struct stream *streams;  /* owned list */
-    struct stream *touched;  /* something happened to them: what is due is delivered, and so on */
+    struct stream *touched;  /* something happened to them: core_deliver() looks at them */
     struct stream **wanting; /* owned: those that have a step to load: of each band, for each
                                 worker, and for any one (the last) */
     struct stream *parked;   /* the first to be parked comes first */
-    struct stream *later;    /* to be touched anew at the next turn: what is due cannot be
-                                delivered, as the user has no lease left, or is paused */
+    struct stream *later;    /* to be touched at the next turn: no lease left, or paused */
     struct stream *sources;  /* borrowed list (by peer_prev, peer_next) */
     struct step *waiting;    /* steps to run again, borrowed */
     struct reader *readers;  /* by owner: what each holds of the loader */
     uint32_t streams_made;
-    bool expecting; /* epochs have followed each other so far */
-    bool again;     /* there may be more to schedule, without any event */
-    bool starved;   /* when work was handed out last, there was no memory for what is asked for */
-    struct dl_error starving; /* what streams starve by; path "": none has */
+    bool expecting;           /* epochs have followed each other so far */
+    bool again;               /* there may be more to schedule, without any event */
+    bool starved;             /* memory for wanted slots was lacking at the last core_schedule() */
+    struct dl_error starving; /* what streams starve for; path "": not starving */
 
     struct stream_params last; /* the stream started last */
     struct positions positions;
@@ -151,7 +150,7 @@ void core_init(struct core *core, const struct core_options *options);
 /* All streams have ended. Commands that were not executed are dropped. */
 void core_deinit(struct core *core);
 
-/* The next command, which is the caller's; false: there is none. */
+/* The next command, passed to the caller; false if the queue is empty. */
 bool core_next_command(struct core *core, struct core_command *ret);
 
 /* Something is left to deliver or to schedule. */
@@ -177,13 +176,13 @@ void core_tick(struct core *core, uint64_t now);
  * -ENOENT (nothing to resume), -ESTALE (another number of ranks left the job) with `err`. */
 int _nodiscard_ core_agree(struct core *core, struct stream_params *params, struct dl_error *err);
 
-/* The stream that was made for this before, parked or expected; NULL: there is none. Others of the
- * rank that were kept, and are not wanted then, are dropped. */
+/* The stream made for this earlier, parked or expected; or NULL. Drops the rank's other kept
+ * streams that are not needed then. */
 struct stream *core_take(struct core *core, const struct stream_params *params);
 
 /*
- * A new stream that nobody has yet. `epoch` (the caller's, which CORE_DROP returns) and its plan
- * may be NULL. core_settle() follows if its steps are not known.
+ * A new stream without a client. `epoch` (the caller's, which CORE_DROP returns) and its plan may
+ * be NULL. core_settle() follows if its steps are not known.
  */
 struct stream *core_add(struct core *core, const struct stream_params *params, struct epoch *epoch,
                         const struct plan *plan);
@@ -191,20 +190,20 @@ struct stream *core_add(struct core *core, const struct stream_params *params, s
 int _nodiscard_ core_settle(struct core *core, struct stream *stream, uint64_t steps,
                             struct dl_error *err);
 
-/* It cannot begin: its client, which waits for that, is told. */
+/* It cannot begin: its client, which waits, gets `err`. */
 void core_refuse(struct core *core, struct stream *stream, const struct dl_error *err);
 
-/* Where batches are dispatched: the source that the stream may take its steps from, or NULL; what a
- * new one is to be like, for core_add(); and its ranks. */
+/* If batches are dispatched: the source that the stream may take its steps from, or NULL; the
+ * parameters of a new one for core_add(); and its ranks. */
 struct stream *core_find_source(struct core *core, const struct stream *stream);
 struct stream_params core_source_params(const struct stream_params *like, uint32_t credits);
-/* `first`: who it was made for; NULL: nobody yet. It is paid for, as by core_pay(), and rosters of
- * epochs that all have left give way to it. -EDQUOT: the caller ends it. */
+/* `first`: the stream it is made for; may be NULL. It is paid for, as by core_pay(), and rosters of
+ * epochs that all ranks have left are dropped for it. -EDQUOT: the caller ends it. */
 int _nodiscard_ core_add_source(struct core *core, struct stream *source,
                                 const struct stream *first, struct dl_error *err);
 void core_join(struct core *core, struct stream *stream, struct stream *source, uint64_t now);
 
-/* A client has it from now on. */
+/* A client takes it over. */
 void core_begin(struct core *core, struct stream *stream, const struct stream_params *params,
                 void *sink, uint64_t now);
 
@@ -213,28 +212,27 @@ struct stream_params core_next_params(const struct stream *stream);
 /* core_add() has made it. */
 void core_expect(struct core *core, struct stream *stream, struct stream *next);
 
-/* Something that nobody has asked for, or that was parked, gives way. False: there is nothing. */
+/* Drops an expected or parked stream. False if neither exists. */
 bool core_make_way(struct core *core);
-/* Drops what nobody has asked for: all, or (not NULL) what a rank starts that epoch `instead` of.
- */
+/* Drops expected streams: all, or (not NULL) those made useless by starting `instead`. */
 bool core_drop_expected(struct core *core, const struct stream_params *instead);
 void core_drop_parked(struct core *core);
 
 /* ---- what clients do ------------------------------------------------------------------------- */
 
-/* The client's next step, as stream_feed(), if `n` is not 0; `end`: it is the last. -EPROTO without
- * `err`: it is more than may be, or the end was said already; or what core_pay() says. */
+/* Feeds the client's next step, as stream_feed(), if `n` is not 0; `end`: it is the last. -EPROTO
+ * without `err`: too far ahead, or the end was fed before; or an error of core_pay(). */
 int _nodiscard_ core_feed(struct core *core, struct stream *stream, const uint8_t *indices,
                           uint32_t n, bool end, struct dl_error *err);
 /* Charges the user for what the stream takes by now (QUOTA_OVERHEAD), as is done at each
  * core_deliver() besides. -EDQUOT: it is more than the user may have, and what it grew by is not
  * paid for. */
 int _nodiscard_ core_pay(struct core *core, struct stream *stream, struct dl_error *err);
-/* False: the client has no such lease. A fault can be released, and not pinned. */
+/* False if the client has no such lease. A fault can be released, but not pinned. */
 bool _nodiscard_ core_release(struct core *core, struct stream *stream, uint64_t step,
                               uint64_t now);
 bool _nodiscard_ core_pin(struct core *core, struct stream *stream, uint64_t step, uint64_t now);
-/* The cluster's world changes: it waits; it goes on, as far as `limit`. */
+/* For a change of the cluster's world: pauses the stream; continues it, up to `limit`. */
 void core_pause(struct core *core, struct stream *stream);
 void core_go_on(struct core *core, struct stream *stream, uint64_t limit);
 /* For now no step from this one on is planned; UINT64_MAX: any is. */
@@ -245,7 +243,7 @@ void core_stop(struct core *core, struct stream *stream);
 void core_end(struct core *core, struct stream *stream);
 /* Its client is gone. As core_end(), or (`may_park`) it is parked. */
 void core_lose(struct core *core, struct stream *stream, bool may_park, uint64_t now);
-/* Nothing works any more: all that read are told `err`, which is to stay. */
+/* The loader is broken: all readers get `err`, which is permanent. */
 void core_break(struct core *core, const struct dl_error *err);
 
 /* ---- what becomes of steps ------------------------------------------------------------------- */
@@ -253,18 +251,18 @@ void core_break(struct core *core, const struct dl_error *err);
 /* CORE_RUN was executed: a worker has the step, in that slot. `indices`: `n` of them. */
 void core_ran(struct core *core, struct step *step, struct segment *segment, uint32_t slot,
               const uint64_t *indices, uint32_t n, uint64_t now);
-/* CORE_RUN cannot be executed: there is no slot after all, or (`unplanned`) not before
+/* CORE_RUN cannot be executed: no slot was free, or (`unplanned`) it must wait for
  * core_planned(). */
 void core_postpone(struct core *core, struct step *step, bool unplanned);
 void core_planned(struct core *core);
 
 /*
- * What a worker says of a step that it had. The slot is READY after core_done(), and the core's; it
- * is the caller's business else. A step whose `stream` is NULL is freed.
+ * A worker's report on a step that it had. After core_done() the slot is READY and the core's;
+ * otherwise the caller keeps it. A step whose `stream` is NULL is freed.
  */
 void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t repeated,
                uint64_t bytes, const struct bad_list *bad, const struct made_times *made);
-void core_ended(struct core *core, struct step *step); /* its replica had no such step */
+void core_ended(struct core *core, struct step *step); /* its replica ended before it */
 void core_lost(struct core *core, struct step *step, bool culprit, const char *cause);
 /* No worker has been there for too long: what workers have had, and waits for another one, is given
  * up. */
@@ -280,7 +278,7 @@ void core_refuse_memory(struct core *core, uint32_t worker, const struct dl_erro
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
-/* Delivers what is due. */
+/* Delivers all batches that are due. */
 void core_deliver(struct core *core, uint64_t now);
 
 /* Hands out all that can be. `rooms`: of each worker, used up. */
@@ -288,16 +286,16 @@ void core_schedule(struct core *core, struct worker_room *rooms);
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)"; the latter part
- * alone, without brackets. */
+/* "step 7 of epoch 0 (samples 3, 9)", "step 7 of epoch 0 (batch 3 of worker 1)"; or only the latter
+ * part, without brackets. */
 void core_name_step(const struct core *core, const struct step *step, char *text, size_t len);
 void core_name_samples(const struct core *core, const struct step *step, char *text, size_t len);
 
-/* Of a stream whose batches are dispatched: the lowest rank that holds it up, when it could take
- * more; UINT64_MAX: none does. *ret_started: that rank has begun. */
+/* If the stream's batches are dispatched and it could take more: the lowest rank that holds it up;
+ * else UINT64_MAX. *ret_started: that rank has begun. */
 uint64_t core_waits_for(const struct stream *stream, bool *ret_started);
 
-/* Somebody waits for a step that could be run, had a worker room for it. */
+/* A client waits for a step that could run if a worker had room. */
 bool core_wants(const struct core *core);
 
 #endif

@@ -1,14 +1,13 @@
 /*
  * Dispatch: one stream, the source, loads the batches of all ranks, and each rank's own stream
- * takes its rows of them, in order. stream.h and core.h say how. Ranks that share their batches
- * have a source of their own, and take all of its rows; what is said of ranks here is true of
- * sharers.
+ * takes its rows of them, in order. See stream.h and core.h. Ranks that share their batches have a
+ * source of their own and take all of its rows; here "ranks" includes sharers.
  *
  * A slot has a lease for each rank that has taken the step, and one for the source from the first
- * of these on until the last rank has taken it: a slot that one rank has read and released is
- * still there for the others. The `tail` is the first step that some rank has yet to take; what is
- * before it the source gives up, in whatever state it is. How many ranks are at the tail is
- * counted: only when the last of them goes on are all ranks looked at, once a step.
+ * of these on until the last rank has taken it: a slot that one rank has read and released stays
+ * for the others. The `tail` is the first step that some rank has yet to take; the source gives up
+ * all steps before it, in any state. The ranks at the tail are counted: all ranks are scanned only
+ * when the last of them moves on, once per step.
  */
 #include "daemon/serve/core/core_private.h"
 
@@ -67,7 +66,7 @@ static void dispatch_note_progress(struct core *core, const struct stream *rank,
         dispatch_trim(core, rank->source);
 }
 
-/* ---- who takes from whom --------------------------------------------------------------------- */
+/* ---- joining a source ------------------------------------------------------------------------ */
 
 struct stream_params core_source_params(const struct stream_params *like, uint32_t credits)
 {
@@ -116,7 +115,7 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
     return found;
 }
 
-/* The source's epoch is the one before that of the other, of the same job and world. */
+/* The source's epoch precedes the other one, in the same job and world. */
 static bool dispatch_is_before(const struct stream *source, const struct stream_params *other)
 {
     const struct stream_params *params = &source->params;
@@ -125,8 +124,9 @@ static bool dispatch_is_before(const struct stream *source, const struct stream_
 }
 
 /*
- * Whoever is in the next epoch has done with this one, though nobody saw it: ranks may be so far
- * apart when the daemon is another one. Those that are before it do not wait for `stream`, ...
+ * A rank in the next epoch has finished this one, even if this daemon never saw it: after a
+ * daemon's restart, ranks may be that far apart. Sources of the epoch before do not wait for
+ * `stream`, ...
  */
 static void dispatch_excuse_before(struct core *core, const struct stream *stream)
 {
@@ -144,7 +144,7 @@ static void dispatch_excuse_before(struct core *core, const struct stream *strea
     }
 }
 
-/* ... and who begins before it does not wait for those that are in the next. */
+/* ... and a source that begins in the epoch before does not wait for ranks in the next. */
 static void dispatch_excuse_next(const struct core *core, struct stream *own)
 {
     const struct stream *source, *rank;
@@ -159,9 +159,9 @@ static void dispatch_excuse_next(const struct core *core, struct stream *own)
 }
 
 /*
- * Whom a rank does not wait for that begins with a source of its own: those that have done with the
- * epoch, and, when it comes back at a step that others have left behind, these: they do not come
- * back with it.
+ * Ranks that need not be awaited by a rank that begins with its own source: those that have
+ * finished the epoch, and, if it comes back at a step that others have passed, these others, since
+ * they do not come back with it.
  */
 static void dispatch_excuse_others(struct core *core, struct stream *own,
                                    const struct stream_params *first, const struct roster *known)
@@ -170,7 +170,7 @@ static void dispatch_excuse_others(struct core *core, struct stream *own,
 
     if (known)
         roster_learn_done(own->dispatch->roster, known);
-    /* Where the rank has a place already, this is another job's, all of whose ranks come. */
+    /* A source that already has this rank is another job's, all of whose ranks will come. */
     DL_FOREACH2(core->sources, source, peer_next)
     {
         if (source != own && roster_same_epoch(&source->params, first) &&
@@ -229,7 +229,7 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
     dispatch_excuse_before(core, stream);
 }
 
-/* It has room for a step that the source cannot load, as nobody has taken those before it. */
+/* It has room for a step that the source cannot load, since some rank lags behind. */
 static bool dispatch_waits(const struct stream *rank)
 {
     const struct stream *source = rank->source;

@@ -128,9 +128,9 @@ void core_note_stop(struct core *core, const struct stream *stream)
 /* ---- clients that are gone ------------------------------------------------------------------- */
 
 /*
- * Whether what is loaded can be of use. A batch that is made anew has to be the same: what a client
- * feeds is its own to say, replicas do not go back to single steps, and in any order steps behind
- * gaps could be made twice. A dispatched rank that is not there must not hold the others up.
+ * Whether a parked stream's batches would be usable. Batches made again must be the same: a client
+ * that feeds may feed other samples, replicas cannot go back by single steps, and with any order,
+ * steps behind gaps could come twice. A lost dispatched rank must not hold up the others.
  */
 static bool jobs_can_park(const struct core *core, const struct stream *stream)
 {

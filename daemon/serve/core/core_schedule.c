@@ -8,7 +8,7 @@
 struct round {
     struct core *core;
     struct worker_room *rooms;
-    /* The first of the first band that there is no place for; NULL: all have one. */
+    /* The first stream in the best band that got no place; or NULL. */
     const struct stream *lacking;
     enum core_band lacking_band;
     uint32_t lacks; /* the worker it needs */
@@ -28,7 +28,7 @@ static uint32_t schedule_worker_of(const struct core *core, const struct stream 
     return stream->params.replicas ? step_replica(stream, number) : CORE_ANY;
 }
 
-/* ---- who wants ------------------------------------------------------------------------------- */
+/* ---- which streams want a step --------------------------------------------------------------- */
 
 /* The stream may load a further step; an expected one with what its predecessor leaves. */
 static bool schedule_wants_step(const struct stream *stream)
@@ -126,7 +126,7 @@ static bool schedule_is_first_wanted(const struct core *core, const struct step 
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* The worker that has least to do, of those that have a place, or that one; CORE_ANY: none has. */
+/* The least busy worker with room, or `worker` if it has room; else CORE_ANY. */
 static uint32_t schedule_find_place(const struct round *round, uint32_t worker)
 {
     uint32_t best = CORE_ANY;
@@ -233,7 +233,7 @@ void core_planned(struct core *core)
     }
 }
 
-/* Steps whose worker died, whose slot was too small, or whose plan was not prepared. */
+/* Steps whose worker died, whose slot was too small, or whose plan was not ready. */
 static void schedule_run_waiting(struct round *round, bool yielding)
 {
     struct core *core = round->core;
@@ -280,7 +280,7 @@ static void schedule_run_next(struct round *round, struct stream *stream, uint32
     schedule_run(round, stream_plan(stream), worker);
     schedule_take_turn(core, stream, round->rooms[worker].ahead);
     if (stream->successor)
-        core_requeue(core, stream->successor); /* their window is one */
+        core_requeue(core, stream->successor); /* they share one window */
     if (stream_next(stream) >= stream->params.steps)
         core_touch(core, stream);
 }
@@ -302,8 +302,8 @@ static bool schedule_serve(struct round *round, struct stream **queue, uint32_t 
     return any;
 }
 
-/* Whoever was served may now wait for a worker that was looked at before: workers can depend on
- * each other, as those do whose datasets meet at a barrier, and no event would come. */
+/* A stream just served may now wait for a worker that was passed over before: workers can depend on
+ * each other, such as datasets that meet at a barrier, and no further event would come. */
 static void schedule_serve_band(struct round *round, enum core_band band)
 {
     struct stream **queues = &round->core->wanting[core_n_queues(round->core, band)];
@@ -326,7 +326,7 @@ static bool schedule_has_slot(const struct round *round, uint32_t worker)
     return false;
 }
 
-/* There is no slot for what is wanted. What nobody has asked for is not worth further memory. */
+/* Requests memory for wanted slots. Expected streams are not worth more memory. */
 static void schedule_ask_for_memory(const struct round *round)
 {
     if (!round->lacking || stream_is_expected(round->lacking) ||
@@ -352,9 +352,9 @@ void core_schedule(struct core *core, struct worker_room *rooms)
 /* ---- want of memory -------------------------------------------------------------------------- */
 
 /*
- * A client that holds all there is, pinned or in an epoch that it does not read on, would wait for
- * ever: it is told to release some. One that holds nothing waits for what others release, and only
- * hears why.
+ * A client that holds all slots, pinned or in an epoch that it no longer reads, would wait for
+ * ever: it is asked to release some. A client that holds none waits for others' releases and only
+ * gets a warning.
  */
 static void schedule_tell_starving(struct core *core, struct stream *stream)
 {
@@ -389,8 +389,7 @@ static void schedule_tell_all_starving(struct core *core, struct stream *wanting
     }
 }
 
-/* The stream's last READY step after the first that is wanted, in a slot of that worker; NULL:
- * none. */
+/* The stream's last READY step behind the first wanted one, in a slot of that worker; or NULL. */
 static struct step *schedule_find_spare(const struct core *core, const struct stream *stream,
                                         uint32_t worker)
 {
@@ -427,11 +426,10 @@ static bool schedule_yield_slot_of(struct core *core, uint32_t worker)
 }
 
 /*
- * All slots may be READY with steps that wait for an earlier one, which waits for a slot: where
- * slots have been replaced by larger and fewer ones; or where a rank has gone on to the next epoch,
- * and had its source load what waits for the ranks behind it. One of these steps is given up, and
- * made again later: of the worker that lacks a slot, or of another, which may then give its memory
- * to that one.
+ * All slots may hold READY steps that wait for an earlier step, which needs a slot: after slots
+ * were replaced by fewer, larger ones, or when a rank in the next epoch had its source load steps
+ * that other ranks cannot take yet. One of these READY steps is given up and made again later: one
+ * of the worker that lacks a slot, or else of another, whose memory may then be used.
  */
 static bool schedule_yield(struct core *core, uint32_t worker)
 {
@@ -449,7 +447,7 @@ void core_refuse_memory(struct core *core, uint32_t worker, const struct dl_erro
         return;
     core->starving = *err;
     core->starved = true;
-    if (core->delivery_paused) /* what is there comes soon */
+    if (core->delivery_paused) /* paused batches will be delivered soon */
         return;
     for (uint32_t i = 0; i < core_n_queues(core, BAND_EXPECTED); i++)
         schedule_tell_all_starving(core, core->wanting[i]);

@@ -1,6 +1,6 @@
 /*
- * The life of a step, from when a worker has it on: it is made or lost, delivered, and released or
- * pinned; and what it is called.
+ * The life of a step from the time a worker has it: made or lost, delivered, released or pinned;
+ * and its name.
  */
 #include "daemon/serve/core/core_private.h"
 #include "proto/shared/words.h"
@@ -56,9 +56,9 @@ void core_name_step(const struct core *core, const struct step *step, char *text
     steps_name_samples(core, step, text + at, len - at);
 }
 
-/* ---- what the pool tells --------------------------------------------------------------------- */
+/* ---- reports of the pool --------------------------------------------------------------------- */
 
-/* Whoever is to be looked at where a step of the stream has become READY or FAULTED. */
+/* Queues the stream, and the ranks that take from it, for the next core_deliver(). */
 static void steps_touch_takers(struct core *core, struct stream *stream)
 {
     struct stream *rank;
@@ -70,8 +70,8 @@ static void steps_touch_takers(struct core *core, struct stream *stream)
     core_touch(core, rank);
 }
 
-/* A step that a worker has had: nobody may wait for it any more, or its replica may have ended
- * before it, and then there is no such step. */
+/* Whether a step returned by a worker still counts: its stream may have dropped it, or its replica
+ * may have ended before it. */
 static bool steps_is_wanted(struct core *core, struct step *step)
 {
     if (step->stream && stream_exists(step->stream, step->number))
@@ -113,7 +113,7 @@ void core_fault(struct core *core, struct step *step, int code, const char *what
     steps_touch_takers(core, step->stream);
 }
 
-/* How many samples the batch has. A list of lengths has them all. */
+/* Samples in the batch. A SLOT_LENGTHS task always fills all of them. */
 static uint32_t steps_count_samples(const struct core *core, const struct step *step, uint32_t told)
 {
     if (core->iterable || core->o.spec->dataset.kind == DATASET_PYTHON)
@@ -172,8 +172,8 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
     steps_touch_takers(core, step->stream);
 }
 
-/* Later steps of a replica that has ended were asked for already: they are none, whatever has
- * become of them. Those that run are told of by their workers. */
+/* Drops steps planned beyond the end of a replica: they do not exist. Running ones end with their
+ * workers' reports. */
 static void steps_drop_beyond_end(struct core *core, struct stream *stream)
 {
     struct step *step, *next;
@@ -246,7 +246,7 @@ void core_reclaim(struct core *core)
 
 /* ---- bad samples ----------------------------------------------------------------------------- */
 
-/* Whose bad samples they are. */
+/* For reporting a batch's bad samples. */
 struct telling {
     struct core *core;
     struct stream *stream;
@@ -326,15 +326,14 @@ static void steps_lease_fault(struct core *core, struct stream *stream, struct s
     command->err = step->error;
 }
 
-/* Its client has yet to read as many faults as it may be told at once: with their reports they are
- * long. */
+/* Its client already has as many unread faults as it may: with their reports they are long. */
 static bool steps_may_lease(const struct stream *stream, const struct step *step)
 {
     return stream->in_state[STEP_LEASED] < stream->params.credits &&
            (step->state == STEP_READY || stream->faults_told < FAULTS_TOLD_MAX);
 }
 
-/* What is due, in order, as far as credits reach. */
+/* Leases what is due, in order, while credits last. */
 static void steps_lease_due(struct core *core, struct stream *stream, uint64_t now)
 {
     struct step *step;
@@ -411,7 +410,7 @@ static void steps_look_at(struct core *core, struct stream *stream, uint64_t now
     core_look_ahead(core, stream);
     core_requeue(core, stream);
     if (stream->successor)
-        core_requeue(core, stream->successor); /* their window is one */
+        core_requeue(core, stream->successor); /* they share one window */
 }
 
 void core_deliver(struct core *core, uint64_t now)
@@ -422,7 +421,7 @@ void core_deliver(struct core *core, uint64_t now)
         core_touch(core, stream);
     while ((stream = core->touched)) {
         core_untouch(stream);
-        (void)!core_pay(core, stream, NULL); /* what is fed next will be refused */
+        (void)!core_pay(core, stream, NULL); /* on failure, the next feed is refused */
         steps_look_at(core, stream, now);
     }
 }
@@ -459,8 +458,8 @@ static void steps_trace_step(struct core *core, const struct stream *stream,
                                     .released = now});
 }
 
-/* A batch counts as held until its client asks for the next one, however long tensors keep the
- * slot: until it is released or, before that, pinned. */
+/* A batch counts as held until its client asks for the next one, that is until it is released or
+ * pinned, however long tensors keep the slot. */
 bool core_release(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
 {
     struct step *step = stream_lease(stream, number);

@@ -17,7 +17,7 @@ static struct replica_states *dataset_states_replica(struct dataset_states *stat
     return &states->replicas[replica];
 }
 
-/* It may lie in memory that another process writes to: what is checked is the copy. */
+/* Another process may write to the memory: copy first, then check the copy. */
 static bool dataset_states_copy(struct dl_span from, struct state_record *ret)
 {
     struct dataset_state state;

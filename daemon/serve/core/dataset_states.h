@@ -1,7 +1,7 @@
 /*
- * What an iterable dataset has said of where its replicas stand, for a stream: records of
- * proto/dataset_state.h, one that its client brought along and the latest that came with a batch. A
- * worker that begins a replica, be it that of one that died, is given what fits. Pure.
+ * The states of an iterable dataset's replicas, for one stream: records of proto/dataset_state.h
+ * that its client brought, and the latest that came with a batch. A worker that begins a replica,
+ * perhaps a dead one's, gets the fitting record. Pure.
  */
 #ifndef DL_DATASET_STATES_H
 #define DL_DATASET_STATES_H
@@ -9,7 +9,7 @@
 #include "proto/dataset_state.h"
 
 struct state_record {
-    uint8_t *bytes; /* owned; NULL: none */
+    uint8_t *bytes; /* owned; may be NULL */
     size_t len;
     uint64_t round; /* the next one of the replica */
 };
@@ -18,18 +18,18 @@ struct dataset_states {
     struct replica_states {
         struct state_record brought;
         struct state_record latest;
-    } * replicas; /* owned; n of them; NULL: nothing was said */
+    } * replicas; /* owned; n of them; NULL: no states yet */
     uint32_t n;
     uint64_t brought_bytes; /* at most DATASET_STATES_MAX */
     uint64_t bytes;         /* what all of this takes */
 };
 
-/* Keeps a copy. False: it is no record, or more than may be brought, and what was kept before
+/* Keeps a copy. False if it is invalid, or exceeds what may be brought; the former record then
  * stays. */
 bool dataset_states_bring(struct dataset_states *states, uint32_t replica, struct dl_span record);
 bool dataset_states_learn(struct dataset_states *states, uint32_t replica, struct dl_span record);
 
-/* The one to begin the replica with where `round` is wanted; empty: there is none. Borrowed. */
+/* The record to begin the replica with for `round`; may be empty. Borrowed. */
 struct dl_span dataset_states_find(const struct dataset_states *states, uint32_t replica,
                                    uint64_t round);
 

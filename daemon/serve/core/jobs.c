@@ -50,7 +50,7 @@ static int ranks_check_reader(const struct stream_params *other, const struct st
                         (ull)one->rank, one->job, (ull)one->epoch);
 }
 
-/* The epoch that the other one's rank is in is its latest. */
+/* The other stream is in its rank's latest epoch. */
 static bool ranks_is_latest(const struct stream_params *const *others, size_t n,
                             const struct stream_params *other)
 {
@@ -68,7 +68,7 @@ static int ranks_check_epoch(const struct stream_params *const *others, size_t n
     uint64_t apart =
         other->epoch > one->epoch ? other->epoch - one->epoch : one->epoch - other->epoch;
 
-    /* Asked last: it looks at all others, and there can be a thousand. */
+    /* Checked last: it scans all others, of which there may be a thousand. */
     if ((other->rank == one->rank && other->sharer == one->sharer) || apart <= 1 ||
         !ranks_is_latest(others, n, other))
         return 0;
@@ -100,14 +100,14 @@ int ranks_check(const struct stream_params *const *others, size_t n,
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
-/* What room for so many costs. */
+/* What room for `cap` positions costs. */
 static uint64_t positions_cost(uint32_t cap)
 {
     return cap > POSITIONS_FREE ? (cap - POSITIONS_FREE) * sizeof(struct position) : 0;
 }
 
-/* Whether there may be room for so many. It is no refusal that there may not: nobody asked for it.
- */
+/* Whether that much room may be paid for. A failure is not counted as a refusal: no client
+ * asked. */
 static bool positions_pay(const struct positions *positions, uint32_t cap)
 {
     uint64_t more = positions_cost(cap) - positions_cost(positions->cap);
@@ -158,7 +158,8 @@ const struct position *positions_find_other_world(const struct positions *positi
     return found;
 }
 
-/* What is known of the rank when other numbers shared it: its job would be levelled to that. */
+/* Forgets the rank's position under another number of sharers: its job would be levelled to
+ * that. */
 static void positions_drop_regrouped(struct positions *positions, const struct stream_params *rank)
 {
     for (uint32_t i = positions->count; i-- > 0;) {
@@ -264,7 +265,7 @@ void positions_lose(struct positions *positions, const struct stream_params *ran
     uint64_t epoch = rank->epoch;
     bool earlier = epoch < at->epoch || (epoch == at->epoch && step < at->step);
 
-    /* What is done is only where it goes on if nothing else was being read. */
+    /* A finished epoch is the place to resume only if no other was being read. */
     if ((at->lost && (done || !earlier)) || (done && at->epoch > epoch))
         return;
     at->epoch = done ? epoch + 1 : epoch;

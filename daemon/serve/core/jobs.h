@@ -1,23 +1,20 @@
 /*
- * What is known of the jobs that read a loader: whether their ranks agree, and how far each rank
- * has come. Pure.
+ * The jobs that read a loader: whether their ranks agree, and each rank's position. Pure.
  *
- * Agreement: ranks with the same job name and world size are of one job; without a name they are
- * compared only if there are several of them. Of such ranks none may be more than one epoch ahead
- * of another. With a name, all are of one world size, and a rank reads an epoch once at a time.
- * Where nodes give out the ranks, those of different rounds are not the same ones, and nothing is
- * compared.
+ * Agreement: ranks with the same job name and world size form one job; without a name they are
+ * compared only if there are several. In a job, no rank may be more than one epoch ahead of
+ * another. A named job has one world size, and each rank reads an epoch only once at a time. Where
+ * nodes assign the ranks, different rounds have different ranks, and nothing is compared.
  *
- * Positions: the first step of each rank that was not released. Of a rank whose client is gone
- * with several epochs in its hands, the earliest counts that is not done. At most POSITIONS_MAX are
- * known, and no more than the loader's user may have of the daemon's memory; the one that was noted
- * longest ago gives way. Of a rank that is read by another number of sharers than before, what was
- * known is forgotten.
+ * Positions: the first step of each rank that was not released. If a client is lost with several
+ * epochs open, the earliest unfinished one counts. At most POSITIONS_MAX are kept, as far as the
+ * user's share of the daemon's memory allows; the oldest is dropped first. A rank's position is
+ * forgotten when its number of sharers changes.
  *
- * Ranks that were stopped together come back together, and train in lock step: they have to resume
- * at one step. So the first of them that comes back while none reads sets all of the job to the
- * least of their positions, where the others find it. What lies behind it is given again. A rank
- * that comes back while others read on finds its own position.
+ * Ranks that were stopped together come back together and train in lock step, so they must resume
+ * at one step. So the first rank that comes back while no rank reads sets all positions of the job
+ * to the least of them. Steps behind it are delivered again. A rank that comes back while others
+ * keep reading resumes at its own position.
  */
 #ifndef DL_JOBS_H
 #define DL_JOBS_H
@@ -28,7 +25,7 @@
 
 /* ---- agreement ------------------------------------------------------------------------------- */
 
-/* `one` beside the `n` others, whose epochs are not at their end: 0, or -EINVAL or -EBUSY with
+/* Checks `one` against the `n` others, whose epochs have not ended: 0, or -EINVAL or -EBUSY with
  * `err`. */
 int _nodiscard_ ranks_check(const struct stream_params *const *others, size_t n,
                             const struct stream_params *one, struct dl_error *err);
@@ -39,16 +36,15 @@ enum { POSITIONS_MAX = 1024, POSITIONS_FREE = 8 };
 
 struct position {
     char job[DL_BOUND_NAME_BYTES + 1];
-    uint64_t rank, world;     /* of the samples, whose steps are counted, */
-    uint32_t sharer, sharers; /* and which of those that read them it is */
+    uint64_t rank, world;     /* ranks of the samples, whose steps are counted, */
+    uint32_t sharer, sharers; /* and its number among those that share the rank */
     uint64_t epoch, step;
     bool lost;      /* noted when a client was gone, and no epoch was started since */
     uint64_t noted; /* counts up */
 };
 
 struct positions {
-    struct quota_account *account; /* borrowed: pays QUOTA_OVERHEAD beyond POSITIONS_FREE; NULL:
-                                      nobody does */
+    struct quota_account *account; /* borrowed: pays beyond POSITIONS_FREE; may be NULL */
     struct position *all;          /* owned */
     uint32_t count, cap;
     uint64_t notes;
@@ -66,7 +62,7 @@ struct position *positions_find(const struct positions *positions,
 const struct position *positions_find_other_world(const struct positions *positions,
                                                   const struct stream_params *rank);
 
-/* None of the job's ranks reads: all of them are to resume at the least of their positions. */
+/* No rank of the job reads: sets all positions to the least of them. */
 void positions_level(struct positions *positions, const struct stream_params *rank);
 
 /* The rank is there: it starts there, or has stopped there. */

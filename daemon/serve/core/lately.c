@@ -30,7 +30,7 @@ static uint64_t lately_first(uint64_t last, uint64_t from)
     return max_u64(from / LATELY_BIN_NS, last - min_u64(last, LATELY_BINS - 1));
 }
 
-/* What is too much for where it was told belongs before it. */
+/* Moves what exceeds a bin to the bins before it. */
 static void lately_line_spill(struct lately_line *line, uint64_t bin, uint64_t ns)
 {
     for (uint64_t first = lately_first(line->bin, 0); ns >= LATELY_UNIT_NS; bin--) {
@@ -166,7 +166,7 @@ static void lately_book_drop(struct lately_book *book, struct lately_rank *rank)
     free(rank);
 }
 
-/* One that nobody goes on with gives way: the one that was left first. */
+/* Drops the abandoned line that was left first. */
 static bool lately_book_make_room(struct lately_book *book)
 {
     struct lately_rank *rank, *next, *oldest = NULL;
@@ -186,7 +186,7 @@ static struct lately_rank *lately_book_add(struct lately_book *book, const struc
 {
     struct lately_rank *rank;
 
-    /* That a line is not kept is no refusal that anybody would want to know of. */
+    /* Losing a line is not a refusal worth counting. */
     if (!lately_book_make_room(book) ||
         (book->account && (quota_check(book->account, QUOTA_OVERHEAD, sizeof *rank, NULL) < 0 ||
                            quota_charge(book->account, QUOTA_OVERHEAD, sizeof *rank, NULL) < 0)))

@@ -1,12 +1,11 @@
 /*
- * The last ten minutes of a loader, for whoever looks at it later: what was delivered, and how much
- * of its time each rank waited, in bins of ten seconds. A rank's line goes on from one epoch to the
- * next. Pure.
+ * The last ten minutes of a loader, for later inspection: what was delivered, and how much of its
+ * time each rank waited, in bins of ten seconds. A rank's line spans epochs. Pure.
  *
- * A client tells of a wait when it is over, and a daemon looks once in ten seconds or when
- * something happens. So what is told is spread over the time since the last look, and what does not
- * fit there over the time before. A rank that has nothing and was given nothing since the last look
- * is taken to wait; that much less counts of what it tells then.
+ * A client reports a wait when it is over, and the daemon looks every ten seconds or when something
+ * happens. So a reported wait is spread over the time since the last look, and the excess over the
+ * time before. A rank that has no batch and got none since the last look is presumed to wait; its
+ * next report counts that much less.
  */
 #ifndef DL_LATELY_H
 #define DL_LATELY_H
@@ -22,7 +21,7 @@ enum {
 };
 #define LATELY_BIN_NS  ((uint64_t)10 * 1000000000)
 #define LATELY_UNIT_NS ((uint64_t)200000) /* what a bin counts: 65,535 of these are 13 s */
-#define LATELY_KEEP_NS ((uint64_t)3600 * 1000000000) /* a line that nobody goes on with */
+#define LATELY_KEEP_NS ((uint64_t)3600 * 1000000000) /* for an abandoned line */
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
@@ -35,20 +34,20 @@ struct lately_line {
 /* The rank read from `from` to `to`, ns, and is known to have waited so long, there or before. */
 void lately_line_add(struct lately_line *line, uint64_t from, uint64_t to, uint64_t waited_ns);
 
-/* Of bin `bin`, ns; false: it did not read then, or nobody knows any more. */
+/* Of bin `bin`, ns; false if it did not read then, or the bin is too old. */
 bool lately_line_at(const struct lately_line *line, uint64_t bin, uint64_t *ret_read,
                     uint64_t *ret_waited);
 
 /* What was known of a stream when it was looked at last; all zero: it has just begun. */
 struct lately_mark {
     uint64_t at_ns, waited_ns, delivered;
-    uint64_t presumed_ns; /* counted as waiting, and not told of yet */
+    uint64_t presumed_ns; /* counted as waiting, not yet reported by the client */
 };
 
 struct lately_look {
     uint64_t begun_ns, now;
     uint64_t waited_ns, delivered; /* since it has begun */
-    bool empty;                    /* it has no batch, none is ready, and there is one to come */
+    bool empty;                    /* it has no batch, none is ready, and more will come */
 };
 void lately_line_look(struct lately_line *line, struct lately_mark *mark,
                       const struct lately_look *look);
@@ -73,7 +72,7 @@ struct stream;
 
 struct lately_key {
     char job[DL_BOUND_NAME_BYTES + 1];
-    const void *owner; /* of a rank without a job: only compared; NULL: who it was is gone */
+    const void *owner; /* of a rank without a job: only compared; NULL: the owner is gone */
     uint64_t rank, world;
     uint32_t sharer;
 };
@@ -82,8 +81,8 @@ struct lately_rank {
     UT_hash_handle hh; /* lately_book.ranks */
     struct lately_key key;
     struct lately_line line;
-    uint64_t at_ns;              /* somebody went on with it last */
-    const struct stream *stream; /* borrowed: who does now; NULL: nobody */
+    uint64_t at_ns;              /* last continued */
+    const struct stream *stream; /* borrowed: continues it now; or NULL */
 };
 
 /* All zero, but for the account, which may be NULL. */
@@ -94,14 +93,14 @@ struct lately_book {
 };
 
 /*
- * The rank's line, which `stream` goes on with from now on; the key is zeroed where nothing is
- * said. NULL: there are too many, or their user may not have another.
+ * The rank's line, which `stream` continues from now on; unused fields of the key must be zero.
+ * NULL: too many lines, or the user may not have another.
  */
 struct lately_rank *lately_book_join(struct lately_book *book, const struct lately_key *key,
                                      const struct stream *stream, uint64_t now);
 /* The stream has ended; it is not looked at any more. NULL is fine. */
 void lately_rank_leave(struct lately_rank *rank, const struct stream *stream);
-/* Whom nobody goes on with, and has not for LATELY_KEEP_NS. */
+/* Drops lines abandoned for LATELY_KEEP_NS. */
 void lately_book_tidy(struct lately_book *book, uint64_t now);
 /* No stream has a rank of it any more. */
 void lately_book_deinit(struct lately_book *book);

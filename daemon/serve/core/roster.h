@@ -1,11 +1,10 @@
 /*
- * The roster of an epoch: which ranks its source waits for, or which of those that share a rank.
- * Pure.
+ * The roster of an epoch: which ranks, or sharers of a rank, its source waits for. Pure.
  *
  * A rank is
  *
  *   AWAITED   not there yet: the source keeps every step until this rank has taken its rows
- *   EXCUSED   it came, or reads from another source: nobody waits for it to come
+ *   EXCUSED   it came, or reads from another source: it is not waited for
  *   DONE      it read the epoch to its end, or stopped it
  *
  * A roster outlives its source if some of the ranks died: a rank that comes back waits for the
@@ -34,17 +33,17 @@ struct roster *roster_new(uint64_t world);
 uint64_t roster_bytes(const struct roster *roster);
 
 enum roster_mark roster_of(const struct roster *roster, uint64_t rank);
-/* It is there now, whatever it was before. */
+/* It has come, whatever it was before. */
 void roster_come(struct roster *roster, uint64_t rank);
 /* If it is AWAITED, it is not any more. */
 void roster_excuse(struct roster *roster, uint64_t rank);
 void roster_excuse_all(struct roster *roster);
 void roster_done(struct roster *roster, uint64_t rank);
-/* Who is DONE in the other one, is so in this one. */
+/* Ranks that are DONE in the other one become DONE in this one. */
 void roster_learn_done(struct roster *roster, const struct roster *other);
-/* Likewise; and who has come to the other's source is not AWAITED at this one. */
+/* The same; and ranks that have come to the other's source are not AWAITED here. */
 void roster_learn(struct roster *roster, const struct roster *other);
-/* The lowest rank that is AWAITED; UINT64_MAX: none is. */
+/* The lowest AWAITED rank; or UINT64_MAX. */
 uint64_t roster_first_awaited(const struct roster *roster);
 
 /* Whether two ranks read the same batches: of one job, epoch, world and history; and whether two
@@ -56,7 +55,7 @@ bool roster_same_members(const struct stream_params *a, const struct stream_para
 struct roster_book {
     struct {
         struct stream_params epoch;
-        struct roster *roster; /* owned; only who is DONE counts */
+        struct roster *roster; /* owned; only its DONE ranks count */
     } entries[ROSTERS_MAX];    /* the oldest first */
     uint32_t n;
     uint64_t bytes; /* of all that are kept, by roster_bytes() */
@@ -66,9 +65,9 @@ void roster_book_deinit(struct roster_book *book);
 /* All have left the epoch. Consumes the roster. */
 void roster_book_keep(struct roster_book *book, const struct stream_params *epoch,
                       struct roster *roster);
-/* The oldest one is not known any more. False: there is none. */
+/* Forgets the oldest one. False if the book is empty. */
 bool roster_book_forget(struct roster_book *book);
-/* The rank comes to the epoch. Who is DONE with it; NULL: nothing is known of it. */
+/* The rank comes to the epoch. Returns the DONE ranks; NULL if nothing is known about it. */
 const struct roster *roster_book_come(struct roster_book *book, const struct stream_params *rank);
 
 #endif

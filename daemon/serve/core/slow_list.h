@@ -16,7 +16,7 @@ struct slow_list {
     uint32_t n;
 };
 
-/* Each sample has one row, of the longest time that it took. */
+/* Each sample has one row, with its longest time. */
 void slow_list_add(struct slow_list *list, const struct slow_sample *what);
 
 #endif

@@ -107,10 +107,10 @@ bool stream_exists(const struct stream *stream, uint64_t number)
            number / stream->params.replicas < stream->ends[step_replica(stream, number)];
 }
 
-/* The first step from `number` on that exists; params.steps or more: there is none. */
+/* The first existing step from `number` on; params.steps or more if no such step exists. */
 static uint64_t stream_next_existing(const struct stream *stream, uint64_t number)
 {
-    /* It ends: either a replica has no end yet, or the steps are known. */
+    /* Terminates: either a replica has no end yet, or the steps are known. */
     while (number < stream->params.steps && !stream_exists(stream, number))
         number++;
     return number;
@@ -407,7 +407,7 @@ uint64_t stream_steps(const struct stream *stream, uint64_t estimate)
         return stream->params.steps;
     if (max_u64(had, stream->params.fed ? stream->fed : 0) > estimate)
         return STEPS_UNKNOWN;
-    /* Numbers that were left out, as replicas had ended, are none of those to come. */
+    /* Steps left out because replicas had ended are not to come. */
     return add_overflows(estimate, at - min_u64(had, at), &steps) ? STEPS_UNKNOWN : steps;
 }
 
@@ -474,7 +474,7 @@ void step_free(struct step *step)
     free(step);
 }
 
-/* ---- going on where a client left off -------------------------------------------------------- */
+/* ---- resuming where a client left off -------------------------------------------------------- */
 
 static uint64_t stream_find_lowest(const struct stream *stream, bool pinned)
 {

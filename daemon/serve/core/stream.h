@@ -7,33 +7,31 @@
  *      ↑         |  \       \       \ ↘ PINNED → (released)
  *      └─ lost ──┘   → FAULTED → LEASED → (released)
  *
- * READY becomes FAULTED when too many of its samples turn out to be bad. A fault is leased as a
- * batch is, but has no slot: it takes a credit until its client says that it has read it.
+ * READY becomes FAULTED when too many of its samples turn out to be bad. A fault is leased like a
+ * batch, but has no slot: it takes a credit until its client reports it as read.
  *
- * `window` counts the steps planned and not yet released or pinned: at most `credits`. So
- * `credits` bounds what a stream takes, whether it is being filled, is ready, or is read, and one
- * slow rank never stalls another.
+ * `window` counts the steps planned and not yet released or pinned: at most `credits`. So `credits`
+ * bounds a stream's slots, whether being filled, ready, or read, and one slow rank never stalls
+ * another.
  *
  * Steps are planned in the order of their numbers, and delivered in it too, or, with `any_order`,
  * as they become ready.
  *
  * Where batches are dispatched, all ranks of an epoch get rows of the same ones. Their *source* is
- * a stream of its own without a client, whose rank is PLAN_ALL: its steps are loaded as any
- * other's. A rank's stream loads nothing: its step is READY from the start, when it takes what the
- * source has (core_dispatch.c). Likewise where several clients share a rank, as those of one tensor
- * parallel group do: their source has that rank, and each of these *sharers* gets all of its
- * batches.
+ * a separate stream without a client, whose rank is PLAN_ALL: its steps are loaded like any others.
+ * A rank's stream loads nothing: its step is READY from the start, taken from the source
+ * (core_dispatch.c). The same holds for clients that share a rank, such as a tensor parallel group:
+ * their source has that rank, and each of these *sharers* gets all of its batches.
  *
  * Where the dataset is iterable, step s is batch s div replicas of worker s mod replicas: PyTorch's
- * round robin. How many batches a replica has shows when it ends: the steps it does not have are
- * left out, so that the numbers of the others have gaps. Where the client is the sampler, steps
- * exist as far as it has fed them.
+ * round robin. A replica's number of batches is known when it ends: steps beyond it are left out,
+ * so that step numbers have gaps. Where the client is the sampler, steps exist as far as it has fed
+ * them.
  *
- * A release is the acknowledgement. The stream of a client that is gone without a word can resume
- * at the first step that was not acknowledged: stream_rewind() makes all leases READY again, and
- * steps behind that one, which were released, are planned anew. What its client has of a former
- * daemon counts as well: it is no lease, but the position does not pass the lowest step of it,
- * `former_lease`.
+ * Releasing is acknowledging. The stream of a lost client can resume at the first unacknowledged
+ * step: stream_rewind() makes all leases READY again, and released steps behind that one are
+ * planned anew. Batches that its client has from a former daemon count as well: they are not
+ * leases, but the position does not pass the lowest of them, `former_lease`.
  */
 #ifndef DL_STREAM_H
 #define DL_STREAM_H
@@ -53,13 +51,13 @@
 
 enum stream_phase {
     STREAM_SETTLING, /* its plan is being worked out: how many steps it has is not known */
-    STREAM_EXPECTED, /* nobody has asked for it yet */
+    STREAM_EXPECTED, /* not requested yet */
     STREAM_ACTIVE,   /* a client reads it */
     STREAM_SOURCE,   /* it loads batches for ranks to take */
     STREAM_PAUSED,   /* how far it may go is being agreed on in the cluster */
-    STREAM_FINISHED, /* its client was told that there is no more; leases may be out */
+    STREAM_FINISHED, /* its client got the end; leases may be out */
     STREAM_PARKED,   /* its client is gone, and may come back */
-    STREAM_STOPPED,  /* leases alone are left */
+    STREAM_STOPPED,  /* only leases are left */
 };
 enum { STREAM_PHASES = 8 };
 
@@ -67,7 +65,7 @@ enum { STREAM_PHASES = 8 };
 
 struct stream_rules {
     bool plans;    /* further steps, as far as its window reaches */
-    bool delivers; /* what is due, to its client */
+    bool delivers; /* due batches, to its client */
     bool is_read;  /* a client waits for its batches, or will */
     unsigned next; /* phases that may follow, a bit each */
 };
@@ -109,7 +107,7 @@ struct step {
     enum step_state state;
     uint32_t attempts; /* that ended with the worker's death */
     uint32_t samples;
-    uint32_t all;      /* samples in the slot, of which these are some; from READY on */
+    uint32_t all;      /* samples in the slot, of which the batch may be some; from READY on */
     uint32_t first;    /* the first of them in the slot */
     uint32_t repeated; /* of `samples`, the last ones: there only to even the ranks out */
     bool own_lease;    /* while READY: on the slot, as others read it too */
@@ -126,7 +124,7 @@ struct step {
     uint32_t n_indices;         /* of all; 0: not known */
     uint32_t n_fed;
     bool unplanned;         /* while WAITING: for its plan to be prepared */
-    bool yields;            /* while WAITING: others that are asked for come first */
+    bool yields;            /* while WAITING: requested streams come first */
     uint64_t *fed;          /* owned; n_fed indices, where the client is the sampler */
     struct dl_error *error; /* owned; of a fault */
     char *detail;           /* owned; the error's whole story, or NULL */
@@ -146,35 +144,34 @@ void delivered_add(struct delivered *delivered, const struct step *step);
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Whose steps are loaded first, where workers or slots do not suffice for all; as START says
- * it. */
+/* Which streams go first when workers or slots are short; from START. */
 enum stream_priority { PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_LOW };
 
 struct stream_params {
-    char job[DL_BOUND_NAME_BYTES + 1]; /* that the rank belongs to; "": none */
-    const void *owner;                 /* whoever started it: only compared */
+    char job[DL_BOUND_NAME_BYTES + 1]; /* of the rank; may be "" */
+    const void *owner;                 /* the session that started it: only compared */
     uint64_t epoch;
     uint64_t rank; /* PLAN_ALL: of all ranks */
     uint64_t world;
-    uint32_t sharer;       /* which of those that share the rank; of a source: 0 */
-    uint32_t sharers;      /* how many these are; 0: none does */
+    uint32_t sharer;       /* number among those that share the rank; of a source: 0 */
+    uint32_t sharers;      /* how many share it; 0: not shared */
     bool source;           /* it has no client: others take its batches */
     uint64_t first;        /* step to begin with */
     struct history before; /* what other world sizes had of the epoch; steps count from there */
     uint64_t steps;        /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
-    uint64_t expected;     /* likewise, as its client expects; for people; 0: it does not say */
+    uint64_t expected;     /* as its client expects; for people; 0: unknown */
     uint32_t credits;
     enum stream_priority priority;
     uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
     bool any_order;
     bool fed;       /* the client is the sampler */
-    uint64_t round; /* in the cluster's world: of its nodes, from 1; else 0. `first` may then be
+    uint64_t round; /* in the cluster's world: its nodes' round, from 1; else 0. `first` may then be
                        behind its last step: other ranks have one more */
 };
 
 #define STEPS_UNKNOWN UINT64_MAX
 
-/* What its client was told once. */
+/* Messages that its client gets only once. */
 enum {
     TOLD_PASSING = 1 << 0,  /* its first step is far; or its client has brought states */
     TOLD_LENGTH = 1 << 1,   /* the dataset is longer than it says */
@@ -189,8 +186,8 @@ struct dispatch {
     uint64_t tail;          /* the first step that some rank has yet to take */
     uint64_t at_tail;       /* how many ranks are there, of those that are here */
     uint64_t patience_ends; /* ns; for ranks that are awaited in the middle of an epoch; 0: never */
-    uint64_t
-        waited_since; /* ns; a rank that is here has nothing to read until they come; 0: none */
+    uint64_t waited_since;  /* ns; a rank that is here has nothing to read until they come; 0: not
+                               waiting */
 };
 
 struct stream {
@@ -204,35 +201,34 @@ struct stream {
     struct stream_params params;
     enum stream_phase phase;
     uint32_t number;            /* of the stream, in the loader's life; from 1 */
-    void *sink;                 /* the client's record of it; NULL: nobody has it */
-    struct epoch *epoch;        /* the shell's: whose plan it is; NULL: it has none */
-    const struct plan *plan;    /* borrowed of that; NULL: its steps need none */
-    struct stream *source;      /* borrowed; whom the rank takes its steps from, or NULL */
+    void *sink;                 /* the client's record of it; NULL: no client */
+    struct epoch *epoch;        /* the shell's: owns the plan; or NULL */
+    const struct plan *plan;    /* borrowed from it; NULL: its steps need no plan */
+    struct stream *source;      /* borrowed; from which the rank takes its steps; or NULL */
     struct dispatch *dispatch;  /* owned; of a source */
     struct dl_error *refusal;   /* owned; why it cannot begin, or NULL */
-    struct stream *predecessor; /* of an expected one: whose window they share; or NULL */
+    struct stream *predecessor; /* of an expected one: shares its window; or NULL */
     struct stream *successor;   /* the one that is expected after it, or NULL */
-    bool expected_next;         /* the next epoch's was asked for, whatever has become of it */
+    bool expected_next;         /* the next epoch's stream was requested, whatever happened to it */
     bool rewound;               /* steps behind to_plan can be there already */
     bool unplanned;             /* a step waits for its plan to be prepared */
     unsigned told;              /* TOLD_… */
-    uint32_t starving_told;     /* what its client held of the loader when it was told to release
-                                   some, for want of memory; 0: it was not, or something came back */
+    uint32_t starving_told; /* leases that its client held when it was asked to release some, for
+                               lack of memory; 0: not asked, or some came back */
 
-    uint64_t to_plan;    /* next step to be planned, if it exists */
-    uint64_t to_deliver; /* next step the client gets, if it exists; not with any_order */
-    uint64_t limit;      /* it ends before this step, though its epoch goes on; UINT64_MAX: it does
-                            not */
-    uint64_t hold;       /* it plans no step from this one on, for now; UINT64_MAX: it does */
-    uint64_t former_lease; /* the lowest step that its client still has of a former daemon's;
-                              UINT64_MAX: none */
+    uint64_t to_plan;      /* next step to be planned, if it exists */
+    uint64_t to_deliver;   /* next step for the client, if it exists; not with any_order */
+    uint64_t limit;        /* it ends before this step, though its epoch continues; or UINT64_MAX */
+    uint64_t hold;         /* it plans no step from this one on, for now; UINT64_MAX: it does */
+    uint64_t former_lease; /* the lowest step that its client still has from a former daemon; or
+                              UINT64_MAX */
     struct step *steps;    /* owned; by number */
     uint32_t in_state[STEP_STATES]; /* how many of these are in each state */
     uint32_t faults_told;           /* of those in LEASED: they are faults */
     struct step *due;   /* READY and FAULTED steps as they came (utlist); with any_order */
     struct step *spare; /* owned; used steps for reuse, linked by `next` */
     uint64_t *ends;     /* owned; rounds that each replica has; UINT64_MAX: not known */
-    uint64_t *settled;  /* owned; of each replica: no step before this one is to be run */
+    uint64_t *settled;  /* owned; of each replica: steps before this one need not run again */
     struct dataset_states states; /* of its replicas, as far as the dataset says them */
     struct feed *feed;            /* owned list: fed, not yet planned (utlist) */
     uint64_t fed;                 /* steps before this one were fed */
@@ -250,13 +246,13 @@ struct stream {
     uint64_t waited_ns;   /* that its client says it has waited for batches; at most since then */
     struct timing timing; /* of its batches */
     struct recent recently_waited, recently_delivered;
-    struct lately_rank *lately; /* borrowed; the rank's last ten minutes; NULL: nobody keeps them */
+    struct lately_rank *lately; /* borrowed; the rank's last ten minutes; NULL: not kept */
     struct lately_mark looked;
 };
 
 struct stream *stream_new(const struct stream_params *params, struct epoch *epoch,
                           const struct plan *plan);
-/* All steps must be gone: drop them, then release what is leased. */
+/* All steps must be gone: drop them, then release the leased ones. */
 struct stream *stream_free(struct stream *stream);
 
 /* Asserts that the table allows it. */
@@ -268,13 +264,13 @@ static inline bool stream_is_source(const struct stream *stream)
     return stream->params.source;
 }
 
-/* Its batches are those of all ranks, one behind the other. */
+/* Its batches are those of all ranks, one after another. */
 static inline bool stream_is_for_all(const struct stream *stream)
 {
     return stream->params.rank == PLAN_ALL;
 }
 
-/* Which of those it is that take from one source, and how many these are. */
+/* Its number among those that take from one source, and how many they are. */
 static inline uint64_t stream_member(const struct stream_params *params)
 {
     return params->sharers ? params->sharer : params->rank;
@@ -291,7 +287,7 @@ static inline bool stream_is_settled(const struct stream *stream)
     return !stream->plan || stream->params.steps != STEPS_UNKNOWN;
 }
 
-/* Nobody reads it yet: what is loaded for it may be in vain. */
+/* No client reads it yet: work for it may be in vain. */
 static inline bool stream_is_expected(const struct stream *stream)
 {
     if (stream_is_source(stream))
@@ -317,15 +313,15 @@ static inline uint32_t stream_window(const struct stream *stream)
     return HASH_COUNT(stream->steps) - stream->in_state[STEP_PINNED];
 }
 
-/* Its client waits, and there is no memory for its next step. */
+/* Its client waits, and memory for its next step is lacking. */
 static inline bool stream_starves(const struct stream *stream)
 {
     return stream_window(stream) == 0 &&
            (stream->starving_told > 0 || stream->told & TOLD_STARVING);
 }
 
-/* Bytes of the daemon's memory that the stream takes: its steps, and what its client has fed it and
- * brought along. Slots are charged where they are made. */
+/* Bytes of the daemon's memory that the stream takes: its steps, and what its client has fed and
+ * brought. Slots are charged where they are made. */
 uint64_t stream_cost(const struct stream *stream);
 
 /* A further step may be planned now; which: the one that stream_plan() would make. */
@@ -335,15 +331,15 @@ uint64_t stream_next(const struct stream *stream);
 /* Plans the next step: WAITING. */
 struct step *stream_plan(struct stream *stream);
 
-/* The step of that number, planned and not released; NULL: there is none. */
+/* The step of that number, planned and not released; or NULL. */
 struct step *stream_find(const struct stream *stream, uint64_t number);
 
 /* A source need not plan steps before `number`. */
 void stream_skip(struct stream *stream, uint64_t number);
 
 /*
- * The client's next step of `n` indices, which it has as little-endian bytes; stream.params.fed.
- * False, and nothing changed: it is more than DL_MAX_FEED_AHEAD ahead, or the end was said already.
+ * Feeds the client's next step of `n` indices, little-endian; stream.params.fed. False, changing
+ * nothing: it is more than DL_MAX_FEED_AHEAD ahead, or the end was fed before.
  */
 bool _nodiscard_ stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n);
 bool _nodiscard_ stream_feed_end(struct stream *stream);
@@ -352,11 +348,10 @@ bool _nodiscard_ stream_feed_end(struct stream *stream);
 uint32_t step_replica(const struct stream *stream, uint64_t number);
 uint64_t stream_settled(struct stream *stream, uint32_t replica);
 
-/* The step is one of its replica's, as far as is known now. */
+/* The step exists in its replica, as far as known. */
 bool stream_exists(const struct stream *stream, uint64_t number);
 
-/* The replica of the step, which is not planned, has no such step for this stream, nor later ones.
- */
+/* The replica has no step `number`, which is not planned, nor later ones, for this stream. */
 void stream_end_replica(struct stream *stream, uint64_t number);
 
 /* What replicas are known to have ended in the source, have ended for the rank that takes from it.
@@ -393,8 +388,8 @@ void stream_recall(struct stream *stream, struct step *step);
 void stream_forget(struct stream *stream, struct step *step);
 
 /*
- * A RUNNING step that nobody waits for any more leaves the stream while a worker still writes its
- * slot. Its `stream` is NULL from then on, and whoever has the worker's answer frees it.
+ * Removes a RUNNING step from the stream while a worker still writes its slot. Its `stream` becomes
+ * NULL, and the receiver of the worker's answer frees it.
  */
 void stream_abandon(struct stream *stream, struct step *step);
 void step_free(struct step *step);
@@ -416,8 +411,8 @@ bool stream_has_gaps(const struct stream *stream);
 /* The lowest step that is not released. */
 uint64_t stream_position(const struct stream *stream);
 
-/* The same where the client says that it wants no more: what it has pinned it has had, and what is
- * lent to it otherwise it has not looked at. *ret_all: it has had all steps. */
+/* The same when the client stops: it has used what it pinned, but not its other leases. *ret_all:
+ * it has used all steps. */
 uint64_t stream_used(const struct stream *stream, bool *ret_all);
 
 /* It was given no step from this one on. */
@@ -426,7 +421,7 @@ uint64_t stream_given(const struct stream *stream);
 /* No step is leased any more: it resumes at its position, as if it had begun there. */
 void stream_rewind(struct stream *stream);
 
-/* Its client says that it has waited for batches for so long since it said so last. */
+/* Its client reports how long it has waited for batches since its last report. */
 void stream_waited(struct stream *stream, uint64_t ns, uint64_t now);
 
 #endif
