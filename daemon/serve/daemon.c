@@ -73,7 +73,7 @@ static bool daemon_any_stream(const struct daemon *d)
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct stream *stream;
         DL_FOREACH (loader_core(registered_loader(e))->streams, stream) {
-            if (stream->sink) /* else nobody has asked for it */
+            if (stream->sink) /* else no client has requested it */
                 return true;
         }
     }
@@ -84,7 +84,7 @@ static void daemon_on_deadline(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
 
-    if (d->draining || !d->sessions.head) /* the latter: private, and nobody came */
+    if (d->draining || !d->sessions.head) /* no session: a private daemon whose owner never came */
         daemon_finish(d);
 }
 
@@ -251,7 +251,7 @@ static void daemon_apply_options(struct daemon *d, struct config *config)
     length_cache_locate(&config->cache);
 }
 
-/* Whoever may connect could else read whatever the daemon can. */
+/* Otherwise any user who may connect could read all files that the daemon can. */
 static int daemon_check_shared(const struct daemon *d, const struct config *config,
                                struct dl_error *err)
 {
@@ -264,7 +264,7 @@ static int daemon_check_shared(const struct daemon *d, const struct config *conf
                         config->socket);
 }
 
-/* Where the metrics are to be read from now on, unless *ret stays: beside what was there before. */
+/* Opens the new metrics address, if it has changed, beside the former one; else *ret stays. */
 static int daemon_move_metrics(struct daemon *d, const struct config *config,
                                struct metrics_http **ret, struct dl_error *err)
 {
@@ -324,7 +324,8 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
 
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
 
-/* While nobody handles them, these would end the daemon before it has cleared up. */
+/* While signals are blocked during shutdown, they cannot end the daemon before it has cleaned
+ * up. */
 static void daemon_hold_signals(int how)
 {
     sigset_t set;
@@ -380,9 +381,8 @@ static int daemon_try_threads(void)
 }
 
 /*
- * Makes the loop's threads with signals held, as they stay: any of these threads could take one
- * that comes when nobody handles them any more, and that would end the daemon before it has cleared
- * up.
+ * Makes the loop's threads with signals blocked, as they stay: otherwise a thread could take a
+ * signal after the handlers are gone, which would end the daemon before it has cleaned up.
  */
 static int daemon_make_threads(struct daemon *d)
 {
@@ -408,7 +408,7 @@ static void daemon_on_signal(uv_signal_t *handle, int number)
     if (number == SIGHUP) /* once a turn of the loop, which a flood of signals would else hold up */
         uv_timer_start(&d->reload, daemon_on_reload, 0, 0);
     else if (d->draining)
-        daemon_finish(d); /* asked twice */
+        daemon_finish(d); /* the second request */
     else
         daemon_drain(d, true);
 }
@@ -439,11 +439,11 @@ static void daemon_finish(struct daemon *d)
     log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STOPPING}, "stopping");
     door_close(&d->door);
     d->metrics = metrics_http_free(d->metrics);
-    daemon_on_world(d, WORLD_LEFT, NULL); /* the other nodes are told how far the ranks were */
+    daemon_on_world(d, WORLD_LEFT, NULL); /* reports to the other nodes how far the ranks got */
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_world_forget(s);
     d->members = members_end(d->members);
-    /* What clients have received they go on reading: no slot of it is filled again. */
+    /* Clients can keep reading received batches: no slot is refilled any more. */
     for (struct registered *e = d->loaders; e; e = registered_next(e))
         loader_halt(registered_loader(e));
     dl_error_set(&err, ESHUTDOWN, "", "the daemon is shutting down");
@@ -495,8 +495,7 @@ static void daemon_name_passed(struct config *config, int fd)
         config->socket = must_strdup("");
 }
 
-/* Whether other users may connect. What is not known of a socket that was passed is taken for open.
- */
+/* Whether other users may connect. If unknown for a passed socket, assume that they may. */
 static bool daemon_is_shared(const struct config *config, bool passed)
 {
     const mode_t others = S_IWGRP | S_IWOTH;
@@ -537,9 +536,9 @@ static void daemon_on_owner(uv_poll_t *handle, int status, int events)
 
 /*
  * A private daemon ends with the process that made its first client's connection, and not only with
- * the connection: a child that it forked may have a copy and not even know. It is not watched where
- * the kernel has no pidfds, or does not see it in our pid namespace, when its number is 0. Should
- * the number be another process's by now, the owner is gone, so that no end is too early.
+ * the connection: a child that it forked may have a copy and not even know. It is not watched if
+ * the kernel has no pidfds, or if its number is 0, in another pid namespace. If its number was
+ * reused by now, the owner is gone, so the daemon never ends too early.
  */
 static void daemon_watch_owner(struct daemon *d)
 {
@@ -560,7 +559,7 @@ static void daemon_watch_owner(struct daemon *d)
     (void)uv_poll_start(&d->owner, UV_READABLE, daemon_on_owner);
 }
 
-/* What whoever started a private daemon wants of it before having connected to its socket. */
+/* Serves the connection that a private daemon's owner passed to it at start. */
 static void daemon_serve_owner(struct daemon *d)
 {
     if (d->options.client >= 0) {
@@ -579,7 +578,7 @@ static void daemon_serve_owner(struct daemon *d)
     }
 }
 
-/* What tells clients one daemon from the next. Nobody starts a private one anew. */
+/* A random number by which clients tell daemons apart. A private daemon is never restarted. */
 static int daemon_draw_life(struct daemon *d, struct dl_error *err)
 {
     while (!d->options.private && d->life == 0) {
@@ -642,8 +641,8 @@ static void daemon_begin_to_watch(struct daemon *d)
         uv_timer_start(&d->deadline, daemon_on_deadline, PRIVATE_PATIENCE_MS, 0);
 }
 
-/* For the next daemon. A service manager's directory outlives this one, as that of a socket of its
- * own does. Neither has as many bytes as a path can have. */
+/* A file for the next daemon: in the service manager's directory, which outlives this daemon, or
+ * beside its own socket. Both paths are shorter than PATH_MAX. */
 static void daemon_name_file(const struct daemon *d, const char *name, char path[static PATH_MAX])
 {
     const char *dir = getenv("RUNTIME_DIRECTORY");
@@ -658,14 +657,14 @@ static void daemon_note_crashes(const struct daemon *d)
     struct dl_error err = {0};
     char path[PATH_MAX];
 
-    if (d->options.private) /* nobody starts it again */
+    if (d->options.private) /* it is never restarted */
         return;
     daemon_name_file(d, "crashes", path);
     if (blame_open(path, &err) < 0)
         log_info("%s: %s", err.path, err.message);
 }
 
-/* Some are kept for the daemon itself, and for the next client to be told why it is refused. */
+/* Reserves some for the daemon itself, and to tell the next client why it is refused. */
 static int daemon_bound_descriptors(struct daemon *d, struct dl_error *err)
 {
     enum { LEAST = 64, RESERVE = 128 };
@@ -714,8 +713,8 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     return 0;
 }
 
-/* Until nothing is left. Whoever waits in the kernel, as workers do for storage that does not
- * answer, is left to the system, which ends them as soon as they can be. */
+/* Runs until nothing is left. Workers blocked in the kernel, on storage that does not answer, are
+ * left to the system, which ends them as soon as it can. */
 static void daemon_serve(struct daemon *d)
 {
     uv_run(&d->loop, UV_RUN_DEFAULT);

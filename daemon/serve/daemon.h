@@ -13,12 +13,12 @@
 #include <uv.h>
 
 struct daemon_options {
-    const char *config_path; /* NULL: none */
+    const char *config_path; /* may be NULL */
     const char *socket;      /* NULL: as configured */
     const char *log_level;   /* NULL: as configured */
     bool private;            /* ends when its last client leaves, or its owner ends */
     /* Of a private one: */
-    int client; /* consumed: the first client's connection; -1: none */
+    int client; /* consumed: the first client's connection; may be -1 */
     int errors; /* consumed: where Python workers' standard error goes; -1: nowhere */
 };
 
@@ -32,20 +32,20 @@ struct daemon {
     uv_timer_t watchdog;
     uv_timer_t deadline;     /* of a drain; or of a private daemon's first client */
     uv_timer_t anew;         /* sessions ask again for what was not known yet */
-    uv_timer_t reload;       /* asked for by a signal */
+    uv_timer_t reload;       /* requested by a signal */
     uv_timer_t end;          /* of what was ended */
     uv_poll_t owner;         /* of a private daemon, where owner_fd is >= 0 */
-    uint64_t owners_session; /* with which it ends; 0: none, as without --client */
-    int owner_fd;            /* owned; a pidfd: readable when the process has ended; -1: none */
+    uint64_t owners_session; /* whose end ends the daemon; 0 without --client */
+    int owner_fd;            /* owned; a pidfd: readable when the process has ended; may be -1 */
     struct door door;
     struct quota *quota;
     struct scheduler *scheduler;
     struct crew *crew;
-    struct relay *relay; /* owned; NULL: none */
+    struct relay *relay; /* owned; may be NULL */
     struct hosts *hosts;
     struct remotes *remotes;
-    struct members *members;      /* owned; NULL: this daemon is alone */
-    struct metrics_http *metrics; /* owned; NULL: not asked for */
+    struct members *members;      /* owned; NULL: not in a cluster */
+    struct metrics_http *metrics; /* owned; NULL: not configured */
     struct session_list sessions;
     struct registered *loaders; /* registry.h */
     struct past *past;          /* owned; the registry's */
@@ -66,7 +66,7 @@ struct daemon {
     bool stopping;
 };
 
-/* Runs until it is told to stop. Returns the process's exit status. */
+/* Runs until it is stopped. Returns the process's exit status. */
 int daemon_run(const struct daemon_options *options);
 
 #endif

@@ -14,7 +14,7 @@
 #include <utlist.h>
 
 enum {
-    METRICS_BACKLOG = 1024, /* those who wait while it pauses are not refused */
+    METRICS_BACKLOG = 1024, /* connections that wait during a pause are not refused */
     VISITORS_MAX = 32,
     VISIT_MS = 10 * 1000,      /* from the connection to the last byte of the answer */
     REQUEST_BYTES = 16 * 1024, /* for one visitor's headers */
@@ -37,7 +37,7 @@ struct metrics_http {
     struct listener *listener;
     struct answers *answers;  /* owned */
     struct allowance time;    /* of the loop */
-    bool paused;              /* it has used that up: nothing is read, nobody is let in */
+    bool paused;              /* its time is used up: it neither reads nor accepts */
     struct visitor *visitors; /* the oldest first */
     uint32_t n_visitors;
     uint32_t handles;
@@ -52,7 +52,7 @@ static enum MHD_Result metrics_http_on_request(void *context, struct MHD_Connect
     struct metrics_http *http = context;
 
     (void)version, (void)upload, (void)of_request;
-    *upload_size = 0; /* nobody wants it */
+    *upload_size = 0; /* request bodies are ignored */
     return answers_give(http->answers, connection, url, method);
 }
 
@@ -78,7 +78,7 @@ static void metrics_http_on_visitor(void *context, struct MHD_Connection *connec
     }
 }
 
-/* The oldest who was not hung up on yet; NULL: there is none. */
+/* The oldest visitor not hung up on yet; or NULL. */
 static struct visitor *metrics_http_oldest(const struct metrics_http *http)
 {
     struct visitor *v = http->visitors;
@@ -97,7 +97,7 @@ static void metrics_http_hang_up(struct visitor *v)
 static void metrics_http_on_timer(uv_timer_t *timer);
 static void metrics_http_on_event(uv_poll_t *poll, int status, int events);
 
-/* Of a processor, whoever else uses it. */
+/* Processor time of this thread, whatever else runs. */
 static uint64_t metrics_http_spent_ns(void)
 {
     struct timespec t = {0};
@@ -106,7 +106,7 @@ static uint64_t metrics_http_spent_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Lets the server do what is to do, and charges what was done since `began_ns`. */
+/* Lets the server work, and charges the time since `began_ns`. */
 static void metrics_http_run(struct metrics_http *http, uint64_t began_ns)
 {
     (void)MHD_run(http->server);
@@ -121,7 +121,7 @@ static void metrics_http_pause(struct metrics_http *http)
     uv_poll_stop(&http->poll);
 }
 
-/* Those who wait to be let in come first: those who are in could use all the time there is. */
+/* New connections come first: existing ones could use up all the time. */
 static void metrics_http_resume(struct metrics_http *http)
 {
     http->paused = false;
@@ -180,7 +180,7 @@ static void metrics_http_on_event(uv_poll_t *poll, int status, int events)
     metrics_http_go_on(poll->data, metrics_http_spent_ns());
 }
 
-/* There is always room for who comes: connections that say nothing do not keep others out. */
+/* A new connection always gets room: silent connections cannot keep it out. */
 static void metrics_http_on_accepted(void *context, int fd)
 {
     static const union address nobody = {.v4 = {.sin_family = AF_INET}};

@@ -1,8 +1,8 @@
 /*
  * What the daemon answers by HTTP, driven by its loop: the metrics for a Prometheus, health and
- * readiness, and a live page for people; answers.h says what, and who gets it. It is at a loopback
- * address or a Unix socket, or with a token anywhere. A visitor who is slow, or never says what
- * they want, is dropped in time, or when others want the place.
+ * readiness, and a live page for people; see answers.h for what is served, and to whom. It listens
+ * at a loopback address or a Unix socket, or with a token anywhere. Visitors that are slow or send
+ * no request are dropped after a time, or when others need the place.
  */
 #ifndef DL_METRICS_HTTP_H
 #define DL_METRICS_HTTP_H

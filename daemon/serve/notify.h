@@ -15,8 +15,8 @@ void notify_watchdog(void);
 /* How often notify_watchdog() is due, in ms; 0 = never. */
 uint64_t notify_watchdog_ms(void);
 
-/* The one listening Unix socket that was passed (the caller owns it), -1: none was passed, or a
- * negative errno: what was passed is not one such socket. Clears the environment for children. */
+/* The one listening Unix socket that was passed (the caller owns it), -1 if nothing was passed, or
+ * a negative errno if it was not one such socket. Clears the environment for children. */
 int notify_listen_fd(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The daemon's loaders, by who opened them and what they are called. */
+/* The daemon's loaders, by user and name. */
 #include "daemon/serve/registry.h"
 
 #include "daemon/serve/base/blame.h"
@@ -46,12 +46,12 @@ static struct registered *registry_find_spec(const struct daemon *d, uid_t uid, 
 
 /* ---- what loaders were like ----------------------------------------------------------------- */
 
-/* The last verdicts of loaders that are gone: a DataLoader without persistent workers has one
- * loader an epoch. */
+/* The last verdicts of closed loaders: a DataLoader without persistent workers opens one loader per
+ * epoch. */
 enum { PAST_MAX = 32 };
 
 struct past {
-    char key[KEY_MAX]; /* "": none */
+    char key[KEY_MAX]; /* may be "" */
     char verdict[VERDICT_LATEST_MAX];
 };
 
@@ -90,7 +90,7 @@ static void registry_on_anew(uv_timer_t *timer)
         session_ask_again(s);
 }
 
-/* From the loop: who asks may end a loader. */
+/* From the loop, since repeated requests may end a loader. */
 static void registry_on_looked(void *context)
 {
     struct daemon *d = context;
@@ -132,7 +132,7 @@ static void registry_on_retired(void *context, uint32_t segment)
         session_segment_retired(s, segment);
 }
 
-/* Its batches are read by the rights of who opened it. */
+/* Its batches are read with the rights of the client that opened it. */
 static int registry_check_groups(const struct registered *entry, const struct session *session,
                                  struct dl_error *err)
 {
@@ -146,9 +146,9 @@ static int registry_check_groups(const struct registered *entry, const struct se
 }
 
 /*
- * Who opens a loader finds its files as they are now. One whose files have changed gives way if
- * nobody uses it (1); others go on with it, so that it is not joined (-ESTALE). Ranks of a job
- * stay together, whatever becomes of the files. -EAGAIN: that is not known yet.
+ * A client that opens a loader must find its files as they are now. If they have changed, an unused
+ * loader is dropped (1), and one in use is not joined (-ESTALE). Ranks of a job stay together,
+ * whatever happens to the files. -EAGAIN: not known yet.
  */
 static int registry_check_files(const struct registered *entry, uint64_t asked)
 {
@@ -176,8 +176,8 @@ static int registry_check_files(const struct registered *entry, uint64_t asked)
 
 /* ---- limits --------------------------------------------------------------------------------- */
 
-/* Of the user's loaders that nobody uses, the one unused for longest; those that a job may come
- * back to are the last. NULL: all are used. */
+/* The user's loader that has been unused for longest; those that a job may come back to are last.
+ * NULL: all are in use. */
 static struct loader *registry_find_unused(const struct daemon *d, uid_t uid)
 {
     struct loader *found = NULL;
@@ -215,7 +215,7 @@ static bool registry_fits(const struct quota_account *account, enum quota_kind k
     return n <= limit && in_use - min_u64(in_use, returned) <= limit - n;
 }
 
-/* There would be room if all that nobody uses gave way: else none of it has to. */
+/* Whether dropping all unused loaders makes enough room: otherwise none is dropped. */
 static bool registry_can_make_room(const struct daemon *d, const struct session *session,
                                    const struct dl_spec *spec)
 {
@@ -279,13 +279,14 @@ static int registry_take_host(struct daemon *d, struct session *session, struct 
     return r < 0 ? r : host_adopt(d->hosts, sock, session_pid(session), &run->host, err);
 }
 
-/* Of who gives no seed. */
+/* For specs without a seed. */
 struct registry_seed {
-    const uint64_t *former; /* that was in force before; NULL: none */
+    const uint64_t *former; /* the former seed; may be NULL */
     uint64_t asked;         /* when, ns */
 };
 
-/* Where the data lies may differ from node to node; what is read, and how, does not. */
+/* The location of the data may differ from node to node; its content, and how it is read, may
+ * not. */
 static int registry_agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64_t asked,
                                   struct dl_error *err)
 {
@@ -301,8 +302,8 @@ static int registry_agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64
 }
 
 /*
- * The seed of a spec that gives none: the one that was in force before, the one that all nodes have
- * agreed on, or a new one. 1: they have not yet.
+ * The seed of a spec without one: the former seed, the one that all nodes have agreed on, or a new
+ * one. 1: they have not agreed yet.
  */
 static int registry_give_seed(struct daemon *d, struct dl_spec *spec,
                               const struct registry_seed *seed, struct dl_error *err)
@@ -318,7 +319,7 @@ static int registry_give_seed(struct daemon *d, struct dl_spec *spec,
     return seed_draw(&spec->seed, err);
 }
 
-/* A spec that is refused leaves nothing in the store: a seed is asked for last. 1: it is not known
+/* The seed is requested last, so that a refused spec leaves nothing in the store. 1: not known
  * yet. */
 static int registry_make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
                                 const struct registry_seed *seed, struct loader **ret,
@@ -372,8 +373,8 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
     return 0;
 }
 
-/* Of who gives no seed: the loader's is not the one that was in force before, or that nodes agree
- * on. */
+/* For a spec without a seed: whether the loader's differs from the former one, or from the
+ * nodes'. */
 static bool registry_has_other_seed(const struct daemon *d, const struct loader *loader,
                                     const struct dl_spec *spec, const uint64_t *seed)
 {
@@ -398,12 +399,11 @@ static bool registry_is_other(const struct daemon *d, const struct session *sess
 }
 
 /*
- * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
- * memory: those who differ in these, in their groups, or in what has become of the files, get
- * "…-2" and so on instead of a refusal, also where the seed is one that a former daemon has drawn,
- * or all nodes have to agree on one. A host's number says nothing of what it has: who brings one
- * without a name has the loader alone. -EAGAIN: it is not known yet whether it is the loader of
- * that name.
+ * A spec without a name is named after its fingerprint, which leaves out seed, workers and memory:
+ * clients that differ in these, in their groups, or after the files have changed, get "…-2" and so
+ * on instead of a refusal, as do those with a former daemon's seed, or with one that all nodes must
+ * agree on. A host's number does not identify its dataset: the client that brings one without a
+ * name has the loader to itself. -EAGAIN: not known yet whether that loader can be joined.
  */
 static int registry_find_free_name(struct daemon *d, const struct session *session,
                                    const struct registry_seed *seed, struct dl_spec *spec,
@@ -427,7 +427,7 @@ static int registry_find_free_name(struct daemon *d, const struct session *sessi
     return 1;
 }
 
-/* By the name that its spec gives it. 1: there is none of it; -EAGAIN: as above. */
+/* Joins by the spec's name. 1: not open; -EAGAIN: as above. */
 static int registry_join(const struct daemon *d, const struct session *session,
                          const struct dl_spec *wanted, uint64_t asked, struct loader **ret,
                          struct dl_error *err)
@@ -453,7 +453,7 @@ static int registry_join(const struct daemon *d, const struct session *session,
                         wanted->name);
 }
 
-/* The loader that is joined has one: what came with this OPEN must not stay. */
+/* The joined loader has its own host: the one that came with this OPEN must not stay. */
 static void registry_drop_host(struct session *session, const struct dl_spec *spec)
 {
     uint64_t number = python_host_number(spec);
@@ -487,8 +487,8 @@ static int registry_find_or_make(struct daemon *d, struct session *session,
     return r;
 }
 
-/* The one of that name, whatever its spec. What others use is shared whatever becomes of its files.
- * 1: it is not known yet whether those of one that nobody uses have changed. */
+/* Finds the loader of that name, whatever its spec. One in use is shared whatever happens to its
+ * files. 1: not known yet whether the files of an unused one have changed. */
 static int registry_find_named(struct daemon *d, struct session *session, const char *name,
                                uint64_t asked, struct loader **ret, struct dl_error *err)
 {
@@ -528,7 +528,7 @@ int registry_find(void *context, struct session *session, struct loader_wanted *
     return registry_find_named(d, session, wanted->name, asked, ret, err);
 }
 
-/* Of that name, of all users; NULL: none, or several. */
+/* The loader of that name among all users; NULL if there are several or it is not open. */
 static const struct registered *registry_find_anyones(const struct daemon *d, const char *name)
 {
     const struct registered *found = NULL;
@@ -543,7 +543,7 @@ static const struct registered *registry_find_anyones(const struct daemon *d, co
     return found;
 }
 
-/* The daemon's own user and root may ask about what is others'. */
+/* The daemon's own user and root may also query other users' loaders. */
 int registry_find_open(void *context, struct session *session, const char *name,
                        struct loader **ret, struct dl_error *err)
 {

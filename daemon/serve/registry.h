@@ -1,7 +1,7 @@
 /*
- * The daemon's loaders, by who opened them and what they are called: who asks for a spec joins the
- * loader of that name, or has one made. `context` is the struct daemon; see session.h for what the
- * two that find are asked.
+ * The daemon's loaders, by user and name: a client that requests a spec joins the loader of that
+ * name, or a new one is made. `context` is the struct daemon; for the two find functions see
+ * session.h.
  */
 #ifndef DL_REGISTRY_H
 #define DL_REGISTRY_H

@@ -204,7 +204,7 @@ static int views_sessions(const struct daemon *d, struct value *ret)
     return 0;
 }
 
-/* A user's share of what is limited, kind by kind. */
+/* A user's usage of each limited resource. */
 static void views_add_quotas(struct row *row, const struct quota_account *account)
 {
     char limit[80];
@@ -223,7 +223,7 @@ static void views_add_quotas(struct row *row, const struct quota_account *accoun
     }
 }
 
-/* Of what is not refused: it waits, or is left out. */
+/* Requests beyond these shares are not refused: they wait, or are left out. */
 static void views_add_shares(struct row *row, const struct daemon *d, uid_t uid)
 {
     struct crew_share share = crew_share_of(d->crew, uid);

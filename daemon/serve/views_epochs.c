@@ -27,7 +27,7 @@ static uint32_t views_epochs_count_all(const struct stream *stream, enum step_st
     return n;
 }
 
-/* The buckets of a plan, as far as anybody reads so many. */
+/* The buckets of a plan, unless there are too many to read. */
 static void views_epochs_add_buckets(struct row *row, const struct plan *plan)
 {
     uint32_t n = plan ? plan_buckets(plan) : 0;
@@ -132,7 +132,7 @@ static void views_epochs_add_progress(struct row *row, const struct loader *l,
 
 static void views_epochs_add_epoch(struct row *row, const struct loader *l, const struct stream *s)
 {
-    uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* nobody has begun it */
+    uint64_t age_ns = s->sink ? uv_hrtime() - s->begun_ns : 0; /* its client has not begun it */
 
     row_string(row, "loader", views_name(l));
     row_uint(row, "uid", loader_uid(l));

@@ -6,10 +6,11 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/registry.h"
 
-/* The rows of one mix: a row for each dataset, which those of it follow if it is a mix itself. */
+/* The rows of one mix: one for each dataset, followed by that dataset's own rows if it is a mix
+ * itself. */
 struct views_mix {
     const struct loader *loader;
-    const struct stream *stream; /* whose row it is; NULL: the row is part of another one */
+    const struct stream *stream; /* for its own row; NULL: nested in another row */
     const struct mix_tally *tallies;
     uint32_t node; /* the next one of the ruler's */
     struct value *rows;

@@ -1,6 +1,5 @@
 /*
- * Views that have a file of their own, for views.c, whose table has them all. Nobody else includes
- * it.
+ * Views in files of their own, for the table in views.c. Only views*.c include it.
  */
 #ifndef DL_VIEWS_PRIVATE_H
 #define DL_VIEWS_PRIVATE_H

@@ -3,7 +3,7 @@
 
 #include "daemon/serve/registry.h"
 
-/* Why a sample has no name. */
+/* Why a sample's name is missing. */
 static const char *views_slowest_why(const struct loader *l)
 {
     switch (loader_spec(l)->dataset.kind) {

@@ -1,4 +1,4 @@
-/* The view `specs`: what loaders were opened with, for whom it is no secret. */
+/* The view `specs`: what loaders were opened with, for users who may see it. */
 #include "daemon/serve/views_private.h"
 
 #include "daemon/serve/registry.h"
@@ -7,13 +7,14 @@
 
 #include <errno.h>
 
-/* Paths and arguments are its user's; root and the daemon's own user have them anyway. */
+/* Paths and arguments are private to the user; root and the daemon's own user can read them
+ * anyway. */
 static bool views_specs_may_see(const struct loader *l, uid_t uid)
 {
     return uid == loader_uid(l) || uid == 0 || uid == geteuid();
 }
 
-/* The canonical form as JSON, with the seed that is in use, whoever drew it. */
+/* The canonical form as JSON, with the seed in use, even if it was drawn. */
 static int views_specs_write(const struct dl_spec *spec, struct dl_buffer *ret)
 {
     _cleanup_(value_deinit)

@@ -20,7 +20,7 @@ struct crew_user {
 struct crew {
     uv_loop_t *loop;
     struct crew_turns turns;
-    struct crew_user *users; /* who have jobs */
+    struct crew_user *users; /* those with jobs */
 };
 
 struct crew *crew_new(uv_loop_t *loop, uint32_t threads)
@@ -56,7 +56,7 @@ static void crew_on_run(uv_work_t *work)
 
 static void crew_on_done(uv_work_t *work, int status);
 
-/* The job waits no more: for a thread, or because nobody wants it. */
+/* The job no longer waits: a thread takes it, or it was cancelled. */
 static void crew_take_out(struct crew_user *user, struct crew_job *job)
 {
     DL_DELETE(user->waiting, job);
@@ -65,8 +65,7 @@ static void crew_take_out(struct crew_user *user, struct crew_job *job)
         crew_turns_wait_no_more(&user->crew->turns, &user->place);
 }
 
-/* No more than there are threads: whoever comes next does not stand behind all these in libuv's
- * queue. */
+/* Starts no more jobs than there are threads, so that later ones do not wait in libuv's queue. */
 static void crew_put_to_work(struct crew *crew)
 {
     struct crew_place *place;
@@ -96,7 +95,7 @@ static void crew_on_done(uv_work_t *work, int status)
     struct crew *crew = user->crew;
     BLAMING(job->blame);
 
-    assert(status == 0 && !job->waits); /* nobody cancels it */
+    assert(status == 0 && !job->waits); /* libuv's work is never cancelled */
     crew_turns_end(&crew->turns, &user->place);
     crew_let_go(user);
     crew_put_to_work(crew);

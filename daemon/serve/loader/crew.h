@@ -1,14 +1,13 @@
 /*
- * The loop's threads, shared between users: so many jobs of one user run at the same time, the
- * user's others wait for these, and users take turns: crew_turns.h. Somebody who has no job finds a
- * thread soon, however many jobs of others wait.
+ * The loop's threads, shared between users: each user may run a limited number of jobs at the same
+ * time, further ones wait, and users take turns: crew_turns.h. A user without a job finds a thread
+ * soon, however many jobs of others wait.
  *
- * Besides these, only the names of the rendezvous' endpoint and store are looked up by these
- * threads, which the administrator alone can name: two at the same time, and libuv lets such work
- * have half of the threads at most, so that a name server which does not answer holds up no job for
- * ever.
+ * Apart from these jobs, the threads only look up the names of the rendezvous' endpoint and store,
+ * which only the administrator can set: two at a time. libuv lets such work use at most half of the
+ * threads, so that a name server that does not answer never blocks all jobs.
  *
- * Main thread only, but for what jobs do.
+ * Main thread only, except for what jobs do.
  */
 #ifndef DL_CREW_H
 #define DL_CREW_H
@@ -29,12 +28,12 @@ struct crew_share {
     uint64_t waiting;
 };
 
-/* Embedded in whatever it is about. */
+/* Embedded in its owner's struct. */
 struct crew_job {
     struct crew_job *prev, *next; /* user->waiting */
     struct crew_user *user;       /* until it is done */
     bool waits;                   /* no thread has it yet */
-    uint64_t blame;               /* of who started it: base/blame.h */
+    uint64_t blame;               /* key of the request that started it: base/blame.h */
     uv_work_t work;
     void (*run)(struct crew_job *job);  /* by a thread */
     void (*done)(struct crew_job *job); /* from the loop */
@@ -43,15 +42,15 @@ struct crew_job {
 /* `threads`: of the loop's, 1 at least. */
 struct crew *crew_new(uv_loop_t *loop, uint32_t threads);
 struct crew *crew_free(struct crew *crew); /* all jobs are done; NULL is fine */
-/* So many jobs of a user run at a time, 1 at least, from the next one on. */
+/* The number of jobs of a user that run at a time, at least 1, from the next one on. */
 void crew_set_limit(struct crew *crew, uint64_t jobs);
 struct crew_share crew_share_of(const struct crew *crew, uint32_t uid);
 
 /* `run` is called by a thread, soon, and then `done`. */
 void crew_start(struct crew *crew, uint32_t uid, struct crew_job *job,
                 void (*run)(struct crew_job *job), void (*done)(struct crew_job *job));
-/* Nobody wants it any more. True: it is over, and neither of the two is called. False: it is a
- * thread's, and `done` follows. */
+/* Cancels the job. True: it is over, and neither function is called. False: a thread has it, and
+ * `done` follows. */
 bool _nodiscard_ crew_cancel(struct crew_job *job);
 
 #endif

@@ -20,7 +20,7 @@ void crew_turns_wait_no_more(struct crew_turns *turns, struct crew_place *place)
     DL_DELETE(turns->waiting, place);
 }
 
-/* Whether one more job of a user who has some may run. */
+/* Whether a user who already has jobs may run one more. */
 static bool crew_turns_allow_more(const struct crew_turns *turns, const struct crew_place *place)
 {
     return place->running < turns->limit && turns->running + 1 < turns->threads;
@@ -65,6 +65,6 @@ void crew_turns_end(struct crew_turns *turns, struct crew_place *place)
     assert(place->running > 0 && turns->running > 0);
     place->running--;
     turns->running--;
-    if (place->waits) /* who came while it had the thread is before it */
+    if (place->waits) /* users who came while it had the thread go first */
         crew_turns_go_last(turns, place);
 }

@@ -13,12 +13,12 @@ struct epoch {
     struct epoch *prev, *next; /* epoch_set.epochs */
     struct plan_params params;
     struct plan *plan;            /* owned */
-    struct length_table *lengths; /* counted; NULL: it has none */
+    struct length_table *lengths; /* counted; may be NULL */
     struct mix_changes *changes;  /* counted; those of `params` */
     uint32_t refs;
     struct charge charge; /* returned when no thread is at the plan any more */
     bool busy;            /* a thread uses the plan */
-    int worked_out;       /* 1: not yet; else what plan_prepare() said */
+    int worked_out;       /* 1: not yet; else the result of plan_prepare() */
     struct crew *crew;    /* borrowed */
     uint32_t uid;
     struct crew_job job;
@@ -29,7 +29,7 @@ struct epoch {
     void *owner;
 };
 
-/* Of those who have too large an order. */
+/* The remedy if an order is too large. */
 static const char *epoch_remedy(const struct plan_params *params)
 {
     if (params->tokens.tokens == 0 && params->order == PLAN_TORCH)

@@ -8,19 +8,19 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A hold is given time for so many batches at the pace of before, and a burst that nobody goes on
- * with for so many steps. */
+/* A hold lasts at most as long as HOLD_BATCHES batches at the former pace; a burst ends after
+ * IDLE_STEPS steps without progress. */
 enum { HOLD_BATCHES = 32, IDLE_STEPS = 4, LATE_STEPS = 4 };
 
-/* Batches that a client may keep while it waits for more: the one before, and one or another that
- * it has got ready. */
+/* Batches that a client may keep while it waits for more: the last one, and a few prepared
+ * ahead. */
 enum { FLOOR_MAX = 4 };
 
 #define HOLD_LEAST_NS (2 * HEADSPACE_S)
 #define IDLE_LEAST_NS (HEADSPACE_S / 5)
 
-/* `n` steps that took so long each, and what their client said there that it had waited, which may
- * be of some before. */
+/* `n` steps of equal length, and the wait that their client reported then, perhaps for earlier
+ * steps. */
 struct pace {
     double ns;
     double waited_ns;
@@ -39,7 +39,7 @@ struct track {
     uint64_t last_ns;   /* it released last, in this stretch; 0: it has not */
     uint64_t waited_ns; /* since then */
     uint32_t floor;     /* batches that its client keeps while it waits, as far as is known */
-    bool still;         /* it did not go on while others did, and has not since */
+    bool still;         /* it has made no progress while others did */
     bool bursting;      /* the burst is for it, too */
     uint32_t ahead;     /* when that began */
 };
@@ -47,7 +47,7 @@ struct track {
 struct headspace {
     enum headspace_phase phase;
     uint64_t since_ns; /* that phase */
-    uint64_t moved_ns; /* somebody gave something back, or the phase began */
+    uint64_t moved_ns; /* a batch was given back, or the phase began */
     bool moved;        /* the former, in this phase */
     bool resting;      /* APART until that is so */
     uint32_t wanted;   /* steps of each rank */
@@ -58,7 +58,7 @@ struct headspace {
     uint64_t before; /* perfect.n when the burst began */
     uint32_t bursts, barren;
     uint64_t aheads, ahead; /* of all bursts: how many ranks', and what they had */
-    struct dl_error why;    /* there is no result */
+    struct dl_error why;    /* why there is no result */
 };
 
 struct headspace *headspace_new(uint32_t steps, uint64_t now)
@@ -154,8 +154,8 @@ static void headspace_forget_gone(struct headspace *h, const struct headspace_no
     h->n_tracks = n;
 }
 
-/* A burst is over when nobody has gone on for so long; and what takes longer is no step: trainers
- * save their state, perhaps. */
+/* A burst ends after this much time without progress; a longer step is not counted: the trainer may
+ * be saving its state. */
 static uint64_t headspace_idle_limit(const struct headspace *h)
 {
     return min_u64(max_u64(IDLE_STEPS * headspace_mean(&h->as_is), IDLE_LEAST_NS),
@@ -184,8 +184,8 @@ void headspace_returned(struct headspace *h, uint64_t key, uint32_t n, uint64_t 
         headspace_note_pace(&h->perfect, now - min_u64(last, now), waited, n);
 }
 
-/* As it is, trainers wait as well, which does not make a pause; those that pin batches say so some
- * steps later. */
+/* Before a burst, trainers also wait for batches, which is not a pause; those that pin batches
+ * report it some steps later. */
 static bool headspace_is_pause(const struct steps *steps, size_t at, uint64_t limit)
 {
     const struct pace *pace = &steps->paces[at];
@@ -239,7 +239,7 @@ static uint64_t headspace_wanted(const struct headspace *h)
     return min_u64((uint64_t)h->wanted * h->ranks, HEADSPACE_PACES_MAX);
 }
 
-/* Nobody comes any more: what was measured is told, if it is anything. */
+/* No reader is left: reports what was measured, if it suffices. */
 static void headspace_finish(struct headspace *h, uint64_t now)
 {
     if (h->perfect.n >= min_u64(HEADSPACE_FEW, headspace_wanted(h)))
@@ -321,7 +321,7 @@ static void headspace_begin_burst(struct headspace *h, const struct headspace_no
     }
 }
 
-/* Who reads has no more than that, and gets no more. */
+/* The readers hold no more batches, and can get no more. */
 static void headspace_give_up(struct headspace *h, const struct headspace_now *now, uint32_t most,
                               uint64_t limit)
 {
@@ -370,9 +370,9 @@ static bool headspace_has_more(const struct track *track, const struct headspace
 }
 
 /*
- * Who does not go on with what it has, keeps it while it waits for more: the next burst need not
- * wait for that. It may be at something else, so that not much is believed. One that has not even
- * begun while others go on is not waited for until it does.
+ * A client that makes no progress with its batches keeps them while it waits for more, so the next
+ * burst need not wait for them. As it may be busy otherwise, only a few are assumed. One that has
+ * not begun while others progress is not waited for until it does.
  */
 static void headspace_learn(struct headspace *h, const struct headspace_now *now)
 {
@@ -388,7 +388,7 @@ static void headspace_learn(struct headspace *h, const struct headspace_now *now
     }
 }
 
-/* Who has less, does not keep so much. */
+/* A client with fewer batches does not keep that many. */
 static void headspace_unlearn_floors(struct headspace *h, const struct headspace_now *now)
 {
     for (size_t i = 0; i < h->n_tracks; i++) {
@@ -460,7 +460,7 @@ bool headspace_look(struct headspace *h, const struct headspace_now *now)
     return h->phase != before;
 }
 
-/* ---- what is told --------------------------------------------------------------------------- */
+/* ---- the result ----------------------------------------------------------------------------- */
 
 static int headspace_compare_paces(const void *a, const void *b)
 {

@@ -1,12 +1,12 @@
 /*
- * How much faster a trainer would be if its loader cost nothing. Pure: events come in, and what the
- * loader is to do follows from the phase.
+ * How much faster a trainer would be if its loader cost nothing. Pure: events come in, and the
+ * phase decides what the loader does.
  *
- * No batch is given twice. First the trainer is watched as it is. Then batches are held back until
- * as many are loaded as there is room for, and given all at once, while workers do nothing: as long
- * as that lasts, the trainer has a perfect loader. That is done again until enough steps were seen.
+ * No batch is delivered twice. First the trainer is watched as it is. Then batches are held back
+ * until the ring is full, and delivered all at once, while workers do nothing: as long as they
+ * last, the trainer has a perfect loader. This is repeated until enough steps were seen.
  *
- *   phase   the loader                  goes on with
+ *   phase   the loader                  next phase
  *   WATCH   does as always              HOLD: steps enough, or some and much time
  *                                       ENDED: nobody reads, or too few steps for a long time
  *   HOLD    loads, and delivers         BURST: nothing is left to load, or time is up, and
@@ -19,11 +19,11 @@
  *                                       ENDED: that was not so for a while
  *   ENDED   does as always
  *
- * A step is the time from one batch that is released (or pinned) to the next of the same rank.
- * The first one of a burst does not count: what has run dry starts again in it; nor does a pause
- * that trainers make of their own, in a burst or before. HOLD is over after
- * HEADSPACE_HOLD_NS, whatever happens; BURST when nobody has given a batch back for
- * HEADSPACE_IDLE_NS at most. So whoever looks often enough need not fear that it stays.
+ * A step is the time from one batch that is released (or pinned) to the next of the same rank. The
+ * first one of a burst does not count, since the trainer starts up again in it; nor do the
+ * trainers' own pauses, in a burst or before. HOLD always ends after HEADSPACE_HOLD_NS; BURST when
+ * no batch was given back for at most HEADSPACE_IDLE_NS. So neither can last for ever if the caller
+ * looks often enough.
  */
 #ifndef DL_HEADSPACE_H
 #define DL_HEADSPACE_H
@@ -42,7 +42,7 @@ enum headspace_phase {
 enum {
     HEADSPACE_LEAST = 3,           /* batches of a burst: the step of the first does not count */
     HEADSPACE_STEPS_MAX = 10000,   /* of each rank */
-    HEADSPACE_FEW = 4,             /* steps, of all ranks: with fewer nothing is told */
+    HEADSPACE_FEW = 4,             /* steps, of all ranks: fewer give no result */
     HEADSPACE_BARREN = 8,          /* bursts one after another without a step: it is given up */
     HEADSPACE_PACES_MAX = 1 << 16, /* steps of all ranks: more are not waited for */
 };
@@ -59,7 +59,7 @@ struct headspace_rank {
     uint64_t key;    /* its own, for ever */
     uint32_t leased; /* what its client has; pins count as released */
     uint32_t ready;  /* loaded for it, and not delivered */
-    bool ending;     /* nothing more is to be loaded for it */
+    bool ending;     /* no more will be loaded for it */
 };
 
 struct headspace_now {
@@ -67,7 +67,7 @@ struct headspace_now {
     const struct headspace_rank *ranks;
     size_t n_ranks;
     bool full;            /* no worker is at anything, and there is nothing to begin */
-    const char *starving; /* the setting for want of which that is so; NULL: windows are full */
+    const char *starving; /* the setting that limits it; NULL: windows are full */
 };
 
 struct headspace_spread {
@@ -83,7 +83,7 @@ struct headspace_result {
     double ahead; /* batches of a burst and rank, in the mean */
     struct headspace_spread as_is, perfect;
     double speedup;    /* as_is to perfect */
-    double by_waiting; /* what waiting alone lets one think; 1: clients say they do not wait */
+    double by_waiting; /* the gain that waiting times suggest; 1: clients report no waits */
 };
 
 struct headspace;
@@ -93,8 +93,8 @@ struct headspace *headspace_free(struct headspace *h);
 
 enum headspace_phase headspace_phase(const struct headspace *h);
 
-/* The rank's client gave `n` batches back, and has waited for batches for so long since it said so
- * last. n may be 0. */
+/* The rank's client gave `n` batches back, and reports how long it has waited for batches since its
+ * last report. n may be 0. */
 void headspace_returned(struct headspace *h, uint64_t key, uint32_t n, uint64_t waited_ns,
                         uint64_t now);
 

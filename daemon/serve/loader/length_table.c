@@ -79,7 +79,7 @@ struct length_cache_load {
     struct use use;
     struct lengths_rule rule;
     struct lengths_found found;
-    length_cache_done done; /* NULL: nobody waits any more */
+    length_cache_done done; /* NULL: the owner is gone */
     void *owner;
 };
 

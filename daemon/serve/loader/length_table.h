@@ -26,7 +26,7 @@ int _nodiscard_ length_table_new(uint64_t n, const struct payer *payer, struct l
 struct length_table *length_table_ref(struct length_table *table);   /* NULL is fine */
 struct length_table *length_table_unref(struct length_table *table); /* returns NULL */
 
-/* What of the quota a table of so many lengths takes. */
+/* The quota that a table of `n` lengths takes. */
 static inline uint64_t length_table_bytes(uint64_t n)
 {
     return n * sizeof(uint32_t);
@@ -35,7 +35,7 @@ static inline uint64_t length_table_bytes(uint64_t n)
 /* Puts the directory that there is by default in place of "auto". */
 void length_cache_locate(char **dir);
 
-/* Whose threads read and write the cache, and for which user. */
+/* The threads that read and write the cache, and the user they work for. */
 struct length_cache_for {
     struct crew *crew; /* borrowed */
     uint32_t uid;

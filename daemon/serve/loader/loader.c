@@ -20,7 +20,7 @@ void loader_give_way(struct loader *loader)
     loader_say_gone(loader);
     core_drop_parked(&loader->core);
     loader_execute(loader);
-    if (loader->users) /* those who left and hold leases still */
+    if (loader->users) /* users that left but still hold leases */
         pool_end_workers(loader->pool);
     else
         loader_free(loader);
@@ -133,7 +133,7 @@ struct loader *loader_free(struct loader *loader)
     core_drop_parked(&loader->core);
     loader_execute(loader);
     assert(!loader->epochs.epochs);
-    loader->pool = pool_free(loader->pool); /* which gives tasks back that nobody waits for */
+    loader->pool = pool_free(loader->pool); /* which returns tasks that are not waited for */
     pictures_list_deinit(&loader->pictures);
     loader_execute(loader);
     core_deinit(&loader->core);
@@ -213,7 +213,7 @@ static void loader_end_if_unused(struct loader *loader)
     loader->unused_ns = uv_hrtime();
     core_drop_expected(&loader->core, NULL);
     loader_execute(loader);
-    /* Nobody else can ask for what a client's host has: a trainer's workers go with its loader. */
+    /* A host's loader cannot be requested by others: a trainer's workers end with its loader. */
     bool at_once = loader->state == LOADER_BROKEN || loader->o.python.host_number;
     if (loader->pool)
         loader_end_after(loader, at_once ? 0 : loader->o.pool.config->linger / 1000000);

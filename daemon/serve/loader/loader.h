@@ -1,6 +1,6 @@
 /*
- * A loader as the daemon keeps it: a spec, its pool, and the streams that read from it. What is
- * loaded next, and what is due to whom, core.h decides; here that is done.
+ * A loader in the daemon: a spec, its pool, and the streams that read from it. core.h decides what
+ * is loaded and delivered next; the loader carries it out.
  *
  * Main thread only. Callbacks come from the loop or from loader_pump().
  */
@@ -24,10 +24,10 @@ struct loader_user {
     struct loader *loader;           /* borrowed; NULL once the loader is gone */
     uint64_t blame;                  /* the loader's: loader_options.blame */
     bool answered;                   /* `opened` was called */
-    bool leaving;                    /* nothing more is asked, but leases may be held still */
+    bool leaving;                    /* it requests nothing more, but may still hold leases */
 };
 
-/* Who waits to hear of a loader's headspace; embedded in the session. */
+/* Waits for a loader's headspace; embedded in the session. */
 struct headspace_asker {
     struct loader *loader; /* borrowed; NULL: it waits for nothing */
 };
@@ -39,8 +39,8 @@ struct loader_extent {
 };
 
 struct loader_events {
-    /* It is not open yet: of `all` (UINT64_MAX: nobody knows) `done` are, such as lengths; a text
-     * for people, borrowed for the call. */
+    /* While it opens: `done` of `all` (UINT64_MAX: unknown) are done, such as lengths; `what` is a
+     * text for people, borrowed for the call. */
     void (*progress)(struct loader_user *user, uint64_t done, uint64_t all, const char *what);
     /* err NULL: it is open. Else the user is detached already. */
     void (*opened)(struct loader_user *user, const struct dl_error *err);
@@ -63,22 +63,22 @@ struct loader_events {
     void (*measured)(struct headspace_asker *asker, const struct headspace_result *result,
                      const struct dl_error *err);
     void (*retired)(void *context, uint32_t segment);
-    /* The user has no memory left for it. True: another loader of that user has given way. */
+    /* The user has no memory left for it. True: another loader of that user was dropped. */
     bool (*make_way)(void *context, struct loader *loader);
     /* A worker has looked: loader_files() knows more. */
     void (*looked)(void *context);
-    /* Nobody may join it any more, and soon it is freed. */
+    /* It may not be joined any more and will soon be freed. */
     void (*gone)(void *context, struct loader *loader);
 };
 
 struct loader_options {
-    /* But for what only the loader knows: its spec, python, pictures, events and owner. `reader`,
-     * of who opens it, is copied, and may be NULL. */
+    /* Without what the loader fills in: spec, python, pictures, events and owner. `reader`, the
+     * credentials of the client that opens it, is copied, and may be NULL. */
     struct pool_options pool;
     struct crew *crew;
     struct python_run python; /* consumed by loader_new(), also on failure */
     uid_t uid;
-    uint64_t blame;                     /* the key of who asked for it: base/blame.h */
+    uint64_t blame;                     /* the key of the request: base/blame.h */
     struct pictures_set *pictures;      /* of all loaders; borrowed */
     const struct loader_events *events; /* borrowed, static */
     void *context;
@@ -100,28 +100,29 @@ void loader_leave(struct loader_user *user);
 /* The user's streams are ended already. */
 void loader_detach(struct loader_user *user);
 
-/* Since when (ns) nobody has used the loader, which therefore can give way; UINT64_MAX: somebody
- * does. *ret_parked: jobs may come back to it. */
+/* Since when (ns) the loader has been unused, so that it can be dropped; UINT64_MAX: it is in use.
+ * *ret_parked: jobs may come back to it. */
 uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked);
 /* Whether the files of its dataset are those that they were when it was opened. */
 enum loader_files {
-    LOADER_FILES_SAME, /* or it has none that are known */
+    LOADER_FILES_SAME, /* or they are not known */
     LOADER_FILES_CHANGED,
     LOADER_FILES_ASKED, /* a worker looks; `looked`, or `gone`, follows */
 };
-/* For who has asked at that time, ns. */
+/* For a request made at `asked`, ns. */
 enum loader_files loader_files(struct loader *loader, uint64_t asked);
 /* Ranks of a job read it, or may come back to it. */
 bool loader_has_jobs(const struct loader *loader);
-/* Who reads it hears, once, that its files have changed. */
+/* Warns its readers, once, that its files have changed. */
 void loader_warn_of_files(struct loader *loader);
-/* It has no users: its workers end, and what it has of the user's limits is released. The loader
- * is freed, unless clients hold leases of it. */
+/* It has no users: ends its workers and releases its quota. The loader is freed unless clients hold
+ * leases of it. */
 void loader_give_way(struct loader *loader);
 
 const struct dl_spec *loader_spec(const struct loader *loader);
 uid_t loader_uid(const struct loader *loader);
-/* Whether who has these may read what its workers read for who opened it. */
+/* Whether a client with these credentials may read what its workers read for the one that opened
+ * it. */
 bool loader_may_join(const struct loader *loader, const struct credentials *who);
 /* That its workers are run by; NULL: they are programs of their own. */
 const char *loader_interpreter(const struct loader *loader);
@@ -138,16 +139,16 @@ int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *
 /* Steps that the stream has by its plan, else as its client says, else by the dataset's length;
  * STEPS_UNKNOWN. */
 uint64_t loader_expected_steps(const struct loader *loader, const struct stream *stream);
-/* Gives a stream that has just been started what its client knows of its replicas; all of it is
- * moved, and *states is empty then. -EDQUOT. */
+/* Gives a stream just started its client's states of replicas; moves all of them and leaves *states
+ * empty. -EDQUOT. */
 int _nodiscard_ loader_bring_dataset_states(struct loader *loader, struct stream *stream,
                                             struct dataset_states *states, struct dl_error *err);
 /*
- * Changed weights of its mixture (loader_changes.c). What is in force, borrowed; NULL: none are.
+ * Changed weights of its mixture (loader_changes.c) that are in force, borrowed; or NULL.
  */
 struct mix_changes *loader_changes(const struct loader *loader);
 
-/* The list that whoever is about to start that stream knows of, before loader_start(). -EINVAL,
+/* The list known to the client that will start this stream; before loader_start(). -EINVAL,
  * -ENOTSUP, -ENOMEM, -EDQUOT with `err`. */
 int _nodiscard_ loader_bring_changes(struct loader *loader, const struct stream_params *params,
                                      struct mix_changes *list, struct dl_error *err);
@@ -155,11 +156,11 @@ int _nodiscard_ loader_bring_changes(struct loader *loader, const struct stream_
 struct loader_change {
     uint64_t epoch, step;       /* where it begins; UINT64_MAX: see MIX in messages.def */
     double *weights;            /* borrowed; one for each dataset; */
-    struct weight_table *table; /* or, of a weighted sampler: borrowed; NULL: it is no such one */
+    struct weight_table *table; /* or, of a weighted sampler: borrowed; or NULL */
     uint64_t position;          /* of the step, in the order */
 };
-/* New weights for all who read it, from that step on, which is filled in. -EINVAL, -ENOTSUP,
- * -EAGAIN (not all ranks read it), -EBUSY, -E2BIG, -ENOMEM, -EDQUOT with `err`. */
+/* New weights for all readers from that step on, which is filled in. -EINVAL, -ENOTSUP, -EAGAIN
+ * (not all ranks read it), -EBUSY, -E2BIG, -ENOMEM, -EDQUOT with `err`. */
 int _nodiscard_ loader_mix(struct loader *loader, struct loader_change *change,
                            struct dl_error *err);
 
@@ -169,41 +170,42 @@ int _nodiscard_ loader_mix(struct loader *loader, struct loader_change *change,
 bool loader_is_in_cluster(const struct loader *loader);
 /* whether its weights can change at all; */
 bool loader_weights_can_change(const struct loader *loader);
-/* whether there can be such a change, by what this node knows; *ret_position: nothing is to be
- * planned there or behind while nodes agree. Errors as loader_mix(); */
+/* whether this node allows such a change; *ret_position: plan nothing at or behind it while nodes
+ * agree. Errors as loader_mix(); */
 int _nodiscard_ loader_propose(struct loader *loader, const struct loader_change *wanted,
                                uint64_t *ret_position, struct dl_error *err);
-/* all nodes have planned up to `end`, or hold at the position that loader_propose() gave: the list
- * with the change, counted, from the one before, whose place is filled in; likewise; */
+/* all nodes have planned up to `end`, or hold at the position from loader_propose(): makes the list
+ * with the change, counted, from the former one, and fills in the change's place; errors as
+ * loader_mix(); */
 int _nodiscard_ loader_decide(struct loader *loader, const struct mix_changes *before,
                               struct loader_change *change, uint64_t position, uint64_t end,
                               struct mix_changes **ret, struct dl_error *err);
-/* whether a list has that change: at its step, or where none is given as the last one with its
- * weights that `before` has not; its place is then filled in; */
+/* whether a list has that change: at its step or, without a step, as the last one with its weights
+ * that `before` lacks; its place is then filled in; */
 bool loader_has_change(struct loader *loader, const struct mix_changes *list,
                        const struct mix_changes *before, struct loader_change *change);
 /* positions before this one are planned here; */
 uint64_t loader_planned(const struct loader *loader);
-/* nothing is planned at the position or behind it, until UINT64_MAX is said; */
+/* plans nothing at or behind the position; UINT64_MAX ends that; */
 void loader_hold(struct loader *loader, uint64_t position);
 /* whether an epoch's length depends on what follows there, so that its streams cannot start; */
 bool loader_holds_epoch(const struct loader *loader, uint64_t epoch, uint64_t position);
-/* the list that nodes have agreed on: from now on it is this one. If this node has planned
- * otherwise already, the loader breaks. UINT64_MAX; or the position of a change whose weights of
- * samples are not here: what is before is in force, and nothing is to be planned from there on
- * until they are (loader_give_table()), which is to be asked again now and then. It breaks, too,
- * when ranks have stood there for 30 s; */
+/* adopts the list that nodes have agreed on. If this node has planned otherwise already, the loader
+ * breaks. Returns UINT64_MAX; or the position of a change whose sample weights are missing here:
+ * the changes before it are in force, and nothing is planned from there on until
+ * loader_give_table() has them; call again now and then. The loader also breaks if ranks have
+ * waited there for 30 s; */
 uint64_t loader_take_changes(struct loader *loader, struct mix_changes *list);
-/* the list has the weights that the change has, if it lacks them; */
+/* gives the list the change's weights, if it lacks them; */
 bool loader_give_table(struct mix_changes *list, const struct loader_change *change);
-/* and the same as loader_take_changes() for a stream that is about to start there, whose client
- * knows of `known`, if it `tells`. -EINVAL, -EBUSY, -ENOENT (it starts behind a change whose
- * weights are not here) with `err`. */
+/* the same as loader_take_changes() for a stream about to start there, whose client knows `known`,
+ * if it `tells`. -EINVAL, -EBUSY, -ENOENT (it starts behind a change whose weights are missing
+ * here) with `err`. */
 int _nodiscard_ loader_share_changes(struct loader *loader, const struct stream_params *params,
                                      bool tells, const struct mix_changes *known,
                                      struct mix_changes *list, struct dl_error *err);
 
-/* The daemon ends: from now on nothing is loaded or delivered, whatever is released. */
+/* The daemon ends: nothing more is loaded or delivered, even after releases. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */
 void loader_stop(struct loader *loader, struct stream *stream);
@@ -215,35 +217,35 @@ void loader_lose(struct loader *loader, struct stream *stream);
 /* As core_feed(). */
 int _nodiscard_ loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices,
                             uint32_t n, bool end, struct dl_error *err);
-/* The cluster's world changes: it waits; it goes on, as far as `limit`. */
+/* For a change of the cluster's world: pauses the stream; continues it, up to `limit`. */
 void loader_pause(struct loader *loader, struct stream *stream);
 void loader_resume(struct loader *loader, struct stream *stream, uint64_t limit);
 /*
  * Its client releases its leases on these steps (u64), or (`pin`) keeps them without their credits,
- * and says that it has waited so long for others before. False: it has no lease on *ret_unknown, or
- * that is a fault, of which nothing can be pinned; the steps before it are done with.
+ * and reports how long it has waited for others. False: it has no lease on *ret_unknown, or that is
+ * a fault, which cannot be pinned; the steps before it are handled.
  */
 bool _nodiscard_ loader_return(struct loader *loader, struct stream *stream, struct dl_span steps,
                                bool pin, uint64_t waited_ns, uint64_t *ret_unknown);
 
 /*
- * Finds out how much faster its trainers would be if it cost nothing: headspace.h. `measured` comes
- * when that is known. -EAGAIN, -EBUSY (somebody else has asked already) with `err`.
+ * Measures how much faster its trainers would be if it cost nothing: headspace.h. `measured`
+ * follows. -EAGAIN, -EBUSY (a measurement is running) with `err`.
  */
 int _nodiscard_ loader_headspace(struct loader *loader, struct headspace_asker *asker,
                                  uint32_t steps, struct dl_error *err);
 /* The asker is gone. Without a call; also fine where it waits for nothing. */
 void loader_headspace_leave(struct headspace_asker *asker);
 
-/* Collects what is done, hands out what can be, delivers what is due. After any change. */
+/* Collects finished tasks, hands out new ones, delivers what is due. Call after any change. */
 void loader_pump(struct loader *loader);
 
 /* For the views. */
-/* Samples whose length is known, while lengths are taken; else UINT64_MAX. */
+/* Samples whose length is known, while lengths are measured; else UINT64_MAX. */
 uint64_t loader_measured(const struct loader *loader);
 /*
- * What a worker's task, by its tag, is about: "samples 3, 9", "lengths of samples 0 to 63"; and
- * *ret_step is the step, or NULL. False: nobody waits for it any more.
+ * Names a worker's task by its tag: "samples 3, 9", "lengths of samples 0 to 63"; *ret_step is the
+ * step, or NULL. False if the task is not waited for any more.
  */
 bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
                       char *text, size_t len);
@@ -251,8 +253,8 @@ const struct pool *loader_pool(const struct loader *loader);
 const struct core *loader_core(const struct loader *loader);
 /* What its workers keep decoded, and the size of the memory for it; false: nothing. */
 bool loader_pictures(const struct loader *loader, struct pictures_counts *ret, uint64_t *ret_bytes);
-/* What is to be kept for the client beyond the loader's end: a host's loader ends with its epoch.
- */
+/* Keeps its pictures for the client beyond the loader's end: a host's loader ends with its
+ * epoch. */
 void loader_share_pictures(const struct loader *loader, struct pictures_list *list);
 /* The last ten minutes: until when something is known, ns; a rank's line and the totals as they are
  * then, what was not looked at included. */
@@ -260,16 +262,16 @@ const struct lately_book *loader_lately(const struct loader *loader);
 uint64_t loader_lately_until(const struct loader *loader, uint64_t now);
 void loader_lately_line(const struct lately_rank *rank, uint64_t until, struct lately_line *ret);
 void loader_lately_totals(const struct loader *loader, uint64_t until, struct lately_totals *ret);
-/* What lengths its samples have, once they are known; NULL: they are not, or it has none. */
+/* The lengths of its samples, once known; NULL: not known, or not measured. */
 const struct lengths_found *loader_lengths(const struct loader *loader);
 const struct slow_list *loader_slowest(const struct loader *loader);
-uint64_t loader_starved_ns(const struct loader *loader); /* somebody who reads waited for memory */
+uint64_t loader_starved_ns(const struct loader *loader); /* a reader waited for memory */
 const char *loader_state(const struct loader *loader);
-uint32_t loader_users(const struct loader *loader); /* without those who left */
+uint32_t loader_users(const struct loader *loader); /* without those that left */
 /* Where the time went lately. */
 void loader_verdict(const struct loader *loader, struct verdict *ret);
-/* What it was at the end of the last epoch, ""; and of a new one, what the loader was in whose
- * place it is. */
+/* Its verdict at the end of the last epoch, or ""; loader_was() gives a new loader that of its
+ * predecessor. */
 const char *loader_last_verdict(const struct loader *loader);
 void loader_was(struct loader *loader, const char *verdict);
 

@@ -1,13 +1,13 @@
 /*
  * Weights of a mixture, or of a weighted sampler, that are changed while it is read: one list
- * (proto/mix_changes.h) for all who read the loader. A change has to lie behind all that any rank
- * has planned, so that whatever was planned stays as it is; then each stream goes on with another
- * plan, which is the same up to there.
+ * (proto/mix_changes.h) for all readers of the loader. A change must lie behind everything that any
+ * rank has planned, so that planned steps stay the same; then each stream continues with another
+ * plan, which is identical up to there.
  *
- * The list is told by who starts a stream (loader_bring_changes()): where nobody reads, it becomes
- * the loader's, and else it has to be the loader's, or an earlier or later one that differs only in
- * what is yet to come. So a state decides what an epoch that is resumed has, whichever daemon has
- * it.
+ * The client that starts a stream brings its list (loader_bring_changes()): without readers it
+ * becomes the loader's; otherwise it must be the loader's, or an earlier or later one that differs
+ * only in positions still to come. So a state decides the weights of a resumed epoch, whichever
+ * daemon serves it.
  */
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
@@ -18,7 +18,7 @@
 
 #include <utlist.h>
 
-/* ---- a change that somebody asks for --------------------------------------------------------- */
+/* ---- a requested change ---------------------------------------------------------------------- */
 
 int changes_check_kind(const struct loader *loader, bool of_samples, struct dl_error *err)
 {
@@ -65,7 +65,7 @@ static int changes_check_table(const struct loader *loader, const struct weight_
                         (ull)table->n, (ull)loader->core.length);
 }
 
-/* Of all that read, one must be each rank: or those elsewhere would go on with other weights. */
+/* The readers must include each rank: ranks elsewhere would continue with other weights. */
 static int changes_check_ranks(const struct loader *loader, const struct changes_reach *reach,
                                struct dl_error *err)
 {
@@ -342,7 +342,7 @@ int loader_mix(struct loader *loader, struct loader_change *change, struct dl_er
     return 0;
 }
 
-/* ---- what a client knows of, that starts a stream -------------------------------------------- */
+/* ---- the list of a client that starts a stream ----------------------------------------------- */
 
 int changes_check_list(const struct loader *loader, const struct mix_changes *list,
                        struct dl_error *err)
@@ -370,8 +370,8 @@ bool changes_has_readers(const struct loader *loader)
     return false;
 }
 
-/* Ranks of a job whose clients were lost may come back to what they had; who starts without a job
- * only looks on. */
+/* Ranks of a job whose clients were lost may come back to their list; a reader without a job must
+ * not replace it. */
 static bool changes_is_awaited(const struct loader *loader, const struct stream_params *params)
 {
     const struct positions *positions = &loader->core.positions;

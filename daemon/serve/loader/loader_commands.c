@@ -1,6 +1,6 @@
 /*
- * The shell of the core: what it decides is done; and the pump, which tells it what there is room
- * for, turn after turn, until nothing more follows.
+ * The shell of the core: executes its decisions; and the pump, which reports free room to the core,
+ * turn after turn, until nothing more follows.
  */
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
@@ -19,7 +19,7 @@ static struct dl_span commands_state_for(const struct stream *stream, uint64_t n
                                number / stream->params.replicas);
 }
 
-/* Bytes that the task of the stream's step has, of which struct slot_planned is *ret_planned. */
+/* Bytes of the task of the stream's step, with *ret_planned of them for struct slot_planned. */
 static uint64_t commands_task_bytes(const struct stream *stream, uint64_t number,
                                     uint64_t *ret_planned)
 {
@@ -91,10 +91,10 @@ static void commands_put_replica(struct step *step, const struct place *place,
     task->settled = stream_settled(stream, step_replica(stream, step->number));
     task->state = commands_state_for(stream, step->number);
     if (slot_state_end(task) > place->segment->slot_bytes)
-        task->state = (struct dl_span){0}; /* a step that comes again gets on without */
+        task->state = (struct dl_span){0}; /* a step that is made again does without */
 }
 
-/* What the plan knows of a batch of tokens, for its worker and for our counts. */
+/* Writes what the plan knows of a batch of tokens, for its worker and our counts. */
 static void commands_put_planned(struct step *step, size_t n, void *slot)
 {
     const struct stream *stream = step->stream;
@@ -133,7 +133,7 @@ static uint32_t commands_prepare(struct loader *loader, struct step *step,
     return (uint32_t)n;
 }
 
-/* Whether the step's indices are at hand; else loader_on_planned() says so. */
+/* Whether the step's indices are ready; else loader_on_planned() follows. */
 static bool commands_is_planned(struct loader *loader, const struct step *step)
 {
     const struct stream *stream = step->stream;
@@ -142,7 +142,7 @@ static bool commands_is_planned(struct loader *loader, const struct step *step)
                                            loader_on_planned, loader);
 }
 
-/* The step that a worker would have made, had it not died before. */
+/* Fails the step of a worker that died before it began it. */
 static bool commands_fault_dead_worker(struct loader *loader, struct step *step,
                                        const struct place *place)
 {
@@ -192,8 +192,8 @@ static const struct mix_ruler *commands_mixture_ruler(struct loader *loader)
     return NULL;
 }
 
-/* Whose each sample of a batch is, and about where in the order it begins: false: not known. Where
- * the datasets are iterable the worker says so, and all ranks' steps are equally long. */
+/* The leaves of a batch's samples, and its approximate place in the order; false: unknown. With
+ * iterable datasets the worker reports the leaves, and all ranks' steps are equally long. */
 static bool commands_look_at_mixture(const struct loader *loader, const struct stream *stream,
                                      const struct step *step, struct mix_batch *ret)
 {
@@ -251,7 +251,7 @@ static void commands_grow(struct loader *loader, uint32_t worker)
         core_refuse_memory(&loader->core, worker, &err, pool_idle(loader->pool));
 }
 
-/* Failing is no loss: the epoch then starts when it is asked for. */
+/* Failure is harmless: the epoch then starts when it is requested. */
 static void commands_expect(struct loader *loader, struct stream *stream)
 {
     struct stream_params params = core_next_params(stream);
@@ -426,7 +426,7 @@ static void commands_wait_for_deadline(struct loader *loader)
                        (deadline - min_u64(deadline, uv_hrtime())) / 1000000, 0);
 }
 
-/* What goes on from here on is of this moment. */
+/* Updates the time for all that follows. */
 static void commands_note_time(struct loader *loader)
 {
     uint64_t now = uv_hrtime();
@@ -453,7 +453,7 @@ static void commands_schedule(struct loader *loader)
     pool_flush(loader->pool);
 }
 
-/* True: there is to be another. */
+/* True: another turn is needed. */
 static bool commands_turn(struct loader *loader)
 {
     struct core *core = &loader->core;

@@ -1,7 +1,6 @@
 /*
- * What headspace.h measures, at the loader that it is about: who reads, and what there is for them
- * is told after each turn of the pump, which a timer sees to as well, and what follows from the
- * phase is asked for by the pump.
+ * Runs headspace.h on a loader: reports readers and their batches after each turn of the pump, or
+ * by a timer, and the pump asks for the phase.
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
@@ -108,9 +107,9 @@ static void loader_headspace_end_well(struct loader *loader)
     loader->o.events->measured(asker, r == 0 ? &result : NULL, r == 0 ? NULL : &err);
 }
 
-/* ---- who reads ------------------------------------------------------------------------------- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
-/* What is delivered can still be read when all is. */
+/* After the last delivery, leased batches can still be read. */
 static bool loader_headspace_is_consumed(const struct stream *stream)
 {
     return stream->sink && (stream->phase == STREAM_ACTIVE || (stream->phase == STREAM_FINISHED &&
@@ -134,7 +133,7 @@ static size_t loader_headspace_add_ranks(const struct loader *loader, struct hea
     return n;
 }
 
-/* It has nothing to do for anybody who reads, and can do nothing. */
+/* It has no work for its readers, or cannot do it. */
 static bool loader_headspace_is_full(const struct loader *loader)
 {
     return pool_idle(loader->pool) && (loader->core.starved || !core_wants(&loader->core));

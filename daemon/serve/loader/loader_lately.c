@@ -1,6 +1,6 @@
 /*
- * Where the time went: the verdict on the last while; and the last ten minutes, of which
- * core/lately.h keeps what it is fed from here.
+ * Where the time went: the verdict on the last while, and the last ten minutes, kept in
+ * core/lately.h and fed from here.
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
@@ -12,7 +12,7 @@
 
 /* ---- the last ten minutes -------------------------------------------------------------------- */
 
-/* It waits, though it says so when that is over: there is nothing for it, and there will be. */
+/* It waits, which its client reports only afterwards: it has no batch, and more will come. */
 static bool lately_is_empty(const struct stream *stream)
 {
     return stream->in_state[STEP_LEASED] == 0 && stream->in_state[STEP_READY] == 0 &&
@@ -171,7 +171,7 @@ void loader_mark(struct loader *loader)
     lately_look(loader);
 }
 
-/* Somebody reads it, and has not had the last of it. */
+/* It has a reader that has not received its last batch. */
 static bool verdict_is_read(const struct stream *stream)
 {
     return stream->sink && stream_rules[stream->phase].is_read;
@@ -226,7 +226,7 @@ bool loader_is_starving(const struct loader *loader)
     return false;
 }
 
-/* The earliest that anybody who reads has begun: before, workers had nothing to do. */
+/* When the first of the present readers began: before, workers had nothing to do. */
 static uint64_t verdict_reading_since(const struct loader *loader, const struct stream *last)
 {
     const struct stream *stream;

@@ -1,4 +1,4 @@
-/* Whether its files are those that they were when it was opened: who opens it next may ask. */
+/* Whether its files have changed since it was opened, for the next client that opens it. */
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/loader/loader_private.h"
 
@@ -22,8 +22,8 @@ enum loader_files loader_files(struct loader *loader, uint64_t asked)
     return LOADER_FILES_ASKED;
 }
 
-/* One whose workers do not answer is no loss where nobody uses it; else who comes next shares what
- * the others have. */
+/* An unused loader whose workers do not answer is given up; if it is in use, the next client shares
+ * it. */
 void loader_on_looked(void *owner, enum pool_files files)
 {
     struct loader *loader = owner;

@@ -1,7 +1,7 @@
 /*
- * Measuring: before a loader of token batches is open, its workers take the lengths of all samples,
- * unless a cache has them. A run of samples is a task like a batch, in a slot of the ring, so that
- * workers that die, hang or refuse are dealt with as ever.
+ * Measuring: before a loader of token batches opens, its workers measure the lengths of all
+ * samples, unless a cache has them. A run of samples is a task like a batch, in a slot of the ring,
+ * so that workers that die, hang or refuse are handled as usual.
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
@@ -23,7 +23,7 @@ enum {
     IN_FLIGHT = 2,               /* chunks for each worker */
 };
 
-/* A run of samples whose lengths a worker is asked for. */
+/* A run of samples whose lengths a worker measures. */
 struct chunk {
     struct chunk *prev, *next; /* measuring.again (utlist) */
     uint64_t first;

@@ -1,11 +1,11 @@
 /*
- * The inside of a loader, shared by the files that it is made of. Nobody else includes it.
+ * The inside of a loader. Only its own files include it.
  *
- *   loader.c            its life: opening, users, what it is asked; breaking and closing
+ *   loader.c            its life: opening, users, queries; breaking and closing
  *   loader_start.c      streams begin, and clients have them do things
- *   loader_commands.c   the shell of the core: what it decides is done, turn after turn
- *   loader_workers.c    what its workers say: of the dataset, of its files, and of their tasks
- *   loader_look.c       whether its files are others by now
+ *   loader_commands.c   the shell of the core: executes its decisions, turn after turn
+ *   loader_workers.c    reports of its workers: on the dataset, its files, and their tasks
+ *   loader_look.c       whether its files have changed
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
@@ -38,7 +38,7 @@ struct written_file {
 struct loader {
     struct loader_options o;
     struct dl_spec spec;        /* owned */
-    struct credentials *reader; /* owned; of who opened it; NULL: not known */
+    struct credentials *reader; /* owned; of the client that opened it; or NULL */
     enum loader_state state;
     struct dl_error why_broken;
     struct core core;
@@ -47,7 +47,7 @@ struct loader {
     struct loader_user *users;     /* borrowed list */
     struct epoch_set epochs;
     uv_timer_t end;     /* linger, or the end of a broken loader */
-    uint64_t unused_ns; /* since when nobody uses it */
+    uint64_t unused_ns; /* since when it has been unused */
     uv_timer_t tick;    /* what the core waits for */
     uint64_t ticks;     /* when; ns; UINT64_MAX: for nothing */
     uint32_t open_handles;
@@ -55,14 +55,14 @@ struct loader {
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
                                    * NULL without batch.tokens */
     uint64_t *sizes;              /* owned; of a mix's datasets, once it is open; else NULL */
-    struct mix_changes *changes;  /* counted; of its weights; NULL: none */
+    struct mix_changes *changes;  /* counted; of its weights; or NULL */
     uint64_t hold;                /* nothing is planned at this position, or behind it, for now;
                                    * UINT64_MAX: it is */
-    uint64_t lacks_ns;            /* since when ranks stand before a change whose weights of samples
-                                   * are not here; 0: none does */
-    uint64_t lacks_told;          /* the position of the one that was warned of, and one more */
-    struct mix_ruler ruler;       /* owned; what they have is counted by it; all zero: not yet */
-    uint64_t first_slot_bytes;    /* what one rank's batch was thought to take at first */
+    uint64_t lacks_ns;   /* since when ranks wait at a change whose sample weights are missing here;
+                            0: not waiting */
+    uint64_t lacks_told; /* the position of the one that was warned of, and one more */
+    struct mix_ruler ruler;    /* owned; what they have is counted by it; all zero: not yet */
+    uint64_t first_slot_bytes; /* what one rank's batch was thought to take at first */
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
 
@@ -72,9 +72,9 @@ struct loader {
     bool pumping;
     bool executing; /* commands */
     bool halted;    /* nothing more is loaded or delivered */
-    bool gone;      /* the registry was told */
+    bool gone;      /* the registry knows */
 
-    uint64_t now;         /* ns; of the pump that goes on */
+    uint64_t now;         /* ns; of the current pump */
     struct recent marked; /* its time, and what was then */
     struct recent recently[STAGES], recently_delivered;
     struct recent recently_remote[REMOTE_COUNTS]; /* of all loaders together */
@@ -82,18 +82,18 @@ struct loader {
     uint64_t opening_told;   /* ns; when its users heard last of what a worker opens */
     uint32_t opening_sooner; /* how often they heard of it soon again */
     struct slow_list slowest;
-    struct lengths_found found;       /* of `lengths`, once it is open */
-    char verdict[VERDICT_LATEST_MAX]; /* when a stream was last read, or left; "": none was */
-    uint64_t starved_ns;              /* somebody who reads waited for memory */
-    bool starves; /* somebody who reads does, and nothing else was there for them */
+    struct lengths_found found;         /* of `lengths`, once it is open */
+    char verdict[VERDICT_LATEST_MAX];   /* when a stream was last read, or left; or "" */
+    uint64_t starved_ns;                /* time in which a reader waited for memory */
+    bool starves;                       /* a reader waits for memory, and has no batch */
     struct loader_headspace *headspace; /* owned; while it is measured */
 
     struct written_file *written; /* owned list; the last one comes first */
     uint32_t n_written;
-    uint32_t written_told; /* so many when somebody was told last */
+    uint32_t written_told; /* `n_written` at the last warning */
 
     struct {
-        uint64_t begun_ns; /* of the look that goes on; 0: none does */
+        uint64_t begun_ns; /* of the current look; or 0 */
         uint64_t same_ns;  /* of the last one that found its files as they were */
         bool changed;      /* they are others: that stays */
     } look;
@@ -101,12 +101,12 @@ struct loader {
 
 /* ---- loader.c */
 
-void loader_opened(struct loader *loader); /* it is: whoever waits is told */
+void loader_opened(struct loader *loader); /* informs its waiting users */
 void loader_break(struct loader *loader, const struct dl_error *err);
 
 /* ---- loader_start.c */
 
-/* The plan of epoch 0 for one rank, with all that the loader knows of its dataset. */
+/* The plan of epoch 0 for one rank, with all that the loader knows about its dataset. */
 struct plan_params loader_plan_params(const struct loader *loader);
 
 /* The plan of a stream, counted: epoch_unref(). 0, or negative with `err`. */
@@ -134,7 +134,7 @@ void loader_execute_all(struct loader *loader);
 /* ---- loader_workers.c */
 
 extern const struct pool_events loader_pool_events;
-/* Warns the stream's client of files that were written to; there is one. */
+/* Warns the stream's client of files that were written to; there must be one. */
 void loader_tell_written(struct loader *loader, struct stream *stream);
 
 /* ---- loader_look.c */
@@ -167,13 +167,13 @@ void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *ca
 /* A mark each so often: a while, which the verdict is about, is between one and two of these. */
 #define MARK_NS ((uint64_t)10 * 1000000000)
 void loader_mark(struct loader *loader);
-bool loader_is_starving(const struct loader *loader); /* somebody who reads it waits for memory */
+bool loader_is_starving(const struct loader *loader); /* a reader waits for memory */
 /* A stream is about to begin: what was done for others that have ended is nothing of the last
  * while. */
 void loader_mark_start(struct loader *loader);
-void loader_mark_anew(struct loader *loader); /* what was until now is no while at all */
-/* `stream` (NULL: none) has just had its last batch, or somebody is about to leave: what is said of
- * the last while now, is said afterwards. */
+void loader_mark_anew(struct loader *loader); /* forgets the time until now */
+/* `stream` (may be NULL) got its last batch, or a reader is about to leave: keeps the present
+ * verdict for later. */
 void loader_note_verdict(struct loader *loader, const struct stream *stream);
 
 /* The stream has a client, which reads from now on; it is about to end. */
@@ -184,7 +184,7 @@ void loader_lately_end(struct loader *loader, struct stream *stream);
 
 /* In HOLD, deliveries are held back; in BURST, no task is begun. */
 enum headspace_phase loader_headspace_phase(const struct loader *loader);
-/* After each turn of the pump. True: there is to be another. */
+/* After each turn of the pump. True: another turn is needed. */
 bool loader_headspace_look(struct loader *loader);
 /* Its client has released `n` batches of the stream, and waited for others before. */
 void loader_headspace_returned(struct loader *loader, const struct stream *stream, uint32_t n,

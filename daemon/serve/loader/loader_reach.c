@@ -1,6 +1,6 @@
 /*
- * How far a loader whose weights may change is read, in positions of its order, and other plans for
- * its streams from there on.
+ * How far a loader with changing weights is read, in positions of its order, and new plans for its
+ * streams from there on.
  */
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
@@ -130,7 +130,7 @@ void changes_tell(struct loader *loader, const char *why)
     }
 }
 
-/* The plans of all streams that go on, by the loader's list; 0, or negative with `err`. */
+/* Makes new plans for all running streams, by the loader's list; 0, or negative with `err`. */
 static int changes_make_plans(struct loader *loader, struct changes_plan *plans, uint32_t *ret_n,
                               struct dl_error *err)
 {
@@ -178,6 +178,6 @@ int changes_set(struct loader *loader, struct mix_changes *list, struct dl_error
     mix_changes_ref(list);
     mix_changes_unref(before);
     mix_ruler_deinit(&loader->ruler);
-    core_planned(&loader->core); /* what waited for a plan of before waits for none now */
+    core_planned(&loader->core); /* no step waits for a former plan any more */
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * Changes of weights that the nodes of a cluster agree on (daemon/docs/weights-agreed.md): where
- * one asked for here would lie, up to where streams hold meanwhile, and the list that the store
- * has.
+ * Changes of weights that the nodes of a cluster agree on (daemon/docs/weights-agreed.md): the
+ * place of one requested here, the position at which streams hold meanwhile, and adopting the
+ * store's list.
  */
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
@@ -74,9 +74,8 @@ static void changes_locate(const struct loader *loader, const struct changes_rea
             changes_first_step(loader, reach->last->plan, change->epoch, change->position);
 }
 
-/* A step that was asked for keeps its position, though steps may be counted in another world by
- * now; and no position before the one that all hold at is free of what others have planned since.
- */
+/* A requested step keeps its position, though another world may count steps otherwise by now. Other
+ * nodes may have planned positions before the one at which all hold. */
 static int changes_settle(struct loader *loader, struct changes_reach *reach,
                           struct loader_change *change, uint64_t position, struct dl_error *err)
 {
@@ -187,7 +186,7 @@ bool loader_holds_epoch(const struct loader *loader, uint64_t epoch, uint64_t po
     return changes_need_epochs(loader) && changes_begin(loader, epoch) >= position;
 }
 
-/* Nothing that anybody here has had, or may come back to, may differ. */
+/* The lists must not differ in positions that were read here, or that a job may come back to. */
 static int changes_replace(struct loader *loader, struct mix_changes *list, struct dl_error *err)
 {
     uint64_t differ = mix_changes_differ_at(list, loader->changes);
@@ -207,7 +206,7 @@ static int changes_replace(struct loader *loader, struct mix_changes *list, stru
     return r;
 }
 
-/* The first change that the epochs from that one on need, and whose weights are not here. */
+/* The first change needed from that epoch on whose weights are missing here. */
 static const struct mix_change *changes_find_lacking(const struct mix_changes *list, uint64_t epoch)
 {
     uint32_t first = 0;

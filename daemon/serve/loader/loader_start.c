@@ -1,4 +1,4 @@
-/* Streams that read from a loader: how they begin, and what their clients have them do. */
+/* Streams that read from a loader: how they begin, and their clients' requests. */
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/loader/loader_private.h"
 
@@ -159,7 +159,7 @@ int loader_add_stream(struct loader *loader, const struct stream_params *params,
     return r;
 }
 
-/* Where batches are dispatched or shared, a rank needs somebody to take them from. */
+/* Where batches are dispatched or shared, a rank needs a source. */
 static int start_join(struct loader *loader, struct stream *stream, struct dl_error *err)
 {
     struct core *core = &loader->core;
@@ -181,7 +181,7 @@ static int start_join(struct loader *loader, struct stream *stream, struct dl_er
     return 0;
 }
 
-/* With somebody to take from, where it needs one; -EDQUOT, -ENOMEM: there is nothing of it. */
+/* With its source, if it needs one; -EDQUOT, -ENOMEM: nothing is left of it. */
 static int start_add_joined(struct loader *loader, const struct stream_params *params,
                             struct stream **ret, struct dl_error *err)
 {
@@ -195,7 +195,7 @@ static int start_add_joined(struct loader *loader, const struct stream_params *p
     return joined < 0 ? joined : r;
 }
 
-/* One that somebody asks for: where there is too little for it, others give way. */
+/* A requested stream: if room is short, expected and parked ones are dropped. */
 static int start_make_wanted(struct loader *loader, const struct stream_params *params,
                              struct stream **ret, struct dl_error *err)
 {
@@ -312,7 +312,7 @@ void loader_resume(struct loader *loader, struct stream *stream, uint64_t limit)
     core_go_on(&loader->core, stream, limit);
 }
 
-/* Who leaves an epoch in the middle asks afterwards, too. */
+/* A reader that leaves in the middle of an epoch also asks for the verdict afterwards. */
 static void start_note_leaving(struct loader *loader, struct stream *stream)
 {
     loader_lately_end(loader, stream);

@@ -82,7 +82,7 @@ static void workers_on_retired(void *owner, uint32_t segment)
 
 /* ---- files that change ----------------------------------------------------------------------- */
 
-enum { WRITTEN_MAX = 64 }; /* files that are told of by name */
+enum { WRITTEN_MAX = 64 }; /* files that are reported by name */
 
 static bool workers_is_known(const struct loader *loader, const char *path)
 {
@@ -111,7 +111,7 @@ void loader_tell_written(struct loader *loader, struct stream *stream)
     loader->written_told = loader->n_written;
 }
 
-/* Each file once. Where nobody reads now, the next one to get a batch is told. */
+/* Each file once. Without a reader, the next one to get a batch is warned. */
 static void workers_on_written(void *owner, const struct dl_error *what)
 {
     struct loader *loader = owner;
@@ -156,7 +156,7 @@ static void workers_on_slow(void *owner, const struct slow_sample *what)
 {
     struct loader *loader = owner;
 
-    /* The number of a sample in its replica alone tells nobody which one it is. */
+    /* A number within a replica does not identify the sample. */
     if (loader->core.iterable ? *what->name != '\0' : what->index < loader->core.length)
         slow_list_add(&loader->slowest, what);
 }
@@ -291,13 +291,13 @@ static void workers_on_stalled(void *owner, const char *cause)
 {
     struct loader *loader = owner;
 
-    if (loader->measuring) /* which has no steps, and ends with the pool */
+    if (loader->measuring) /* it has no steps, and ends with the pool */
         return;
     core_stalled(&loader->core, cause);
     loader_execute(loader);
 }
 
-/* The pool counts what is free as soon as this returns. */
+/* The pool counts free slots as soon as this returns. */
 static void workers_on_reclaim(void *owner)
 {
     struct loader *loader = owner;

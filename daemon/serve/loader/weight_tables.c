@@ -9,7 +9,7 @@
 /* ---- those that are here --------------------------------------------------------------------- */
 
 struct table_entry {
-    struct weight_table table;       /* what users have: the mapped one's weights */
+    struct weight_table table;       /* what users refer to: the mapped one's weights */
     struct table_entry *prev, *next; /* weight_tables.tables */
     struct weight_tables *set;       /* borrowed, outlives it */
     struct weight_table *mapped;     /* counted */
@@ -58,7 +58,7 @@ struct weight_table *weight_tables_find(const struct weight_tables *tables, uint
     return NULL;
 }
 
-/* ---- brought --------------------------------------------------------------------------------- */
+/* ---- bringing a table ------------------------------------------------------------------------ */
 
 struct table_bringing {
     struct crew_job job;
@@ -68,7 +68,7 @@ struct table_bringing {
     table_brought *done;
     void *owner; /* NULL: it is gone */
     struct weight_table *mapped;
-    struct dl_error why; /* of none */
+    struct dl_error why; /* if it failed */
 };
 
 static void table_bringing_free(struct table_bringing *bringing)

@@ -1,9 +1,9 @@
 /*
- * Tables of samples' weights (proto/weight_table.h) that clients have brought: pages of a sealed
- * memfd, each mapped once however many sessions bring it and loaders use it, charged to the user
- * who brought it first, and gone with its last reference.
+ * Tables of samples' weights (proto/weight_table.h) that clients have brought: sealed memfds, each
+ * mapped once for all sessions and loaders that use it, charged to the user who brought it first,
+ * and freed with the last reference.
  *
- * To map one takes about a nanosecond a byte, so a thread does it. Main thread only, but for that.
+ * Mapping takes about a nanosecond a byte, so a thread does it. Otherwise main thread only.
  */
 #ifndef DL_WEIGHT_TABLES_H
 #define DL_WEIGHT_TABLES_H
@@ -14,12 +14,12 @@
 
 struct table_entry;
 
-/* Zero: none. */
+/* All zero is empty. */
 struct weight_tables {
-    struct table_entry *tables; /* borrowed of those who use them */
+    struct table_entry *tables; /* borrowed from their users */
 };
 
-/* What is to be brought. */
+/* The table that a client brings. */
 struct table_wanted {
     struct weight_tables *tables;
     struct payer payer;
@@ -36,8 +36,8 @@ struct weight_table *weight_tables_find(const struct weight_tables *tables, uint
 struct table_bringing;
 
 /*
- * Consumes `fd`. `done` is called from the loop with the table, counted, or NULL and why there is
- * none; perhaps before this returns, which is then with NULL.
+ * Consumes `fd`. `done` is called from the loop with the table, counted, or with NULL and the
+ * reason; perhaps before this returns, which then returns NULL.
  */
 typedef void table_brought(void *owner, struct weight_table *table, const struct dl_error *why);
 struct table_bringing *weight_tables_bring(const struct table_wanted *wanted, int fd,

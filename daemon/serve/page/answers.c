@@ -15,21 +15,21 @@ enum {
     COST_PER_MILLE = 4,   /* of the loop's time, the most that goes into one view */
 };
 
-/* The views of the page, and of whoever wants to make another one. */
+/* The views that the page shows, also available to other programs. */
 static const char *const views_shown[] = {"status",   "loaders", "epochs",     "workers", "ring",
                                           "sessions", "users",   "quarantine", "members", "times",
                                           "mixtures", "lately",  "specs",      "slowest", "remote"};
 
-/* What was made, for whoever asks within a while. */
+/* An answer kept for a while, for later requests. */
 struct ready_answer {
-    struct MHD_Response *response; /* owned; NULL: none was made yet */
+    struct MHD_Response *response; /* owned; NULL until first made */
     uint64_t until_ms;
 };
 
 struct answers {
     uv_loop_t *loop;
     bool local;
-    char *token; /* owned; NULL: none */
+    char *token; /* owned; may be NULL */
     page_view view;
     void *context;
     struct ready_answer metrics, totals, views[ARRAY_SIZE(views_shown)];
@@ -54,7 +54,7 @@ static struct MHD_Response *answers_make(const void *data, size_t len,
             free((void *)(uintptr_t)data);
         return NULL;
     }
-    /* Nobody asks often enough for a connection to be worth keeping. */
+    /* Requests are too rare to keep a connection open. */
     answers_add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     answers_add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     answers_add_header(response, "X-Content-Type-Options", "nosniff");
@@ -90,7 +90,7 @@ static enum MHD_Result answers_say_memory(struct MHD_Connection *connection)
 static void answers_forget(struct ready_answer *answer)
 {
     if (answer->response)
-        MHD_destroy_response(answer->response); /* who is still reading it keeps it */
+        MHD_destroy_response(answer->response); /* a visitor that is still reading it keeps it */
     *answer = (struct ready_answer){0};
 }
 
@@ -125,7 +125,7 @@ static bool answers_is_fresh(const struct answers *a, const struct ready_answer 
     return answer->response && uv_now(a->loop) < answer->until_ms;
 }
 
-/* Of a processor, whoever else uses it. */
+/* Processor time of this thread, whatever else runs. */
 static uint64_t answers_spent_us(void)
 {
     struct timespec t = {0};
@@ -224,7 +224,7 @@ static enum MHD_Result answers_give_page(struct answers *a, struct MHD_Connectio
     return result;
 }
 
-/* `unset`: keys that it lacks then; NULL ends them. */
+/* `unset`: keys to leave out, NULL-terminated. */
 static bool answers_make_view(struct answers *a, struct ready_answer *answer, const char *name,
                               const char *const *unset)
 {
@@ -243,7 +243,7 @@ static bool answers_make_view(struct answers *a, struct ready_answer *answer, co
            answers_keep(a, answer, &text, "application/json", answers_fresh_until(a, begun));
 }
 
-/* The daemon as a whole, without anything that says whose loaders there are, or what of. */
+/* Figures of the whole daemon, without anything that identifies loaders or their owners. */
 static enum MHD_Result answers_give_totals(struct answers *a, struct MHD_Connection *connection)
 {
     static const char *const private[] = {"verdicts", "not_ready", "socket", "pid", "uid", NULL};
@@ -271,7 +271,7 @@ static enum MHD_Result answers_give_view(struct answers *a, struct MHD_Connectio
     return MHD_queue_response(connection, MHD_HTTP_OK, a->views[i].response);
 }
 
-/* ---- who gets what -------------------------------------------------------------------------- */
+/* ---- access --------------------------------------------------------------------------------- */
 
 static bool answers_knows_token(const struct answers *a, struct MHD_Connection *connection)
 {

@@ -1,7 +1,7 @@
 /*
  * Stands in for -lmicrohttpd where libmicrohttpd is the system's own, found at run time (meson
  * option found_at_run_time): its functions by their own names, for metrics_http.c and answers.c.
- * MHD_start_daemon(), which comes first, looks for it, and fails with ENOPKG where there is none.
+ * MHD_start_daemon(), which is called first, looks for it, and fails with ENOPKG if it is missing.
  */
 #include "proto/common/library.h"
 
@@ -29,7 +29,7 @@
     X(start_daemon_va)             \
     X(stop_daemon)
 
-/* Set once, on the main thread, which alone calls these functions. */
+/* Set once, on the main thread, which is the only caller of these functions. */
 static struct {
 #define X(name) __typeof__(MHD_##name) *name;
     MICROHTTPD_FUNCTIONS(X)
@@ -73,7 +73,7 @@ enum MHD_Result MHD_get_timeout(struct MHD_Daemon *server, MHD_UNSIGNED_LONG_LON
     return microhttpd_library.get_timeout(server, ret);
 }
 
-/* What is asked for needs no further argument; likewise of a connection. */
+/* The requested values need no further argument; nor do those of a connection. */
 const union MHD_DaemonInfo *MHD_get_daemon_info(struct MHD_Daemon *server,
                                                 enum MHD_DaemonInfoType what, ...)
 {

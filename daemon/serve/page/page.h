@@ -1,4 +1,4 @@
-/* The live page: page.html, of which embed.py makes what is declared here, and what it shows. */
+/* The live page: page.html, from which embed.py makes the array declared here, and its data. */
 #ifndef DL_PAGE_H
 #define DL_PAGE_H
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-/* ---- what is said --------------------------------------------------------------------------- */
+/* ---- headers ---------------------------------------------------------------------------- */
 
 bool visitor_has_token(const char *authorization, const char *token)
 {

@@ -1,8 +1,7 @@
 /*
- * What the workers of a loader share of what they know of their dataset's files
- * (daemon/data/files/shared_index.h): the first one that opens the dataset sends it, in sealed
- * memfds, and they are kept for the loader's life. Their bytes are charged to its user, and are
- * never looked at here. Main thread.
+ * Indexes of files shared by the workers of a loader (daemon/data/files/shared_index.h): the first
+ * worker that opens the dataset sends them in sealed memfds, and they are kept for the loader's
+ * life. Their bytes are charged to its user, and the daemon never looks at them. Main thread.
  */
 #ifndef DL_RING_INDEXES_H
 #define DL_RING_INDEXES_H
@@ -17,7 +16,7 @@ struct index {
     struct charge charge;
 };
 
-/* All zero: there are none. */
+/* All zero is empty. */
 struct index_list {
     struct index *items; /* owned */
     uint32_t n;
@@ -27,9 +26,9 @@ struct index_list {
 uint32_t index_list_wanted(const struct spec_dataset *dataset);
 
 /*
- * Adds one that a worker has sent; consumes `fd`, also on failure. The first one of a place and
- * form stays: others are dropped. -EPROTO: it is no sealed memfd; -EDQUOT, -ENOMEM: it is more than
- * the payer may have, or the system has.
+ * Adds an index sent by a worker; consumes `fd`, also on failure. The first one for a place and
+ * form stays: others are dropped. -EPROTO: not a sealed memfd; -EDQUOT, -ENOMEM: above the payer's
+ * or the system's limit.
  */
 int _nodiscard_ index_list_add(struct index_list *list, const struct payer *payer,
                                struct dl_span place, uint32_t form, int fd, struct dl_error *err);

@@ -52,7 +52,7 @@ static int pictures_make_memfd(void)
     return fd;
 }
 
-/* The header is written before anybody else has the file. */
+/* The header is written before any other process has the file. */
 static int pictures_make_memory(struct pictures *p)
 {
     size_t header = pictures_arena_header();
@@ -91,7 +91,7 @@ static const char *pictures_wish_root(const struct spec_dataset *dataset)
     return dataset->kind == DATASET_PYTHON ? dataset->pictures_root : dataset->files[0].path;
 }
 
-/* How much memory it wants to have together with others; 0: none. */
+/* The shared memory that the dataset asks for; may be 0. */
 static uint64_t pictures_wish(const struct spec_dataset *dataset)
 {
     if (dataset->kind == DATASET_PARQUET)
@@ -172,7 +172,7 @@ static int pictures_list_add(struct pictures_set *set, const struct spec_dataset
     return r;
 }
 
-/* That dataset's, and those of the datasets inside it; they are nested as deep as a spec may be. */
+/* Adds the dataset and those inside it; they are nested as deep as a spec may be. */
 static int pictures_list_add_all(struct pictures_set *set, const struct spec_dataset *dataset,
                                  const struct payer *payer, struct pictures_list *list,
                                  struct dl_error *err)

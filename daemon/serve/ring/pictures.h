@@ -1,10 +1,10 @@
 /*
- * The memory in which decoded pictures are kept (dataset.cache), and row groups (dataset.shared):
+ * The memory in which decoded pictures (dataset.cache) and row groups (dataset.shared) are kept:
  * one arena for each user and folder, or first file, shared by all loaders of the user that name
- * it, and gone with the last of them.
- * Of a client's own host, whose loader ends with each epoch, the client's session keeps it, too.
- * Its size is that of the first loader's wish, and is charged to the user as long as it is there.
- * Workers fill it (daemon/cache/pictures_cache.h); the daemon maps its counts alone. Main thread.
+ * it, and freed with the last of them. A host's loader ends with each epoch, so the client's
+ * session keeps its arena, too. The first loader decides the size, which is charged to the user
+ * while the arena exists. Workers fill it (daemon/cache/pictures_cache.h); the daemon maps only its
+ * counts. Main thread.
  */
 #ifndef DL_RING_PICTURES_H
 #define DL_RING_PICTURES_H
@@ -15,7 +15,7 @@
 
 struct pictures; /* one arena, counted */
 
-/* All of a daemon. All zero: there are none. */
+/* All of a daemon. All zero is empty. */
 struct pictures_set {
     struct pictures *head; /* (utlist) */
 };
@@ -34,7 +34,7 @@ struct pictures_list {
 int _nodiscard_ pictures_list_make(struct pictures_set *set, const struct spec_dataset *dataset,
                                    const struct payer *payer, struct pictures_list *ret,
                                    struct dl_error *err);
-/* `list` keeps those of `from`, too. */
+/* `list` also keeps those of `from`. */
 void pictures_list_share(struct pictures_list *list, const struct pictures_list *from);
 void pictures_list_deinit(struct pictures_list *list); /* zeroes it */
 
@@ -46,7 +46,7 @@ uint64_t pictures_bytes(const struct pictures *pictures);
 void pictures_list_counts(const struct pictures_list *list, struct pictures_counts *ret,
                           uint64_t *ret_bytes);
 
-/* Tells the budget what of the arenas is there by now; `set` is a struct pictures_set. */
+/* Reports to the budget how much of the arenas is allocated; `set` is a struct pictures_set. */
 void pictures_set_settle(void *set);
 
 #endif

@@ -96,10 +96,10 @@ static int segment_open_again(const struct segment *segment, int mode)
 }
 
 /*
- * What clients are given is open for reading only: the seal is not all that keeps them from
- * writing. The worker has mapped it by now, and the daemon has, so that nobody needs the other one.
- * Where they may write it is opened again as well: of who has a memfd as it was made, the kernel
- * keeps no count (segment_is_let_go()).
+ * Clients get a descriptor that is open only for reading, in addition to the seal. The worker and
+ * the daemon have mapped the segment by now, so the original descriptor is not needed. A writable
+ * segment is opened again, too: the kernel keeps no count of a memfd's original descriptors
+ * (segment_is_let_go()).
  */
 static int segment_reopen(struct segment *segment)
 {
@@ -126,8 +126,8 @@ int segment_leave(struct segment *segment)
 }
 
 /*
- * The kernel gives a lease for writing to who alone has a file open, as fcntl(2) has it; a mapping
- * keeps open what it was made of.
+ * The kernel grants a write lease only if no one else has the file open (fcntl(2)); a mapping keeps
+ * its file open.
  */
 bool segment_is_let_go(int fd)
 {

@@ -3,14 +3,14 @@
  *
  * Why one set of segments for each worker incarnation. Clients must never be able to write what
  * another client reads, and modes do not help: any process of the same uid can reopen a memfd
- * through /proc writable. F_SEAL_FUTURE_WRITE does: after it nobody can make a writable mapping,
- * while those that exist go on working. So the daemon maps a segment, the one worker that fills it
- * maps it, and then it is sealed for everybody else permanently. The price is that a new worker
- * cannot map an old one's segment: it gets new ones, and the old are retired as their last readers
- * let go. The seal is not the only wall: what clients get is open for reading only, and to open it
- * again for writing takes the rights of its owner. The other way, copying each batch from private
- * to shared memory, costs a second copy. With `memory.writable` clients of the same user may write,
- * by their own wish, and that one seal is left out.
+ * through /proc writable. F_SEAL_FUTURE_WRITE does: it prevents new writable mappings, while
+ * existing ones keep working. So the daemon maps a segment, the one worker that fills it maps it,
+ * and then it is sealed permanently for all others. The price is that a new worker cannot map an
+ * old one's segment: it gets new ones, and the old are retired as their last readers let go. The
+ * seal is not the only barrier: clients' descriptors are open only for reading, and reopening them
+ * for writing takes the owner's rights. The alternative, copying each batch from private to shared
+ * memory, costs a second copy. With `memory.writable`, clients of the same user may write, and this
+ * one seal is left out.
  *
  * The worker, not the daemon, allocates and touches the memory: it takes milliseconds.
  */
@@ -27,7 +27,7 @@ struct segment {
     uint32_t id;        /* unique in the daemon's life, from 1 */
     uint32_t worker;    /* number of the worker that fills it */
     const void *filler; /* which of its incarnations; for comparison only */
-    const void *keeper; /* a killed filler that does not end, and has it until then; or NULL */
+    const void *keeper; /* a killed filler that has not ended and still has it; or NULL */
     int fd;             /* owned memfd; once it is active, for reading only, unless `writable` */
     char *base;         /* owned mapping of the whole segment, writable */
     uint64_t bytes;
@@ -43,11 +43,11 @@ int _nodiscard_ segment_new(uint32_t id, uint32_t worker, uint32_t slots, uint64
 struct segment *segment_free(struct segment *segment); /* NULL is fine; returns NULL */
 
 /*
- * The same, of one that others may have: a descriptor of it, for segment_is_let_go(), which the
- * caller owns; -1: nobody has it any more, or nothing can be known of that.
+ * Frees it while others may have it: returns a descriptor for segment_is_let_go(), which the caller
+ * owns; -1 if no one else has it, or that cannot be found out.
  */
 int _nodiscard_ segment_leave(struct segment *segment);
-/* Nobody has it open or mapped but by this descriptor, and by what its worker was given. */
+/* Only this descriptor, and what its worker got, keep it open or mapped. */
 bool segment_is_let_go(int fd);
 
 /*

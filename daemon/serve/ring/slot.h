@@ -1,5 +1,5 @@
 /*
- * The slots of one segment: who may touch each, at any time. Pure.
+ * The slots of one segment: which process may touch each, at any time. Pure.
  *
  *   event →      ASSIGN    FILLED   ABORT   LEASE    RELEASE       RECALL   DISCARD   RETIRE
  *   FREE         FILLING   –        –       –        –             –        –         RETIRED
@@ -8,10 +8,10 @@
  *   LEASED       –         –        –       LEASED   LEASED/FREE   READY    –         –
  *   RETIRED      –         –        –       –        –             –        –         –
  *
- * FREE: nobody reads or writes it. FILLING: one worker writes it. READY: complete, nobody reads it.
- * LEASED: `leases` clients read it; the last RELEASE frees it; RECALL is of the only lease, whose
- * client is gone and was not done with it. RETIRED: never used again. A
- * transition not in the table is a bug of the daemon: slot_apply() asserts.
+ * FREE: not read or written. FILLING: one worker writes it. READY: complete, not read. LEASED:
+ * `leases` clients read it; the last RELEASE frees it; RECALL takes back the only lease, whose
+ * client was lost before it finished. RETIRED: never used again. A transition not in the table is a
+ * bug of the daemon: slot_apply() asserts.
  *
  * `generation` counts the assignments of a slot, so that a stale descriptor is recognised.
  */
@@ -45,7 +45,7 @@ struct slot {
 struct slot_table {
     struct slot *slots; /* owned */
     uint32_t count;
-    uint32_t free_head;             /* SLOT_NONE when none is free */
+    uint32_t free_head;             /* may be SLOT_NONE */
     uint32_t in_state[SLOT_STATES]; /* how many slots are in each state */
 };
 
@@ -66,7 +66,7 @@ enum slot_state slot_apply(struct slot_table *table, uint32_t slot, enum slot_ev
 /* Retires all FREE slots; true when every slot is retired. */
 bool slot_table_retire(struct slot_table *table);
 
-/* What a worker can take: as its pool has it, and as the core uses it up. */
+/* Tasks that a worker can take: set by its pool, used up by the core. */
 struct worker_room {
     uint32_t slots; /* free ones, which are large enough */
     uint32_t tasks; /* that it may be given */

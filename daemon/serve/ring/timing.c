@@ -14,7 +14,7 @@ static size_t timing_bucket_of(uint64_t ns)
     return bucket < TIMING_BUCKETS ? bucket : TIMING_BUCKETS - 1;
 }
 
-/* The first number above those of the bucket. */
+/* The first number above the bucket. */
 static uint64_t timing_bucket_end(size_t bucket)
 {
     return bucket < 4 ? bucket + 1 : (5 + (uint64_t)bucket % 4) << (bucket / 4 - 1);

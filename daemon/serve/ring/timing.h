@@ -19,7 +19,7 @@ struct timing {
 
 void timing_add(struct timing *timing, enum stage stage, uint64_t ns);
 
-/* What that share of them took at most, up to a quarter too much; 0: there was none. */
+/* The time that this share of them took at most, up to a quarter too high; 0 without any. */
 uint64_t timing_quantile(const struct timing *timing, enum stage stage, double share);
 
 /* When a worker made a batch, as it says itself. */
@@ -56,7 +56,7 @@ static inline uint64_t recent_since(const struct recent *recent, uint64_t sum)
 
 enum { TRACE_BATCHES = 2048 };
 
-/* Times in ns of the monotonic clock, none before the one above it. */
+/* Times in ns of the monotonic clock, in ascending order. */
 struct trace_batch {
     uint64_t epoch, rank, step;
     uint64_t worker;
@@ -66,7 +66,7 @@ struct trace_batch {
     uint64_t made;      /* they are a batch */
     uint64_t ready;     /* the daemon has seen it */
     uint64_t delivered; /* to its client */
-    uint64_t released;  /* by the client, or when it went on to the next one and kept this one */
+    uint64_t released;  /* or, if pinned, when the client took the next one */
 };
 
 struct trace {

@@ -57,7 +57,7 @@ void brought_add(struct brought *brought, uint64_t number, int sock)
 {
     struct brought_host *host = brought_find(brought, number);
 
-    if (host) /* said anew: the last word counts */
+    if (host) /* given again: the latest counts */
         brought_remove_at(brought, (uint32_t)(host - brought->hosts));
     if (!brought->hosts)
         brought->hosts = must_alloc(BROUGHT_MAX * sizeof *brought->hosts);

@@ -1,14 +1,14 @@
 /*
- * The door: who connects to the daemon's socket is let in, in turns that the loop's scheduler gives
- * it among sessions, so that users who come without end take time from themselves (turns.h). A few
- * are let in each time; the others wait in the kernel's queue, in the order in which they came.
+ * The door: accepts connections to the daemon's socket, in turns that the loop's scheduler gives it
+ * among sessions, so that users who flood it with connections only slow down themselves (turns.h).
+ * A few are accepted each time; the others wait in the kernel's queue, in order.
  *
- * All together have an allowance, a tenth of the loop's time. So a flood waits at the door for most
- * of the time, where it takes no processor from anybody. The queue is short (listener.c), so that
- * who comes next has not many before them.
+ * All together have an allowance, a tenth of the loop's time. So a flood waits at the door most of
+ * the time, where it uses no processor. The queue is short (listener.c), so that a new client has
+ * few others before it.
  *
- * A connection that is closed already, and of which nothing came, is closed here, too: a session
- * for it would take several times as long.
+ * A connection that was closed without sending anything is closed here, too: a session for it would
+ * cost several times as much.
  *
  * Main thread only.
  */
@@ -27,7 +27,7 @@ struct door_options {
     const struct config *config;
     int passed;                  /* see listener_new() */
     struct scheduler *scheduler; /* borrowed, outlives the open door */
-    struct quota *quota;         /* likewise: accounts are told how long this took */
+    struct quota *quota;         /* accounts are charged for the time */
     /* A connection of that process; owns the descriptor. */
     void (*came)(void *context, int fd, const struct ucred *who);
     void *context;
@@ -38,7 +38,7 @@ struct door {
     struct listener *listener; /* owned; NULL: closed */
     struct allowance time;     /* of the loop */
     uv_timer_t rest;           /* until there is an allowance again */
-    struct ucred last;         /* who came last, */
+    struct ucred last;         /* the latest client, */
     bool known;                /* if the kernel knows */
 };
 

@@ -4,7 +4,7 @@
 
 #include "proto/position.h"
 
-/* *ret_fd: the caller's, for the client. NULL: there is no memory, or no descriptor. */
+/* ret_fd: the caller's, for the client. NULL: out of memory or descriptors. */
 struct rank_position *position_new(int *ret_fd);
 struct rank_position *position_free(
     struct rank_position *position); /* NULL is fine; returns NULL */

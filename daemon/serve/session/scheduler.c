@@ -14,8 +14,8 @@ struct scheduler {
     uint64_t (*let_in)(void *context, uint64_t now);
     void *context;    /* of `let_in` */
     uv_check_t check; /* after the loop has heard from the kernel */
-    uv_idle_t again;  /* while somebody can have a turn: the loop does not sleep */
-    uv_timer_t pause; /* until somebody can */
+    uv_idle_t again;  /* while a turn is possible: the loop does not sleep */
+    uv_timer_t pause; /* until a turn is possible */
     uint32_t handles;
 };
 
@@ -32,7 +32,7 @@ static void scheduler_on_pause_over(uv_timer_t *timer)
     uv_idle_start(&scheduler->again, scheduler_do_nothing);
 }
 
-/* When the loop has to come back by itself. */
+/* Arranges when the loop runs the next turn. */
 static void scheduler_arm(struct scheduler *scheduler, uint64_t now)
 {
     uint64_t due = turns_due(&scheduler->turns);
@@ -74,7 +74,7 @@ static void scheduler_on_check(uv_check_t *check)
     struct turn *turn;
 
     if (!turns->waiting) {
-        uv_idle_stop(&scheduler->again); /* who waited is gone */
+        uv_idle_stop(&scheduler->again); /* the waiting session is gone */
         return;
     }
     uint64_t now = uv_hrtime(), ends = now + LOOK_NS, cpu = scheduler_cpu_ns();

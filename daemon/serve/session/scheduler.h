@@ -1,8 +1,8 @@
 /*
- * Sessions take turns on the loop: each says a few messages, or as many as
- * TURN_NS suffices for, and goes behind others then (turns.h). After so long the loop looks after
- * all else, workers that are done among it, and comes back for the rest at once. Those who wait to
- * be let in have their turn among them.
+ * Sessions take turns on the loop: each handles a few messages, or as many as fit into TURN_NS, and
+ * then goes behind the others (turns.h). After a while the loop does its other work, such as
+ * finished tasks of workers, and returns at once for the rest. Connections to be accepted have
+ * their turn, too.
  *
  * Main thread only.
  */
@@ -33,11 +33,11 @@ void scheduler_remove(struct scheduler *scheduler, struct turn *turn);
 /* So long was spent on the session's user outside of turns. */
 void scheduler_charge(struct scheduler *scheduler, struct turn *turn, uint64_t ns);
 
-/* `let_in` lets somebody in who waits, in a turn that begins at `now`, and returns the time at its
- * end. For each one it says scheduler_let_in(), and that is charged. */
+/* `let_in` accepts waiting connections in a turn that begins at `now`, and returns the time at its
+ * end. For each it calls scheduler_let_in(), which charges it. */
 void scheduler_set_door(struct scheduler *scheduler,
                         uint64_t (*let_in)(void *context, uint64_t now), void *context);
-/* Somebody waits to be let in: `let_in` follows, from the loop. */
+/* A connection waits: `let_in` follows, from the loop. */
 void scheduler_knock(struct scheduler *scheduler);
 void scheduler_let_in(struct scheduler *scheduler, uint32_t uid, uint64_t ns);
 

@@ -10,7 +10,7 @@
 
 enum {
     PENDING_MAX = 4 << 20,    /* bytes a client may leave unread before it is dropped, */
-    PENDING_MARK = 256 << 10, /* and before what it asks further has to wait */
+    PENDING_MARK = 256 << 10, /* and before its further requests have to wait */
     WAITING_MAX = 16,         /* requests that cannot be answered yet */
     LAST_READS = 64,          /* of what a client that is gone has left */
 };
@@ -37,7 +37,7 @@ void session_flush(struct session *s)
         log_about(LOG_WARNING, &fields,
                   "session %llu (uid %u, pid %d): dropped, it does not read its answers",
                   (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid);
-        s->violated = true; /* it is there, and would go on asking */
+        s->violated = true; /* it is still connected, and would keep asking */
     }
     if (r < 0)
         session_end(s, NULL);
@@ -45,7 +45,7 @@ void session_flush(struct session *s)
         session_pay(s);
 }
 
-/* Something has happened that a client of its version cannot be told. */
+/* A client of this version has no message for what has happened. */
 static void session_end_outdated(struct session *s, const struct dl_message *msg)
 {
     const struct log_fields fields = session_ended(s);
@@ -172,8 +172,8 @@ static void session_hear_last_words(struct session *s)
 
 static void session_free_waiting(struct session *s, struct waiting *waiting);
 
-/* Whatever it has had is released. Without STOP or CLOSE: jobs may come back. A loader that
- * breaks meanwhile may take others of these with it. */
+/* Releases whatever it held, without STOP or CLOSE: jobs may come back. A loader that breaks
+ * meanwhile may remove others of these. */
 static void session_let_go(struct session *s)
 {
     struct sent_segment *segment;
@@ -506,7 +506,7 @@ static void session_refuse(const struct session_options *o, const struct dl_erro
     outbox_deinit(&out);
 }
 
-/* Whose control group is not known shares the user's account with all of whom it is not. */
+/* Clients whose control group is unknown share the user's account. */
 static struct quota_account *session_find_account(const struct session_options *o)
 {
     const struct ucred *who = &o->who;

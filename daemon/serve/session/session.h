@@ -1,13 +1,14 @@
 /*
- * A session: one client's connection. It decodes what the client says, answers, and passes on.
+ * A session: one client's connection. It decodes the client's messages, and answers or passes them
+ * on.
  *
- * A request that cannot be granted gets ERROR with its number, and the session stays. A violation
- * of the protocol (bad frame, wrong order, unknown id, a lease it does not hold) gets ERROR with
- * request 0 as far as the socket takes it, and the session ends. Whatever a session held is given
- * back when it ends, within one turn of the loop.
+ * A refused request gets ERROR with its number, and the session stays. A violation of the protocol
+ * (bad frame, wrong order, unknown id, a lease it does not hold) gets ERROR with request 0 if the
+ * socket accepts it, and the session ends. Within one turn of the loop, everything that it held is
+ * returned.
  *
- * What cannot be answered yet, because other nodes or the store that they meet in have to be waited
- * for, is kept as it came, and done anew when session_ask_again() says so.
+ * A request that must wait for other nodes, or for their store, is kept as it came, and retried by
+ * session_ask_again().
  *
  * Main thread only. A session is never freed inside a call to it.
  */
@@ -35,9 +36,9 @@ struct loader_wanted {
 
 struct session_events {
     /*
-     * The loader for this user, made (the spec is moved then) or joined. `seed`: what a spec that
-     * gives none is to have; NULL: any. 0, or a negative errno with `err`. 1: not yet; asked for at
-     * `asked` (ns), and to be asked for again with the same.
+     * The loader for this user, made (the spec is then moved) or joined. `seed`: for a spec without
+     * one; may be NULL. 0, or a negative errno with `err`. 1: not yet; retry with the same `asked`,
+     * the time (ns) of the first request.
      */
     int (*find_loader)(void *context, struct session *session, struct loader_wanted *wanted,
                        const uint64_t *seed, uint64_t asked, struct loader **ret,
@@ -78,8 +79,8 @@ struct session_options {
     void *context;
 };
 
-/* Reads what the peer may do, charges its uid, or its control group. -EDQUOT: it was told so and
- * is gone. */
+/* Reads the peer's rights, and charges its uid or control group. -EDQUOT: it got the reason and was
+ * disconnected. */
 int _nodiscard_ session_new(const struct session_options *options, struct session **ret,
                             struct dl_error *err);
 
@@ -92,18 +93,18 @@ uint64_t session_take_turn(struct turn *turn, uint64_t now);
 /* What could not be answered may be by now. */
 void session_ask_again(struct session *session);
 
-/* session_world.c: something happens to the cluster's world: its streams are treated as
- * world_actions[] says, and clients are told `why`; */
+/* session_world.c: the cluster's world has an event: streams are treated by world_actions[], and
+ * clients get `why`; */
 void session_world_happens(struct session *session, enum world_event event,
                            const struct dl_error *why);
-/* those that wait go on to where nodes have agreed to. */
+/* waiting streams continue to where nodes have agreed. */
 void session_world_go_on(struct session *session);
 /* Of the stream's epoch: samples at most that other nodes have left out. */
 uint64_t session_left_out(const struct stream *stream);
-/* There are no shared loaders any more. */
+/* All shared loaders are gone. */
 void session_world_forget(struct session *session);
 
-/* What loaders tell: see struct loader_events. */
+/* Events of loaders: see struct loader_events. */
 void session_loader_opened(struct loader_user *user, const struct dl_error *err);
 void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all,
                              const char *what);
@@ -118,7 +119,7 @@ void session_changed(struct loader_user *user);
 void session_measured(struct headspace_asker *asker, const struct headspace_result *result,
                       const struct dl_error *err);
 
-/* Of a struct loader_events, all that is for a session alone. */
+/* The part of a struct loader_events that sessions handle. */
 #define SESSION_LOADER_EVENTS                                                             \
     .progress = session_loader_progress, .opened = session_loader_opened,                 \
     .started = session_started, .deliver = session_deliver, .fault = session_fault,       \

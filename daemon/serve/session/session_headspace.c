@@ -1,4 +1,4 @@
-/* A session that asks how much faster a loader's trainers could be: the answer takes a while. */
+/* A request for a loader's headspace: the answer takes a while. */
 #include "daemon/serve/base/row.h"
 #include "daemon/serve/session/session_private.h"
 

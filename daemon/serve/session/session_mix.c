@@ -1,6 +1,6 @@
 /*
- * A session that changes the weights of a mixture or of samples, or knows of such changes: MIX,
- * WEIGHTS, CHANGES, CHANGED.
+ * A session's changes of the weights of a mixture or of samples, and its client's lists of such
+ * changes: MIX, WEIGHTS, CHANGES, CHANGED.
  */
 #include "daemon/serve/base/row.h"
 #include "daemon/serve/session/session_private.h"
@@ -122,7 +122,7 @@ static int session_mix_decide(struct loader *loader, struct shared_loader *share
     return r < 0 ? r : 1;
 }
 
-/* Weights of samples that were given on another node, and lack here. */
+/* Supplies sample weights of another node's change that were missing here. */
 static bool session_mix_give(struct shared_loader *shared, const struct loader_change *change)
 {
     if (!loader_give_table(shared_weights_in_force(shared), change))
@@ -131,7 +131,8 @@ static bool session_mix_give(struct shared_loader *shared, const struct loader_c
     return true;
 }
 
-/* It is there already: asked for on another node, at that step, or with weights that lack here. */
+/* It was made already: by another node at that step, or with sample weights that were missing
+ * here. */
 static bool session_mix_has(struct loader *loader, struct shared_loader *shared,
                             struct loader_change *change)
 {
@@ -156,7 +157,7 @@ static int session_mix_ask(struct loader *loader, struct shared_loader *shared,
     return 1;
 }
 
-/* Another node's change was made since this one was asked for. It may be the same one. */
+/* Another node's change came since this one was requested. It may be the same one. */
 static bool session_mix_was_made(struct loader *loader, struct shared_loader *shared,
                                  struct loader_change *change)
 {
@@ -324,7 +325,7 @@ int session_weights(struct session *s, const struct dl_msg_weights *msg, struct 
     if (r == 0)
         r = session_mix_change(s, msg->request, loader, &change, err);
     if (r == 1)
-        return 1; /* and the tables stay until then */
+        return 1; /* until then the tables stay */
     session_tables_drop(s);
     return r < 0 ? r : session_mix_answer_weights(s, msg->request, loader, &change, err);
 }
@@ -352,7 +353,7 @@ int session_keep_changes(struct session *s, const struct dl_msg_changes *msg, st
     return 0;
 }
 
-/* In the cluster's world the nodes have one list. 1: it is not known yet. */
+/* In the cluster's world all nodes share one list. 1: not known yet. */
 static int session_mix_bring_shared(struct session *s, struct loader *loader,
                                     struct shared_loader *shared, const struct dl_msg_start *msg,
                                     const struct stream_params *params, struct mix_changes *known,
@@ -387,7 +388,7 @@ int session_bring_changes(struct session *s, struct opened *opened, const struct
     else if (r == 0 && msg->told && params->epoch != EPOCH_RESUME)
         r = loader_bring_changes(loader, params, known, err);
     if (r == 1)
-        return 1; /* and what is known is kept until then */
+        return 1; /* until then the client's list is kept */
     if (r == 0 && !mix_changes_equal(known, loader_changes(loader)))
         session_changed(&opened->user);
     session_mix_forget(s);
@@ -401,7 +402,7 @@ void session_changed(struct loader_user *user)
     struct dl_buffer bytes = {0};
 
     if (mix_changes_write(loader_changes(user->loader), &bytes) < 0)
-        return; /* for want of memory: its states will be those of before, and be refused */
+        return; /* out of memory: the client's states keep the former list, and will be refused */
     session_send(opened->session,
                  &(struct dl_message){
                      .number = DL_MSG_CHANGED,

@@ -90,7 +90,7 @@ static int session_open_ask_writable(struct value *spec, struct dl_error *err)
 
     if (spec->type != VALUE_MAP ||
         (said && (said->type != VALUE_MAP || value_get(said, "writable"))))
-        return 0; /* it is a name, says so itself, or will be refused */
+        return 0; /* it is a name, sets it itself, or will be refused */
     const struct value *shard = value_get(spec, "shard");
     const struct value *replicas = shard ? value_get(shard, "replicas") : NULL;
     if (replicas && value_real(replicas) > 1)
@@ -132,7 +132,7 @@ static void session_open_read(struct crew_job *job)
     opening->r = session_open_understand(opening, &opening->why);
 }
 
-/* ---- what comes of it ------------------------------------------------------------------------ */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 int session_try_opening(struct session *s, struct opening *opening, uint64_t asked,
                         struct dl_error *err)

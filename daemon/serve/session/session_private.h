@@ -3,9 +3,9 @@
  *
  *   session.c            socket and life
  *   session_requests.c   the client's requests
- *   session_open.c       that for a loader
- *   session_tells.c      what the daemon sends it of its loaders
- *   session_mix.c        changes of weights, and what clients know of them
+ *   session_open.c       its OPEN
+ *   session_tells.c      loaders' events, sent to the client
+ *   session_mix.c        changes of weights, and clients' lists of them
  *   session_tables.c     weights of samples that it brings
  *   session_headspace.c  a request whose answer comes later
  *   session_world.c      a change of the cluster's world
@@ -29,7 +29,7 @@ struct opened {
     uint32_t id;
     uint64_t request;
     struct dataset_states dataset_states; /* from DATASET_STATE, until the next START */
-    struct former_place former;           /* from PLACE, likewise, */
+    struct former_place former;           /* from PLACE, until the next START, */
     bool placed;                          /* if there was one */
 };
 
@@ -47,7 +47,7 @@ struct client_stream {
     struct rank_position
         *position;   /* owned: the steps that its client uses; NULL: it does not say */
     bool stopped;    /* by its client; it ends with its last lease */
-    bool end_due;    /* it was given all, and its client has not been told, */
+    bool end_due;    /* all was delivered, but the client does not know yet, */
     uint64_t end_ns; /* since then only because other nodes are waited for; 0: it has leases yet */
 };
 
@@ -56,18 +56,18 @@ struct sent_segment {
     uint32_t id;
 };
 
-/* What TABLE has brought. */
+/* From TABLE. */
 struct session_table {
-    struct weight_table *table; /* counted; NULL: it was no good */
+    struct weight_table *table; /* counted; NULL: it was invalid */
     uint64_t n;
     uint64_t sum;
     struct dl_error why; /* then */
 };
 
 struct session_tables {
-    struct session_table *all; /* owned array of DL_BOUND_MIX_CHANGES; NULL: none */
+    struct session_table *all; /* owned array of DL_BOUND_MIX_CHANGES; or NULL */
     uint32_t n;
-    struct table_bringing *bringing; /* borrowed of the thread that maps it; NULL: none; of */
+    struct table_bringing *bringing; /* borrowed from the mapping thread; or NULL; of */
     uint64_t wanted_n, wanted_sum;
     bool muted; /* the session is not heard until it is there */
 };
@@ -95,27 +95,26 @@ struct session {
     struct credentials *credentials; /* owned */
     char *agent;                     /* owned; NULL before HELLO */
     uint32_t version;                /* of the protocol, agreed with HELLO; 0 before */
-    uint32_t sends;                  /* likewise, whose messages the client is sent */
+    uint32_t sends;                  /* and the version of messages for the client */
     struct opened *opened;
     struct client_stream *streams;
     struct sent_segment *segments; /* those the client was sent */
     struct brought brought;        /* hosts that no loader has taken yet */
     struct pictures_list pictures; /* of its own hosts, which are kept as long as it lasts */
     struct waiting *waiting;       /* owned (utlist) */
-    struct opening *opening;       /* borrowed of the thread that reads it; NULL: none */
+    struct opening *opening;       /* borrowed from the thread that reads it; or NULL */
     uint32_t n_waiting;
     size_t waiting_bytes;
     uint64_t view_bytes;
     struct mix_changes *changes; /* counted; for the next START, of the loader of this id: */
     uint64_t changes_of;
-    struct session_tables tables; /* likewise, and for the next WEIGHTS */
+    struct session_tables tables; /* for the next START or WEIGHTS */
     uint64_t dataset_state_bytes; /* of states, for the loader that they were sent for last */
     uint64_t paid_bytes;          /* of what it takes, charged to its user, */
     uint64_t paid_descriptors;
     uint64_t asked;     /* when the request being retried first arrived; 0: it is a new one */
     uint32_t last_sent; /* the segment looked up last, which is mostly the next one as well */
-    struct value
-        view; /* that was asked for last, as long as there are rows to send; its next row */
+    struct value view;  /* the latest one, while rows are left to send; its next row */
     uint32_t view_row;
     struct headspace_asker asker;
     uint64_t asker_request;
@@ -150,7 +149,7 @@ void session_violates(struct session *s, const struct dl_error *err);
 /* 0, or negative with `err`: a violation. */
 int _nodiscard_ session_keep_changes(struct session *s, const struct dl_msg_changes *msg,
                                      struct dl_error *err);
-/* What the client has told before its START, if it was of that loader, comes in force. */
+/* Applies the list that the client sent before START for this loader. */
 int _nodiscard_ session_bring_changes(struct session *s, struct opened *opened,
                                       const struct dl_msg_start *msg,
                                       const struct stream_params *params,
@@ -167,10 +166,11 @@ int _nodiscard_ session_weights(struct session *s, const struct dl_msg_weights *
 /* 0, or negative with `err`: a violation. */
 int _nodiscard_ session_tables_bring(struct session *s, const struct dl_msg_table *msg,
                                      struct dl_error *err);
-/* That of the sum, counted. 0, or negative with `err`, which says why it is not there. */
+/* The table of that sum, counted. 0, or negative with the reason in `err`. */
 int _nodiscard_ session_tables_take(const struct session *s, uint64_t sum,
                                     struct weight_table **ret, struct dl_error *err);
-/* A list those that it lacks and that were brought. 0, or negative with why one was no good. */
+/* Gives a list its missing tables that were brought. 0, or negative with the reason why one was
+ * unusable. */
 int _nodiscard_ session_tables_give(const struct session *s, struct mix_changes *changes,
                                     struct dl_error *err);
 void session_tables_drop(struct session *s);
@@ -189,10 +189,9 @@ size_t opening_bytes(const struct opening *opening);
 
 /* ---- session_requests.c --------------------------------------------------------------------- */
 
-/* Does what the message asks. 0, or negative with `err`: a violation. 1: it cannot be answered yet.
- */
+/* Handles the message. 0, or negative with `err`: a violation. 1: it cannot be answered yet. */
 int session_handle(struct session *s, const struct dl_message *m, struct dl_error *err);
-/* The answer to a request that asks for a value. */
+/* Answers a request with a value. */
 int _nodiscard_ session_send_info(struct session *s, uint64_t request, const struct value *v,
                                   struct dl_error *err);
 
@@ -218,8 +217,8 @@ int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_hea
 /* Its stream has begun at its place, in the shared loader. */
 void session_join_world(struct client_stream *cs);
 void session_leave_world(struct client_stream *cs, bool stopped);
-/* Tells the client of a stream that was given all of its epoch (end_due) of the end, once it has
- * released that, and it is known what became of the other nodes' shares. Else nothing. */
+/* Sends the end of the epoch for a stream that was given all of it (end_due), once its client has
+ * released that, and the fate of the other nodes' shares is known. Else does nothing. */
 void session_world_finish(struct client_stream *cs);
 
 #endif

@@ -61,13 +61,13 @@ static int session_requests_handle_hello(struct session *s, const struct dl_msg_
     return 0;
 }
 
-/* When what is being done was asked for. */
+/* When the current request first arrived. */
 static uint64_t session_requests_asked(const struct session *s)
 {
     return s->asked ? s->asked : uv_hrtime();
 }
 
-/* The cluster's world, and the place in it of what is a rank of this node. */
+/* Finds the cluster's world, and the place in it of this node's rank. */
 static int session_requests_find_place(struct session *s, const struct loader *loader,
                                        const struct former_place *former,
                                        struct stream_params *params, struct shared_loader **ret,
@@ -150,7 +150,7 @@ static int session_requests_read_start(struct session *s, const struct opened *o
     return 0;
 }
 
-/* Where steps come in any order, how many were used does not tell which. */
+/* If steps come in any order, their number does not identify them. */
 static void session_requests_share_position(struct session *s, struct client_stream *cs)
 {
     int fd;
@@ -168,7 +168,7 @@ static void session_requests_share_position(struct session *s, struct client_str
     close_fdp(&fd);
 }
 
-/* What was sent before START is for this one, whatever becomes of it. */
+/* States sent before START are for this one, even if it fails. */
 static struct dataset_states session_requests_take_brought(struct session *s, struct opened *opened)
 {
     struct dataset_states states = opened->dataset_states;
@@ -329,7 +329,7 @@ static int session_requests_handle_stop(struct session *s, const struct dl_msg_s
     return 0;
 }
 
-/* Whether it is any good, an OPEN that names it is told. */
+/* Does not check it: an OPEN that names it gets the error. */
 static int session_requests_handle_host(struct session *s, const struct dl_msg_host *msg,
                                         struct dl_error *err)
 {
@@ -341,7 +341,7 @@ static int session_requests_handle_host(struct session *s, const struct dl_msg_h
     return 0;
 }
 
-/* Its client has begun to say those of another loader. */
+/* The client has begun to send those of another loader. */
 static void session_requests_drop_dataset_states_but(struct session *s, const struct opened *keep)
 {
     for (struct opened *opened = s->opened; opened; opened = opened->hh.next) {
@@ -350,7 +350,7 @@ static void session_requests_drop_dataset_states_but(struct session *s, const st
     }
 }
 
-/* For the next START, whatever becomes of that. */
+/* For the next START, even if it fails. */
 static int session_requests_handle_dataset_state(struct session *s,
                                                  const struct dl_msg_dataset_state *msg,
                                                  struct dl_error *err)
@@ -373,7 +373,7 @@ static int session_requests_handle_dataset_state(struct session *s,
     return 0;
 }
 
-/* For the next START, whatever becomes of that. */
+/* For the next START, even if it fails. */
 static int session_requests_handle_place(struct session *s, const struct dl_msg_place *msg,
                                          struct dl_error *err)
 {
@@ -389,7 +389,7 @@ static int session_requests_handle_place(struct session *s, const struct dl_msg_
     return 0;
 }
 
-/* What is leased stays so, as after STOP. */
+/* Leases stay, as after STOP. */
 static int session_requests_handle_leave(struct session *s, const struct dl_msg_leave *msg,
                                          struct dl_error *err)
 {
@@ -452,7 +452,7 @@ int session_send_info(struct session *s, uint64_t request, const struct value *v
     return session_requests_send_page(s, request, v, 0, &next, err);
 }
 
-/* The rows of a view that have yet to be sent are those of its first page's time. */
+/* Later pages of a view show the state at its first page. */
 static int session_requests_handle_query(struct session *s, const struct dl_msg_query *msg,
                                          struct dl_error *err)
 {
@@ -492,7 +492,7 @@ static int session_requests_handle_control(struct session *s, const struct dl_ms
     return r < 0 ? r : session_send_info(s, msg->request, &v, err);
 }
 
-/* A refused request is answered and forgotten; 0. Else what the handler said. */
+/* Answers a refused request and returns 0; else returns the handler's result. */
 static int session_requests_answer(struct session *s, uint64_t request, int r,
                                    const struct dl_error *err)
 {

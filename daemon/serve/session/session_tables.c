@@ -1,6 +1,7 @@
 /*
  * Tables of samples' weights that a client brings (TABLE), for its next WEIGHTS or START. While one
- * is mapped nothing else of the session is heard, so that what names it finds it.
+ * is being mapped, the session reads no further messages, so that the message that names it finds
+ * it.
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"

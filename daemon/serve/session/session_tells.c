@@ -1,4 +1,4 @@
-/* What loaders tell a session of, its client is told: see struct loader_events. */
+/* Loaders' events, sent to the session's client: see struct loader_events. */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
@@ -103,7 +103,7 @@ static void session_tells_introduce(struct session *s, const struct segment *seg
 {
     struct sent_segment *sent;
 
-    assert(segment->id > 0); /* 0: none is known */
+    assert(segment->id > 0); /* 0: not sent yet */
     if (segment->id == s->last_sent)
         return;
     s->last_sent = segment->id;

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 
-/* The point in the order of the stream's epoch after so many steps of its rank. */
+/* The point in the order of the stream's epoch after `steps` steps of its rank. */
 static struct progress_point session_world_point_of(const struct client_stream *cs, uint64_t steps)
 {
     const struct stream_params *params = &cs->stream->params;
@@ -17,7 +17,7 @@ static struct progress_point session_world_point_of(const struct client_stream *
     return point;
 }
 
-/* The point after so many steps, or after `all` of the epoch. */
+/* The point after `steps` steps, or (`all`) at the end of the epoch. */
 static struct progress_point session_world_point(const struct client_stream *cs, uint64_t steps,
                                                  bool all)
 {
@@ -95,8 +95,7 @@ static bool session_world_goes_on(const struct client_stream *cs)
     return cs->cluster && cs->stream->phase != STREAM_STOPPED && !(cs->stream->told & TOLD_END);
 }
 
-/* Also one whose last steps lie with its client: of those that are not used yet others may take
- * some. */
+/* Also one whose client has the last steps: other ranks may take those that it has not used. */
 static bool session_world_can_be_cut(const struct client_stream *cs)
 {
     return cs->cluster && cs->stream->phase != STREAM_STOPPED &&
@@ -104,7 +103,7 @@ static bool session_world_can_be_cut(const struct client_stream *cs)
             (cs->shared && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
 }
 
-/* So many steps its client has used, and from here on it uses no more of them. */
+/* The number of steps that its client has used; from now on it uses no more. */
 static uint64_t session_world_used(const struct client_stream *cs)
 {
     uint64_t used = max_u64(position_close(cs->position), stream_position(cs->stream));
@@ -112,8 +111,7 @@ static uint64_t session_world_used(const struct client_stream *cs)
     return min_u64(used, stream_given(cs->stream));
 }
 
-/* Nothing that was given to it can be taken back: it waits to be told what is missing of the epoch.
- */
+/* Nothing given to it can be taken back: it waits to learn what is missing of the epoch. */
 static bool session_world_has_used_all(const struct client_stream *cs)
 {
     const struct stream *stream = cs->stream;
@@ -166,7 +164,7 @@ static void session_world_cut(struct client_stream *cs, const struct dl_error *w
     session_fault_with(cs->stream, UINT64_MAX, why, NULL, true, true);
 }
 
-/* What cannot resume in another world ends with this one, and with that alone. */
+/* A stream that cannot resume in another world ends only when this world does. */
 static void session_world_meet_alone(struct client_stream *cs, enum world_event event,
                                      const struct dl_error *why)
 {

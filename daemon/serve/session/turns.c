@@ -81,7 +81,7 @@ struct turn *turns_next(struct turns *turns, uint64_t now_ns)
     struct turn *turn;
 
     DL_FOREACH (turns->waiting, user) {
-        user->used_ns = max_u64(user->used_ns, oldest); /* who was paused has no more to catch up */
+        user->used_ns = max_u64(user->used_ns, oldest); /* a paused user has no claim to more */
         if (user->pause_ns <= now_ns && (!least || user->used_ns < least->used_ns))
             least = user;
     }
@@ -109,7 +109,7 @@ void turns_charge(struct turns *turns, struct turn_user *user, uint64_t ns, uint
         user->pause_ns = now_ns + ns * TURN_PAUSE * min_u64(others, TURN_OTHERS_MAX);
 }
 
-/* A user whose connections are all gone at once is in no list: the door has what they took. */
+/* A user whose connections are all gone at once is not in a list: only the door is charged. */
 void turns_let_in(struct turns *turns, uint32_t uid, uint64_t ns)
 {
     struct turn_user *user = turns_find(turns, uid);
