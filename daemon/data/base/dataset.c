@@ -57,7 +57,7 @@ int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index
     return ds->ops->read_rows(ds, key, &index, 1, dst, &bad, err);
 }
 
-/* Counters that no sample has: those of samples are 0 in this place. */
+/* Counters that no sample uses: those of samples are 0 in this place. */
 enum { COUNTER_REPLICAS = 1, COUNTER_STEPS = 2 };
 
 uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint32_t workers,
@@ -66,7 +66,7 @@ uint64_t dataset_replica_seed(uint64_t seed, uint64_t epoch, uint32_t rank, uint
     philox4x64_key_t key = {.v = {seed, epoch}};
     philox4x64_ctr_t counter = {.v = {0, 0, 0, COUNTER_REPLICAS}};
 
-    /* 63 bits, as PyTorch's base seed has; replicas of one epoch differ by what is added. */
+    /* 63 bits, like PyTorch's base seed; replicas of one epoch differ by the number added. */
     return (philox4x64(counter, key).v[0] >> 1) + (uint64_t)rank * workers + worker;
 }
 

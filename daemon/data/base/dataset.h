@@ -1,11 +1,11 @@
 /*
  * Datasets: where samples come from. Used by workers and by single-process loading.
  *
- * There are two kinds. A *map-style* dataset has a length and gives the sample of an index; one
- * whose samples all have the same shape says so by its `schema`, and copies them straight into
- * their batch (read_rows), so that a byte moves once between the file and the trainer. Others hand
- * out one sample at a time (get), which collate.h makes a batch of. An *iterable* dataset gives
- * samples one after another to each of its replicas (iterate); it may not know how many.
+ * There are two kinds. A *map-style* dataset has a length and returns the sample of an index. If
+ * all samples have one shape, the dataset has a `schema` and copies them straight into their batch
+ * (read_rows), so that a byte moves once between the file and the trainer. Others return one sample
+ * at a time (get), from which collate.h makes a batch. An *iterable* dataset returns samples one
+ * after another to each of its replicas (iterate), and may not know their number.
  *
  * Not thread-safe. May block on the disk.
  */
@@ -27,8 +27,8 @@ struct shared_indexes;
 #define DATASET_LENGTH_UNKNOWN UINT64_MAX
 
 /*
- * Which randomness a sample gets (rng.h): the loader's seed, the epoch, and what to add to the
- * dataset's own index, so that the datasets inside a concat do not share theirs.
+ * Keys the randomness of a sample (rng.h): the loader's seed, the epoch, and an offset to the
+ * dataset's own index, so that the datasets inside a concat have different ones.
  */
 struct sample_key {
     uint64_t seed;
@@ -42,9 +42,9 @@ struct sample_key {
  */
 struct replica_params {
     struct sample_key key;
-    uint64_t seed;  /* of this replica alone: no other worker, rank or epoch has it */
-    uint64_t again; /* so many of the first samples may be wanted again: see dataset_iter_ops */
-    bool again_bad; /* bad ones are among these: their rounds went on without them */
+    uint64_t seed;  /* unique to this worker, rank and epoch */
+    uint64_t again; /* this many first samples may be requested again: see dataset_iter_ops */
+    bool again_bad; /* bad ones are among these: their rounds were made without them */
     uint32_t worker;
     uint32_t workers;
     uint32_t rank;
@@ -60,33 +60,33 @@ struct replica_params {
 struct dataset_iter;
 struct dataset_iter_ops {
     /*
-     * The next sample, appended to the empty `ret`; what it points to stays until the arena of
-     * `ret` is cleared. 0; DATASET_END, from then on always; or a negative errno with `err`: this
-     * sample cannot be had, and the next call goes on behind it.
+     * Appends the next sample to the empty `ret`; what it points to stays until the arena of `ret`
+     * is cleared. 0; DATASET_END, from then on always; or a negative errno with `err`: this sample
+     * is bad, and the next call continues behind it.
      */
     int (*next)(struct dataset_iter *it, struct sample *ret, struct dl_error *err);
     /*
-     * Passes over up to `n` samples, good or bad, without making them; *ret of them, which may cost
-     * more and is not asked for where `ret` is NULL. 0; or DATASET_END: there were fewer than n.
-     * NULL: the caller takes them and drops them.
+     * Passes over up to `n` samples, good or bad, without making them; *ret is how many, unless
+     * `ret` is NULL, which may be cheaper. 0; or DATASET_END: there were fewer than n. NULL: the
+     * caller reads and drops them.
      */
     int (*skip)(struct dataset_iter *it, uint64_t n, uint64_t *ret);
     /*
      * One of the first samples once more, below replica_params.again and made before; as next().
      * *number: which of them, and then its number in the replica. NULL: another replica is begun
-     * for it, which must be what this one was. For datasets of which that cannot be said.
+     * for it, which must be identical. For datasets that do not guarantee that.
      */
     int (*again)(struct dataset_iter *it, uint64_t *number, struct sample *ret,
                  struct dl_error *err);
     /*
      * If dataset.saves_state: the replica's state, in at most `room` bytes. 0 and *ret_len;
-     * *ret_lost: why there is none this time, which is no error. -ENOTSUP: this replica has none.
-     * Else a negative errno with `err`.
+     * *ret_lost: why the state is missing this time, which is not an error. -ENOTSUP: this replica
+     * cannot save its state. Else a negative errno with `err`.
      */
     int (*save)(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
                 enum dataset_state_loss *ret_lost, struct dl_error *err);
-    /* The name of the sample that next() gave last, at once after it, as dataset_ops.name. May be
-     * NULL: samples have none. */
+    /* The name of the latest sample of next(), directly after it, as dataset_ops.name. NULL:
+     * samples have no names. */
     size_t (*name)(struct dataset_iter *it, char *ret, size_t room);
     void (*close)(struct dataset_iter *it); /* frees what iterate made, and `it` itself */
 };
@@ -111,19 +111,19 @@ struct dataset_ops {
     int (*iterate)(struct dataset *ds, const struct replica_params *params,
                    struct dataset_iter **ret, struct dl_error *err);
     /*
-     * Map-style: what dataset_known_lengths() asks for (lengths.h), of samples that exist.
-     * -ENOTSUP, and nothing else done: they are not known without loading the samples, or not those
-     * of this leaf. May be NULL.
+     * Map-style: the lengths for dataset_known_lengths() (lengths.h), of existing samples.
+     * -ENOTSUP, without side effects: they are not known without loading the samples, or not for
+     * this leaf. May be NULL.
      */
     int (*lengths)(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
                    uint64_t *ret_bad, struct dl_error *err);
     /*
-     * Map-style: where people find a sample: the file that it is, or "FILE: row 17", as
-     * dataset_put_name() writes it; as snprintf() does, and its length; `index` is below length. 0:
-     * it has no name but its index. May be NULL, likewise.
+     * Map-style: writes a sample's name for people, its file or "FILE: row 17", in the form of
+     * dataset_put_name(); returns its length, as snprintf() does; `index` is below length. 0: only
+     * its index identifies it. May be NULL; samples then have no names.
      */
     size_t (*name)(struct dataset *ds, uint64_t index, char *ret, size_t room);
-    /* Asks the memory for the beginning of a sample that comes soon; below length. May be NULL. */
+    /* Prefetches the beginning of a sample that is needed soon; below length. May be NULL. */
     void (*expect)(struct dataset *ds, uint64_t index);
     void (*close)(struct dataset *ds); /* frees what open made, and ds itself */
 };
@@ -135,7 +135,7 @@ struct dataset {
     uint32_t n_leaves;  /* tensors in the schema */
     bool can_skip;      /* its iterators have skip() */
     bool saves_state;   /* they have save(), and iterate() resumes from such a state */
-    bool tells_origins; /* a mix of iterable datasets: its iterators say whose each sample is */
+    bool tells_origins; /* a mix of iterable datasets: its iterators report each sample's dataset */
     uint64_t *sizes; /* owned; map-style mix: samples in each dataset that it and mixes in it list;
                         else NULL */
     uint32_t n_sizes;
@@ -154,10 +154,9 @@ static inline bool dataset_is_fixed(const struct dataset *ds)
 }
 
 /*
- * Who wants to know how far something is that takes long: listing folders, indexing shards, taking
- * lengths, fingerprinting files. Told in the thread that does it, now and then: so many of `all`
- * are done, UINT64_MAX: nobody knows how many there are. `what`: "images", static; another one:
- * something else has begun.
+ * Reports the progress of long work: listing folders, indexing shards, measuring lengths,
+ * fingerprinting files. Called now and then in the thread that does it: `done` of `all`
+ * (UINT64_MAX: unknown). `what`: "images", static; when it changes, another stage has begun.
  */
 enum { DATA_TELL_EVERY = 1024 }; /* names of a folder: they take half a millisecond or more */
 struct data_progress {
@@ -168,32 +167,32 @@ struct data_progress {
 
 /* Where decoded pictures of a folder are kept, and shared with other workers. */
 struct data_pictures {
-    char *root; /* owned; the folder, as the spec has it */
+    char *root; /* owned; the folder, as in the spec */
     struct pictures_cache cache;
 };
 
 /* What opening a dataset depends on besides the spec. Borrowed, for the dataset's life. */
 struct data_env {
     char **roots;   /* data files must lie below, links resolved; n_roots 0: anywhere */
-    char **plugins; /* likewise for plug-ins; n_plugins 0: none may be loaded */
+    char **plugins; /* the same for plug-ins; n_plugins 0: plug-ins are refused */
     uint32_t n_roots;
     uint32_t n_plugins;
     char **seen_as; /* of each root, as clients see it, "": as it is; NULL: of all. See seen.h */
-    const struct reader *reader; /* whose rights count besides our own; NULL: nobody's */
+    const struct reader *reader; /* a user whose rights also limit ours; may be NULL */
     bool foreign;                /* for another user: what that one sends is not unpickled */
-    uint32_t worker;             /* who opens it: this one of `workers`; 0 of 0: no worker */
+    uint32_t worker;             /* number of this worker, of `workers`; 0 of 0: not a worker */
     uint32_t workers;
     uint64_t seed;                   /* of the worker, for plug-ins that want one at their start */
     struct data_pictures *pictures;  /* of the folders of dataset.cache, */
-    uint32_t n_pictures;             /* so many; of others nothing is kept */
-    struct shared_indexes *indexes;  /* NULL: nobody shares any, see shared_index.h */
-    struct index_files *index_files; /* NULL: none are kept on disk, see index_files.h */
-    struct remote *remote;           /* way to files behind URLs; NULL: none is read */
-    struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
-    const struct data_progress *progress; /* NULL: nobody wants to know */
+    uint32_t n_pictures;             /* number of these; others are not cached */
+    struct shared_indexes *indexes;  /* NULL: not shared; see shared_index.h */
+    struct index_files *index_files; /* NULL: not kept on disk; see index_files.h */
+    struct remote *remote;           /* way to files behind URLs; NULL: URLs are refused */
+    struct guard *guard;             /* of mapped files; NULL: changes go unnoticed */
+    const struct data_progress *progress; /* may be NULL */
     /*
-     * Opens a dataset of kind python as dataset_open() does; `place` is where it stands in the
-     * spec. NULL: this process is no interpreter.
+     * Opens a dataset of kind python as dataset_open() does; `place` is its place in the spec.
+     * NULL: this process is not a Python interpreter.
      */
     int (*open_python)(const struct spec_dataset *spec, const char *place,
                        const struct data_env *env, struct dataset **ret, struct dl_error *err);
@@ -217,8 +216,8 @@ static inline void data_turn_to(const struct data_env *env, const char *path)
 }
 
 /*
- * Opens the dataset a spec describes. Errors name the file (err->path) and what is wrong with it:
- * missing, truncated, wrong magic, size that does not fit the shape, unequal lengths.
+ * Opens the dataset a spec describes. Errors name the file (err->path) and its defect: missing,
+ * truncated, wrong magic, size that does not fit the shape, unequal lengths.
  */
 int _nodiscard_ dataset_open(const struct spec_dataset *spec, const struct data_env *env,
                              struct dataset **ret, struct dl_error *err);
@@ -245,14 +244,14 @@ static inline size_t dataset_iter_name(struct dataset_iter *it, char *ret, size_
     return it && it->ops->name ? it->ops->name(it, ret, room) : 0;
 }
 
-/* What `name` gives for number `n` of the `what` of a file, as errors have it. */
+/* The name of number `n` of the `what` of a file, in the form of error messages. */
 size_t dataset_put_name(const char *path, const char *what, uint64_t n, char *ret, size_t room);
 
-/* One sample of a map-style dataset of either sort, for who needs it by itself. As get(). */
+/* One sample of a map-style dataset of either sort, outside of a batch. As get(). */
 int _nodiscard_ dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
                             struct sample *ret, struct dl_error *err);
 
-/* The error of an index that is none: -ERANGE. */
+/* The error for an invalid index: -ERANGE. */
 int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err);
 
 /* The seed of one replica, or of a worker: base_seed(seed, epoch) + rank · workers + worker. */

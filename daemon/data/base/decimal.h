@@ -10,7 +10,7 @@
 
 __extension__ typedef __int128 decimal_int;
 
-/* `bytes` of a number in two's complement. false: it does not fit, or has no bytes. */
+/* Reads a two's complement number of `bytes` bytes. False if it does not fit or `bytes` is 0. */
 bool decimal_read(const uint8_t *at, uint64_t bytes, bool big_endian, decimal_int *ret);
 
 /*
@@ -19,12 +19,12 @@ bool decimal_read(const uint8_t *at, uint64_t bytes, bool big_endian, decimal_in
  */
 int _nodiscard_ decimal_convert(decimal_int number, int32_t scale, uint32_t dtype, void *out);
 
-/* Both, of a value that lies at `at`. -ERANGE and -ENOMEM with `err`, whose message goes on from
- * "its column x". */
+/* Both, for a value at `at`. -ERANGE and -ENOMEM with `err`, whose message continues "its column
+ * x". */
 int _nodiscard_ decimal_element(const uint8_t *at, uint64_t bytes, bool big_endian, int32_t scale,
                                 uint32_t dtype, void *out, struct dl_error *err);
 
-/* The dtype that `types`, dataset.types, gives the column; 0: none. */
+/* The column's dtype by `types` (dataset.types); 0 if not set. */
 uint32_t decimal_type(const struct value *types, const char *column);
 
 /* Whether `types` is a map of columns to int64 or float64, or null. -EINVAL with `err` below
@@ -32,7 +32,7 @@ uint32_t decimal_type(const struct value *types, const char *column);
 int _nodiscard_ decimal_types_check(const struct value *types, const char *place,
                                     struct dl_error *err);
 
-/* What is said of a column whose type was not given. */
+/* The error text for a column whose type is not set. */
 #define DECIMAL_UNTYPED                                                                   \
     "has decimal numbers, which no tensor has; say with dataset.types what they become, " \
     "float64 or, where they are whole, int64"

@@ -16,7 +16,7 @@ struct json_walk {
 
 static int json_field_add_value(struct json_walk *walk, const char *key, json_t *value);
 
-/* Goes on below `where`; returns what to give back to json_field_leave_place(). */
+/* Extends `where`; pass the result to json_field_leave_place(). */
 _printf_(2, 3) static size_t json_field_enter_place(struct json_walk *walk, const char *fmt, ...)
 {
     size_t before = walk->where_len, room = sizeof walk->where - before;

@@ -9,8 +9,8 @@
 
 /*
  * Adds the `bytes` of `text` under `name`, at the end of `ret`. 0; or -EINVAL or -ENOMEM with
- * `err`, whose message goes on from the field's name: "is not JSON: ...". An error of the sample's
- * own is not in `err`, and sticks in `ret`.
+ * `err`, whose message continues the field's name: "is not JSON: ...". The sample's own errors are
+ * not in `err`, but stick in `ret`.
  */
 int _nodiscard_ json_field_add(const uint8_t *text, uint64_t bytes, const char *name,
                                struct sample *ret, struct dl_error *err);

@@ -1,8 +1,8 @@
 /*
- * What the plan knows of the batch that a task is for, taken out of its slot (struct slot_planned).
+ * What the plan knows about a task's batch, copied out of its slot (struct slot_planned).
  *
- * The slot is memory that another process writes to: it is copied once, the copy is checked, and
- * only the copy is used.
+ * Another process writes to the slot: it is copied once, the copy is checked, and only the copy is
+ * used.
  */
 #ifndef DL_DATA_PLANNED_H
 #define DL_DATA_PLANNED_H
@@ -10,7 +10,7 @@
 #include "proto/slot_fill.h"
 
 struct planned {             /* all zero: nothing */
-    uint32_t cut;            /* tokens kept of a sample that has more; 0: none may have more */
+    uint32_t cut;            /* tokens kept of a longer sample; 0: samples are not cut */
     uint32_t rows;           /* packed; else 0 */
     const uint32_t *lengths; /* of each sample, at least 1 */
     const uint32_t *in_row;  /* samples of each row, in order; at least 1, together all */
@@ -20,9 +20,8 @@ struct planned {             /* all zero: nothing */
 };
 
 /*
- * Takes it out of the slot, whose task it was read as (slot_read_task()). The memory is kept from
- * one to the next. 0; -EINVAL with `err`: its counts do not fit its bytes, the samples, or each
- * other; -ENOMEM.
+ * Copies it out of the slot of the task read by slot_read_task(). The memory is reused. 0; -EINVAL
+ * with `err`: its counts do not fit its bytes, the samples, or each other; -ENOMEM.
  */
 int _nodiscard_ planned_read(struct planned *planned, void *slot, const struct slot_task *task,
                              struct dl_error *err);

@@ -1,5 +1,5 @@
 /*
- * The keyed generator: random numbers of one sample, the same whoever loads it.
+ * The keyed generator: random numbers of one sample, the same in every worker.
  *
  * Philox 4x64 with ten rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1,
  * 2, 3", SC 2011), keyed by seed and epoch, counted from the sample's index: the words are those of

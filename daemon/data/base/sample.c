@@ -27,7 +27,7 @@ static int sample_prepare(struct sample *sample, const char *key)
     return 0;
 }
 
-/* The node that was just added is `data`'s; its parent has one child more. */
+/* The node just added points to `data`; counts it in its parent. */
 static int sample_added(struct sample *sample, const void *data)
 {
     uint32_t node = sample->tree.count - 1;

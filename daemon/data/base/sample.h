@@ -1,14 +1,13 @@
 /*
- * One sample, as a dataset hands it out and collate takes it: a tree whose leaves point to their
- * bytes. Leaves are tensors (a number is one without dimensions: int64, float64 or bool), strings
- * (UTF-8) and bytes.
+ * One sample, between a dataset and collate: a tree whose leaves point to their bytes. Leaves are
+ * tensors (a number is one without dimensions: int64, float64 or bool), strings (UTF-8) and bytes.
  *
  * Built in preorder. The first failure sticks: further calls do nothing and return it, so that a
- * builder may look once, at the end. Leaves' bytes are borrowed until the batch is made: they lie
+ * builder may check once, at the end. Leaves' bytes are borrowed until the batch is made: they lie
  * in a mapped file, or in the sample's arena (sample_alloc()).
  *
- * A sample can also be an object of its dataset's own instead of a tree (sample_object()): rounds
- * of iterable datasets are made of either, and collate takes trees only.
+ * A sample can also be its dataset's own object instead of a tree (sample_object()): rounds of
+ * iterable datasets may consist of either, but collate accepts only trees.
  */
 #ifndef DL_SAMPLE_H
 #define DL_SAMPLE_H
@@ -47,15 +46,15 @@ int sample_int(struct sample *sample, const char *key, int64_t value);
 int sample_float(struct sample *sample, const char *key, double value);
 int sample_bool(struct sample *sample, const char *key, bool value);
 
-/* A whole tree of tensors, whose bytes lie at data[l] for leaf l. */
+/* Copies a whole tree of tensors, whose bytes lie at data[l] for leaf l. */
 int sample_copy_tree(struct sample *sample, const struct tree *tree, const void *const *data);
 
 /* The sample is `object`, which it takes over: `release` frees it. */
 void sample_object(struct sample *sample, void *object, void (*release)(void *object));
-/* Takes the object out; the caller's to release. NULL: there is none. */
+/* Passes the object to the caller, who releases it; or NULL. */
 void *sample_take_object(struct sample *sample);
 
-/* Memory for a leaf's bytes, 64-byte aligned; NULL, and -ENOMEM sticks, when there is none. */
+/* Memory for a leaf's bytes, 64-byte aligned; NULL if out of memory, and -ENOMEM sticks. */
 void *sample_alloc(struct sample *sample, size_t bytes);
 
 /* Empty again; keeps its memory, its arena and forgets the error. */

@@ -1,10 +1,10 @@
 /*
  * The samples of a batch that is being made, with the memory that they point to.
  *
- * Some of them may be bad: refused by their dataset. workers.on_error says what becomes of these:
- * skip leaves the sample out; substitute takes the sample of the next index in its place, or the
- * next sample of an iterable dataset. This depends on the dataset alone, so that a batch is the
- * same whichever worker makes it, and however often.
+ * Some may be bad: refused by their dataset. workers.on_error decides: skip leaves the sample out;
+ * substitute takes the sample of the next index instead, or the next sample of an iterable dataset.
+ * This depends only on the dataset, so that a batch is the same in every worker, however often it
+ * is made.
  */
 #ifndef DL_DATA_SAMPLE_BATCH_H
 #define DL_DATA_SAMPLE_BATCH_H
@@ -15,11 +15,11 @@
 
 struct sample_batch { /* all zero: empty */
     struct arena arena;
-    struct sample *samples; /* owned; `room` of them, of which `n` are in use */
+    struct sample *samples; /* owned; room for `room`, of which `n` are in use */
     uint64_t *numbers;      /* owned; what each is called in messages, and in the batch's indices */
     size_t n;
     size_t room;
-    uint32_t repeated;   /* so many of the last samples are repeated, to make ranks even */
+    uint32_t repeated;   /* of the last samples, to make ranks even */
     struct bad_list bad; /* the bad samples, which are not in `samples` */
 };
 
@@ -44,7 +44,7 @@ enum {
  */
 bool bad_is_sample(const struct dl_error *err);
 
-/* The error of a batch that has bad samples only: the first one's, with the names of all. */
+/* The error of a batch with only bad samples: the first one's, with the names of all. */
 int bad_nothing_left(const struct bad_list *list, struct dl_error *err);
 
 #endif

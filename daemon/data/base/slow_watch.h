@@ -1,7 +1,7 @@
 /*
- * Which sample of a task took longest, and how much of its time went to those that took far longer
- * than is usual: the clock is read once for each, as long as they take long enough on average for
- * that to be no cost. Not thread-safe.
+ * Finds the slowest sample of a task, and the time of samples that took far longer than usual: the
+ * clock is read once per sample, if samples take long enough on average for that to be cheap. Not
+ * thread-safe.
  */
 #ifndef DL_SLOW_WATCH_H
 #define DL_SLOW_WATCH_H
@@ -13,18 +13,19 @@
 /* On average, ns: reading the clock takes about 30. */
 enum { SLOW_WATCH_WORTH_NS = 10000 };
 
-/* Far longer than is usual is so many times as long, and counts as much for what is usual: that a
- * few cannot change it, and all of them do. The mean of so many tasks is what is usual. */
+/* Far longer is SLOW_WATCH_TIMES the usual, and counts only that much for the usual time: so a few
+ * slow samples cannot change it, but all of them do. The usual time is a mean over about
+ * SLOW_WATCH_TASKS tasks. */
 enum { SLOW_WATCH_TIMES = 8, SLOW_WATCH_TASKS = 8 };
 
 struct slow_watch {
     bool on; /* the samples of the last task took so long */
     uint64_t began_ns, last_ns;
-    uint64_t index, ns;  /* of the one that took longest in the task at hand; ns 0: none was seen */
-    uint64_t together;   /* so many were made in that time, of which that is the first */
-    uint64_t usual_ns;   /* of a sample; 0: not known */
-    uint64_t bounded_ns; /* of the task's samples, the slow ones with less than they took */
-    uint64_t slow_ns;    /* of those alone, whole */
+    uint64_t index, ns;   /* the slowest of this task; ns 0: unknown */
+    uint64_t together;    /* samples made in that time, of which it is the first */
+    uint64_t usual_ns;    /* of a sample; 0: not known */
+    uint64_t bounded_ns;  /* of the task's samples, the slow ones with less than they took */
+    uint64_t slow_ns;     /* of the slow ones, in full */
     char name[SLOW_NAME]; /* of it, where it is not found by its index; else "" */
 };
 
@@ -47,15 +48,15 @@ static inline void slow_watch_take(struct slow_watch *watch, uint64_t ns, uint64
     watch->bounded_ns += slow ? most : ns;
 }
 
-/* What was done until now is no sample's. */
+/* The time until now belongs to no sample. */
 static inline void slow_watch_pass(struct slow_watch *watch)
 {
     if (watch->on)
         watch->last_ns = clock_ns();
 }
 
-/* Sample `index` was made, since the one before or the beginning. True: none of the task took
- * longer. */
+/* Sample `index` was made since the one before, or the beginning. True if it is the slowest so
+ * far. */
 static inline bool slow_watch_sample(struct slow_watch *watch, uint64_t index)
 {
     if (!watch->on)
@@ -72,7 +73,7 @@ static inline bool slow_watch_sample(struct slow_watch *watch, uint64_t index)
     return longest;
 }
 
-/* What is usual, after a task of `n` samples. */
+/* Updates the usual time after a task of `n` samples. */
 static inline void slow_watch_learn(struct slow_watch *watch, uint64_t n)
 {
     uint64_t mean = max_u64(watch->bounded_ns / n, 1);
@@ -81,8 +82,8 @@ static inline void slow_watch_learn(struct slow_watch *watch, uint64_t n)
     watch->usual_ns = ((SLOW_WATCH_TASKS - 1) * before + mean) / SLOW_WATCH_TASKS;
 }
 
-/* The task's `n` samples, one at least, are made. If they took less on average, because a task
- * before this one was held up from outside, none was seen. */
+/* The task's `n` ≥ 1 samples are made. If they were faster on average than is worth measuring (an
+ * earlier task was held up from outside), none counts as slow. */
 static inline void slow_watch_end(struct slow_watch *watch, uint64_t n)
 {
     uint64_t all = clock_ns() - watch->began_ns;

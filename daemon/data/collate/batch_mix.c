@@ -14,7 +14,7 @@ struct batch_mix {
     uint32_t label_dtype;
     uint32_t height;
     uint32_t width;
-    uint64_t *row_bytes; /* owned; of each leaf; 0: it is no image */
+    uint64_t *row_bytes; /* owned; of each leaf; 0: not an image */
     uint32_t n_leaves;
     float *last; /* owned; of the batch's last sample, while an image is mixed */
     size_t room; /* bytes of it */
@@ -123,10 +123,10 @@ uint64_t batch_mix_classes(const struct batch_mix *mix)
 /* ---- draws --------------------------------------------------------------------------------------
  */
 
-/* What is done to a batch. */
+/* The operation drawn for a batch. */
 struct batch_mix_drawn {
     bool cuts;
-    double share; /* of each sample's own, that its label gets */
+    double share; /* of each sample's own class in its label */
     uint32_t top;
     uint32_t left;
     uint32_t bottom;

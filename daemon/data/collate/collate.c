@@ -1,9 +1,9 @@
 /*
- * Collating, from outside: what the spec says of it, and the order of the steps.
+ * Collating from outside: its part of the spec, and the order of the steps.
  *
- * The first sample decides the batch's tree, as it does for PyTorch. Each sample is walked once
- * against it, which finds where the bytes of each leaf are; a sample whose tree is the first one's,
- * byte for byte, needs no walk. From then on the batch is laid out and written leaf by leaf.
+ * The first sample decides the batch's tree, as in PyTorch. Each sample is walked once against it,
+ * to find the bytes of each leaf; a sample whose tree equals the first one's, byte for byte, needs
+ * no walk. Then the batch is laid out and written leaf by leaf.
  */
 #include "daemon/data/collate/collate_batch.h"
 

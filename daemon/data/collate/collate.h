@@ -15,7 +15,7 @@
  *             it outright, and refuses a longer sample. `value`
  *             must be one of an integer leaf's numbers, and finite in a floating-point leaf's
  *             dtype if it is finite; there it is rounded to nearest.
- *   pack      as default, but the leaves in question, of one first dimension in each sample, are
+ *   pack      as default, but the chosen leaves, of one first dimension in each sample, are
  *             put into the rows that the plan has chosen: [rows, length, …], each row its samples
  *             one after another and then `value`, of which the same holds. Four tensors tell them
  *             apart, all int32. They stand at the top of the dict that has the leaf whose length
@@ -28,14 +28,14 @@
  *               max_seqlen    []: the longest of these m pieces, padding included: such kernels
  *                             leave out what lies beyond it
  *   none      the list of samples, each as it is.
- *   plugin    what a plug-in's collate makes of the samples.
+ *   plugin    a plug-in's collate function.
  *
- * Keys that a later sample has beyond those of the first are passed over, as default_collate does;
- * lists must have one length. Stricter than there: one place has one dtype, nothing is promoted.
+ * Later samples' further keys are ignored, as in default_collate; lists must have one length.
+ * Stricter: each leaf has one dtype, and none is promoted.
  *
- * collate_measure() looks at all samples and works the batch out; collate_write() then only copies,
- * each byte once. Samples that do not go together are refused naming both, their shapes and the
- * place: "sample 7 has [3, 224, 200], sample 0 has [3, 224, 224], at image".
+ * collate_measure() examines all samples and lays out the batch; collate_write() then only copies,
+ * each byte once. Samples that do not match are refused, naming both, their shapes and the leaf:
+ * "sample 7 has [3, 224, 200], sample 0 has [3, 224, 224], at image".
  */
 #ifndef DL_COLLATE_H
 #define DL_COLLATE_H
@@ -51,24 +51,23 @@ int _nodiscard_ collate_new(const struct dl_spec *spec, const struct data_env *e
 struct collate *collate_free(struct collate *collate); /* NULL is fine; returns NULL */
 
 /*
- * Holds samples[0..n) against what is planned of as many. Each has the planned length, or more
- * where it is to be cut: then its leaves that are padded or packed (of other kinds: all) and have
- * the same first dimension are cut there, in its tree alone. 0, or -EINVAL with `err` and *ret_bad
- * = position of the first that has another length.
+ * Checks samples[0..n) against the plan. Each must have the planned length, or be longer where it
+ * is to be cut: then its padded or packed leaves (for other kinds: all leaves) with the same first
+ * dimension are cut, only in its tree. 0, or -EINVAL with `err` and *ret_bad = position of the
+ * first that has another length.
  */
 int _nodiscard_ collate_fit(const struct collate *collate, struct sample *samples,
                             const uint64_t *numbers, size_t n, const struct planned *planned,
                             size_t *ret_bad, struct dl_error *err);
 
 /*
- * Works out the batch of samples[0..n), n ≥ 1, whose numbers are numbers[0..n) in messages, and
- * whose tree begins at or after `begin` bytes of the slot. `planned` (NULL: nothing; pack needs its
- * rows) is of samples that it fits, and borrowed until the batch is written. Without batching n is
- * 1. The samples
- * must stay as they are until it is written. Allocates only while batches grow. Returns 0, or a
- * negative errno with `err` and *ret_bad = position of the sample at fault: -EINVAL (they do not go
- * together), -E2BIG (too many nodes, or too deep), -EFBIG (beyond any segment), -ENOMEM, or that of
- * sample_check(). *ret_bad is SIZE_MAX when it is none's: a plug-in refuses the batch.
+ * Lays out the batch of samples[0..n), n ≥ 1, which numbers[0..n) identify in messages, and whose
+ * tree begins at or after `begin` bytes of the slot. `planned` (may be NULL; pack needs its rows)
+ * must fit the samples, and is borrowed until the batch is written. Without batching n is 1. The
+ * samples must not change until the batch is written. Allocates only while batches grow. Returns 0,
+ * or a negative errno with `err` and *ret_bad = position of the sample at fault: -EINVAL (they do
+ * not match), -E2BIG (too many nodes, or too deep), -EFBIG (beyond any segment), -ENOMEM, or that
+ * of sample_check(). *ret_bad is SIZE_MAX if a plug-in refuses the whole batch.
  */
 int _nodiscard_ collate_measure(struct collate *collate, const struct sample *samples,
                                 const uint64_t *numbers, size_t n, const struct planned *planned,

@@ -14,7 +14,7 @@
 
 /* Where one sample has the bytes of a leaf. */
 struct collate_source {
-    const void *data; /* borrowed from the sample; may be NULL when there are none */
+    const void *data; /* borrowed from the sample; may be NULL if empty */
     uint64_t extent;  /* a tensor's first dimension (1 without any), a text's bytes */
 };
 
@@ -69,8 +69,8 @@ struct collate {
     const struct sample *samples; /* borrowed from measure until write */
     const uint64_t *numbers;      /* borrowed during measure */
     size_t n;
-    const struct planned *planned; /* borrowed likewise; NULL: nothing */
-    uint32_t length_leaf;          /* pack: the node of the first sample whose length counts */
+    const struct planned *planned; /* borrowed likewise; may be NULL */
+    uint32_t length_leaf;          /* pack: the first sample's node whose length counts */
     size_t width;                  /* sources of a leaf: n, or 1 where samples are not merged */
     struct collate_leaf *leaves;   /* owned */
     size_t n_leaves;
@@ -107,7 +107,7 @@ int _nodiscard_ collate_match(struct collate *c, size_t *ret_bad, struct dl_erro
 
 /* ---- collate_fields.c ----------------------------------------------------------------------- */
 
-/* The node at `path` below `node` ("image", "pair.0"). False: none. A key may have dots in it. */
+/* Finds the node at `path` below `node` ("image", "pair.0"). A key may contain dots. */
 bool collate_find(const struct tree *tree, uint32_t node, const char *path, uint32_t *ret);
 
 /* The leaf at a node of the first sample, which is a leaf. */
@@ -166,7 +166,7 @@ int _nodiscard_ collate_lay_out(struct collate *c, struct dl_error *err);
 
 /* ---- collate_value.c ------------------------------------------------------------------------ */
 
-/* `value` as one element of `dtype`, dtype_bytes() long. -EINVAL: it has no such value. */
+/* `value` as one element of `dtype`, dtype_bytes() long. -EINVAL if not representable. */
 int _nodiscard_ collate_element(double value, uint32_t dtype, uint8_t *ret);
 
 #endif

@@ -70,7 +70,7 @@ struct collate_leaf *collate_leaf_at(const struct collate *c, uint32_t node)
     return &c->leaves[low];
 }
 
-/* What is done with them. */
+/* What collate does with the fields, for messages. */
 static const char *collate_fields_doing(const struct collate *c)
 {
     return c->kind == COLLATE_PACK ? "pack" : "pad";

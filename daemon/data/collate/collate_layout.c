@@ -181,7 +181,7 @@ static int collate_layout_add_padded_dict(struct emit *e)
     return r;
 }
 
-/* The tensors that tell the samples of packed rows apart. */
+/* The tensors that separate the samples of packed rows. */
 static const char *const packed_keys[] = {"segment_ids", "position_ids", "cu_seqlens",
                                           "max_seqlen"};
 enum { PACKED_KEYS = ARRAY_SIZE(packed_keys) };
@@ -244,7 +244,8 @@ static bool collate_layout_is_key(const struct emit *e, const struct tree_node *
            memcmp(e->from->keys + child->key_off, key, child->key_len) == 0;
 }
 
-/* In front of the other children of the dict that has the leaf whose length counts. */
+/* Adds the packed keys before the other children of the dict that has the leaf whose length
+ * counts. */
 static int collate_layout_add_packed_siblings(struct emit *e, uint32_t dict, uint32_t container)
 {
     const struct tree_node *nodes = e->from->nodes, *child = &nodes[dict + 1];
@@ -374,7 +375,7 @@ static int collate_layout_emit_node(struct emit *e, const char *key)
         break;
     case TREE_DICT:
     case TREE_LIST:
-    case TREE_OBJECT: /* no sample has one */
+    case TREE_OBJECT: /* samples have no objects */
         break;
     }
     r = collate_layout_begin(e, kind, key, &container);

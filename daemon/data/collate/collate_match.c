@@ -2,9 +2,9 @@
  * Which leaves a batch has, and where each sample has their bytes.
  *
  * The rules are those of default_collate (torch/utils/data/_utils/collate.py): the first sample's
- * keys, in its order; further keys of others are passed over; lists and tuples are the same thing
- * and of one length. Two are stricter: numbers and tensors of another dtype are refused, not
- * promoted, and a string in the place of a list is no list of characters.
+ * keys, in its order; further keys of others are ignored; lists and tuples are the same, and of one
+ * length. Two are stricter: numbers and tensors of another dtype are refused, not promoted, and a
+ * string instead of a list is not a list of characters.
  */
 #include "daemon/data/collate/collate_batch.h"
 
@@ -143,7 +143,7 @@ struct child {
     uint32_t node;
 };
 
-/* A dict in which the keys of another are looked up, in that one's order. */
+/* A dict in which another dict's keys are looked up, in that one's order. */
 struct lookup {
     const struct tree *tree;
     uint32_t dict;
@@ -271,7 +271,7 @@ static int collate_match_node(struct collate_match_walk *w, uint32_t node)
     return r;
 }
 
-/* Byte for byte: then every node is where the first sample has it, and of its shape. */
+/* Byte for byte: then every node has the same place and shape as in the first sample. */
 static bool collate_match_same_tree(const struct tree *a, const struct tree *b)
 {
     return a->count == b->count && a->keys_len == b->keys_len &&

@@ -80,7 +80,7 @@ int collate_check_packed(struct collate *c, size_t *ret_bad, struct dl_error *er
 struct place {
     uint64_t row;     /* which of the rows, laid end to end, this is, in tokens: where it begins */
     uint64_t at;      /* in the row */
-    uint32_t length;  /* of the sample; 0: what is behind it is padding, `rest` tokens of it */
+    uint32_t length;  /* of the sample; 0: the rest is padding, `rest` tokens */
     uint32_t segment; /* of the row, from 1 */
     uint64_t rest;
     size_t sample; /* the next one */
@@ -172,7 +172,7 @@ static void collate_pack_write_bounds(const struct collate *c, int32_t *out)
     *out = (int32_t)(c->planned->rows * c->length);
 }
 
-/* Padding counts: a kernel computes nothing beyond what it is told is the longest. */
+/* Padding counts: kernels compute nothing beyond this length. */
 static int32_t collate_pack_longest(const struct collate *c)
 {
     uint64_t most = 0;

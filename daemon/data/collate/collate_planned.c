@@ -1,4 +1,4 @@
-/* Samples beside what the plan knows of them: their lengths, and where they are cut. */
+/* Checks samples against the plan: their lengths, and where to cut them. */
 #include "daemon/data/collate/collate_batch.h"
 
 #include <assert.h>
@@ -65,7 +65,8 @@ static void collate_planned_cut_node(const struct fit *f, struct tree_node *node
     assert(ok); /* it is not above what it was, unless that was nothing */
 }
 
-/* The leaves that go with the length: those of collate.fields, or all of that first dimension. */
+/* Cuts the leaves that share the length: those of collate.fields, or all with that first
+ * dimension. */
 static void collate_planned_cut_sample(const struct fit *f, uint32_t leaf)
 {
     struct tree *tree = &f->sample->tree;

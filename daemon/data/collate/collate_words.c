@@ -1,4 +1,4 @@
-/* What collate tells of samples that do not go together. */
+/* The errors for samples that do not match. */
 #include "daemon/data/collate/collate_batch.h"
 
 #include <errno.h>

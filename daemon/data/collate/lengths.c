@@ -6,7 +6,7 @@
 
 /* ---- the leaf of a sample ------------------------------------------------------------------- */
 
-/* One sample whose leaf is looked for. */
+/* A search for a leaf in one sample. */
 struct look {
     const struct tree *tree;
     const char *leaf; /* NULL: the first that has a dimension */
@@ -18,7 +18,7 @@ static bool lengths_has_dimension(const struct tree_node *node)
     return node->kind == TREE_TENSOR && node->ndim > 0;
 }
 
-/* Where a length could be taken: "tokens, pair.0", or "none of its leaves". */
+/* The leaves that have a length: "tokens, pair.0", or "none of its leaves". */
 static void lengths_say_candidates(const struct tree *tree, char *out, size_t room)
 {
     char path[COLLATE_WORDS];
@@ -105,9 +105,9 @@ static int lengths_look_at(const struct look *look, uint32_t *ret, struct dl_err
     return 0;
 }
 
-/* ---- what is known -------------------------------------------------------------------------- */
+/* ---- known lengths -------------------------------------------------------------------------- */
 
-/* All samples are alike: the length of one is that of all. */
+/* All samples have one shape: one length is that of all. */
 static int lengths_take_fixed(const struct dataset *ds, const char *leaf, uint64_t first,
                               uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
@@ -176,7 +176,7 @@ static int lengths_load_length(struct dataset *ds, const char *leaf, uint64_t in
     return r < 0 ? r : lengths_look_at(&look, ret, err);
 }
 
-/* Whatever a length could be taken of. */
+/* Refuses even if a leaf has a length. */
 static int lengths_refuse_fixed(const struct dataset *ds, const char *leaf, struct dl_error *err)
 {
     const struct look look = {.tree = &ds->schema, .leaf = leaf};

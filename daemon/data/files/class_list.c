@@ -116,7 +116,7 @@ static int class_list_names_sort(struct names *names)
     return 0;
 }
 
-/* Appends so many bytes behind gaps of 0 up to a multiple of `align`; where they stand. -ENOMEM. */
+/* Appends `bytes` bytes, aligned to `align` by zeroes; returns their place. -ENOMEM. */
 static int class_list_put(struct dl_buffer *out, const void *data, size_t bytes, size_t align,
                           uint64_t *ret_at)
 {
@@ -152,7 +152,7 @@ static bool class_list_is_wanted(const struct class_files *wanted, const char *n
     return false;
 }
 
-/* What a link leads to counts; one that leads nowhere is a file, whose error comes in its time. */
+/* Links are followed; a dangling one counts as a file, whose error comes when it is opened. */
 static bool class_list_is_dir(const char *folder, const struct dirent *entry,
                               const struct data_env *env)
 {
@@ -166,7 +166,8 @@ static bool class_list_is_dir(const char *folder, const struct dirent *entry,
            S_ISDIR(st.st_mode);
 }
 
-/* Names of the folders and of the wanted files in it, each sorted; `files`: NULL, none is. */
+/* The names of the folders and of the wanted files in it, each sorted; `files` NULL: only
+ * folders. */
 static int class_list_read_folder(const struct class_list_walk *walk, const char *path,
                                   struct names *dirs, struct names *files, struct stat *ret_st,
                                   struct dl_error *err)
@@ -319,7 +320,7 @@ static void class_list_walk_deinit(struct class_list_walk *walk)
     buffer_deinit(&walk->out);
 }
 
-/* Names alone: to open each file, or only to ask for its size, would take minutes. */
+/* Names only: opening each file, or even asking for its size, would take minutes. */
 static uint64_t class_list_hash(const struct class_list_walk *walk)
 {
     struct file_hasher hasher;
@@ -416,7 +417,7 @@ static int class_list_walk_classes(struct class_list_walk *walk, const struct na
                         n_empty > 4 ? ", ..." : "", walk->wanted->ends);
 }
 
-/* The whole index of what is below the root, in walk->out. */
+/* Builds the whole index of the root in walk->out. */
 static int class_list_walk(struct class_list_walk *walk, struct dl_error *err)
 {
     struct class_index_head head = {0};
@@ -467,7 +468,7 @@ int class_list_make(const char *root, const struct class_files *wanted, const st
     return class_list_make_at(root, wanted, NULL, env, ret, err);
 }
 
-/* Places of a deeply nested spec are cut, and may be alike: then the root tells. */
+/* Places of a deeply nested spec are cut, and may be equal: then the root decides. */
 static bool class_list_find(const char *root, const char *place, const struct data_env *env,
                             struct class_list *ret)
 {

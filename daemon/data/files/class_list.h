@@ -2,12 +2,12 @@
  * Which files a folder of class folders holds, in the order of torchvision's ImageFolder
  * (torchvision/datasets/folder.py): classes by name; below a class, through all folders, the
  * folders by their path and the files of each by name, as bytes. Links are followed, to folders
- * too. What is wanted shows by the end of its name, of any case; whether it is such a file shows
- * when it is read.
+ * too. Wanted files are recognised by the end of their name, in any case; their content is checked
+ * when they are read.
  *
- * Names are held once, those of a folder together: about 4 bytes and its name for each file; of all
- * workers of a loader once (class_list_open()). So what another worker of it has listed stands,
- * whatever has become of the folder since: a file that is missing is an error of its sample.
+ * Names are stored once, those of a folder together: about 4 bytes and its name for each file; once
+ * for all workers of a loader (class_list_open()). So another worker's list stays valid, even if
+ * the folder has changed since: a missing file is an error of its sample.
  */
 #ifndef DL_DATA_CLASS_LIST_H
 #define DL_DATA_CLASS_LIST_H
@@ -35,8 +35,8 @@ struct class_list {
 };
 
 /*
- * Lists what is below `root`. Errors name the folder: -ENOENT where it, its classes or the files of
- * one are missing; -EACCES; -ENOTDIR; -ELOOP when a link leads back to a folder it is in;
+ * Lists the files below `root`. Errors name the folder: -ENOENT if it has no classes, or one has no
+ * files, or it is missing; -EACCES; -ENOTDIR; -ELOOP when a link leads back to a folder it is in;
  * -ENOMEM; ...
  */
 int _nodiscard_ class_list_make(const char *root, const struct class_files *wanted,
@@ -47,8 +47,8 @@ int _nodiscard_ class_list_make(const char *root, const struct class_files *want
 int _nodiscard_ class_list_open(const char *root, const struct class_files *wanted,
                                 const char *place, const struct data_env *env,
                                 struct class_list *ret, struct dl_error *err);
-/* The list of an index that another process has made, which it takes over. False: it is none, and
- * stays the caller's. */
+/* Takes over an index made by another process. False if it is invalid; it then stays the
+ * caller's. */
 bool _nodiscard_ class_list_of(struct shared_index *index, struct class_list *ret);
 void class_list_deinit(struct class_list *list);
 
@@ -56,15 +56,15 @@ void class_list_deinit(struct class_list *list);
 uint32_t class_list_get(const struct class_list *list, uint64_t i, char *path, size_t room,
                         size_t *ret_len);
 
-/* The same, whole, of a file that is to be opened. -ENAMETOOLONG. */
+/* The same as a complete path for opening. -ENAMETOOLONG. */
 int _nodiscard_ class_list_path(const struct class_list *list, uint64_t i,
                                 char path[static DL_BOUND_PATH_BYTES], int64_t *ret_label,
                                 struct dl_error *err);
 
-/* File `i`, if it is there, will be opened soon: a remote one is asked for. */
+/* File `i`, if it exists, will be opened soon: prefetches a remote one. */
 void class_list_expect(const struct class_list *list, uint64_t i, const struct data_env *env);
 
-/* Changes when a file is added, removed or renamed, wherever the root lies; never 0 but for want of
+/* Changes when a file is added, removed or renamed, wherever the root is; 0 only if out of
  * memory. */
 static inline uint64_t class_list_fingerprint(const struct class_list *list)
 {

@@ -49,7 +49,7 @@ static void file_hasher_add_edge(struct file_hasher *hasher, int fd, uint64_t be
     int64_t got = fd_pread_all(fd, edge, bytes, begin);
     if (got == (int64_t)bytes)
         file_hasher_add(hasher, edge, bytes);
-    else /* it became shorter, and its hash would be that of no file */
+    else /* it became shorter, so its hash would match no file */
         hasher->r = got < 0 ? (int)got : -EIO;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Makes a fingerprint of files: XXH3-64 of what is added, one after another. The first failure
- * sticks, so that callers check for it at the end alone.
+ * Makes a fingerprint of files: XXH3-64 of everything added, in order. The first failure sticks, so
+ * that callers check only at the end.
  */
 #ifndef DL_DATA_FILE_HASHER_H
 #define DL_DATA_FILE_HASHER_H
@@ -25,8 +25,8 @@ uint64_t file_hasher_end(struct file_hasher *hasher);
 void file_hasher_add(struct file_hasher *hasher, const void *data, uint64_t bytes);
 void file_hasher_add_number(struct file_hasher *hasher, uint64_t number);
 
-/* Adds a data file's size and its first and last 4 KiB; of a remote one, what else tells it from
- * others. *ret_st is what it was like then. Returns 0, or a negative errno, which also sticks. */
+/* Adds a data file's size and its first and last 4 KiB; for a remote one, its identity. *ret_st is
+ * its state then. Returns 0, or a negative errno, which also sticks. */
 int file_hasher_add_file(struct file_hasher *hasher, const char *path, struct stat *ret_st);
 
 /* The fingerprint of what has this one so far, 0 at first, and then that one: of datasets, say. */

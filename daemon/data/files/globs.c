@@ -73,7 +73,8 @@ struct globs_range {
     int width; /* digits at least */
 };
 
-/* Digits at `at`; their number, or 0 where there are none, or more than a number may have. */
+/* Reads digits at `at`; returns how many, or 0 without any, or if they are too many for a
+ * number. */
 static int globs_take_digits(const char *at, uint64_t *ret)
 {
     uint64_t value = 0;
@@ -101,7 +102,7 @@ static bool globs_take_range(const char *at, struct globs_range *ret)
     if (last == 0 || at[last] != '}')
         return false;
     range.end = at + last + 1;
-    /* As bash has it: zeroes in front are kept, "{8..10}" has none. */
+    /* As in bash: leading zeroes are kept, but not in "{8..10}". */
     if (range.begin[1] == '0' || *at == '0')
         range.width = first > last ? first : last;
     *ret = range;
@@ -158,7 +159,7 @@ static char *globs_fixed_directory(const char *pattern)
     return strndup(pattern, len);
 }
 
-/* glob() has no argument for the functions that it calls. */
+/* glob() passes no context to the functions that it calls. */
 static _Thread_local struct {
     char dir[DL_ERROR_PATH_MAX];
     int code;
@@ -176,8 +177,7 @@ static int globs_note_failure(const char *dir, int code)
     return 1;
 }
 
-/* ---- what glob() looks at for a reader, or where somebody wants to know how far it is ---------
- */
+/* ---- glob()'s functions, for a reader, or to report progress ------------------------------- */
 
 static void *globs_open_directory(const char *path)
 {
@@ -292,7 +292,7 @@ static int globs_expand_glob(struct file_list *list, const char *pattern,
     return r;
 }
 
-/* Which has no directories to look in, and a ? before its query. */
+/* A web URL has no directories to list, and a ? before its query. */
 static bool globs_is_web(const char *path)
 {
     return remote_is_url(path) && strncmp(path, "http", 4) == 0;

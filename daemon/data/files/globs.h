@@ -5,15 +5,15 @@
  *                                in a path make all combinations, the last one running fastest
  *   /data/2024-*.jsonl           glob(7): the files that match, in the order of their bytes
  *
- * Ranges come first, then patterns. A name that has one of * ? [ \ in it is written with a
- * backslash before that. May block on the disk.
+ * Ranges are expanded first, then patterns. A * ? [ or \ in a name is written with a backslash
+ * before it. May block on the disk.
  */
 #ifndef DL_DATA_GLOBS_H
 #define DL_DATA_GLOBS_H
 
 #include "daemon/data/base/dataset.h"
 
-/* So many files, with so many bytes of paths, a spec's list may stand for. */
+/* The most files, and bytes of paths, that a spec's list may expand to. */
 enum { FILE_LIST_MAX = 1000000, FILE_LIST_BYTES = 256 << 20 };
 
 struct file_list {
@@ -24,10 +24,10 @@ struct file_list {
 };
 
 /*
- * The files of spec->files[0..n_files), in that order. A path without a pattern is in the list
- * whether or not there is such a file; a pattern that matches none is refused: -EINVAL with `err`
- * naming it. -EACCES: a pattern outside `env`'s roots, or a directory that may not be read; -E2BIG:
- * more files than that; -ENOMEM.
+ * The files of spec->files[0..n_files), in that order. A path without a pattern is listed even if
+ * the file is missing; a pattern without a match is refused: -EINVAL with `err` naming it. -EACCES:
+ * a pattern outside `env`'s roots, or a directory that may not be read; -E2BIG: more files than
+ * that; -ENOMEM.
  */
 int _nodiscard_ file_list_make(const struct spec_dataset *spec, const struct data_env *env,
                                struct file_list *ret, struct dl_error *err);

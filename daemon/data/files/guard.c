@@ -23,11 +23,11 @@ struct guarded {
     struct stat closed; /* in the list of those */
     char *path, *place; /* owned; what it is called, and where it is */
     bool told;          /* that it was written to */
-    /* What reads as zeroes in place of the file, from `low` to `high`; none: both 0. */
+    /* The range, `low` to `high`, in which zeroes replace the file; or both 0. */
     volatile uintptr_t low, high;
 };
 
-/* A signal's handler has no other way to its data. */
+/* A signal handler can reach only such variables. */
 static struct guard *guard_installed;
 static struct sigaction guard_before;
 
@@ -44,8 +44,7 @@ static struct guarded *guard_find(const struct guard *guard, uintptr_t at)
     return NULL;
 }
 
-/* mmap() is none of the functions that POSIX allows here; on Linux it is a system call and no more.
- */
+/* POSIX does not list mmap() as safe in a handler; on Linux it is a plain system call. */
 static bool guard_give_zeroes(struct guarded *file, uintptr_t at)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = at / page * page;
@@ -64,8 +63,8 @@ static bool guard_give_zeroes(struct guarded *file, uintptr_t at)
     return true;
 }
 
-/* Of any other memory it is what it was. A handler may survive it, and is called from here, so that
- * the next signal comes here as well; where there was none, the access is done again, and ends the
+/* SIGBUS in other memory goes to the former handler. It is called from here, since it may survive,
+ * and the next signal must come here again; without a handler, the access is repeated and ends the
  * process. */
 static void guard_hand_on(int number, siginfo_t *info, void *context)
 {
@@ -116,7 +115,7 @@ static bool guard_is_same(const struct guarded *file, const struct stat *st)
     return st->st_dev == file->opened.st_dev && st->st_ino == file->opened.st_ino;
 }
 
-/* False: the name is another file's now, or none's. */
+/* False if the name no longer leads to this file. */
 static bool guard_find_named(const struct guarded *file, struct stat *ret)
 {
     return stat(file->place, ret) == 0 && guard_is_same(file, ret);
@@ -128,8 +127,8 @@ static bool guard_same_time(const struct timespec *a, const struct timespec *b)
 }
 
 /*
- * Whoever writes to a file can set the time of that back, but not that of the last change. That one
- * changes also with what the file's mode, owner or links are; then this is what has happened.
+ * A writer can reset a file's mtime, but not its ctime. The ctime also changes with mode, owner or
+ * links; if one of these has changed, that explains it.
  */
 static bool guard_was_written(struct guarded *file, const struct stat *now)
 {

@@ -1,21 +1,22 @@
 /*
- * Guarding mapped data files: one that somebody cuts while it is in use must cost the samples that
- * lay there, and nobody's life.
+ * Guards mapped data files: a file that is truncated while in use must cost only the samples in the
+ * lost part, and not kill the process.
  *
- * A worker installs its guard: reading behind the file's new end, which raises SIGBUS, then gives
- * zeroes, and the guard remembers. Who has read asks guard_check() before anything is made of what
- * was read. It also puts the file back where the zeroes were, so that the next one to read there
- * is found out as well. A library has no signals to handle: a client that loads by itself looks at
+ * A worker installs its guard: reading behind the file's new end, which raises SIGBUS, then returns
+ * zeroes, and the guard remembers. After reading, the reader calls guard_check() before it uses the
+ * data. That also maps the file again in place of the zeroes, so that the next read there is
+ * detected, too. A library must not handle signals: a client that loads in its own process checks
  * the sizes every few milliseconds (guard_look()); a file that is cut and read in between kills it
- * as it would any program.
+ * like any program.
  *
- * What lies between the file's new end and the end of that page reads as zeroes without a signal.
- * A file that is deleted, or replaced by another under its name, stays what it was.
+ * What lies between the file's new end and the end of that page reads as zeroes without a signal. A
+ * file that is deleted, or replaced under its name, keeps its content.
  *
- * One that is overwritten in place gives new contents at once, and no signal:
- * guard_find_written() finds it by its size and times.
+ * One that is overwritten in place shows its new content at once, without a signal:
+ * guard_find_written() detects it by size and times.
  *
- * What cannot be fetched of a remote file (remote.h) reads as zeroes, too, and is told here.
+ * Parts of a remote file (remote.h) that cannot be fetched also read as zeroes, and are reported
+ * here.
  *
  * One thread.
  */
@@ -31,23 +32,22 @@ struct remote;
 
 struct guard { /* all zero: nothing is mapped */
     struct guarded *files;
-    struct guarded *closed; /* not mapped any more, and changed while they were; to be told */
+    struct guarded *closed;        /* no longer mapped, and changed before: still to be reported */
     volatile sig_atomic_t damaged; /* something was read that is not there */
     struct remote *remote;         /* borrowed; NULL: no file is */
 };
 
-/* The process's handler of SIGBUS is this guard's until guard_uninstall(); there is one at a time.
- */
+/* Handles the process's SIGBUS by this guard until guard_uninstall(); only one at a time. */
 void guard_install(struct guard *guard);
 void guard_uninstall(void);
 
-/* The mapping of `bytes` at `data`, of what is open as `fd`, lies at `place` and is called `path`.
- * NULL: no memory. */
+/* Adds the mapping of `bytes` at `data`, of the open file `fd`, which lies at `place` and is called
+ * `path`. NULL: out of memory. */
 struct guarded *guard_add(struct guard *guard, const void *data, uint64_t bytes, int fd,
                           const char *path, const char *place);
 void guard_remove(struct guarded *file); /* before it is unmapped; NULL is fine */
 
-/* The guard has no file any more. */
+/* The guard must have no files left. */
 void guard_deinit(struct guard *guard);
 
 int guard_tell(struct guard *guard, struct dl_error *err);
@@ -61,14 +61,14 @@ static inline int _nodiscard_ guard_check(struct guard *guard, struct dl_error *
     return guard && guard->damaged ? guard_tell(guard, err) : 0;
 }
 
-/* The same by looking at the files, of which none need have been read. */
+/* The same by checking the files, even if they were not read. */
 int _nodiscard_ guard_look(struct guard *guard, struct dl_error *err);
 
 /*
- * A file that was written to since it was opened: `ret` names it, and what has changed. Each comes
- * once. False: there is no further one. Writes do not count that leave size and times as they were,
- * or come within a tick of the kernel's clock after the opening. It asks for each file's metadata,
- * which may block.
+ * Finds a file that was written to since it was opened: `ret` names it and the change. Each is
+ * reported once. False at the end. Writes that leave size and times unchanged, or come within a
+ * tick of the kernel's clock after opening, go unnoticed. Asks for each file's metadata, which may
+ * block.
  */
 bool guard_find_written(struct guard *guard, struct dl_error *ret);
 static inline bool guard_is_empty(const struct guard *guard)

@@ -33,7 +33,7 @@ static void gunzip_feed(struct gunzip *gz)
     gz->left -= piece;
 }
 
-/* Goes on to the member that follows, if one does: gzip files may be concatenated. */
+/* Continues with the next member, if any: gzip files may be concatenated. */
 static int gunzip_next_member(struct gunzip *gz, struct dl_error *err)
 {
     unsigned long long rest = gz->left + gz->z.avail_in;

@@ -8,12 +8,12 @@
 #include <xxhash.h>
 
 struct lz {
-    const uint8_t *at, *end; /* borrowed; what is left of the input */
+    const uint8_t *at, *end; /* borrowed; the rest of the input */
     uint8_t *begin, *out, *limit;
 };
 
-/* Short runs are moved in steps of 16 bytes, more than there are, where both sides have room for
- * it: what is too much is written over by what comes next. */
+/* Short runs are copied in steps of 16 bytes where both sides have room: the excess is overwritten
+ * by what comes next. */
 enum { STEP = 16, SHORT = 64 };
 
 static bool lz_literal(struct lz *lz, uint64_t bytes)
@@ -131,7 +131,7 @@ int snappy_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t ro
 
 /* ---- LZ4 ------------------------------------------------------------------------------------ */
 
-/* A length whose first four bits were all ones goes on in bytes, up to one that is not 255. */
+/* A length whose first four bits are all ones continues in bytes, up to one that is not 255. */
 static bool lz_lz4_length(struct lz *lz, uint64_t *n)
 {
     uint8_t byte = 255;
@@ -205,7 +205,7 @@ static bool lz_frame_head(struct lz *lz, uint8_t *ret_flags)
     return *lz->at++ == (XXH32(head, bytes, 0) >> 8 & 0xFF);
 }
 
-/* One block, whose copies may lead into those before it. */
+/* One block, whose copies may refer to earlier blocks. */
 static bool lz_frame_block(struct lz *lz, uint32_t bytes, bool plain)
 {
     const uint8_t *end = lz->end;

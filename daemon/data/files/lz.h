@@ -1,6 +1,6 @@
 /*
- * Snappy with its length in front, as google/snappy's format_description.txt has it, an LZ4 block,
- * as lz4_Block_format.md has it, and one of LZ4's frames, as lz4_Frame_format.md has it. Pure.
+ * Unpacks Snappy with its length in front (google/snappy's format_description.txt), LZ4 blocks
+ * (lz4_Block_format.md), and LZ4 frames (lz4_Frame_format.md). Pure.
  */
 #ifndef DL_DATA_LZ_H
 #define DL_DATA_LZ_H

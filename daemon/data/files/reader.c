@@ -7,7 +7,7 @@
 #include <sys/xattr.h>
 
 enum {
-    LINKS_MAX = 40, /* as the kernel has it; each ".." counts, too */
+    LINKS_MAX = 40, /* as in the kernel; each ".." counts, too */
     ACL_BYTES_MAX = 65536,
     PROC_PATH = 32,
 };
@@ -41,14 +41,14 @@ static bool reader_is_in_group(const struct reader *reader, uint32_t gid)
     return false;
 }
 
-/* What of a list matters for the reader, who is not the owner. */
+/* The entries of a list that concern a reader who is not the owner. */
 struct acl_found {
     unsigned user;   /* rights of the entry that names the reader */
     unsigned mask;   /* of all but owner and others */
-    unsigned other;  /* of those who are not named */
+    unsigned other;  /* for users not named */
     bool is_user;    /* there is such an entry */
     bool in_group;   /* one is of a group of the reader's, */
-    bool group_does; /* and one of these has all that is asked for */
+    bool group_does; /* and one of these has all requested rights */
 };
 
 static void reader_note_entry(const struct reader *reader, const struct stat *st,
@@ -125,7 +125,7 @@ bool reader_may(const struct reader *reader, const struct stat *st, const void *
 
 /* ---- what was opened ------------------------------------------------------------------------ */
 
-/* A descriptor that cannot be read has no other way to its attributes, and to one that can. */
+/* Gives access to the attributes of an O_PATH descriptor, and a way to reopen it for reading. */
 static void reader_name_fd(int fd, char path[static PROC_PATH])
 {
     snprintf(path, PROC_PATH, "/proc/self/fd/%d", fd);
@@ -139,7 +139,7 @@ static int reader_check(const struct reader *reader, int fd, const struct stat *
     _cleanup_free_ uint8_t *many = NULL;
     const uint8_t *acl = few;
 
-    if (st->st_uid == reader->uid) /* whatever a list says of others */
+    if (st->st_uid == reader->uid) /* the owner's rights come first */
         return reader_may(reader, st, NULL, 0, rights) ? 0 : -EACCES;
     reader_name_fd(fd, path);
     ssize_t n = getxattr(path, "system.posix_acl_access", few, sizeof few);
@@ -159,7 +159,7 @@ static int reader_check(const struct reader *reader, int fd, const struct stat *
 
 struct reader_walk {
     const struct reader *reader;
-    struct reader_place *place; /* at: the directory whose descriptor is `fd`; "": the root */
+    struct reader_place *place; /* `at`: the directory whose descriptor is `fd`; "": the root */
     char rest[PATH_MAX];        /* of the path, behind it */
     int fd;                     /* owned */
     unsigned turns;             /* links followed, and ".." */
@@ -187,7 +187,7 @@ static int reader_walk_turn(struct reader_walk *w, const char *directory, const 
     return reader_walk_begin(w);
 }
 
-/* Moves the next name from the rest to `name`; false: there is none. *ret_last: none follows. */
+/* Moves the next name from the rest to `name`; false at the end. *ret_last: it is the last. */
 static bool reader_take_name(struct reader_walk *w, char name[static NAME_MAX + 1], bool *ret_last,
                              int *ret_code)
 {
@@ -205,7 +205,7 @@ static bool reader_take_name(struct reader_walk *w, char name[static NAME_MAX + 
     return true;
 }
 
-/* The directory above; its name is known, since there are no links in it. */
+/* Goes up one directory; its name is known, since the walk contains no links. */
 static int reader_walk_up(struct reader_walk *w)
 {
     char above[PATH_MAX];
@@ -230,7 +230,7 @@ static int reader_walk_link(struct reader_walk *w, int link)
     return reader_walk_turn(w, directory, target);
 }
 
-/* Into what is there under that name. */
+/* Enters the entry of that name. */
 static int reader_walk_into(struct reader_walk *w, int *fd, const char *name)
 {
     size_t len = strlen(w->place->at), more = strlen(name);
@@ -325,7 +325,7 @@ int reader_open(const struct reader *reader, const char *path, int flags,
     place->denied = r == -EACCES;
     if (r < 0)
         return r;
-    /* The very file that was judged, whatever its name leads to by now. */
+    /* Opens the very file that was checked, wherever its name leads by now. */
     reader_name_fd(found, name);
     int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
     if (fd < 0)

@@ -2,14 +2,14 @@
  * Opening files for another user: a path leads only where that user could go, and a file is only
  * opened if that user could read it, whatever this process may do itself.
  *
- * The path is walked from the root directory on, one name after another: each directory is held by
- * its descriptor while the next name is looked up in it, links are followed by hand, and what is
- * judged is what was opened. A name that is changed meanwhile leads to one or the other, each with
- * its own rights, and never to one by the rights of the other.
+ * The path is walked from the root directory, name by name: each directory is held by its
+ * descriptor while the next name is looked up in it, links are followed by hand, and the opened
+ * file itself is checked. If a name is changed meanwhile, it leads to the old file or the new one,
+ * each with its own rights, and never to one by the rights of the other.
  *
- * The rights are those of acl(5): the mode, or the access control list where there is one. What
- * else a kernel may ask (capabilities, security modules, the lists of NFSv4) is asked of this
- * process alone. May block on the disk.
+ * The rights are those of acl(5): the mode, or the access control list if the file has one. Other
+ * checks of the kernel (capabilities, security modules, NFSv4 lists) only apply to this process.
+ * May block on the disk.
  */
 #ifndef DL_DATA_READER_H
 #define DL_DATA_READER_H
@@ -29,9 +29,8 @@ struct reader {
 enum reader_right { READER_READ = 4, READER_SEARCH = 1 };
 
 /*
- * Whether the reader has all of these rights to what `st` is of. `acl`: its list as
- * system.posix_acl_access has it; NULL: it has none. A list that is none gives no right but the
- * owner's. Pure.
+ * Whether the reader has all of these rights to the file of `st`. `acl`: its
+ * system.posix_acl_access; may be NULL. An invalid list gives rights only to the owner. Pure.
  */
 bool reader_may(const struct reader *reader, const struct stat *st, const void *acl, size_t bytes,
                 unsigned rights);

@@ -19,7 +19,7 @@ static bool seen_move(const char *path, const char *from, const char *to, char r
     return len > 0 && len < PATH_MAX;
 }
 
-/* Of those that hold the path, the deepest one; n_roots: none does. */
+/* The deepest root that contains the path; n_roots if no root does. */
 static uint32_t seen_find(const struct data_env *env, char *const *names, const char *path)
 {
     uint32_t found = env->n_roots;

@@ -1,9 +1,9 @@
 /*
  * Paths of clients that see the data elsewhere: a container has them mounted at /data, say, and the
- * daemon at /mnt/data. A spec has the client's paths, and so have all errors and views; here is
- * where a file is for this process (the place), and what a client calls what is there.
+ * daemon at /mnt/data. Specs, errors and views have the client's paths; this translates them to
+ * this process's paths (the place), and back.
  *
- * By names alone, and for nothing but opening: what was opened is judged by where it is.
+ * It compares names only, and only for opening: the opened file is checked by where it is.
  */
 #ifndef DL_DATA_SEEN_H
 #define DL_DATA_SEEN_H
@@ -16,7 +16,7 @@
  * that nothing can have: to open it is -ENAMETOOLONG. */
 const char *seen_place(const struct data_env *env, const char *path, char ret[static PATH_MAX]);
 
-/* `place`, which has no links in it, or in `ret` what a client calls it. */
+/* A client's name of `place`, which has no links: `place` itself, or written to `ret`. */
 const char *seen_name(const struct data_env *env, const char *place, char ret[static PATH_MAX]);
 
 #endif

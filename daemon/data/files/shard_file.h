@@ -6,9 +6,9 @@
  *       …        anything
  *       …        the samples
  *
- * A file is mapped when its first sample is wanted. One that is there compressed alone is unpacked
- * then, and kept as long as all that are unpacked have no more bytes than they may: samples that
- * come file by file are then unpacked once.
+ * A file is mapped when its first sample is needed. One that exists only in compressed form is
+ * unpacked then, and kept while all unpacked ones stay within their limit: samples that come file
+ * by file are then unpacked once.
  *
  * Not thread-safe. May block on the disk.
  */
@@ -31,29 +31,29 @@ struct shard_unpacked {
 struct shard_file {
     /* As the index has it: */
     char *raw;          /* owned; its path below the directory */
-    char *packed;       /* owned; of its compressed form; NULL: there is none */
+    char *packed;       /* owned; of its compressed form; may be NULL */
     uint64_t raw_bytes; /* below 2^32: places in it have 32 bits */
     uint64_t samples;   /* in its table */
     uint64_t count;     /* of the dataset's, that it has */
     /* Of the dataset: */
     uint64_t first;                  /* sample: its first one */
-    char *path;                      /* owned; of what is open; NULL: nothing was yet */
+    char *path;                      /* owned; of the opened file; NULL before */
     struct source source;            /* owned; zero: not open, or compressed */
-    struct shard_unpacked *unpacked; /* counted; NULL: none is kept */
+    struct shard_unpacked *unpacked; /* counted; may be NULL */
     uint64_t used;                   /* when it was of use last: the greatest is the latest */
 };
 
 #define SHARD_NOT_FRAMED 1
 
-struct shard_files {          /* all zero: none */
+struct shard_files {          /* all zero is empty */
     struct shard_file *files; /* owned */
     uint32_t n;
     const char *root; /* borrowed; the directory */
     const struct data_env *env;
     /*
-     * The samples of a file at `data` that are compressed in parts, with the table in front as
-     * above, in memory that is the caller's to free(). 0; SHARD_NOT_FRAMED: it is no such file; or
-     * a negative errno with `err` naming `path`. NULL: there are none.
+     * Unpacks the samples of a file at `data` that is compressed in parts, with the table in front
+     * as above, into memory that the caller frees. 0; SHARD_NOT_FRAMED: another kind of file; or a
+     * negative errno with `err` naming `path`. NULL: the format has no such files.
      */
     int (*unframe)(const uint8_t *data, uint64_t bytes, const char *path, uint8_t **ret,
                    uint64_t *ret_bytes, struct dl_error *err);
@@ -62,12 +62,11 @@ struct shard_files {          /* all zero: none */
     uint64_t uses;
 };
 
-/* Whether `name` leads to a file below the directory of the index that has it: what is elsewhere is
- * nobody's to ask about. */
+/* Whether `name` stays below the index's directory: other files are off limits. */
 bool shard_file_good_name(const char *name);
 
-/* Whether the compressed form alone is in the directory `root`, and the path of the one that is
- * read, cut where it is too long. */
+/* Whether the directory `root` has only the compressed form; returns the path of the file to read,
+ * cut if it is too long. */
 bool shard_file_is_packed(const struct shard_file *file, const char *root,
                           const struct data_env *env, char ret[static PATH_MAX]);
 
@@ -93,7 +92,7 @@ int _nodiscard_ shard_files_list(const struct shard_files *files, const char *ro
 /* The file that has sample `index`, which there is. */
 struct shard_file *shard_files_of(const struct shard_files *files, uint64_t index);
 
-/* The bytes of a file, open from now on; there until another file is asked for, or as long as
+/* Opens a file and returns its bytes, which stay until another file is requested, or while
  * shard_file_hold() holds them. Errors name the file. */
 int _nodiscard_ shard_files_use(struct shard_files *files, struct shard_file *file,
                                 const uint8_t **ret, uint64_t *ret_bytes, struct dl_error *err);

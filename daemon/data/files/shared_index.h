@@ -2,16 +2,15 @@
  * Shared indexes: what a dataset finds out about its files when it opens (which they are, where
  * samples lie in them), as bytes that hold no addresses. The first worker that opens the dataset
  * makes them, in a sealed memfd; the daemon keeps that for the loader's life, and every other
- * worker, those that replace one that died, too, maps it instead of looking at the files again: one
- * copy in memory, one look, and one answer for all, should the files change meanwhile.
+ * worker, including replacements of dead ones, maps it instead of scanning the files again: one
+ * copy in memory, one scan, and one answer for all, even if the files change meanwhile.
  *
- * An index belongs to the dataset at its place in the spec, and has a form: which layout of bytes
- * it is. Its content is another process's word, and that process may have been of another release:
- * whoever finds one checks it, and makes it anew where it is not what it should be. It cannot
- * change once it is mapped.
+ * An index belongs to the dataset at its place in the spec, and has a form, its layout of bytes.
+ * Another process made its content, perhaps of another release: the worker checks it, and makes a
+ * new one if it is invalid. It cannot change once it is mapped.
  *
- * Where nobody is there to share with, in a trainer's own process or dlctl, an index is memory of
- * one's own. Not thread-safe.
+ * In a trainer's own process or dlctl, which share with no one, an index is private memory. Not
+ * thread-safe.
  */
 #ifndef DL_DATA_SHARED_INDEX_H
 #define DL_DATA_SHARED_INDEX_H
@@ -20,14 +19,14 @@
 
 struct data_env;
 
-/* Numbers of layouts, never used again for another one: who changes one takes the next. */
+/* Numbers of layouts, never reused: a changed layout takes the next number. */
 enum shared_index_form {
     SHARED_INDEX_CLASS_LIST = 1, /* class_index.h */
     SHARED_INDEX_TAR = 2,        /* tar/tar_cached.h */
     SHARED_INDEX_TFRECORD = 3,   /* tfrecord/tfrecord_index.h */
 };
 
-/* All zero: none. */
+/* All zero is empty. */
 struct shared_index {
     const uint8_t *data; /* owned */
     uint64_t bytes;
@@ -46,8 +45,8 @@ struct shared_index_given {
 struct shared_indexes {
     struct shared_index_given *given; /* owned array */
     uint32_t n;
-    /* Gives one to all others, and has it kept on disk under `key`, unless that is 0: 0, or a
-     * negative errno. `fd` stays the caller's. */
+    /* Sends an index to all other workers, and has it kept on disk under `key`, unless that is 0:
+     * 0, or a negative errno. `fd` stays the caller's. */
     int (*offer)(void *owner, const char *place, uint32_t form, uint64_t key, int fd);
     void *owner;
 };
@@ -55,20 +54,20 @@ struct shared_indexes {
 /* Consumes `fd`, also on failure. -ENOMEM. */
 int _nodiscard_ shared_indexes_add(struct shared_indexes *indexes, struct dl_span place,
                                    uint32_t form, int fd);
-/* Those that nobody has asked for are closed. */
+/* Closes those not requested. */
 void shared_indexes_deinit(struct shared_indexes *indexes);
 
 /*
- * The index that another worker, or this one, made for the dataset at `place`. False: there is none
- * of that form, or it cannot be mapped. `env` may be NULL.
+ * The index that another worker, or this one, made for the dataset at `place`. False if no index
+ * has that form, or it cannot be mapped. `env` may be NULL.
  */
 bool _nodiscard_ shared_index_find(const struct data_env *env, const char *place,
                                    enum shared_index_form form, struct shared_index *ret);
 
 /*
- * Makes an index of `bytes`, of which there are some and which are taken over, and gives it to all
- * others. One that the system has no shared memory for remains this process's own. `key`: under
- * which it is worth being kept on disk (index_files.h), or 0.
+ * Makes an index of `bytes`, not empty, which are taken over, and gives it to all other workers. If
+ * the system has no shared memory for it, it stays private. `key`: for keeping it on disk
+ * (index_files.h), if it is worth that, or 0.
  */
 void shared_index_make(const struct data_env *env, const char *place, enum shared_index_form form,
                        uint64_t key, struct dl_buffer *bytes, struct shared_index *ret);

@@ -62,8 +62,8 @@ static int source_refuse_outside(const char *path, const char *resolved, const s
 }
 
 /*
- * Judges what is open, by its descriptor: the name may lead elsewhere by now, and links in it were
- * followed by the kernel.
+ * Checks the opened file by its descriptor: the name may lead elsewhere by now, and the kernel
+ * followed links in it.
  */
 static int source_check_roots(int fd, const char *path, const struct data_env *env,
                               struct dl_error *err)
@@ -87,7 +87,7 @@ static int source_check_roots(int fd, const char *path, const struct data_env *e
     return 0;
 }
 
-/* Where the system's unit lets the daemon see nothing, whatever the permissions. */
+/* The system's unit hides home directories from the daemon, whatever the permissions. */
 static const char *source_home_hint(const char *path)
 {
     bool home = strncmp(path, "/home/", 6) == 0 || strncmp(path, "/root/", 6) == 0;
@@ -113,8 +113,8 @@ static int source_say_unopened(const char *path, int code, struct dl_error *err)
 }
 
 /*
- * Whoever names a path outside the roots is told so and not whether something is there: a system
- * daemon must not answer questions about other people's directories.
+ * A path outside the roots gets the same error whether or not the file exists: a system daemon must
+ * not answer questions about other users' directories.
  */
 static int source_refuse_unopened(const char *path, int code, const struct data_env *env,
                                   struct dl_error *err)
@@ -124,14 +124,13 @@ static int source_refuse_unopened(const char *path, int code, const struct data_
 
     if (!source_path_allowed(place, env) || (env->n_roots > 0 && strstr(path, "/..")))
         return source_refuse_outside(path, place, env, err);
-    /* A sandbox lets nobody read what a link leads to, outside the roots: where that is can be
-     * seen. */
+    /* The sandbox denies reading a link's target outside the roots, but its place is visible. */
     _cleanup_fd_ int fd = code == EACCES ? open(place, O_PATH | O_CLOEXEC) : -1;
     int r = fd >= 0 ? source_check_roots(fd, path, env, err) : 0;
     return r < 0 ? r : source_say_unopened(path, code, err);
 }
 
-/* What the reader may do it could find out by itself: there is nothing to hide. */
+/* The reader could find this out by itself: it need not be hidden. */
 static int source_refuse_reader(const char *path, int code, const struct reader_place *led_to,
                                 const struct data_env *env, struct dl_error *err)
 {
@@ -140,7 +139,7 @@ static int source_refuse_reader(const char *path, int code, const struct reader_
 
     if (!source_path_allowed(place, env) || (env->n_roots > 0 && strstr(path, "/..")))
         return source_refuse_outside(path, place, env, err);
-    /* Outside the roots the sandbox lets nobody read. */
+    /* Outside the roots, the sandbox denies reading. */
     if (code == EACCES && !led_to->denied && !source_path_allowed(led_to->at, env))
         return source_refuse_outside(path, led_to->at, env, err);
     if (led_to->denied)
@@ -221,7 +220,7 @@ static int source_open_for_reader(const char *path, int flags, const struct data
     return r < 0 ? source_refuse_reader(path, -r, &place, env, err) : 0;
 }
 
-/* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */
+/* NONBLOCK: a FIFO without a writer would block open() for ever. */
 static int source_open_plainly(const char *path, int flags, const struct data_env *env, int *ret,
                                struct dl_error *err)
 {
@@ -249,7 +248,7 @@ static int source_open_checked(const char *path, int flags, const struct data_en
 
 /* ---- remote files --------------------------------------------------------------------------- */
 
-/* -ENOTSUP: nobody here fetches anything. */
+/* -ENOTSUP: this process has no fetcher. */
 static int source_check_remote(const char *url, const struct data_env *env, struct dl_error *err)
 {
     data_turn_to(env, url);

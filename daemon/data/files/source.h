@@ -2,11 +2,10 @@
  * Where the bytes of a dataset come from: a mapped data file, or private memory made from one. A
  * path may be a URL, if `env` has a way to it: remote.h.
  *
- * A source is opened once, checked by what was opened (not by its name, which may change under
- * us), and only read afterwards. A mapped file that somebody truncates later raises SIGBUS on
- * access, which env->guard is there for.
- * Where `env` has a reader, all of this is by that user's rights as well: reader.h.
- * Opening and reading may block on the disk. Not thread-safe.
+ * A source is opened once, checked by its descriptor (its name may change under us), and only read
+ * afterwards. A mapped file that is truncated later raises SIGBUS on access, which env->guard
+ * handles. If `env` has a reader, that user's rights apply, too: reader.h. Opening and reading may
+ * block on the disk. Not thread-safe.
  */
 #ifndef DL_DATA_SOURCE_H
 #define DL_DATA_SOURCE_H
@@ -19,8 +18,8 @@
 struct source {
     const uint8_t *data; /* owned mapping; not NULL once open, even of 0 bytes */
     uint64_t bytes;
-    struct guarded *guarded;   /* owned; NULL: private memory, or there is no guard */
-    struct remote_map *remote; /* owned; NULL: it is no remote file */
+    struct guarded *guarded;   /* owned; NULL: private memory, or unguarded */
+    struct remote_map *remote; /* owned; NULL: not a remote file */
 };
 
 /*
@@ -36,8 +35,8 @@ int _nodiscard_ source_open_known(const char *path, const struct data_env *env, 
                                   struct stat *ret_st, struct dl_error *err);
 
 /*
- * The same, opened only: a descriptor to be read from, and how many bytes there are. For files
- * that are read once: one that somebody truncates then ends early, and nobody dies of it.
+ * Only opens it: returns a descriptor for reading, and the size. For files that are read once: if
+ * one is truncated then, it just ends early.
  */
 int _nodiscard_ source_open_file(const char *path, const struct data_env *env, int *ret_fd,
                                  uint64_t *ret_bytes, struct dl_error *err);
@@ -47,10 +46,10 @@ int _nodiscard_ source_read_file(int fd, const char *path, uint8_t *out, uint64_
                                  uint64_t *ret, struct dl_error *err);
 
 /* A directory that is being listed. */
-struct source_dir { /* all zero: none */
+struct source_dir { /* all zero is empty */
     struct stat st;
     DIR *dir;      /* owned; NULL: it is remote */
-    void *entries; /* owned mapping; what is in it */
+    void *entries; /* owned mapping; its entries */
     uint64_t entries_bytes, at;
     struct dirent entry;
 };
@@ -63,7 +62,7 @@ int _nodiscard_ source_dir_open(const char *path, const struct data_env *env,
 struct dirent *source_dir_read(struct source_dir *dir);
 void source_dir_close(struct source_dir *dir); /* zeroes it; a zeroed one is fine */
 
-/* stat(), or lstat() without `follow`, by the rights of `env`'s reader if there is one. -errno. */
+/* stat(), or lstat() without `follow`, with the rights of `env`'s reader if any. -errno. */
 int _nodiscard_ source_stat(const char *path, bool follow, const struct data_env *env,
                             struct stat *ret);
 

@@ -92,7 +92,7 @@ static int unpack_make_room(struct unpacked *out, struct dl_error *err)
         return 0;
     if (out->room > out->most)
         return unpack_too_large(out, err);
-    room = min_u64(room, out->most + 1); /* one more: whether there is one */
+    room = min_u64(room, out->most + 1); /* one more, to detect excess */
     uint8_t *bigger = realloc(out->data, room);
     if (!bigger)
         return dl_error_set(err, ENOMEM, out->path, "needs more memory to unpack than there is");
@@ -126,7 +126,7 @@ static int unpack_inflate_some(z_stream *z, struct unpacked *out, uint64_t *left
     *left -= given - z->avail_in;
     out->bytes += room - z->avail_out;
     for (; r == Z_STREAM_END && *left > 0 && *z->next_in == 0; z->next_in++)
-        --*left; /* padding of tapes, as gzip and Python have it */
+        --*left; /* padding of tapes, as gzip and Python accept it */
     if (r == Z_STREAM_END)
         return *left > 0 && inflateReset(z) == Z_OK ? 1 : 0;
     if (r == Z_MEM_ERROR)

@@ -12,7 +12,7 @@ enum compression {
     COMPRESSION_GZIP,
     COMPRESSION_ZSTD, /* if this build has libzstd */
     COMPRESSION_BZIP2,
-    COMPRESSION_XZ, /* the last two are known by sight alone */
+    COMPRESSION_XZ, /* the last two are only recognised */
 };
 
 enum { DEFLATE_MOST = 1032 }; /* bytes that one byte of deflate can become */
@@ -23,9 +23,9 @@ const char *compression_name(enum compression compression); /* "gzip" */
 bool compression_is_built_in(enum compression compression);
 
 /*
- * Unpacks all of it, of one part or several, into memory that is the caller's to free(). 0; or a
- * negative errno with `err`, which names `path` and whose message goes on from it: -EINVAL corrupt,
- * or ends too soon; -EFBIG more than `most` bytes; -ENOTSUP not built in; -ENOMEM.
+ * Unpacks all of it, in one part or several, into memory that the caller frees. 0; or a negative
+ * errno with `err`, which names `path` and whose message continues it: -EINVAL corrupt, or
+ * truncated; -EFBIG more than `most` bytes; -ENOTSUP not built in; -ENOMEM.
  */
 int _nodiscard_ unpack(enum compression compression, const uint8_t *data, uint64_t bytes,
                        uint64_t most, const char *path, uint8_t **ret, uint64_t *ret_bytes,

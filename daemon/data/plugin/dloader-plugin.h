@@ -1,7 +1,7 @@
 /*
- * Plug-ins for dloaderd: datasets and collate functions in C, C++, Rust or whatever makes a shared
- * library. Compile with `pkg-config --cflags dloader-plugin`, and link with nothing: all that a
- * plug-in may call comes in a table, struct dl_plugin_host.
+ * Plug-ins for dloaderd: datasets and collate functions in C, C++, Rust or any language that makes
+ * a shared library. Compile with `pkg-config --cflags dloader-plugin`, and link with nothing: all
+ * functions that a plug-in may call are in a table, struct dl_plugin_host.
  *
  *   static int noise_open(const struct dl_plugin_host *host, const char *config, void **ret)
  *           { *ret = (void *)host; return 0; }
@@ -20,28 +20,27 @@
  * has `iterate`, `next` and `iter_close`; it cannot be both. One with `collate` makes batches of
  * samples. One library may have a dataset and a collate function: it is then opened for each.
  *
- * Where it runs: in the worker processes of a loader, each of which opens it by itself, and in
- * `dlctl check`. One thread calls it, one call at a time. A plug-in that crashes takes its worker
- * with it and no more. It may have several handles open at once: what belongs to one of them is
- * kept behind the handle, not in globals, and so is the host table, of which each open() gets its
- * own.
+ * Where it runs: in the worker processes of a loader, each of which opens it separately, and in
+ * `dlctl check`. One thread calls it, one call at a time. A plug-in that crashes only takes its
+ * worker with it. It may have several handles open at once: keep the state of each behind the
+ * handle, not in globals, and the host table, too, since each open() gets its own.
  *
- * Results. 0 is success. A failure is a negative errno, said in words by
- * `return host->fail(host, EINVAL, "column %s is missing", name);`. What is returned is checked as
- * strictly as a file from a stranger: a sample that is no tree, an unknown type, a result that
- * means nothing, are errors that name the plug-in.
+ * Results. 0 is success. A failure is a negative errno, explained by `return host->fail(host,
+ * EINVAL, "column %s is missing", name);`. Results are checked as strictly as a file from a
+ * stranger: a sample that is not a tree, an unknown type, or a meaningless result are errors that
+ * name the plug-in.
  *
- * Memory. What open() and iterate() hand out is the plug-in's own until close() and iter_close().
+ * Memory. What open() and iterate() return belongs to the plug-in until close() and iter_close().
  * Pointers that the host passes are the host's, and good for the length of the call; the host table
- * and `config` are good until close() has returned. What a leaf points to, the batch is made of
- * later, after many more calls: it is either memory from alloc(), which belongs to its sample, or
- * stays as it is until close(): memory of the handle, or a file from map(). In collate(), also
- * what the samples point to. Keys and numbers are copied.
+ * and `config` are good until close() has returned. The batch is made from the bytes of leaves
+ * later, after many more calls: they must be memory from alloc(), which belongs to its sample, or
+ * stay valid until close(): memory of the handle, or a file from map(). In collate(), also what the
+ * samples point to. Keys and numbers are copied.
  *
  * Versions. `abi` and `size` come first in both tables. A plug-in of another abi is refused; within
- * one, tables only grow at their ends. What an older plug-in's table lacks counts as NULL; a newer
- * plug-in is taken as long as it has nothing that this host does not know. DL_PLUGIN_HOST_HAS()
- * tells a newer plug-in whether this host has a function.
+ * one, tables only grow at their ends. Entries that an older plug-in's table lacks count as NULL; a
+ * newer plug-in is accepted if it sets no entry that this host does not know. With
+ * DL_PLUGIN_HOST_HAS() a newer plug-in checks whether this host has a function.
  */
 #ifndef DLOADER_PLUGIN_H
 #define DLOADER_PLUGIN_H
@@ -124,16 +123,17 @@ struct dl_plugin_host {
     uint32_t size;    /* bytes of this table */
     const char *path; /* of the plug-in, as it was found */
 
-    /* Says what is wrong, and where a remedy is. Returns -code; a code of 0 or less is EIO. */
+    /* Reports what is wrong and, if known, the remedy. Returns -code; a code of 0 or less is
+     * EIO. */
     int (*fail)(const struct dl_plugin_host *host, int code, const char *fmt, ...)
         DL_PLUGIN_PRINTF_(3, 4);
     /* One line to the worker's standard error: the daemon shows the last ones when it dies. */
     void (*log)(const struct dl_plugin_host *host, const char *fmt, ...) DL_PLUGIN_PRINTF_(2, 3);
     /*
      * Maps a data file, read-only, until close() has returned. `path` is absolute and lies below
-     * the daemon's data_roots: a `config` comes from whoever may connect to the daemon, so a
-     * plug-in that opens paths from it by itself gives away what the daemon can read. Failures are
-     * told as by fail(). *ret_data is not NULL, even for 0 bytes.
+     * the daemon's data_roots: any user who may connect to the daemon can send a `config`, so a
+     * plug-in that opens its paths itself gives away what the daemon can read. Failures are
+     * reported as by fail(). *ret_data is not NULL, even for 0 bytes.
      */
     int (*map)(const struct dl_plugin_host *host, const char *path, const void **ret_data,
                uint64_t *ret_bytes);
@@ -141,7 +141,7 @@ struct dl_plugin_host {
     /* dict, list or tuple; end() closes the one begun last. */
     int (*begin)(struct dl_plugin_sample *sample, uint32_t kind, const char *key);
     int (*end)(struct dl_plugin_sample *sample);
-    /* Memory of the sample, 64-byte aligned, not zeroed; NULL: there is none, which sticks. */
+    /* Memory of the sample, 64-byte aligned, not zeroed; NULL if out of memory, which sticks. */
     void *(*alloc)(struct dl_plugin_sample *sample, size_t bytes);
     /* `shape` in elements, at most 8 of them; `data` C-contiguous. */
     int (*tensor)(struct dl_plugin_sample *sample, const char *key, uint32_t type, uint32_t ndim,
@@ -177,17 +177,18 @@ struct dl_plugin_host {
 struct dl_plugin_worker {
     uint32_t number; /* below count */
     uint32_t count;
-    uint64_t seed; /* of this worker alone; the same in every run with the loader's seed */
+    uint64_t seed; /* of this worker only; the same in every run with the loader's seed */
 };
 
 /*
- * Who iterates. The samples of an epoch are to be divided among world · workers replicas, of which
- * this is number rank · workers + worker: the plug-in leaves out the others' samples by itself, or
- * each of them gives all. Where the loader deals the samples to its ranks itself (shard.mode batch,
- * split, dispatch), rank is 0 and world 1. A replica that is begun again gives the same samples.
+ * The replica that iterates. The samples of an epoch are divided among world · workers replicas, of
+ * which this is number rank · workers + worker: the plug-in leaves out the others' samples, or each
+ * replica returns all. If the loader itself deals the samples to its ranks (shard.mode batch,
+ * split, dispatch), rank is 0 and world 1. A replica that is begun again must return the same
+ * samples.
  */
 struct dl_plugin_replica {
-    uint64_t seed; /* of this replica in this epoch alone */
+    uint64_t seed; /* of this replica in this epoch only */
     uint64_t epoch;
     uint32_t worker; /* below workers */
     uint32_t workers;
@@ -221,11 +222,11 @@ struct dl_plugin {
     int (*get)(void *handle, uint64_t index, struct dl_plugin_sample *sample,
                struct dl_plugin_rng *rng);
     /*
-     * Map-style: the lengths of the samples first..first+n-1, n ≥ 1, which exist: how many elements
-     * the first dimension has of the first tensor, in preorder, that has one. Each is at least 1,
-     * below 2^32 - 1, and the same every time: batches of tokens are planned by them. NULL, or
-     * -ENOTSUP: they are not known without the samples; get() is called for each then, as it is
-     * where the loader spec takes the lengths of another leaf (batch.length_of).
+     * Map-style: the lengths of the existing samples first..first+n-1, n ≥ 1: the size of the first
+     * dimension of the first tensor, in preorder, that has one. Each is at least 1, below 2^32 - 1,
+     * and the same every time, since batches of tokens are planned by them. NULL, or -ENOTSUP: they
+     * are not known without the samples; get() is then called for each, as it is if the loader spec
+     * uses another leaf's lengths (batch.length_of).
      */
     int (*lengths)(void *handle, uint64_t first, uint64_t n, uint64_t *ret);
 
@@ -243,24 +244,23 @@ struct dl_plugin {
 
     /*
      * Builds one batch of samples[0..n), n ≥ 1, whose numbers in the dataset are numbers[0..n). It
-     * is delivered as it is built: no dimension is added.
+     * is delivered as built: no dimension is added.
      */
     int (*collate)(void *handle, const struct dl_plugin_sample *const *samples,
                    const uint64_t *numbers, size_t n, struct dl_plugin_sample *batch);
 
     /*
-     * Iterable: where a replica stands, so that an epoch that was interrupted goes on there at
-     * once, instead of passing over all that lies before. Both or neither.
+     * Iterable: a replica's state, so that an interrupted epoch resumes at once, instead of
+     * skipping all samples before. Both or neither.
      *
-     * save_state() is called behind each batch. It writes what load_state() needs to `state`, at
-     * most `room` bytes (64 KiB), and says in *ret_bytes how many these are, 0 being fine; or how
-     * many it would take, if there is no room: then nothing is kept. Few bytes are best. -ENOTSUP:
-     * this replica cannot say it.
+     * save_state() is called after each batch. It writes what load_state() needs to `state`, at
+     * most `room` bytes (64 KiB), and their number to *ret_bytes, which may be 0; or the size it
+     * would need: then nothing is kept. Keep it small. -ENOTSUP: this replica has no state.
      *
-     * load_state() is called in the place of iterate(): it begins a replica whose next sample is
-     * the one behind those that were taken when save_state() was called, maybe in another process,
-     * by another build, on another machine. The bytes come from whoever may connect to the daemon:
-     * they are to be checked, and copied if they are to stay.
+     * load_state() is called instead of iterate(): it begins a replica whose next sample follows
+     * those taken when save_state() was called, maybe in another process, by another build, on
+     * another machine. Any user who may connect to the daemon can send the bytes: check them, and
+     * copy what is kept.
      */
     int (*save_state)(void *iter, void *state, size_t room, size_t *ret_bytes);
     int (*load_state)(void *handle, const struct dl_plugin_replica *replica, const void *state,

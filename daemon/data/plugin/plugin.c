@@ -41,7 +41,7 @@ int plugin_judge(struct plugin *p, int r, const struct dl_error *why, const char
                             p->said.message);
     if (why && why->code)
         return dl_error_set(err, why->code, p->path, "%s: %s", what, why->message);
-    /* INT_MIN has no opposite. */
+    /* INT_MIN cannot be negated. */
     int code = r < -ERRNO_MAX ? EIO : -r;
     return dl_error_set(err, plugin_error_code(code), p->path,
                         "%s: it failed with %d (%s) without a message", what, r, strerror(code));

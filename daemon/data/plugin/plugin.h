@@ -1,12 +1,12 @@
 /*
  * Plug-ins: datasets and collate functions from shared libraries. <dloader-plugin.h>, which they
- * are written against, is the other side of this and says what both may expect.
+ * are written against, is the other side and states the contract.
  *
- * A plug-in is loaded only from below env->plugins, links resolved, and only if nobody but root and
- * the worker's own user could have put it there: the file belongs to one of them and neither it nor
- * a directory between it and the one allowed can be written by others. Its code runs as the
- * worker's: nothing here protects the process from it. What it hands back is checked all the same,
- * so that a mistake is an error with the plug-in's name and not a broken batch.
+ * A plug-in is loaded only from below env->plugins, links resolved, and only if it can only have
+ * been put there by root or the worker's own user: the file belongs to one of them, and neither it
+ * nor a directory between it and the allowed one is writable by others. Its code runs as the
+ * worker's own: the process is not protected from it. Its results are checked all the same, so that
+ * a mistake is an error with the plug-in's name and not a broken batch.
  *
  * Errors have the plug-in's path in err->path, or the place in the spec. Not thread-safe; may block
  * on the disk, and for as long as the plug-in likes.
@@ -24,8 +24,8 @@ struct plugin_collate *plugin_collate_close(struct plugin_collate *collate); /* 
 
 /*
  * Makes one batch of samples[0..n), n ≥ 1, in the empty `ret`, which is then laid out as it is. Its
- * leaves lie in the arena of `ret`, in the plug-in, or where those of the samples lie. A failure is
- * the whole batch's and not one sample's.
+ * leaves lie in the arena of `ret`, in the plug-in, or in the samples. A failure concerns the whole
+ * batch.
  */
 int _nodiscard_ plugin_collate(struct plugin_collate *collate, const struct sample *samples,
                                const uint64_t *numbers, size_t n, struct sample *ret,

@@ -5,7 +5,7 @@
 
 struct plugin_collate {
     struct plugin *plugin;                     /* owned */
-    struct dl_plugin_sample *samples;          /* owned; what the plug-in gets, `room` of each */
+    struct dl_plugin_sample *samples;          /* owned; the plug-in's arguments, `room` of each */
     const struct dl_plugin_sample **addresses; /* owned */
     size_t room;
 };

@@ -92,8 +92,8 @@ static int plugin_host_map(const struct dl_plugin_host *host, const char *path,
 /* ---- building ------------------------------------------------------------------------------- */
 
 /*
- * The sample to build on, or NULL. One that is only to be read stays as it is, whatever a plug-in
- * makes of `const`.
+ * The sample to build on, or NULL. A read-only sample stays unchanged, even if a plug-in casts away
+ * `const`.
  */
 static struct sample *plugin_host_building(struct dl_plugin_sample *sample)
 {
@@ -117,7 +117,7 @@ _printf_(3, 4) static int plugin_host_refuse(struct dl_plugin_sample *sample, co
     return sample->sample->error;
 }
 
-/* The first failure of sample.h is told with its place. */
+/* Reports the first failure of sample.h with its place. */
 static int plugin_host_note(struct dl_plugin_sample *sample, const char *key, int r)
 {
     struct dl_error err = {0};
@@ -275,7 +275,7 @@ static bool plugin_host_has_key(const struct tree *tree, uint32_t i)
     return false;
 }
 
-/* NULL plus nothing is no pointer: a tree whose keys are all empty has no memory for them. */
+/* NULL plus 0 is undefined: a tree whose keys are all empty has no memory for them. */
 static const char *plugin_host_key_of(const struct tree *tree, const struct tree_node *node)
 {
     return node->key_len > 0 ? tree->keys + node->key_off : "";
@@ -305,7 +305,7 @@ static int plugin_host_node(const struct dl_plugin_sample *sample, uint32_t i,
     return 0;
 }
 
-/* The child of the container `node` that is called by text[0..len); NULL: it has none. */
+/* The child of the container `node` with key text[0..len); or NULL. */
 static const struct tree_node *plugin_host_find_child(const struct tree *tree,
                                                       const struct tree_node *node,
                                                       const char *text, size_t len)

@@ -18,7 +18,7 @@ enum {
 
 /* ---- where it lies -------------------------------------------------------------------------- */
 
-/* The allowed directory that `path` is below; NULL: there is none. */
+/* The allowed directory that contains `path`; or NULL. */
 static const char *plugin_load_allowed_dir(const char *path, const struct data_env *env)
 {
     for (uint32_t i = 0; i < env->n_plugins; i++) {
@@ -66,7 +66,7 @@ static int plugin_load_find(const char *path, const struct data_env *env,
                : plugin_load_refuse_outside(path, resolved, env, err);
 }
 
-/* ---- who could have put it there ------------------------------------------------------------ */
+/* ---- ownership ------------------------------------------------------------------------------ */
 
 static int plugin_load_check_file(const char *path, struct dl_error *err)
 {
@@ -89,7 +89,7 @@ static int plugin_load_check_file(const char *path, struct dl_error *err)
     return 0;
 }
 
-/* In a directory with the sticky bit others cannot replace what is not theirs. */
+/* In a directory with the sticky bit, users cannot replace others' files. */
 static int plugin_load_check_dir(const char *path, const char *dir, struct dl_error *err)
 {
     struct stat st;
@@ -221,7 +221,7 @@ int plugin_load(struct plugin *p, const char *path, enum plugin_role role, struc
     void *symbol = dlsym(p->library, "dl_plugin_entry");
     if (!symbol)
         return plugin_load_refuse_library(p->path, err);
-    memcpy(&entry, &symbol, sizeof entry); /* POSIX has it that both are alike, ISO C does not */
+    memcpy(&entry, &symbol, sizeof entry); /* the same size by POSIX, though not by ISO C */
     const struct dl_plugin *table = entry();
     if ((r = plugin_load_check_version(p, table, err)) < 0)
         return r;

@@ -16,7 +16,7 @@ struct plugin_map {
 
 struct plugin {
     struct dl_plugin_host host; /* what it was given */
-    struct dl_plugin table;     /* what it gave, functions that it lacks NULL */
+    struct dl_plugin table;     /* its table, with NULL for missing functions */
     const struct data_env *env; /* borrowed */
     void *library;              /* owned; NULL: not loaded */
     char *path;                 /* owned */
@@ -24,7 +24,7 @@ struct plugin {
     struct plugin_map *maps;    /* owned list */
     void *handle;               /* the plug-in's */
     bool opened;                /* its open() succeeded */
-    struct dl_error said;       /* by fail(), in the call that goes on; code 0: nothing */
+    struct dl_error said;       /* by fail(), in the current call; code 0: not called */
 };
 
 /* A sample in the plug-in's hands: to build, or, with `why` NULL, to read. */
@@ -37,7 +37,7 @@ struct dl_plugin_rng {
     struct rng rng;
 };
 
-/* What is to be opened: a path and a configuration, and where that stands in the spec. */
+/* The plug-in to open: path, configuration, and their place in the spec. */
 struct plugin_choice {
     enum plugin_role role;
     const char *path;
@@ -56,8 +56,8 @@ static inline void plugin_freep(struct plugin **p)
 }
 
 /*
- * What a function of the plug-in returned: 0 where that is fine, else an error in the best words
- * there are: its own, those of the sample that broke, or ours. `what` begins the message.
+ * The result of a plug-in's function: 0 if it succeeded, else an error with the best text
+ * available: its own, that of the broken sample, or ours. `what` begins the message.
  */
 int _nodiscard_ plugin_judge(struct plugin *p, int r, const struct dl_error *why, const char *what,
                              struct dl_error *err);
