@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* What cannot be opened is not what it was, and that is all that can be said. */
+/* A file that cannot be opened counts as changed. */
 static void dataset_fingerprint_add_file(struct file_hasher *hasher, const char *path)
 {
     struct stat st;
@@ -19,7 +19,7 @@ static void dataset_fingerprint_add_file(struct file_hasher *hasher, const char 
     }
 }
 
-/* Those of the spec, or of very many the first, the last and some between. */
+/* Adds the spec's files; if there are too many, the first, the last and some in between. */
 static int dataset_fingerprint_add_files(struct file_hasher *hasher,
                                          const struct spec_dataset *spec, struct dl_error *err)
 {
@@ -27,7 +27,7 @@ static int dataset_fingerprint_add_files(struct file_hasher *hasher,
     struct file_list list = {0};
     enum files_sort sort = files_sort_of(spec->kind);
 
-    if (sort == FILES_PLUGIN || sort == FILES_CODE) /* known by its name alone */
+    if (sort == FILES_PLUGIN || sort == FILES_CODE) /* identified only by its name */
         return 0;
     int r = spec_files_list(spec, hasher->env, &list, err);
     if (r < 0)

@@ -1,12 +1,12 @@
 /*
- * By what the data of a dataset is recognised, wherever it lies: a state of an epoch goes on with
- * the same data only, and all workers of a loader must have the same.
+ * Identifies the data of a dataset, wherever it is stored: an epoch's state resumes only with the
+ * same data, and all workers of a loader must have the same.
  *
- * XXH3-64 of the kind, and of the content as far as that is had for little: of each file its size
- * and its first and last 4 KiB, of up to FINGERPRINT_FILES files spread evenly over those that the
- * spec stands for; of a folder of images the names, which are listed anyway, without opening one.
- * No paths and no times, so that a copy is the same data. Code is known by what it is called. How
- * many samples there are is told besides, and how they are taken from the files stands in the spec.
+ * XXH3-64 of the kind, and of the content as far as that is cheap: of each file its size and its
+ * first and last 4 KiB, of up to FINGERPRINT_FILES files spread evenly over those that the spec
+ * stands for; of a folder of images the names, which are listed anyway, without opening one. No
+ * paths and no times, so that a copy is the same data. Code is identified by its name. The number
+ * of samples is reported separately, and the spec defines how samples are made from the files.
  */
 #ifndef DL_DATA_DATASET_FINGERPRINT_H
 #define DL_DATA_DATASET_FINGERPRINT_H

@@ -33,7 +33,7 @@ static int64_t files_identity_now(void)
     return (int64_t)now.tv_sec * 1000 * NS_PER_MS + now.tv_nsec;
 }
 
-/* What cannot be looked at is not what it was, and that is all that can be said. */
+/* A file that cannot be examined counts as changed. */
 static void files_identity_add_refusal(struct identity *id, int r)
 {
     file_hasher_add_number(&id->hasher, (uint64_t)-r);
@@ -55,8 +55,8 @@ static void files_identity_add_file(struct identity *id, const char *path)
     id->newest_ns = key.changed_ns > id->newest_ns ? key.changed_ns : id->newest_ns;
 }
 
-/* Unless something is known of each, its files may be others as long as they are called so. What is
- * listed here is not listed again when the dataset opens. */
+/* Files of classes that are opened anew for each read may change under their names; only names
+ * count. A folder listed here is not listed again when the dataset opens. */
 static void files_identity_add_classes(struct identity *id, const char *root, const char *place,
                                        const struct class_files *wanted)
 {

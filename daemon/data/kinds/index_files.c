@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* Of a dataset that has one; false: it has none. */
+/* The key of a dataset that keeps an index; false if it keeps none. */
 static bool index_files_key(const struct spec_dataset *spec, uint64_t *ret)
 {
     if (spec->kind != DATASET_TAR || spec->index != INDEX_AUTO)

@@ -18,28 +18,28 @@ struct index_file {
     int fd; /* owned */
 };
 
-struct index_files {          /* all zero: there are none */
+struct index_files {          /* all zero is empty */
     struct index_file *files; /* owned: those that are there, */
-    uint32_t n;               /* so many */
-    uint32_t uid;             /* whose they are */
+    uint32_t n;               /* how many */
+    uint32_t uid;             /* the user they belong to */
     char *dir;                /* owned; where new ones go; NULL: nowhere */
 };
 
-/* Those of the spec that user `uid` has in the cache at `dir`; "": none. What fails is not there.
- */
+/* The spec's index files that user `uid` has in the cache at `dir`; "" for no cache. Failures count
+ * as missing files. */
 void index_files_begin(struct index_files *files, const char *dir, uint32_t uid,
                        const struct spec_dataset *spec);
 /* The same for loading in this process, from and to its user's own cache. */
 void index_files_begin_own(struct index_files *files, const struct spec_dataset *spec);
 void index_files_end(struct index_files *files); /* zeroes it; a zeroed one is fine */
 
-/* What is kept under `key`, into an empty buffer. -ENOENT, -ENOMEM: nothing. `files` may be NULL.
- */
+/* Reads the file kept under `key` into an empty buffer. -ENOENT, -ENOMEM: not available. `files`
+ * may be NULL. */
 int _nodiscard_ index_files_find(const struct index_files *files, uint64_t key,
                                  struct dl_buffer *ret);
 
-/* Keeps it, where that is this process's affair. A cache that cannot be written is no loss but of
- * time. `files` may be NULL. */
+/* Keeps it, if this process is responsible. A cache that cannot be written only costs time. `files`
+ * may be NULL. */
 void index_files_keep(const struct index_files *files, uint64_t key, struct dl_span index);
 
 #endif

@@ -11,18 +11,17 @@
 #include "proto/kinds.h"
 
 /*
- * Opens a dataset of one kind. `place` is where it stands in the spec ("dataset.datasets.1"), for
- * messages. `env` is borrowed for the dataset's life. Errors name the file (err->path) and what is
- * wrong with it: missing, truncated, wrong magic, size that does not fit the shape, unequal
- * lengths.
+ * Opens a dataset of one kind. `place` is its place in the spec ("dataset.datasets.1"), for
+ * messages. `env` is borrowed for the dataset's life. Errors name the file (err->path) and its
+ * defect: missing, truncated, wrong magic, size that does not fit the shape, unequal lengths.
  */
 typedef int dataset_opener(const struct spec_dataset *spec, const char *place,
                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
 #define DATASET(NAME, name, ...) _nodiscard_ dataset_opener name##_open;
 #include "proto/kinds.def"
 
-/* The files that a dataset reads, whether there are such files or not, into the empty `ret`, which
- * the caller frees whatever is returned. Errors as of file_list_make(). */
+/* Lists the files that a dataset reads, existing or not, in the empty `ret`, which the caller frees
+ * even on failure. Errors as of file_list_make(). */
 typedef int dataset_lister(const struct spec_dataset *spec, const struct data_env *env,
                            struct file_list *ret, struct dl_error *err);
 #define LISTER_NOTHING(name)
@@ -43,9 +42,8 @@ int _nodiscard_ dataset_open_at(const struct spec_dataset *spec, const char *pla
 
 /*
  * The files of spec->files and the model, without those of the datasets inside it; patterns
- * expanded, and whether there is such a file or not. Of a folder of images none:
- * class_list.h lists it.
- * Errors as of file_list_make(); -ENOTSUP: it is code, of which nobody knows what it reads.
+ * expanded, existing or not. Not the files in a folder of images, which class_list.h lists. Errors
+ * as of file_list_make(); -ENOTSUP for code, whose files are unknown.
  */
 dataset_lister spec_files_list;
 

@@ -13,7 +13,7 @@ struct tokenized {
     struct token_leaves *leaves; /* owned */
     char *field;                 /* owned */
     const char *key;             /* of the spec, which names it: "field", or "second" */
-    char *path;                  /* owned; whom errors are for */
+    char *path;                  /* owned; for errors */
     struct sample sample;        /* owned; the reader's, on its way */
 };
 
@@ -45,7 +45,7 @@ static int tokenized_refuse(const struct tokenized_making *m, int code, const ch
                         (unsigned long long)m->index, t->field, what);
 }
 
-/* What token_leaves.h returned, told. */
+/* Reports the result of token_leaves.h. */
 static int tokenized_tell(const struct tokenized_making *m, int r, const char *why)
 {
     char what[TOKEN_WHY_MAX + 128];
@@ -100,7 +100,7 @@ static json_t *tokenized_message_of(const struct sample *sample, uint32_t i)
     return NULL;
 }
 
-/* The messages of a list, or of JSON. NULL: likewise. */
+/* The messages of a list, or of JSON; or NULL. */
 static json_t *tokenized_messages_of(const struct sample *sample, uint32_t i)
 {
     const struct tree_node *node = &sample->tree.nodes[i];
@@ -110,7 +110,7 @@ static json_t *tokenized_messages_of(const struct sample *sample, uint32_t i)
     if (node->kind == TREE_STRING || node->kind == TREE_BYTES) {
         ret =
             json_loadb(node->nbytes > 0 ? sample->data[i] : "", node->nbytes, JSON_ALLOW_NUL, NULL);
-        return ret ? ret : json_null(); /* which is no list, and told so */
+        return ret ? ret : json_null(); /* not a list, which is reported */
     }
     if (node->kind != TREE_LIST && node->kind != TREE_TUPLE)
         return json_null();
@@ -338,8 +338,8 @@ static const struct dataset_iter_ops tokenized_iter_ops = {.next = tokenized_ite
                                                            .close = tokenized_iter_close};
 
 /*
- * What is hidden of a stream's sample depends on the replica and on the sample's number in it, as
- * the order of a shuffled stream does: the reader alone knows more of it.
+ * The masking of a stream's sample depends on the replica and the sample's number in it, as the
+ * order of a shuffled stream does: only the reader knows more.
  */
 static int tokenized_iterate(struct dataset *ds, const struct replica_params *params,
                              struct dataset_iter **ret, struct dl_error *err)
@@ -373,7 +373,7 @@ bool tokenized_is_asked_for(const struct spec_dataset *spec)
     return spec->tokenizer > TOKENIZER_NONE && (spec->kind != DATASET_TEXT || spec->second);
 }
 
-/* Where the spec says which fields there are, the field is one of them. */
+/* If the spec lists fields, the field must be one of them. */
 static int tokenized_check_field(const struct tokenized *t, const struct spec_dataset *spec,
                                  const char *place, struct dl_error *err)
 {
@@ -385,7 +385,7 @@ static int tokenized_check_field(const struct tokenized *t, const struct spec_da
         if (strncmp(t->field, name, len) == 0 && strchr(".", t->field[len]))
             return 0;
     }
-    if (spec->n_fields == 0 && spec->kind != DATASET_TEXT) /* whose samples have all of them */
+    if (spec->n_fields == 0 && spec->kind != DATASET_TEXT) /* their samples have all fields */
         return 0;
     snprintf(where, sizeof where, "%s.%s", place, t->key);
     return dl_error_set(err, EINVAL, where, "%s is not one of dataset.fields; add it to them",

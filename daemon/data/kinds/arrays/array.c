@@ -37,7 +37,7 @@ void array_deinit(struct array *array)
 }
 
 enum {
-    ARRAY_SMALL_AHEAD = 16, /* rows whose first line is asked for before their turn */
+    ARRAY_SMALL_AHEAD = 16, /* rows whose first line is prefetched */
     LARGE_ROW = 1024,       /* from here on the hardware prefetcher sees a row as a stream */
     LARGE_AHEAD = 1,
     LARGE_LINES = 8, /* lines of the next row: until the hardware has caught on */
@@ -50,7 +50,7 @@ static inline const void *array_row_address(const struct array *array, uint64_t 
     return (const void *)((uintptr_t)array->rows + index * row_bytes);
 }
 
-/* One load that the compiler may not repeat: what was checked is what is used. */
+/* One load that the compiler may not repeat: the value checked is the value used. */
 static inline uint64_t array_load_index(const uint64_t *indices, size_t i)
 {
     return __atomic_load_n(&indices[i], __ATOMIC_RELAXED);

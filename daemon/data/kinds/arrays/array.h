@@ -1,10 +1,10 @@
 /*
- * A table of equal rows in memory: what idx, npy and records files all are once open.
+ * A table of equal rows in memory: an open idx, npy or records file.
  *
- * `struct array_header` is what a file says about itself, with all its axes; `struct array` is the
- * open table, whose first axis has become the rows. Both are checked: the header's size fits the
- * file, and no product overflows. The readers of the three formats are declared here too; their
- * parsers take memory, so that they can be tested and fuzzed without files.
+ * `struct array_header` describes the file, with all its axes; `struct array` is the open table,
+ * whose first axis has become the rows. Both are checked: the header's size fits the file, and no
+ * product overflows. The readers of the three formats are declared here too; their parsers take
+ * memory, so that they can be tested and fuzzed without files.
  */
 #ifndef DL_DATA_ARRAY_H
 #define DL_DATA_ARRAY_H
@@ -14,7 +14,7 @@
 
 struct array_header {
     uint32_t dtype;
-    uint32_t ndim; /* up to TREE_DIMS; the first is the rows; 0: of npy_parse_value() alone */
+    uint32_t ndim; /* up to TREE_DIMS; the first is the rows; 0 only from npy_parse_value() */
     uint64_t shape[TREE_DIMS];
     uint64_t data_off;   /* bytes before the first row */
     uint64_t data_bytes; /* product of shape times element size */
@@ -29,7 +29,7 @@ struct array {
     uint32_t dtype;
     uint32_t ndim; /* of one row */
     uint64_t shape[TREE_DIMS];
-    struct stored_order order; /* what is not plain is brought into order when it is read */
+    struct stored_order order; /* other orders are converted when read */
 };
 
 /* Takes the content of `source` over and zeroes it. `rows` points into it. */
@@ -39,12 +39,12 @@ void array_deinit(struct array *array); /* zeroes it; a zeroed one is fine */
 
 /*
  * Copies rows indices[0..n) one after another to `dst`. Returns n, or the position of the first
- * index that is no row; the rows before it were copied. `indices` may be memory that another
- * process writes to: each is read once, checked, and used.
+ * invalid index; the rows before it were copied. Another process may write to `indices`: each is
+ * read once, checked, and used.
  */
 size_t array_read_rows(const struct array *array, const uint64_t *indices, size_t n, void *dst);
 
-/* Asks the memory for the beginning of row `index`, which is one. */
+/* Prefetches the beginning of row `index`, which must exist. */
 void array_expect(const struct array *array, uint64_t index);
 
 /* Fills data_bytes; -EINVAL with `err` naming `path` when the shape is beyond 63 bits. */
@@ -66,7 +66,7 @@ const char *shape_text(uint32_t ndim, const uint64_t *shape, char text[static SH
  */
 int _nodiscard_ array_open_idx(const char *path, const struct data_env *env, struct array *ret,
                                struct dl_error *err);
-/* The header alone, from the first `len` bytes of a file. */
+/* Only the header, from the first `len` bytes of a file. */
 int _nodiscard_ idx_parse(const uint8_t *data, uint64_t len, const char *path,
                           struct array_header *ret, struct dl_error *err);
 /* A whole gzip file, header and rows, into private memory. */
@@ -79,7 +79,7 @@ int _nodiscard_ array_open_npy(const char *path, const struct data_env *env, str
 bool npy_is(const uint8_t *data, uint64_t len); /* by how it starts */
 int _nodiscard_ npy_parse(const uint8_t *data, uint64_t len, const char *path,
                           struct array_header *ret, struct dl_error *err);
-/* The same of one array that is a value by itself, and may have no dimension: ret->ndim 0. */
+/* The same for an array that is one value, and may have no dimension: ret->ndim 0. */
 int _nodiscard_ npy_parse_value(const uint8_t *data, uint64_t len, const char *path,
                                 struct array_header *ret, struct dl_error *err);
 

@@ -2,9 +2,9 @@
  * Reader of NumPy's .npy files, versions 1.0, 2.0 and 3.0.
  *
  * The header is a Python dict literal: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
- * What is read here is that form alone, its three keys once each in any order and spacing; nothing
- * is evaluated. What NumPy could load but is no table of numbers is refused with the command that
- * converts it.
+ * Only that form is accepted, with its three keys once each in any order and spacing; nothing is
+ * evaluated. Files that NumPy can load but that are not tables of numbers are refused, with the
+ * command that converts them.
  */
 #include "daemon/data/kinds/arrays/array.h"
 
@@ -21,7 +21,7 @@ enum {
 
 static const uint8_t npy_magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
-/* The text between `at` and `end`, and whose it is. */
+/* The text between `at` and `end`, and the file's path for errors. */
 struct npy_text {
     const char *at;
     const char *end;
@@ -29,7 +29,7 @@ struct npy_text {
     struct dl_error *err;
 };
 
-/* What the dict said; `seen` has a bit for each key. */
+/* The dict's values; `seen` has a bit for each key. */
 struct npy_dict {
     char descr[NPY_DESCR_MAX];
     bool fortran;
@@ -47,7 +47,7 @@ static void npy_skip_space(struct npy_text *text)
         text->at++;
 }
 
-/* The next character that is no space; NUL at the end. */
+/* The next character that is not a space; NUL at the end. */
 static char npy_peek(struct npy_text *text)
 {
     npy_skip_space(text);
@@ -80,7 +80,7 @@ static int npy_damaged(const struct npy_text *text, const char *what)
                         what);
 }
 
-/* A quoted string without escapes: no name or number type has any. */
+/* A quoted string without escapes: names and number types have none. */
 static int npy_take_string(struct npy_text *text, char *ret, size_t room)
 {
     char quote = npy_peek(text);

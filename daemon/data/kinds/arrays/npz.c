@@ -100,7 +100,7 @@ static int npz_check_entry(const uint8_t *entry, struct dl_error *err)
     return 0;
 }
 
-/* Where its bytes begin: behind a header of its own, whose name and extra part may be others. */
+/* Where its bytes begin: behind a local header, whose name and extra part may differ. */
 static int npz_find_data(const struct npz *npz, uint64_t local, struct npz_member *member,
                          struct dl_error *err)
 {

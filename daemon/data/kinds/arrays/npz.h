@@ -1,17 +1,17 @@
 /*
  * NumPy's .npz: a zip archive of .npy files, as numpy.savez() and savez_compressed() write it, in
- * memory. Its directory, at the end, says what is in it; members are stored or deflated.
+ * memory. Its directory, at the end, lists its members, which are stored or deflated.
  *
- * Read is what numpy.load() reads of such a file. Refused, by name: encrypted members, other
- * methods, archives of several parts, and sizes beyond 4 GiB (zip64).
- * PKWARE, APPNOTE.TXT 6.3.10, 4.3; Python's zipfile; NumPy, lib/npyio.py (NpzFile).
+ * It reads what numpy.load() reads. Refused, with the reason: encrypted members, other methods,
+ * archives of several parts, and sizes beyond 4 GiB (zip64). PKWARE, APPNOTE.TXT 6.3.10, 4.3;
+ * Python's zipfile; NumPy, lib/npyio.py (NpzFile).
  */
 #ifndef DL_DATA_NPZ_H
 #define DL_DATA_NPZ_H
 
 #include "daemon/data/kinds/arrays/array.h"
 
-#define NPZ_END 1 /* no error: there are no more */
+#define NPZ_END 1 /* not an error: the end */
 
 struct npz {
     const uint8_t *data; /* borrowed */
@@ -31,10 +31,10 @@ struct npz_member {
     bool deflated;
 };
 
-/* -EINVAL with `err`, which goes on from the name of a file: "is not a zip archive". */
+/* -EINVAL with `err`, whose message continues a file's name: "is not a zip archive". */
 int _nodiscard_ npz_begin(struct npz *npz, const uint8_t *data, uint64_t bytes,
                           struct dl_error *err);
-/* The next one, in the directory's order. 0; NPZ_END; -EINVAL, or -ENOTSUP for what is refused. */
+/* The next member, in the directory's order. 0; NPZ_END; -EINVAL, or -ENOTSUP if refused. */
 int _nodiscard_ npz_next(struct npz *npz, struct npz_member *ret, struct dl_error *err);
 
 /* Its contents, at `ret`, of ret->bytes; checked by their CRC. -EINVAL, -ENOMEM. */

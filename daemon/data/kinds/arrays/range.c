@@ -1,5 +1,5 @@
 /*
- * The dataset of kind range: sample i is the int64 number i. Has no file and no memory. Map-style,
+ * The dataset of kind range: sample i is the int64 number i. Uses no file and no memory. Map-style,
  * or iterable: then each replica counts through all of it, or, divided, through its own share.
  */
 #include "daemon/data/kinds/arrays/array.h"

@@ -2,14 +2,14 @@
 
 #include "proto/dtype.h"
 
-/* A walk through the places of an array, as a tensor has them one after another. */
+/* A walk through the elements of an array, in a tensor's order. */
 struct stored_walk {
     const struct stored *stored;
-    size_t element;           /* bytes */
-    size_t swapped;           /* of the numbers whose bytes are reversed: a complex one is two */
+    size_t element; /* bytes */
+    size_t swapped; /* size of the numbers whose bytes are reversed: a complex number has two */
     uint64_t step[TREE_DIMS]; /* bytes from one place of a dimension to the next */
     uint8_t *to;
-    bool is_empty; /* there are no places, however large other dimensions are */
+    bool is_empty; /* one dimension is 0 */
 };
 
 static void stored_begin(struct stored_walk *walk, const struct stored *stored)

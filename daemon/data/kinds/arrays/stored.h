@@ -17,7 +17,7 @@ static inline bool stored_is_plain(struct stored_order order)
     return !order.swapped && !order.fortran;
 }
 
-/* An array of `ndim` ≤ TREE_DIMS dimensions, as a file has it. */
+/* An array of `ndim` ≤ TREE_DIMS dimensions, as stored in a file. */
 struct stored {
     const uint8_t *data; /* borrowed */
     uint32_t dtype;
@@ -26,10 +26,10 @@ struct stored {
     struct stored_order order;
 };
 
-/* All of it, as a tensor has it. */
+/* Copies all of it in a tensor's order. */
 void stored_copy(const struct stored *stored, uint8_t *out);
 
-/* What is behind place `row` of the first dimension: a tensor of one dimension less. */
+/* Copies row `row` of the first dimension: a tensor with one dimension less. */
 void stored_copy_row(const struct stored *stored, uint64_t row, uint8_t *out);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Lines of the next tokens that are asked for ahead: until the hardware has caught on. */
+/* Lines of the next tokens to prefetch, until the hardware prefetcher takes over. */
 enum { WIDEN_AHEAD_LINES = 8 };
 
 /* `n` integers of `dtype`, of any alignment and at most 64 bits; uint64 is copied as it is. The

@@ -24,7 +24,7 @@ struct arrow {
     double null;
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL: images stay as they are stored */
-    struct audio_decoder *audio;   /* owned; NULL: there are no sounds */
+    struct audio_decoder *audio;   /* owned; may be NULL */
 };
 
 /* A row that is read. */
@@ -170,7 +170,7 @@ static uint32_t arrow_length_column(const struct arrow *arrow, const char *leaf)
             continue;
         if (arrow_value_is_list(&table->schema, table->columns[i]))
             return i;
-        if (leaf || !bare) /* a struct or a list may have one inside */
+        if (leaf || !bare) /* a struct or a list may contain one */
             return table->n_columns;
     }
     return table->n_columns;
@@ -245,7 +245,7 @@ static void arrow_expect(struct dataset *ds, uint64_t index)
     struct arrow *arrow = container_of(ds, struct arrow, base);
     struct arrow_row row;
 
-    /* What is compressed waits for its turn. */
+    /* Compressed batches wait for their turn. */
     if (arrow_locate_row(arrow, index, &row, NULL) < 0 || !row.batch->columns)
         return;
     for (uint32_t i = 0; i < arrow->table.n_columns; i++) {
@@ -264,7 +264,7 @@ static void arrow_expect(struct dataset *ds, uint64_t index)
 static size_t arrow_name_row(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
     struct arrow *arrow = container_of(ds, struct arrow, base);
-    struct dl_error err; /* for nobody: it was said when the sample was made */
+    struct dl_error err; /* ignored: it was reported when the sample was made */
     struct arrow_row row;
 
     if (arrow_locate_row(arrow, index, &row, &err) < 0)
@@ -326,7 +326,7 @@ static int arrow_describe(struct arrow *arrow, struct dl_error *err)
     return 0;
 }
 
-/* Columns that are chosen, whose slots are given. */
+/* Checks the chosen columns, by their slots. */
 static int arrow_check_nulls(const struct arrow *arrow, const char *place, struct dl_error *err)
 {
     return arrow->fill ? arrow_check_null(&arrow->table.schema, arrow->null, place, err) : 0;

@@ -9,8 +9,8 @@
 #include "daemon/data/files/globs.h"
 
 /*
- * The same of `files`, chunks of litData's, each of which has such a file at its end; of `rows` in
- * all, or it is refused. `files` is emptied.
+ * The same for `files`, chunks of litData's that each end with such a file; refused unless they
+ * have `rows` rows in all. `files` is emptied.
  */
 int _nodiscard_ arrow_open_chunks(const struct spec_dataset *spec, const char *place,
                                   const struct data_env *env, struct file_list *files,

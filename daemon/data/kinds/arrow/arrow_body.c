@@ -9,11 +9,11 @@ enum {
     DICTIONARY_RECORDS = 1,
     COMPRESSION_CODEC = 0,
     COMPRESSION_METHOD,
-    METHOD_BUFFER = 0, /* each by itself */
+    METHOD_BUFFER = 0, /* each buffer separately */
     CODEC_LZ4 = 0,
     CODEC_ZSTD = 1,
     CODEC_OTHER,
-    LENGTH = 8, /* before what is compressed; -1: it is not */
+    LENGTH = 8, /* in front of a compressed buffer; -1: not compressed */
     RATIO = 1024,
 };
 #define ALLOWED (UINT64_C(64) << 20)
@@ -23,7 +23,7 @@ struct body_making {
     struct arrow_message *message;
     struct flat_vector buffers, variadic;
     int64_t codec;
-    uint64_t bytes; /* of what is unpacked */
+    uint64_t bytes; /* when unpacked */
     struct arrow_body body;
     struct dl_error *err;
 };
@@ -88,7 +88,7 @@ uint64_t arrow_body_most(const struct arrow_message *message)
 
 /* ---- which buffers, and how large they are -------------------------------------------------- */
 
-/* Buffer `i` as it is packed; none: empty. */
+/* The packed bytes of buffer `i`; may be empty. */
 static bool body_packed(const struct body_making *m, uint32_t i, const uint8_t **ret,
                         uint64_t *ret_bytes)
 {
@@ -102,7 +102,7 @@ static bool body_packed(const struct body_making *m, uint32_t i, const uint8_t *
     return bytes == 0 || bytes >= LENGTH;
 }
 
-/* Gives the next `n` buffers their places, or none. */
+/* Assigns places to the next `n` buffers, or empties them. */
 static bool body_place(struct body_making *m, uint64_t n, bool wanted)
 {
     if (n > m->buffers.n - m->body.n)

@@ -11,7 +11,7 @@ enum {
     VIEW = 16,
 };
 
-/* On the way through a batch's nodes and buffers, which are those of its fields in preorder. */
+/* A position in a batch's nodes and buffers, which are those of its fields in preorder. */
 struct arrow_column_walk {
     const struct arrow_view *view;
     const struct arrow_message *message;
@@ -19,7 +19,7 @@ struct arrow_column_walk {
     uint64_t body_bytes;
     struct flat_vector nodes, buffers, variadic;
     uint32_t node, buffer, more;
-    bool passing; /* over a field of which nothing was unpacked */
+    bool passing; /* inside a field that was not unpacked */
     bool bad;
     struct dl_error *err;
 };
@@ -75,7 +75,7 @@ static uint64_t arrow_column_needs(const struct arrow_field *field, uint64_t n)
         if (field->is_view)
             return mul_overflows(n, VIEW, &bytes) ? UINT64_MAX : bytes;
         /* fallthrough */
-    case ARROW_LIST: /* without values there may be no offsets */
+    case ARROW_LIST: /* without values the offsets may be missing */
         if (n == 0 || n > UINT64_MAX / 16)
             return n == 0 ? 0 : UINT64_MAX;
         return field->has_sizes ? n * offset : (n + 1) * offset;
@@ -128,7 +128,7 @@ static void arrow_column_take(struct arrow_column_walk *walk, const struct arrow
         needs = mul_overflows(column.length, width, &needs) ? UINT64_MAX : needs;
     else
         needs = arrow_column_needs(field, column.length);
-    /* Of what is passed over only, nothing is known. */
+    /* Skipped fields may be of an unknown type. */
     bool known = as_indices || field->sort != ARROW_OTHER;
     uint64_t bits = known && nulls > 0 ? column.length / 8 + (column.length % 8 > 0) : 0;
     if (n_buffers > 0)

@@ -12,13 +12,13 @@
 
 struct arrow_column {
     uint64_t length;
-    const uint8_t *validity; /* a bit for each value; NULL: none is null */
+    const uint8_t *validity; /* a bit for each value; NULL: all valid */
     const uint8_t *values;   /* numbers, bits, offsets, views or indices; length of them */
     const uint8_t *text;     /* what offsets or views of text lead to; of lists with sizes these */
     uint64_t text_bytes;
-    const uint8_t *buffers; /* views: where in text they lead to, as the message has it */
+    const uint8_t *buffers; /* views: the text buffers they refer to, from the message */
     uint64_t n_buffers;
-    const struct arrow_column *dictionary; /* borrowed; whose values `values` number */
+    const struct arrow_column *dictionary; /* borrowed; `values` are indices into it */
     /* Of a row of a Parquet file: */
     const struct parquet_slice *slices; /* texts and bytes, in place of values */
     const uint8_t *defs;                /* definition levels, in place of validity: */
@@ -37,7 +37,7 @@ static inline bool arrow_column_is_null(const struct arrow_column *column, uint6
            (column->defs && column->defs[i] < column->def);
 }
 
-/* What a dictionary's id stands for, now, for the fields of a schema that have it. */
+/* The present dictionary of each id, for the fields of a schema. */
 struct arrow_dictionaries {
     const struct arrow_column **of_field; /* for each field of the schema; NULL: not yet */
 };

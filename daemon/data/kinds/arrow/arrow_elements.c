@@ -89,7 +89,7 @@ static void arrow_unpack_bits(const uint8_t *bits, uint64_t first, uint64_t n, u
         out[i] = arrow_bit(bits, first + i);
 }
 
-/* Those of fixed lists, whose elements are the child's. */
+/* Copies fixed lists, whose elements are the child's. */
 static int arrow_elements_copy_lists(const struct arrow_reading *reading, uint32_t i,
                                      uint64_t first, uint64_t n, uint8_t *out, struct dl_error *err)
 {
@@ -166,7 +166,8 @@ int arrow_elements_copy(const struct arrow_reading *reading, uint32_t i, uint64_
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* Where the elements lie in the file, all of them and none null; NULL: they have to be copied. */
+/* Where the elements lie in the file, if contiguous and without nulls; else NULL: they must be
+ * copied. */
 static const uint8_t *arrow_elements_in_place(const struct arrow_reading *reading,
                                               const struct arrow_elements *elements)
 {

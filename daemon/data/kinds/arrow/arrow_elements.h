@@ -12,7 +12,7 @@ enum { ARROW_LARGEST_ELEMENT = 16 }; /* bytes */
 
 enum { ARROW_MOST_DIMS = DL_BOUND_TENSOR_DIMS - 1 }; /* a batch adds one */
 
-/* Elements that become a tensor: `n` values of field `i`, whose own fixed lists add dimensions. */
+/* Elements of a tensor: `n` values of field `i`, whose own fixed lists add dimensions. */
 struct arrow_elements {
     uint32_t i;
     uint64_t first;
@@ -27,7 +27,7 @@ static inline const struct arrow_column *arrow_reading_column(const struct arrow
     return &reading->columns[reading->schema->fields[i].slot];
 }
 
-/* What can be wrong with a value, in words that go on from "its column x". */
+/* Errors of a value, whose messages continue "its column x". */
 int arrow_refuse_null(struct dl_error *err);
 int arrow_refuse_offsets(struct dl_error *err);
 int arrow_refuse_dimensions(struct dl_error *err);
@@ -50,7 +50,7 @@ int _nodiscard_ arrow_elements_decimals(const struct arrow_field *field,
                                         const struct arrow_column *column, uint64_t first,
                                         uint64_t n, uint8_t *out, struct dl_error *err);
 
-/* Goes on to the lists in lists, which are as long as each other: one dimension more. */
+/* Descends into nested lists, which must be equally long: adds one dimension. */
 int _nodiscard_ arrow_elements_descend(const struct arrow_reading *reading,
                                        struct arrow_elements *elements, struct dl_error *err);
 

@@ -1,5 +1,5 @@
-/* What is known of Arrow's columns beyond their types: which are images or sounds, and which lists
- * are arrays. */
+/* Metadata of Arrow's columns beyond their types: which are images or sounds, and which lists are
+ * arrays. */
 #ifndef DL_DATA_ARROW_FEATURES_H
 #define DL_DATA_ARROW_FEATURES_H
 
@@ -8,8 +8,8 @@
 
 /*
  * Marks fields as the features say that Hugging Face's `datasets` keeps in a schema's metadata:
- * Image, Audio and Video are files, Array2D to Array5D lists of lists that are an array. What is no
- * such JSON tells nothing.
+ * Image, Audio and Video are files, Array2D to Array5D lists of lists that are an array. Other JSON
+ * is ignored.
  */
 void arrow_features_mark(struct arrow_schema *schema);
 

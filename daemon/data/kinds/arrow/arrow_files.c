@@ -25,7 +25,7 @@ static int arrow_folder_refuse(const struct arrow_folder *folder, const char *fi
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-/* *ret is NULL where there is no such file. */
+/* *ret is NULL if the file does not exist. */
 static int arrow_folder_load(const struct arrow_folder *folder, const char *name, json_t **ret)
 {
     char path[PATH_MAX];

@@ -1,16 +1,16 @@
 /*
- * Which files an Arrow dataset is read from: those that the spec names, and of a directory those
- * that Hugging Face's `datasets` wrote there: by Dataset.save_to_disk(), whose state.json names
- * them, or into its cache, where dataset_info.json tells how they are called.
+ * The files of an Arrow dataset: those that the spec names, and in a directory those that Hugging
+ * Face's `datasets` wrote: by Dataset.save_to_disk(), listed in state.json, or into its cache,
+ * named in dataset_info.json.
  */
 #ifndef DL_DATA_ARROW_FILES_H
 #define DL_DATA_ARROW_FILES_H
 
 #include "daemon/data/files/globs.h"
 
-struct arrow_files {          /* all zero: none */
+struct arrow_files {          /* all zero is empty */
     struct file_list data;    /* in the order of their rows */
-    struct file_list indices; /* which rows the samples are; none: all in their order */
+    struct file_list indices; /* rows that are the samples; empty: all in order */
     struct file_list others;  /* what names these */
 };
 

@@ -8,7 +8,7 @@
 #include "daemon/data/kinds/arrow/flat.h"
 #include "proto/common/error.h"
 
-/* What is read, whole. */
+/* The whole file or message. */
 struct arrow_view {
     const char *path;    /* borrowed; for messages */
     const uint8_t *data; /* borrowed */
@@ -31,7 +31,7 @@ struct arrow_message {
     uint64_t at; /* in the view */
     uint64_t end;
     struct flat flat; /* the metadata, in the view */
-    int64_t type;     /* enum arrow_header, or another that is none of ours */
+    int64_t type;     /* enum arrow_header, or an unknown type */
     struct flat_table header;
     struct flat_vector pairs; /* of keys and values: arrow_pair() */
     bool is_version_4;        /* of Arrow before 1.0 */
@@ -45,11 +45,11 @@ struct arrow_message {
 int _nodiscard_ arrow_message_read(const struct arrow_view *view, uint64_t at,
                                    struct arrow_message *ret, struct dl_error *err);
 
-/* The value of a key, of a vector of KeyValue tables; NULL: it has none. Not terminated. */
+/* The value of a key in a vector of KeyValue tables; or NULL. Not terminated. */
 const char *arrow_pair(struct flat *flat, const struct flat_vector *pairs, const char *key,
                        uint32_t *ret_len);
 
-/* -EINVAL: what is wrong with a batch, such as "has a buffer that lies outside of it". */
+/* -EINVAL with the defect of a batch, such as "has a buffer that lies outside of it". */
 int _nodiscard_ arrow_batch_refuse(const struct arrow_view *view,
                                    const struct arrow_message *message, const char *why,
                                    struct dl_error *err);

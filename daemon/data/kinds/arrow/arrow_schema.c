@@ -22,7 +22,7 @@ enum {
     ENCODING_INDEX,
 };
 
-/* A type's tables say what is fixed by its first two fields. */
+/* The parameters of a type are in its table's first two fields. */
 enum { ARROW_SCHEMA_DEEPEST = 24 };
 
 /* On the way through a schema. */
@@ -106,7 +106,7 @@ static void arrow_schema_read_details(struct flat *flat, const struct flat_table
     case 6:
         field->dtype = DL_DTYPE_BOOL;
         break;
-    case 7: /* of so many digits, behind the point, in so many bits */
+    case 7: /* decimal: precision, scale and bits */
         field->scale = (int32_t)flat_int(flat, type, 1, 4, 0);
         field->width = (uint64_t)flat_int(flat, type, 2, 4, 128) / 8;
         flat->bad |= field->width == 0 || field->width > 32;
@@ -252,7 +252,7 @@ static int arrow_schema_name_entries(const struct arrow_schema_walk *walk, uint3
     return r < 0 ? r : arrow_schema_rename(walk, key + key->span, strdup("value"));
 }
 
-/* A list has one child, and a value of a dictionary none: else it is of no known shape. */
+/* A list must have one child, and a dictionary's value none: else its form is unknown. */
 static void arrow_schema_check_children(struct arrow_field *field)
 {
     bool list = field->sort == ARROW_LIST || field->sort == ARROW_FIXED_LIST;
@@ -352,7 +352,7 @@ void arrow_schema_set_types(struct arrow_schema *schema, const struct value *typ
     for (uint32_t i = 0, next; i < schema->n; i = next) {
         uint32_t dtype = decimal_type(types, schema->fields[i].name);
         next = i + schema->fields[i].span;
-        for (uint32_t at = next; dtype && at-- > i;) { /* what is below comes first */
+        for (uint32_t at = next; dtype && at-- > i;) { /* children come first */
             if (schema->fields[at].sort == ARROW_DECIMAL)
                 schema->fields[at].dtype = dtype;
             arrow_schema_judge(schema, at);

@@ -11,7 +11,7 @@
 
 enum arrow_sort {
     ARROW_OTHER, /* can be passed over, not read */
-    ARROW_NULL,  /* nothing but nulls, which are of no type: of int32, as Parquet has them */
+    ARROW_NULL,  /* only nulls, without a type: int32, as in Parquet */
     ARROW_NUMBER,
     ARROW_DECIMAL, /* of `dtype`, as dataset.types says; 0: it does not */
     ARROW_BOOL,    /* a bit each */
@@ -34,25 +34,25 @@ struct arrow_field {
     const char *type; /* for people: "int64" */
     enum arrow_sort sort;
     uint32_t dtype;      /* ARROW_NUMBER, ARROW_DECIMAL, ARROW_BOOL, ARROW_NULL */
-    int32_t scale;       /* ARROW_DECIMAL: the number is to be divided by ten to this */
+    int32_t scale;       /* ARROW_DECIMAL: divide the number by ten to this power */
     uint64_t width;      /* bytes of a number, of fixed bytes; elements of a fixed list */
     uint32_t n_children; /* direct ones */
     uint32_t span;
     uint32_t n_buffers; /* in a record batch */
     bool is_large;      /* offsets of 64 bits */
-    bool is_view;       /* has buffers whose number stands in the batch */
-    bool has_sizes;     /* a list whose lengths stand beside its offsets, which are in any order */
+    bool is_view;       /* the batch has the number of its buffers */
+    bool has_sizes;     /* a list with lengths beside its offsets, which are in any order */
     bool is_map;        /* a list of structs of a key and a value */
-    bool is_fixed;      /* each value has one shape: rows of it can be copied */
+    bool is_fixed;      /* all values have one shape: rows can be copied */
     uint64_t row_bytes; /* is_fixed: of one value in a batch */
     /* Of a dictionary: what stands in a record batch are indices, the values elsewhere. */
     bool has_dictionary;
     int64_t dictionary;  /* its id */
     uint32_t index_type; /* dtype of the indices */
     /* What Hugging Face's features say besides. */
-    bool is_media;       /* bytes of a file, alone or in a struct of bytes and path */
-    bool is_image;       /* likewise: an encoded image */
-    bool is_sound;       /* likewise: a sound, which is decoded */
+    bool is_media;       /* bytes of a file, bare or in a struct of bytes and path */
+    bool is_image;       /* the same: an encoded image */
+    bool is_sound;       /* the same: a sound, which is decoded */
     bool is_rectangular; /* lists of lists that are an array */
     uint32_t slot;       /* in arrow_batch.columns; ARROW_NONE: no sample needs it */
 };
@@ -62,7 +62,7 @@ struct arrow_schema {
     uint32_t n;
     uint32_t room;
     uint32_t n_slots;     /* given by arrow_schema_keep() */
-    const char *features; /* borrowed of the message; JSON of Hugging Face's; NULL: none */
+    const char *features; /* borrowed from the message; JSON of Hugging Face's; may be NULL */
     uint32_t features_len;
 };
 
@@ -74,8 +74,7 @@ int _nodiscard_ arrow_schema_read(struct flat *flat, const struct flat_table *sc
                                   const char *path, struct arrow_schema *ret, struct dl_error *err);
 void arrow_schema_deinit(struct arrow_schema *schema);
 
-/* Whether rows of field `i`, whose children are there, can be copied, and how many bytes each is.
- */
+/* Whether rows of field `i`, whose children are complete, can be copied, and the bytes of each. */
 void arrow_schema_judge(struct arrow_schema *schema, uint32_t i);
 
 /* The column of that name, or ARROW_NONE. */

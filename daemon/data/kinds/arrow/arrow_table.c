@@ -102,7 +102,7 @@ static int arrow_table_refuse_column(const struct arrow_opening *o,
                         column->name, o->table->files[0].path);
 }
 
-/* Of a later file: the same, or it is none of this table. */
+/* A later file must have the same columns to belong to the table. */
 static int arrow_table_match(struct arrow_opening *o)
 {
     const struct arrow_table *table = o->table;

@@ -1,8 +1,7 @@
 /*
- * Arrow IPC files as one table: their record batches one after another, and the columns of these
- * that are asked for. The index is a few words a batch and column, whatever the batches' rows.
- * Batches that are compressed are unpacked when a row of them is wanted, and kept as long as there
- * is room for them (arrow_unpacked.c); their dictionaries stay.
+ * Arrow IPC files as one table: their record batches in order, with the chosen columns. The index
+ * is a few words per batch and column, whatever their rows. Compressed batches are unpacked when a
+ * row of them is needed, and kept while room lasts (arrow_unpacked.c); their dictionaries stay.
  *
  * Files stay mapped as long as the table is open. Opening may block on the disk. Not thread-safe.
  */
@@ -20,7 +19,7 @@ struct arrow_file {
     uint64_t first;       /* row of the table */
     /* For batches that are compressed: */
     struct arrow_view view;
-    struct arrow_schema schema; /* owned; but of the first file, whose is the table's */
+    struct arrow_schema schema; /* owned; but the first file's is the table's */
 };
 
 /* A batch out of its compression. Counted: by the table while it keeps it, and by the arena of each
@@ -40,32 +39,32 @@ struct arrow_batch {
     /* If it is: */
     uint64_t at; /* of its message */
     uint64_t rows;
-    const struct arrow_column **dictionaries; /* owned; of each field, as it has them */
+    const struct arrow_column **dictionaries; /* owned; for each field */
     struct arrow_unpacked *unpacked;          /* counted; NULL: not kept */
 };
 
 struct arrow_table {           /* all zero: empty */
-    const struct value *types; /* borrowed while it is opened: dataset.types; NULL: none */
+    const struct value *types; /* borrowed while opening: dataset.types; may be NULL */
     struct arrow_file *files;  /* owned; n_files of them */
     uint32_t n_files;
     bool in_chunks;              /* each is at the end of a chunk of litData's */
-    struct arrow_batch *batches; /* owned; none of them empty */
+    struct arrow_batch *batches; /* owned; without empty ones */
     uint64_t n_batches;
     uint64_t rows;
     struct arrow_schema schema; /* owned; of the first file */
-    uint32_t *columns;          /* owned; those of choice, or all: fields of the schema */
+    uint32_t *columns;          /* owned; the chosen fields of the schema, or all */
     uint32_t n_columns;
     uint64_t batches_room;
     void **dictionaries; /* owned, and each of them: columns that others point to */
     uint64_t n_dictionaries, dictionaries_room;
     struct arrow_unpacked *cached;     /* the latest first */
-    uint64_t cached_bytes, most_bytes; /* the latter is whose opens the table */
+    uint64_t cached_bytes, most_bytes; /* the latter is set by the caller that opens the table */
 };
 
 /*
  * Opens the files of `paths`, which stays with the caller for the table's life, and of each the
  * columns that `choice` names: those of the first file, and columns of the same types in the
- * others. Errors name the file, and the column; after one the table is to be closed as well.
+ * others. Errors name the file, and the column; close the table even after one.
  */
 int _nodiscard_ arrow_table_open(struct arrow_table *table, const struct file_list *paths,
                                  const struct field_choice *choice, const struct data_env *env,
@@ -83,7 +82,7 @@ bool arrow_table_in_chunk(const uint8_t *data, uint64_t bytes);
 /* The batch that has row `row`, below table->rows. */
 const struct arrow_batch *arrow_table_find(const struct arrow_table *table, uint64_t row);
 
-/* The columns of a batch of the table; there until another batch is asked for, or as long as a
+/* The columns of a batch of the table; they stay until another batch is requested, or while a
  * reference to batch->unpacked is held. Errors name the file. */
 int _nodiscard_ arrow_table_columns(struct arrow_table *table, const struct arrow_batch *batch,
                                     const struct arrow_column **ret, struct dl_error *err);

@@ -1,5 +1,4 @@
-/* Batches that are compressed, unpacked when a row of them is asked for, and kept as long as there
- * is room for them. */
+/* Compressed batches, unpacked when a row of them is requested, and kept while room lasts. */
 #include "daemon/data/kinds/arrow/arrow_table.h"
 
 #include <errno.h>
@@ -48,7 +47,7 @@ static int arrow_unpacked_make(struct arrow_table *table, const struct arrow_bat
     if (r == 0)
         r = arrow_columns_find(&file->view, &message, &unpacked->body, schema, &dictionaries,
                                unpacked->columns, &rows, err);
-    /* It was a message when the table was opened, with so many rows. */
+    /* When the table was opened, it was a message with this number of rows. */
     if (r == ARROW_END || (r == 0 && rows != batch->rows))
         r = dl_error_set(err, EIO, file->path, "was changed while it was read");
     return r;

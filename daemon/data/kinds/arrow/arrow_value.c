@@ -22,7 +22,7 @@ struct arrow_value {
     const struct arrow_column *column;
     uint64_t row;
     const char *name;
-    bool null; /* or a part of one that is: whatever the file has there is not seen */
+    bool null; /* or inside a null value: its content is ignored */
 };
 
 static int arrow_value_add_part(const struct arrow_value *whole, uint32_t i, uint64_t row,
@@ -171,7 +171,7 @@ static int arrow_value_add_text(const struct arrow_value *value, struct sample *
     return r == -EILSEQ ? dl_error_set(err, EILSEQ, "", "is not UTF-8") : r;
 }
 
-/* The field that has the bytes of a file: the value's own, or that of a struct; NULL: none has. */
+/* The field with a file's bytes: the value itself, or a field of its struct; or NULL. */
 static const struct arrow_field *arrow_value_file_field(const struct arrow_value *value)
 {
     const struct arrow_field *field = arrow_value_field(value), *end = field + field->span;
@@ -204,7 +204,7 @@ static int arrow_value_decode(const struct arrow_value *value, const struct imag
                     : r;
 }
 
-/* An image, a sound, or another file of which Hugging Face's features tell. */
+/* An image, a sound, or another file marked by Hugging Face's features. */
 static int arrow_value_add_file(const struct arrow_value *value, struct sample *ret,
                                 struct dl_error *err)
 {
@@ -225,7 +225,7 @@ static int arrow_value_add_file(const struct arrow_value *value, struct sample *
 
 /* ---- nulls ---------------------------------------------------------------------------------- */
 
-/* A tensor of nulls alone: a number, or a list that has as many as all others. */
+/* A tensor of nulls only: a number, or a list as long as all others. */
 static int arrow_value_add_filled(const struct arrow_value *value, struct sample *ret,
                                   struct dl_error *err)
 {
@@ -395,7 +395,7 @@ int arrow_value_copy(const struct arrow_reading *reading, uint32_t i, uint64_t r
     return arrow_elements_copy(reading, i, row, 1, out, err);
 }
 
-/* ---- what is known without reading ---------------------------------------------------------- */
+/* ---- without reading ------------------------------------------------------------------------- */
 
 bool arrow_value_is_list(const struct arrow_schema *schema, uint32_t i)
 {

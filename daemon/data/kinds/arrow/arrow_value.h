@@ -10,7 +10,7 @@
 #include "daemon/data/decode/image/image_field.h"
 #include "daemon/data/kinds/arrow/arrow_column.h"
 
-/* What is read, and how. */
+/* The data to read, and the options. */
 struct arrow_reading {
     const struct arrow_schema *schema;
     const struct arrow_column *columns; /* of the batch; by slot */
@@ -22,9 +22,9 @@ struct arrow_reading {
 
 /*
  * Adds row `row` of field `i`, which is kept, under `name` (NULL below a list) at the end of `ret`.
- * What has no copy in the sample's arena is in the mapped file. 0; or a negative errno with `err`,
- * whose message goes on from "its column x": "is null; ...". An error of the sample's own is not in
- * `err`, and sticks in `ret`.
+ * Bytes not copied to the sample's arena stay in the mapped file. 0; or a negative errno with
+ * `err`, whose message continues "its column x": "is null; ...". The sample's own errors are not in
+ * `err`, but stick in `ret`.
  */
 int _nodiscard_ arrow_value_add(const struct arrow_reading *reading, uint32_t i, uint64_t row,
                                 const char *name, struct sample *ret, struct dl_error *err);
@@ -33,8 +33,8 @@ int _nodiscard_ arrow_value_add(const struct arrow_reading *reading, uint32_t i,
 int _nodiscard_ arrow_value_copy(const struct arrow_reading *reading, uint32_t i, uint64_t row,
                                  void *out, struct dl_error *err);
 
-/* Whether field `i` is a list of numbers, and how many row `row` has; LENGTH_UNKNOWN for what only
- * reading it can tell. */
+/* Whether field `i` is a list of numbers, and its length in row `row`; LENGTH_UNKNOWN if it must be
+ * read to know. */
 bool arrow_value_is_list(const struct arrow_schema *schema, uint32_t i);
 uint32_t arrow_value_length(const struct arrow_reading *reading, uint32_t i, uint64_t row);
 

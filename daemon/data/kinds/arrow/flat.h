@@ -2,9 +2,8 @@
  * Reading FlatBuffers, as far as Arrow's metadata need them: tables, structs in vectors, strings.
  * The layout is that of FlatBuffers' document "Internals"; all numbers are little-endian.
  *
- * Nothing is believed: each offset is checked before it is followed. What leads out of the buffer
- * reads as absent, and `bad` says so in the end; so a reader takes all that it wants and looks
- * once. Pure; not thread-safe.
+ * Each offset is checked before it is followed. One that leads out of the buffer reads as absent
+ * and sets `bad`, so a reader may read all fields and check once. Pure; not thread-safe.
  */
 #ifndef DL_DATA_ARROW_FLAT_H
 #define DL_DATA_ARROW_FLAT_H
@@ -17,7 +16,7 @@ struct flat {
     bool bad; /* something did not lie in the buffer */
 };
 
-/* at == 0: there is no such table, and all of its fields are absent. */
+/* at == 0: the table is missing, and all of its fields are absent. */
 struct flat_table {
     uint32_t at;
     uint32_t bytes; /* of the table itself */

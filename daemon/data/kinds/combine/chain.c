@@ -67,7 +67,7 @@ static int chain_next(struct dataset_iter *it, struct sample *ret, struct dl_err
     return r;
 }
 
-/* A part that cannot be begun is one bad sample, as next() has it. */
+/* A part that cannot be begun is one bad sample, as in next(). */
 static int chain_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
 {
     struct chain_iter *ci = container_of(it, struct chain_iter, base);

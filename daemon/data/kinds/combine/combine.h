@@ -1,12 +1,12 @@
 /*
  * Datasets made of datasets: concat, subset, split; chain, of iterable ones; and mix, of either.
  *
- * Each of the first three is a map from its own indices to those of the datasets inside it, which
- * copy their samples straight to where the caller wants them: a combinator adds arithmetic, no
- * copy. Indices are translated in pieces of COMBINE_CHUNK, each read once (the caller's may be
- * memory that another process writes to), on the stack.
+ * Each of the first three maps its own indices to those of the datasets inside it, which copy their
+ * samples straight to the caller's memory: a combinator adds arithmetic, but no copy. Indices are
+ * translated in pieces of COMBINE_CHUNK, on the stack, each read once (another process may write to
+ * the caller's).
  *
- * `place` is where a dataset stands in the spec ("dataset.datasets.1"), for messages.
+ * `place` is a dataset's place in the spec ("dataset.datasets.1"), for messages.
  */
 #ifndef DL_DATA_COMBINE_H
 #define DL_DATA_COMBINE_H
@@ -21,7 +21,7 @@ int _nodiscard_ concat_open_from(const struct spec_dataset *spec, const char *pl
                                  const struct data_env *env, struct dataset *first,
                                  struct dataset **ret, struct dl_error *err);
 
-/* Refuses a dataset at `place` that has no indices to be taken by. */
+/* Refuses a dataset at `place` that cannot be read by index. */
 int _nodiscard_ combine_check(const struct dataset *inner, const char *place, struct dl_error *err);
 
 /* The leaves of a schema, as a combinator walks along them while it hands samples on. */

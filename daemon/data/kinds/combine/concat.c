@@ -1,7 +1,7 @@
 /*
  * Datasets one after another: sample i is that of the part whose range it falls into, found by
- * binary search in the parts' ends, as ConcatDataset does. Parts whose samples are of one shape
- * must have the same, since one batch may hold some of each; what comes of others, collate sees.
+ * binary search in the parts' ends, as ConcatDataset does. Parts with a fixed shape must have the
+ * same one, since one batch may hold samples of each; collate checks all others.
  */
 #include "daemon/data/base/place.h"
 #include "daemon/data/collate/lengths.h"
@@ -24,9 +24,9 @@ struct concat {
     const char *kind; /* concat, or mix: to that, too, the samples of all parts are one list */
     uint64_t *ends;   /* owned; samples in parts 0..p together */
     uint32_t n;
-    uint32_t n_fixed; /* parts whose samples are of one shape */
+    uint32_t n_fixed; /* parts with a fixed shape */
     uint32_t fixed;   /* the first of them */
-    uint32_t ahead;   /* samples that are asked for before their turn */
+    uint32_t ahead;   /* samples to prefetch */
     struct leaf_cursor cursor;
 };
 
@@ -43,7 +43,7 @@ static uint64_t concat_part_begin(const struct concat *concat, uint32_t part)
     return part > 0 ? concat->ends[part - 1] : 0;
 }
 
-/* One piece of the task, translated: whose each sample is, and its index there. */
+/* One piece of the task, translated: the part of each sample, and its index there. */
 struct concat_piece {
     uint32_t parts[COMBINE_CHUNK];
     uint64_t inner[COMBINE_CHUNK];
@@ -54,7 +54,7 @@ struct horizon {
     size_t next, run;
 };
 
-/* Returns n, or the position of the first index that is none. */
+/* Returns n, or the position of the first invalid index. */
 static size_t concat_translate(const struct concat *concat, const uint64_t *indices, size_t n,
                                struct concat_piece *piece, uint64_t *ret_bad_index)
 {
@@ -252,7 +252,7 @@ static bool concat_same_key(const struct tree *a, const struct tree_node *x, con
            (x->key_len == 0 || memcmp(a->keys + x->key_off, b->keys + y->key_off, x->key_len) == 0);
 }
 
-/* Itself, and its children's keys; not what is below them. */
+/* Compares the node and its children's keys, but not what is below them. */
 static bool concat_same_node(const struct tree *a, const struct tree_node *x, const struct tree *b,
                              const struct tree_node *y)
 {
@@ -322,7 +322,7 @@ static int concat_check_part(struct concat *concat, uint32_t i, const char *plac
                         concat_describe(first, &first->nodes[node], theirs), concat->kind);
 }
 
-/* The samples of a mix's parts, in place of one that is a mix those of its own. */
+/* The sizes of a mix's parts; a nested mix counts with its own parts. */
 static void concat_add_sizes(struct concat *concat, const struct dataset *part)
 {
     struct dataset *ds = &concat->base;

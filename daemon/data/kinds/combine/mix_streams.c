@@ -9,13 +9,13 @@
 #include "daemon/data/files/file_hasher.h"
 #include "daemon/plan/sampler.h"
 
-/* Keeps seeds apart from whatever else is drawn for a seed. */
+/* Keeps seeds apart from all other draws for a seed. */
 #define MIX_STREAMS_STREAM UINT64_C(0x6d69782073747265)
 
 /* Parts draw apart from each other, as long as each has fewer samples than this. */
 enum { MIX_STREAMS_KEY_BITS = 48 };
 
-/* Numbers of mixtures in a mixture begin behind those of its parts, of which seeds are drawn. */
+/* Mixtures in a mixture are numbered behind its parts, for drawing seeds. */
 #define MIX_STREAMS_INNER (UINT64_C(1) << 32)
 
 /* ---- the datasets' replicas ------------------------------------------------------------------ */
@@ -27,8 +27,8 @@ static uint64_t mix_streams_seed(uint64_t seed, uint64_t cycle, uint64_t number)
     return sampler_native_bits(&key, number).high >> 1; /* 63 bits, as PyTorch's have */
 }
 
-/* A first pass has the seed and the epoch that the dataset would have by itself. But a mixture in
- * this one would number its parts as this one does, and has a seed of its own. */
+/* In its first cycle, a dataset has the seed and epoch that it would have alone. But a nested
+ * mixture would number its parts as this one does, so it gets its own seed. */
 static struct replica_params mix_streams_params(const struct mix_streams_iter *mi, uint32_t i)
 {
     struct replica_params params = mi->params;
@@ -101,7 +101,7 @@ static bool mix_streams_is_out(const struct mix_streams_iter *mi, uint32_t i)
     return mix_shares_stretch(shares, at) == last && mix_shares_weight(shares, last, i, at) == 0;
 }
 
-/* A dataset is through, whose turn it is: whether the replica is, too. */
+/* The dataset whose turn it is has ended: has the replica, too? */
 static bool mix_streams_is_over(const struct mix_streams_iter *mi)
 {
     bool all = mi->mix->stop == MIX_STOP_ALL;
@@ -118,7 +118,7 @@ static int mix_streams_take(struct mix_stream *stream, struct sample *ret, struc
                : stream->it->ops->skip(stream->it, 1, NULL);
 }
 
-/* Which of all datasets gave the sample; a mixture in this one has said which of its own. */
+/* Marks which dataset gave the sample; a nested mixture has marked its own part already. */
 static void mix_streams_mark(const struct mix_streams *mix, uint32_t i, struct sample *sample)
 {
     bool inner = mix->parts[i]->tells_origins;
@@ -149,7 +149,7 @@ static int mix_streams_turn(struct mix_streams_iter *mi, uint32_t i, struct samp
         stream->through = true;
         bool over = mix_streams_is_over(mi);
         if (stream->count == 0) {
-            mi->ended = over; /* once this has been told */
+            mi->ended = over; /* after this has been returned */
             return mix_streams_refuse_nothing(mi, i, err);
         }
         if (over)
@@ -180,7 +180,7 @@ static int mix_streams_next(struct dataset_iter *it, struct sample *ret, struct 
     return mix_streams_one(container_of(it, struct mix_streams_iter, base), ret, err);
 }
 
-/* One by one: which dataset is through where, only going there tells. */
+/* One by one: only reading shows where a dataset ends. */
 static int mix_streams_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
 {
     struct mix_streams_iter *mi = container_of(it, struct mix_streams_iter, base);
@@ -375,8 +375,8 @@ static int mix_streams_look(struct mix_streams *mix, struct dl_error *err)
     return 0;
 }
 
-/* A worker's part of the inner one has other steps than the outermost one's. Of foreign code only
- * what it is once it is open tells that it is iterable. */
+/* A worker's part of a nested mixture has other steps than the outermost one. Foreign code reveals
+ * that it is iterable only once it is open. */
 static int mix_streams_refuse_steps(const struct mix_streams *mix, const struct spec_dataset *spec,
                                     struct dl_error *err)
 {
@@ -437,8 +437,8 @@ static int mix_streams_open(const struct spec_dataset *spec, const char *place,
     return 0;
 }
 
-/* Map-style datasets are one list, whose order is the plan's (concat.c); iterable ones are mixed
- * here (mix_streams.h). As the first is, all have to be. */
+/* Map-style datasets are one list, ordered by the plan (concat.c); iterable ones are mixed here
+ * (mix_streams.h). All must be of the first one's style. */
 int mix_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
              struct dataset **ret, struct dl_error *err)
 {

@@ -1,18 +1,18 @@
 /*
- * Iterable datasets that are mixed by weights: each replica of the mixture goes through the
- * replicas of its datasets by the order of daemon/plan/mix_order.h, so that each has its share of
- * any samples of the replica to within one. A dataset that is through begins again, with other
- * seeds; how many samples it has is nobody's to know.
+ * Iterable datasets mixed by weights: each replica of the mixture reads the replicas of its
+ * datasets in the order of daemon/plan/mix_order.h, so that each has its share of any samples of
+ * the replica to within one. A dataset that ends begins again, with other seeds; its length need
+ * not be known.
  *
- *   MIX_STOP_FIRST  the replica ends where a dataset's turn comes that is through
- *   MIX_STOP_ALL    likewise, once all are, or have no weight any more
- *   MIX_STOP_NEVER  at its part of the epoch's `length`; the next epoch goes on in the order and in
+ *   MIX_STOP_FIRST  the replica ends at the turn of a dataset that has ended
+ *   MIX_STOP_ALL    the same, once all have ended, or lost their weight
+ *   MIX_STOP_NEVER  at its part of the epoch's `length`; the next epoch continues the order and
  *                   the schedule, and begins the datasets anew
  *
- * A sample that is bad has had its turn. A dataset that has nothing in a replica, or nothing more
- * when it begins again, is such a sample each time.
+ * A bad sample uses its turn. A dataset that is empty in a replica, or when it begins again, gives
+ * a bad sample at each turn.
  *
- * Where some datasets save their state, and the others skip, so does the mixture:
+ * If some datasets save their state, and the others can skip, so does the mixture:
  * mix_streams_state.c.
  */
 #ifndef DL_DATA_MIX_STREAMS_H
@@ -36,7 +36,7 @@ struct mix_streams {
 
 struct mix_stream {
     struct dataset_iter *it; /* owned; NULL: to be begun */
-    uint64_t cycle;          /* so many times it has begun again */
+    uint64_t cycle;          /* how often it has begun again */
     uint64_t count;          /* of its samples in this cycle */
     bool through;            /* it has ended once */
 };

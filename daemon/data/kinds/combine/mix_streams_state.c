@@ -38,7 +38,7 @@ static uint64_t mix_streams_state_get(const uint8_t *at)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* One dataset's own: *ret_len 0: it has none, and skips instead. */
+/* One dataset's state; *ret_len 0: it skips instead. */
 static int mix_streams_state_save_part(struct mix_streams_iter *mi, uint32_t i, uint8_t *buf,
                                        size_t room, size_t *ret_len,
                                        enum dataset_state_loss *ret_lost, struct dl_error *err)

@@ -1,7 +1,7 @@
 /*
- * Some samples of a dataset: those the spec lists (subset), or one part of a random split of all
- * of them (split), which is that of torch.utils.data.random_split() for a generator with the
- * spec's seed. Either is a table of indices; a split keeps those of its own part alone.
+ * Some samples of a dataset: those the spec lists (subset), or one part of a random split of all of
+ * them (split), which is that of torch.utils.data.random_split() for a generator with the spec's
+ * seed. Either is a table of indices; a split keeps only those of its own part.
  */
 #include "daemon/data/base/place.h"
 #include "daemon/data/collate/lengths.h"
@@ -167,7 +167,7 @@ static int subset_take_indices(struct subset *subset, const struct spec_dataset 
 
 /* ---- split ---------------------------------------------------------------------------------- */
 
-/* random_split()'s own arithmetic: the product is one of doubles, its floor a whole number. */
+/* random_split()'s own arithmetic: the product is a double, its floor an integer. */
 static uint64_t subset_floor_of(uint64_t length, double fraction)
 {
     double samples = floor((double)length * fraction);

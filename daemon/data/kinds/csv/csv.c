@@ -3,12 +3,12 @@
  * each column, or for each that a spec chooses.
  *
  * A column is text (string leaves) or numbers (a number of the column's type, without dimensions).
- * Its type is what the spec says of it, or what the first CSV_ROWS_JUDGED rows of the first file
- * that has rows are read as: true and false: bool; integers: int64; numbers: float64; else text. A
- * later row that is no such number is an error of its sample. An empty cell of a number is an error
- * of its sample, too, or the number that `nulls` says. Where all fields are numbers, samples are
- * rows of one shape. Opening reads the files once, to know where rows begin: about 2.3 bytes of
- * memory for a row of usual length (text_lines.h). An empty line is no row.
+ * Its type is set by the spec, or found in the first CSV_ROWS_JUDGED rows of the first file with
+ * rows: true and false: bool; integers: int64; numbers: float64; else text. If a later cell is not
+ * such a number, that is an error of its sample. An empty cell in a column of numbers is an error,
+ * too, or the number set by `nulls`. If all fields are numbers, samples are rows of one shape.
+ * Opening reads the files once, to know where rows begin: about 2.3 bytes of memory for a row of
+ * usual length (text_lines.h). Empty lines are skipped.
  */
 #include "daemon/data/kinds/kinds.h"
 
@@ -316,7 +316,7 @@ static uint8_t csv_separator_of(enum csv_separator separator, const char *path)
     }
 }
 
-/* The names of the file's columns: those of the first file become the dataset's. */
+/* Reads the file's column names: those of the first file become the dataset's. */
 static int csv_take_columns(struct csv *csv, uint32_t i, const uint8_t *end, struct dl_error *err)
 {
     struct csv_file *file = &csv->files[i];
@@ -364,7 +364,7 @@ static int csv_index_rows(struct csv *csv, uint32_t i, const uint8_t *end, struc
     return 0;
 }
 
-/* A byte order mark, and blank lines before the first row, are no part of it. */
+/* Skips a byte order mark, and blank lines before the first row. */
 static const uint8_t *csv_first_row(const uint8_t *at, const uint8_t *end)
 {
     static const uint8_t mark[] = {0xEF, 0xBB, 0xBF};

@@ -11,7 +11,7 @@ enum { CSV_NUMBER_MAX = 400 };
 
 /* ---- cells and rows ------------------------------------------------------------------------- */
 
-/* A quoted cell's closing quote, from behind the opening one; NULL: there is none. */
+/* A quoted cell's closing quote, searched from behind the opening one; or NULL. */
 static const uint8_t *csv_cell_close(const uint8_t *at, const uint8_t *end, bool *ret_doubled)
 {
     while ((at = memchr(at, '"', (size_t)(end - at)))) {
@@ -67,8 +67,9 @@ static bool csv_any_is(uint64_t eight, uint8_t byte)
     return ((x - ones) & ~x & (ones << 7)) != 0;
 }
 
-/* The first quote or row's end; `end`: there is none. In one pass, eight bytes at a time: a file
- * may have only CR, or only LF, and no row may look through all of it for the other. */
+/* The first quote or end of row; else `end`. In one pass, eight bytes at a time: a file may have
+ * only CR, or only LF, and searching for each separately could scan the whole file for every
+ * row. */
 static const uint8_t *csv_row_mark(const uint8_t *at, const uint8_t *end)
 {
     uint64_t eight;
@@ -164,8 +165,8 @@ static int csv_cell_integer(const struct csv_cell *cell, bool *ret_negative, uin
     return over ? -ERANGE : 0;
 }
 
-/* [-+]?(digits[.digits] or .digits)([eE][-+]?digits)?, or nan, inf, infinity: strtod() alone takes
- * more than this. */
+/* [-+]?(digits[.digits] or .digits)([eE][-+]?digits)?, or nan, inf, infinity: strtod() on its own
+ * accepts more. */
 static bool csv_cell_is_real(const char *text)
 {
     static const char digits[] = "0123456789";
@@ -187,7 +188,7 @@ static bool csv_cell_is_real(const char *text)
     return power > 0 && !text[power];
 }
 
-/* What is exact in one step of arithmetic: up to 15 digits and 10 to the 22nd. */
+/* Numbers exact in one operation: up to 15 digits and powers of ten up to the 22nd. */
 static bool csv_cell_short_real(const struct csv_cell *cell, double *ret)
 {
     static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,

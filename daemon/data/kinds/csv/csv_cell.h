@@ -1,9 +1,9 @@
 /*
- * Rows and cells of comma-separated values, as RFC 4180 has them, and what else is written: any
- * separator, LF, CR LF or CR at a row's end, quotes only around cells that need them. Pure.
+ * Rows and cells of comma-separated values, as in RFC 4180, and common variants: any separator, LF,
+ * CR LF or CR at a row's end, quotes only around cells that need them. Pure.
  *
- * A cell that begins with a quote goes on to the next quote that is not written twice; separators
- * and line ends are part of it. A quote elsewhere is a character like others.
+ * A cell that begins with a quote ends at the next quote that is not doubled; separators and line
+ * ends are part of it. A quote elsewhere is a character like others.
  */
 #ifndef DL_DATA_CSV_CELL_H
 #define DL_DATA_CSV_CELL_H
@@ -26,7 +26,7 @@ const uint8_t *csv_cell_read(const uint8_t *at, const uint8_t *end, uint8_t sepa
 /* Where the row behind the one at `at` begins; NULL: as above. */
 const uint8_t *csv_row_end(const uint8_t *at, const uint8_t *end, uint8_t separator);
 
-/* Whether a row has nothing in it, so that it is none. */
+/* Whether a row is empty, and thus skipped. */
 bool csv_row_is_blank(const uint8_t *at, const uint8_t *end);
 
 /* Copies the text, doubled quotes made single, to `out`, which has room for cell->len; its length.
@@ -47,8 +47,8 @@ enum csv_sort csv_sort_join(enum csv_sort a, enum csv_sort b);
 
 /*
  * The cell's number as one element of `dtype`: bool (also 0 and 1), integers of 8 to 64 bits,
- * float32, float64 (also nan and inf). Blanks around it are no part of it. 0; -ENODATA: it is
- * empty; -EINVAL: no number, or not an integer; -ERANGE: the type has no such number.
+ * float32, float64 (also nan and inf). Blanks around it are ignored. 0; -ENODATA: it is empty;
+ * -EINVAL: not a number, or not an integer; -ERANGE: not representable in the type.
  */
 int _nodiscard_ csv_cell_number(const struct csv_cell *cell, uint32_t dtype, void *out);
 /* Whether csv_cell_number() reads the type. */

@@ -25,7 +25,7 @@ static int csv_columns_name(const struct csv_cell *cell, bool header, uint32_t i
         return dl_error_set(err, ENOMEM, path, "out of memory for its columns");
     if (header && cell->len > 0)
         csv_cell_copy(cell, (uint8_t *)*ret);
-    else /* as pandas calls them, whose own files begin with such a one */
+    else /* pandas' name for the first column of its own files */
         snprintf(*ret, MADE_ROOM, header ? "Unnamed: %u" : "%u", i);
     return 0;
 }

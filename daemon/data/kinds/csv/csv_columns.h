@@ -9,7 +9,7 @@
 #include "proto/common/error.h"
 #include "proto/value.h"
 
-/* So many columns a file may have, and so many rows are looked at for their types. */
+/* The most columns in a file, and the rows examined for their types. */
 enum { CSV_COLUMNS_MAX = 65536, CSV_ROWS_JUDGED = 1000 };
 
 struct csv_column {
@@ -28,8 +28,8 @@ struct csv_columns {
 /*
  * Reads the first row: its cells are the names of the columns, of which an empty one is called
  * "Unnamed: 0" by its number; or, without `header`, there are as many columns, which are called 0,
- * 1, ... Errors name `path`: a name that is too long, no UTF-8 or given twice, too many columns, no
- * row at all; -ENOMEM.
+ * 1, ... Errors name `path`: a name that is too long, not UTF-8 or given twice, too many columns,
+ * no row at all; -ENOMEM.
  */
 int _nodiscard_ csv_columns_read(const uint8_t *at, const uint8_t *end, uint8_t separator,
                                  bool header, const char *path, struct csv_columns *ret,
@@ -39,10 +39,10 @@ void csv_columns_deinit(struct csv_columns *columns); /* zeroes it; a zeroed one
 /* Whether both have the same names in the same order. */
 bool csv_columns_equal(const struct csv_columns *a, const struct csv_columns *b);
 
-/* NULL: there is no such column. */
+/* NULL if the column does not exist. */
 struct csv_column *csv_columns_find(const struct csv_columns *columns, const char *name);
 
-/* Takes another row into account for the types of the columns. A cell that is missing is none. */
+/* Updates the columns' types by another row. A missing cell is ignored. */
 void csv_columns_judge(struct csv_columns *columns, const uint8_t *at, const uint8_t *end,
                        uint8_t separator);
 

@@ -2,8 +2,8 @@
  * Sounds in a folder for each class: sample i is {"audio": float32 or int16 [frames], or [frames,
  * channels]; "sample_rate": int64, its frames a second; "label": int64, the number of its class}.
  *
- * With one channel and a length all samples have one shape, and lie in the batch when they are
- * made. Files are read from, not mapped: one that is truncated meanwhile is an error of its own.
+ * With one channel and a length all samples have one shape and are made directly in the batch.
+ * Files are read, not mapped: one that is truncated meanwhile is an error of its sample.
  */
 #include "daemon/data/kinds/kinds.h"
 
@@ -31,7 +31,7 @@ struct audiofolder {
     char path[DL_BOUND_PATH_BYTES]; /* of the file that is open */
 };
 
-/* A file, opened by the rights of who reads it. */
+/* A file, opened with the reader's rights. */
 struct audiofolder_file {
     struct audio_source source;
     int fd; /* owned */

@@ -1,11 +1,11 @@
 /*
- * Images in a folder for each class: sample i is {"image": uint8 [h, w, 3] or [3, h, w],
- * "label": int64}, the label being the number of its class. With a list of transforms the image is
- * what they make of it (transforms.h), and with several of them a list (image_views.h).
+ * Images in a folder for each class: sample i is {"image": uint8 [h, w, 3] or [3, h, w], "label":
+ * int64}, the label being the number of its class. A list of transforms produces the image
+ * (transforms.h), and several lists produce a list of images (image_views.h).
  *
  * With a transform all samples have one shape, and images are decoded straight into the batch;
  * without, each has its own. Files are read whole, not mapped: one that is truncated meanwhile is
- * an error of its own.
+ * an error of its sample.
  */
 #include "daemon/data/decode/image/cached_pictures.h"
 #include "daemon/data/decode/image/image.h"
@@ -34,8 +34,8 @@ struct imagefolder {
     struct spec_image spec;
     struct class_list list;                /* owned */
     struct image_decoder *decoder;         /* owned */
-    struct image_views views;              /* none: spec.image says what is done */
-    struct cached_pictures cached;         /* of which others decode, too: dataset.cache */
+    struct image_views views;              /* empty: see spec.image */
+    struct cached_pictures cached;         /* shared with other workers: dataset.cache */
     const struct data_env *env;            /* borrowed */
     uint64_t image_bytes[IMAGE_VIEWS_MAX]; /* of each view, or of the result, if alike */
     uint8_t *file;                         /* owned; the file being decoded */
@@ -64,8 +64,8 @@ static int imagefolder_make_room(struct imagefolder *folder, uint64_t bytes, str
 }
 
 /*
- * Opens file `index`, which is read unless its picture is at hand; the class and the image's size.
- * What is at hand goes by the rights of who reads it now: the file is opened in any case.
+ * Opens file `index`, and reads it unless its picture is cached; returns class and image size. A
+ * cached picture is subject to the reader's present rights: the file is always opened.
  */
 static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, int64_t *ret_label,
                                   struct image_size *ret, struct dl_error *err)
@@ -161,7 +161,7 @@ static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *ke
     return 0;
 }
 
-/* [c, h, w] of a tensor; of a picture as `layout` has it; [n, ...] of a stack. Returns how many
+/* [c, h, w] of a tensor; of a picture by `layout`; [n, ...] of a stack. Returns the number of
  * dimensions. */
 static uint32_t imagefolder_shape(const struct imagefolder *folder,
                                   const struct transforms_shape *shape, uint64_t ret[static 4])
@@ -177,8 +177,8 @@ static uint32_t imagefolder_shape(const struct imagefolder *folder,
     return n;
 }
 
-/* Room for a result of that shape, in the sample's tree; NULL: there is none, as the sample says.
- */
+/* Room for a result of that shape, in the sample's tree; NULL on failure, which sticks in the
+ * sample. */
 static uint8_t *imagefolder_add_tensor(const struct imagefolder *folder, const char *key,
                                        const struct transforms_shape *is, struct sample *ret)
 {

@@ -1,9 +1,9 @@
 /*
- * HDF5: datasets of one file that have equally many rows, map-style: sample i has row i of each.
- * What is read of the format: hdf5_head.h and hdf5_array.h; by libhdf5: hdf5_foreign.h.
+ * HDF5: datasets of one file with the same number of rows, map-style: sample i has row i of each.
+ * For the supported format see hdf5_head.h and hdf5_array.h; for libhdf5 hdf5_foreign.h.
  *
- * A reader of our own comes first: libhdf5 has one state for the whole process, trusts what a file
- * says, and gives fewer rows a second.
+ * Our own reader is tried first: libhdf5 has one state for the whole process, trusts the file's
+ * content, and reads fewer rows a second.
  */
 #include "daemon/data/kinds/kinds.h"
 
@@ -28,7 +28,7 @@ struct hdf5 {
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-/* Whatever is stored, what is not 0 is true. */
+/* Any stored value but 0 is true. */
 static void hdf5_make_bools(uint8_t *values, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
@@ -218,8 +218,8 @@ static int hdf5_add_field(struct hdf5 *hdf5, const char *name, const char *sourc
 
 enum { HDF5_IS_DATASET = 1 };
 
-/* After our own reader has refused something: `err` says what. As that, if libhdf5 is not there;
- * then it says so, too. */
+/* Falls back to libhdf5 after our own reader has refused with `err`. Without libhdf5 the error
+ * stays, and mentions that. */
 static int hdf5_need_foreign(struct hdf5 *hdf5, struct dl_error *err)
 {
     struct dl_error own = {.code = ENOTSUP}, why = {0};
@@ -292,7 +292,7 @@ static int hdf5_compare_fields(const void *a, const void *b)
     return strcmp(((const struct spec_field *)a)->name, ((const struct spec_field *)b)->name);
 }
 
-/* Those of the spec; or all of the root. */
+/* Chooses the spec's datasets, or all of the root. */
 static int hdf5_choose(struct hdf5 *hdf5, const struct spec_dataset *spec, struct dl_error *err)
 {
     int r = 0;

@@ -65,7 +65,7 @@ static uint32_t hdf5_array_integer(const uint8_t *type, uint32_t size)
     return 0;
 }
 
-/* By the bits of the exponent, behind those of the numbers' places. */
+/* The dtype, by the bits of the exponent and the layout of the number. */
 static uint32_t hdf5_array_float(const uint8_t *type, uint32_t size)
 {
     unsigned exponent = type[13], mantissa = type[15];
@@ -173,8 +173,8 @@ static int hdf5_array_take_layout(struct hdf5_opening *opening, const struct hdf
     return 0;
 }
 
-/* [version] [number] of version 1 [6 bytes]; then [id: 2] [length: 2] [flags: 2] [n: 2] [name]
- * [n of 4 bytes]; version 2 has a length and a name for ids from 256 on alone. */
+/* [version] [number] of version 1 [6 bytes]; then [id: 2] [length: 2] [flags: 2] [n: 2] [name] [n
+ * of 4 bytes]; in version 2, length and name exist only for ids from 256 on. */
 static int hdf5_array_take_filters(struct hdf5_opening *opening, const struct hdf5_message *message,
                                    struct dl_error *err)
 {
@@ -202,8 +202,8 @@ static int hdf5_array_take_filters(struct hdf5_opening *opening, const struct hd
     return 0;
 }
 
-/* Version 3: [3] [flags] [size: 4] [value]; before: [version] [3 bytes] [size] [value]; of version
- * 2 and 3 there is one where they say so. */
+/* Version 3: [3] [flags] [size: 4] [value]; before: [version] [3 bytes] [size] [value]; in versions
+ * 2 and 3 the value is optional. */
 static void hdf5_array_take_fill(struct hdf5_opening *opening, const struct hdf5_message *message)
 {
     const uint8_t *data = message->data;

@@ -31,7 +31,7 @@ struct hdf5_cache {
     struct hdf5_chunk *oldest, *latest;
 };
 
-/* A row of hdf5_foreign.h may be one: then it has no dtype and no dimensions. */
+/* A row of hdf5_foreign.h may be text: it then has no dtype and no dimensions. */
 enum hdf5_text { HDF5_NO_TEXT, HDF5_TEXT_IN_ROOM, HDF5_TEXT_POINTER };
 
 struct hdf5_array {
@@ -49,7 +49,7 @@ struct hdf5_array {
                                            no use; NULL: it does not */
     bool is_chunked;
     const uint8_t *whole;          /* in one piece; borrowed; NULL: nothing was written */
-    uint64_t tree;                 /* of the chunks; HDF5_NONE: there are none */
+    uint64_t tree;                 /* of the chunks; may be HDF5_NONE */
     uint64_t chunk[HDF5_DIMS_MAX]; /* dimensions of one */
     uint64_t chunk_bytes;          /* unpacked */
     struct hdf5_chunk *chunks;     /* owned; by number */
@@ -59,8 +59,8 @@ struct hdf5_array {
 };
 
 /*
- * The dataset whose header is at `at`. -EINVAL: damaged, or no array; -ENOTSUP: it has what is not
- * read; -ENOMEM. `err` names the file and the array.
+ * The dataset whose header is at `at`. -EINVAL: damaged, or not an array; -ENOTSUP: an unsupported
+ * feature; -ENOMEM. `err` names the file and the array.
  */
 int _nodiscard_ hdf5_array_open(const struct hdf5_view *view, uint64_t at, const char *name,
                                 struct hdf5_array *ret, struct dl_error *err);

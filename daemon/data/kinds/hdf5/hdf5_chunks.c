@@ -153,7 +153,7 @@ static int hdf5_chunks_damaged(const struct hdf5_array *array, struct dl_error *
     return hdf5_array_refuse(array, EINVAL, "has a chunk that is damaged", err);
 }
 
-/* Fletcher's sum of 16-bit words, the high byte first, as HDF5 has it. */
+/* Fletcher's sum of 16-bit words, the high byte first, as in HDF5. */
 static uint32_t hdf5_chunks_sum(const uint8_t *data, uint64_t bytes)
 {
     uint64_t low = 0, high = 0, any = 0;
@@ -164,7 +164,7 @@ static uint32_t hdf5_chunks_sum(const uint8_t *data, uint64_t bytes)
         low = (low + word) % UINT16_MAX;
         high = (high + low) % UINT16_MAX;
     }
-    if (any && low == 0) /* 0 and 65535 are the same to it: 0 is that of zeroes alone */
+    if (any && low == 0) /* 0 and 65535 are equivalent: 0 only for all zeroes */
         low = UINT16_MAX;
     if (any && high == 0)
         high = UINT16_MAX;
@@ -204,7 +204,7 @@ static int hdf5_chunks_undo(struct hdf5_unpacking *u, enum hdf5_filter filter, s
         return 0;
     }
     if (filter == HDF5_DEFLATE && array->chunk_bytes / DEFLATE_MOST > u->bytes)
-        return hdf5_chunks_damaged(array, err); /* it cannot unpack to so much */
+        return hdf5_chunks_damaged(array, err); /* it cannot unpack to that many bytes */
     if (filter == HDF5_SHUFFLE && (u->bytes > room || u->bytes < array->chunk_bytes))
         return hdf5_chunks_damaged(array, err);
     uint8_t *out = malloc(room);
@@ -330,7 +330,7 @@ static void hdf5_row_copy(const struct hdf5_row *row, uint32_t d, const uint8_t 
     }
 }
 
-/* The next chunk beside those before; false: there is none. */
+/* Moves to the next chunk of the row; false at the end. */
 static bool hdf5_row_step(struct hdf5_row *row)
 {
     const struct hdf5_array *array = row->array;

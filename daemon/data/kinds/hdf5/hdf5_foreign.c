@@ -16,7 +16,7 @@ struct hdf5_foreign {
 /* Of an array. */
 struct hdf5_foreign_array {
     const struct hdf5_library *library;
-    hdf5_id dataset, space, type; /* type: of what is read */
+    hdf5_id dataset, space, type; /* type: as read */
     hdf5_id row;                  /* the space of a row in memory */
     uint32_t ndim;                /* of the dataset: its elements may have dimensions, too */
     hdf5_size start[HDF5_DIMS_MAX], count[HDF5_DIMS_MAX];
@@ -222,7 +222,7 @@ static bool hdf5_foreign_is_bool(const struct hdf5_library *l, hdf5_id type)
     return is;
 }
 
-/* The type in memory of numbers that are stored as `type`, and what they are; negative: none. */
+/* The type in memory for numbers stored as `type`, and their dtype; negative if unsupported. */
 static hdf5_id hdf5_foreign_number(const struct hdf5_library *l, hdf5_id type, uint32_t *ret)
 {
     int kind = l->Tget_class(type);
@@ -268,7 +268,7 @@ static hdf5_id hdf5_foreign_text(const struct hdf5_library *l, hdf5_id type,
     return -1;
 }
 
-/* The same where an element is an array: its dimensions come behind those of the dataset. */
+/* The same if an element is an array: its dimensions follow the dataset's. */
 static hdf5_id hdf5_foreign_numbers(const struct hdf5_library *l, hdf5_id type,
                                     struct hdf5_array *array)
 {
@@ -416,7 +416,7 @@ static uint64_t hdf5_foreign_chunk_bytes(const struct hdf5_library *l, hdf5_id d
     uint64_t bytes = type < 0 || ndim < 1 ? 0 : l->Tget_size(type);
 
     for (int i = 0; i < ndim && i < HDF5_DIMS_MAX; i++)
-        bytes *= dims[i]; /* below 4 GiB, as the format has it */
+        bytes *= dims[i]; /* below 4 GiB by the format */
     if (how >= 0)
         (void)l->Pclose(how);
     if (type >= 0)
@@ -424,7 +424,7 @@ static uint64_t hdf5_foreign_chunk_bytes(const struct hdf5_library *l, hdf5_id d
     return bytes;
 }
 
-/* Opened twice: how large its chunks are says what is to be kept of them. */
+/* Opened twice: the chunk size determines the cache. */
 static hdf5_id hdf5_foreign_open_dataset(const struct hdf5_foreign *file, const char *name,
                                          uint64_t cache)
 {
@@ -448,7 +448,7 @@ static hdf5_id hdf5_foreign_open_dataset(const struct hdf5_foreign *file, const 
     return first >= 0 ? first : opened;
 }
 
-/* *ret_part: of a compound, what is asked for; NULL: all of it. */
+/* ret_part: the requested part of a compound; NULL: all of it. */
 static hdf5_id hdf5_foreign_find(const struct hdf5_foreign *file, const char *name, uint64_t cache,
                                  const char **ret_part)
 {

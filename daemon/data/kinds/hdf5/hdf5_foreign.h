@@ -1,9 +1,9 @@
 /*
- * Datasets that our own reader (hdf5_array.h) refuses, read by libhdf5: it is given the file's
- * bytes where they are mapped, opens nothing by a name, and follows no link to another file. What
- * it makes of them are numbers in the machine's byte order, as h5py has them.
+ * Datasets that our own reader (hdf5_array.h) refuses, read by libhdf5: it gets the file's mapped
+ * bytes, opens nothing by name, and follows no link to another file. It returns numbers in the
+ * machine's byte order, as h5py does.
  *
- * A part of a compound is named as if that were a group: "table/pressure". Not thread-safe.
+ * A part of a compound is named as if the compound were a group: "table/pressure". Not thread-safe.
  */
 #ifndef DL_DATA_HDF5_FOREIGN_H
 #define DL_DATA_HDF5_FOREIGN_H
@@ -12,7 +12,7 @@
 
 struct hdf5_foreign; /* a file */
 
-/* The bytes are borrowed while it is open. -ENOTSUP: there is no libhdf5; -EINVAL: it cannot read
+/* The bytes are borrowed while it is open. -ENOTSUP: libhdf5 was not found; -EINVAL: it cannot read
  * the file; -ENOMEM. Errors name the file. */
 int _nodiscard_ hdf5_foreign_open(const struct hdf5_view *view, struct hdf5_foreign **ret,
                                   struct dl_error *err);
@@ -29,7 +29,7 @@ int _nodiscard_ hdf5_foreign_open_array(const struct hdf5_foreign *file, const c
                                         struct dl_error *err);
 
 /* For hdf5_array.h, of an array of this kind. Of HDF5_TEXT_POINTER, `out` becomes a char * that is
- * the caller's to free(); NULL: there is no text. */
+ * the caller's to free(); NULL for missing text. */
 int _nodiscard_ hdf5_foreign_read(const struct hdf5_array *array, uint64_t row, void *out,
                                   struct dl_error *err);
 void hdf5_foreign_close_array(struct hdf5_array *array);

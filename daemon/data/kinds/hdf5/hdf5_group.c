@@ -1,4 +1,4 @@
-/* Groups: the names of what is in them. */
+/* Groups: the names of their members. */
 #include "daemon/data/kinds/hdf5/hdf5_head.h"
 
 #include <errno.h>

@@ -105,7 +105,7 @@ static int hdf5_continue(struct hdf5_walk *walk, const struct hdf5_message *mess
                         : hdf5_walk_block(walk, data, n, err);
 }
 
-/* The message at `data`, of which `bytes` are left; *ret_used of them. */
+/* Reads the message at `data`, with `bytes` left, of which it uses *ret_used. */
 static int hdf5_read_message(struct hdf5_walk *walk, const uint8_t *data, uint64_t bytes,
                              uint64_t *ret_used, struct dl_error *err)
 {

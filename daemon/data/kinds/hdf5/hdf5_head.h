@@ -1,18 +1,17 @@
 /*
- * HDF5 files (the HDF5 File Format Specification, version 3.0, support.hdfgroup.org): what an
- * address leads to. Superblocks of versions 0 to 3 with addresses of 8 bytes, object headers of
- * versions 1 and 2, groups by symbol tables and by links that lie in their headers. What else there
- * is, is refused in words.
+ * HDF5 files (the HDF5 File Format Specification, version 3.0, support.hdfgroup.org): the objects
+ * that addresses refer to. Superblocks of versions 0 to 3 with addresses of 8 bytes, object headers
+ * of versions 1 and 2, groups by symbol tables and by links that lie in their headers. Other
+ * features are refused with a message.
  *
- * Nothing is followed unchecked: whatever is looked at lies in the file, and walks end, as there
- * are only so many bytes. Pure.
+ * Every reference is checked to lie in the file, and walks are bounded by its size. Pure.
  */
 #ifndef DL_DATA_HDF5_HEAD_H
 #define DL_DATA_HDF5_HEAD_H
 
 #include "proto/common/error.h"
 
-#define HDF5_NONE UINT64_MAX /* an address that is none */
+#define HDF5_NONE UINT64_MAX /* an undefined address */
 
 /* Of a B-tree of version 1: how deep it may be, and how a node begins. */
 enum { HDF5_LEVELS_MAX = 32, HDF5_NODE_BYTES = 24 };
@@ -21,10 +20,10 @@ struct hdf5_view {
     const uint8_t *data; /* borrowed; the file */
     uint64_t bytes;
     const char *path;
-    uint64_t base; /* bytes of the file before these, which are somebody else's: MATLAB has some */
+    uint64_t base; /* bytes of the file before these; MATLAB puts its own header there */
 };
 
-/* `n` bytes at `at` of the file; NULL: there are not so many. */
+/* `n` bytes at `at` of the file; NULL beyond its end. */
 static inline const uint8_t *hdf5_bytes(const struct hdf5_view *view, uint64_t at, uint64_t n)
 {
     return at <= view->bytes && n <= view->bytes - at ? view->data + at : NULL;
@@ -40,7 +39,7 @@ static inline uint64_t hdf5_number(const uint8_t *at, unsigned n)
     return number;
 }
 
-/* Messages of an object's header that somebody asks for. */
+/* The messages of an object's header that are used. */
 enum hdf5_message_type {
     HDF5_DATASPACE = 0x01,
     HDF5_LINK_INFO = 0x02,
@@ -70,7 +69,7 @@ void hdf5_skip_user_block(struct hdf5_view *view);
 /* The address of the root group's header. -EINVAL, -ENOTSUP with `err` naming the file. */
 int _nodiscard_ hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error *err);
 
-/* The messages of the header at `at`. Likewise. */
+/* The messages of the header at `at`. Errors as above. */
 int _nodiscard_ hdf5_walk_messages(const struct hdf5_view *view, uint64_t at, hdf5_message_fn fn,
                                    void *owner, struct dl_error *err);
 
@@ -82,7 +81,7 @@ typedef int (*hdf5_link_fn)(void *owner, const char *name, size_t len, uint64_t 
 int _nodiscard_ hdf5_walk_links(const struct hdf5_view *view, uint64_t at, hdf5_link_fn fn,
                                 void *owner, struct dl_error *err);
 
-/* The object at `name`, such as "a/b", from the root on; -ENOENT: there is none. */
+/* The object at `name`, such as "a/b", from the root on; -ENOENT if it does not exist. */
 int _nodiscard_ hdf5_find(const struct hdf5_view *view, const char *name, uint64_t *ret,
                           struct dl_error *err);
 

@@ -1,10 +1,10 @@
 /*
- * libhdf5, looked for at run time, at the first file that our own reader refuses: declared here as
- * its manual has it, since there are headers of one version only. Its functions are those that have
- * been the same since version 1.10.
+ * libhdf5, loaded at run time, for the first file that our own reader refuses. Its functions are
+ * declared here after its manual, since headers exist only for the installed version; only those
+ * unchanged since version 1.10 are used.
  *
- * Not before it is_there; it has to be one built for several threads, as Python's modules may use
- * the same one in a client's process.
+ * Use it only if is_there. It must be a thread-safe build, since Python modules may use the same
+ * library in a client's process.
  */
 #ifndef DL_DATA_HDF5_LIBRARY_H
 #define DL_DATA_HDF5_LIBRARY_H
@@ -130,7 +130,7 @@ struct hdf5_library {
     const hdf5_id *file_access, *dataset_access, *link_access; /* kinds of property lists */
 };
 
-/* NULL: none is here that can be used; hdf5_library_missing() says so for people. */
+/* NULL if no usable one is installed; hdf5_library_missing() explains it. */
 const struct hdf5_library *hdf5_library_find(void);
 const char *hdf5_library_missing(void);
 

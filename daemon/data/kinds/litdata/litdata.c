@@ -142,8 +142,8 @@ static int litdata_get(struct dataset *ds, const struct sample_key *key, uint64_
     return r < 0 ? r : litdata_add_fields(&s);
 }
 
-/* The leaf that is called `name` in samples, or the first that has a dimension; shape.leaves: none
- * whose lengths are known. */
+/* The leaf called `name` in samples, or the first with a dimension; shape.leaves if no leaf's
+ * lengths are known. */
 static uint32_t litdata_length_leaf(const struct litdata *lit, const char *name)
 {
     const struct litdata_shape *shape = &lit->index.shape;
@@ -154,7 +154,7 @@ static uint32_t litdata_length_leaf(const struct litdata *lit, const char *name)
         for (uint32_t j = first; j < first + shape->nodes[first].span; j++) {
             const struct litdata_node *node = &shape->nodes[j];
             const char *own = j == first ? called : node->key;
-            /* Of one inside another the path is to be read; nobody's length is so urgent. */
+            /* Nested leaves need a path, and are read for their lengths. */
             bool flat = j == first || (first == 0 && lit->choice.n == 0 && node->key);
             if (node->leaf == LITDATA_NO_LEAF)
                 continue;

@@ -13,7 +13,7 @@ struct litdata_frames {
     const uint8_t *data;
     uint64_t bytes;
     const char *path;
-    uint64_t items, frames; /* so many of each */
+    uint64_t items, frames; /* counts */
     uint64_t done;          /* items */
     uint8_t *out;           /* owned */
     uint64_t out_bytes;
@@ -34,7 +34,7 @@ static int litdata_frames_refuse(const struct litdata_frames *f, const char *why
                         why);
 }
 
-/* The table of places, as a chunk without frames has it. */
+/* Writes the table of places that a chunk without frames has. */
 static int litdata_frames_put_table(struct litdata_frames *f)
 {
     uint64_t head = 4 * (f->items + 2);

@@ -1,8 +1,8 @@
 /*
- * A chunk of litData's: shard_file.h. An item begins with the bytes of each of its leaves, a u32
- * each, and then has these; of what is written for a TokensLoader it is its one leaf alone.
+ * A chunk of litData's: shard_file.h. An item begins with the sizes of its leaves, a u32 each,
+ * followed by the leaves; for a TokensLoader it is just its only leaf.
  *
- * Other chunks have their items compressed in frames, of so many items each:
+ * Other chunks have their items compressed in frames of a fixed number of items:
  *
  *   0   "LDFZ01\0\0"
  *   8   u16      version, 1

@@ -8,7 +8,7 @@
 struct litdata_index_reading {
     const char *path;
     struct litdata_index index;
-    const char *suffix; /* of compressed chunks, "zstd"; NULL: none is, as a whole */
+    const char *suffix; /* of chunks compressed as a whole, "zstd"; or NULL */
     struct dl_error *err;
 };
 
@@ -63,7 +63,7 @@ static int litdata_index_read_leaves(struct litdata_index_reading *rd, const jso
     return 0;
 }
 
-/* Who is to read it: chunks of another loader have another layout. */
+/* Checks the loader it was written for: others have another layout. */
 static int litdata_index_check_loader(struct litdata_index_reading *rd, const json_t *config,
                                       bool *ret_tokens)
 {
@@ -108,8 +108,8 @@ static int litdata_index_read_config(struct litdata_index_reading *rd, const jso
 
 /* ---- chunks --------------------------------------------------------------------------------- */
 
-/* "chunk-0-0.zstd.bin" was "chunk-0-0.bin" before; *ret stays NULL where a name has no such part,
- * and the chunk is not compressed. */
+/* "chunk-0-0.zstd.bin" was "chunk-0-0.bin" before; *ret stays NULL if the name has no such part:
+ * the chunk is not compressed. */
 static int litdata_index_raw_name(const struct litdata_index_reading *rd, const char *name,
                                   char **ret)
 {
@@ -167,7 +167,7 @@ static int litdata_index_read_chunk(struct litdata_index_reading *rd, const json
     if (!name || !shard_file_good_name(name))
         return litdata_index_refuse_chunk(rd, number,
                                           "has a filename that is not a file below the directory");
-    /* A table of places; of what is compressed, and then has fewer bytes, too. */
+    /* A table of places must fit; also for compressed chunks, which are smaller. */
     if (items <= 0 || bytes < 8 || bytes > UINT32_MAX || items > bytes / 4 - 2)
         return litdata_index_refuse_chunk(rd, number, "has an impossible size or number of items");
     file->samples = (uint64_t)items;

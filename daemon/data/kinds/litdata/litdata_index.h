@@ -12,13 +12,12 @@ struct litdata_index {
     struct litdata_leaf *leaves; /* owned; shape.leaves of them */
     struct shard_files chunks;   /* owned; with what the index says of them */
     uint64_t *tokens;            /* owned; in each chunk; NULL: not written for a TokensLoader */
-    bool packs_items;            /* each item is compressed by itself */
+    bool packs_items;            /* each item is compressed separately */
 };
 
 /*
  * Parses the `bytes` at `data`; `path` is the file's. -EINVAL with `err` naming it, and the chunk:
- * no JSON, none of litData's, chunks that cannot be, what is encrypted, or of another loader;
- * -ENOMEM.
+ * not JSON, not litData's, impossible chunks, encrypted, or for another loader; -ENOMEM.
  */
 int _nodiscard_ litdata_index_parse(const uint8_t *data, uint64_t bytes, const char *path,
                                     struct litdata_index *ret, struct dl_error *err);

@@ -1,6 +1,6 @@
 /*
- * The leaves of litData's samples: how a value is stored, which data_format of index.json says, and
- * what it becomes. Pure but for memory.
+ * The leaves of litData's samples: how a value is stored, by data_format in index.json, and what it
+ * becomes. Pure but for memory.
  *
  *   str, text                 UTF-8
  *   bool, int, float          1, 8 and 8 bytes, little-endian
@@ -9,12 +9,12 @@
  *   no_header_numpy:TYPE, no_header_tensor:TYPE
  *                             elements of one dimension
  *   numpy                     u32 type, u32 dimensions, u32 of each, elements: little-endian
- *   tensor                    likewise, but the numbers before the elements are big-endian
+ *   tensor                    the same, but the numbers before the elements are big-endian
  *   jpeg, image, image:EXT    a file
  *   jpeg_array                u32 n, n times u32: bytes of each; files
  *   pil                       image_raw.h
  *   json                      litdata_nested.h
- *   pickle                    not read: reading it would run what it says
+ *   pickle                    refused: reading it would run its code
  *
  * TYPE is a number of one of two lists, of NumPy's types and of PyTorch's (litdata/constants.py).
  */
@@ -43,7 +43,7 @@ enum litdata_sort {
 struct litdata_leaf {
     char *format; /* owned; "no_header_tensor:18" */
     enum litdata_sort sort;
-    uint32_t dtype; /* of all values; 0: none, or each has its own */
+    uint32_t dtype; /* of all values; 0: not an array, or each has its own */
 };
 
 /* Where a value lies. */
@@ -53,7 +53,7 @@ struct litdata_value {
     uint64_t size;
 };
 
-/* What `leaf->format` says, filled in; LITDATA_UNKNOWN where nobody knows it. */
+/* Fills in the rest from `leaf->format`; LITDATA_UNKNOWN for an unknown one. */
 void litdata_leaf_parse(struct litdata_leaf *leaf);
 
 /* Bytes that all its values have; 0: they vary. */
@@ -64,7 +64,7 @@ bool litdata_leaf_has_dimensions(const struct litdata_leaf *leaf);
 
 /*
  * Adds the value under `name` at the end of `ret`; `field` decodes images, or is NULL: encoded
- * values stay bytes. 0; or a negative errno with `err`, whose message goes on from the leaf's name:
+ * values stay bytes. 0; or a negative errno with `err`, whose message continues the leaf's name:
  * "is not UTF-8". Bytes, strings and arrays lie where the value does.
  */
 int _nodiscard_ litdata_value_add(const struct litdata_value *value, const char *name,
@@ -72,7 +72,7 @@ int _nodiscard_ litdata_value_add(const struct litdata_value *value, const char 
                                   struct dl_error *err);
 
 /* The first dimension of an array, or LENGTH_UNKNOWN (lengths.h): it is damaged, as
- * litdata_value_add() tells, or longer than that. */
+ * litdata_value_add() will report, or too long. */
 uint32_t litdata_value_length(const struct litdata_value *value);
 
 #endif

@@ -15,10 +15,10 @@ enum {
     RECORD_NULL = 0x10,      /* and then the others, in the order of below */
     RECORD_BOOL = 0x14,
 };
-/* What is one value, in the order of all tags. */
+/* Scalars, in the order of their tags. */
 enum nested_scalar { SCALAR_TEXT, SCALAR_INT, SCALAR_FLOAT, SCALAR_BOOL, SCALAR_NULL };
 
-/* What is left to be read. */
+/* The rest of the input. */
 struct litdata_nested {
     const uint8_t *at;
     uint64_t left;
@@ -31,7 +31,7 @@ static int litdata_nested_refuse(const struct litdata_nested *n)
     return dl_error_set(n->err, EINVAL, "", "is nested in a way that is damaged, or not known");
 }
 
-/* The next `bytes`; NULL: there are not so many. */
+/* The next `bytes` bytes; NULL beyond the end. */
 static const uint8_t *litdata_nested_take(struct litdata_nested *n, uint64_t bytes)
 {
     const uint8_t *at = n->at;
@@ -132,7 +132,7 @@ static int litdata_nested_add_dict(struct litdata_nested *n, const char *key)
     return r < 0 ? r : sample_end(n->ret);
 }
 
-/* One dict, whose keys `keys` has. */
+/* One dict, with the keys in `keys`. */
 static int litdata_nested_add_record(struct litdata_nested *n, struct litdata_nested keys,
                                      uint32_t count)
 {

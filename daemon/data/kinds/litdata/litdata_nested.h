@@ -21,8 +21,8 @@
 
 /*
  * Adds the `bytes` at `data` under `name`, at the end of `ret`, as json_field_add() does. 0; or a
- * negative errno with `err`, whose message goes on from the leaf's name. An error of the sample's
- * own is not in `err`, and sticks in `ret`. Texts lie where the data do.
+ * negative errno with `err`, whose message continues the leaf's name. The sample's own errors are
+ * not in `err`, but stick in `ret`. Texts stay in the data.
  */
 int _nodiscard_ litdata_nested_add(const uint8_t *data, uint64_t bytes, const char *name,
                                    struct sample *ret, struct dl_error *err);

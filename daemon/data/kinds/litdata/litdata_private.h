@@ -25,7 +25,7 @@ static inline uint32_t litdata_fields(const struct litdata *lit)
     return lit->choice.n > 0 ? lit->choice.n : 1;
 }
 
-/* The node of field `i` of a sample, and what it is called there; the root, if none are chosen. */
+/* The node of field `i` of a sample, and its name there; the root, if no fields are chosen. */
 static inline uint32_t litdata_field(const struct litdata *lit, uint32_t i, const char **ret_name)
 {
     *ret_name = lit->choice.n > 0 ? lit->choice.fields[i].name : NULL;

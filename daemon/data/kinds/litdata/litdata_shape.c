@@ -35,7 +35,7 @@ void litdata_shape_deinit(struct litdata_shape *shape)
     *shape = (struct litdata_shape){0};
 }
 
-/* One more node, whose key is `key`, at *ret_i. */
+/* Adds a node with key `key`, at *ret_i. */
 static int litdata_shape_grow(struct litdata_shape_reading *rd, const char *key, uint32_t *ret_i)
 {
     struct litdata_shape *shape = &rd->shape;

@@ -19,7 +19,7 @@ struct litdata_node {
     uint32_t span; /* nodes, with all below it */
 };
 
-struct litdata_shape {          /* all zero: none */
+struct litdata_shape {          /* all zero is empty */
     struct litdata_node *nodes; /* owned */
     uint32_t n, room;
     uint32_t leaves;
@@ -27,7 +27,7 @@ struct litdata_shape {          /* all zero: none */
 
 /*
  * Parses `text`, the string that data_spec is. `path` is index.json's. -EINVAL with `err`: damaged,
- * nested too deeply, or with containers that nobody knows; -ENOMEM.
+ * nested too deeply, or with unknown containers; -ENOMEM.
  */
 int _nodiscard_ litdata_shape_parse(const char *text, const char *path, struct litdata_shape *ret,
                                     struct dl_error *err);

@@ -6,8 +6,8 @@
  * it
  *
  * A path is a directory with data.mdb, or such a file (MDB_NOSUBDIR). With a prefix, samples are
- * the records whose keys begin with it. Read where it is mapped, without the lock file: nobody may
- * write to it meanwhile.
+ * the records whose keys begin with it. The file is mapped and read without the lock file: it must
+ * not be written to meanwhile.
  */
 #include "daemon/data/kinds/kinds.h"
 
@@ -29,7 +29,7 @@ struct lmdb {
     char *path; /* owned; the file */
     struct source source;
     struct lmdb_tree tree;      /* owned */
-    uint64_t first;             /* record: that of sample 0 */
+    uint64_t first;             /* number of sample 0's record */
     struct field_choice choice; /* owned */
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL: values stay as they are stored */
@@ -184,7 +184,7 @@ static int lmdb_check_sources(const struct spec_dataset *spec, const char *place
     return dl_error_set(err, EINVAL, at, "is not a text, such as \"image-\"; put it in quotes");
 }
 
-/* Only the value is decoded, whatever else `images` has. */
+/* Only the value can be decoded, whatever else `images` names. */
 static int lmdb_open_decoder(struct lmdb *lmdb, const struct spec_dataset *spec, const char *place,
                              struct dl_error *err)
 {

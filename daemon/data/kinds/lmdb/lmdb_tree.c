@@ -64,7 +64,7 @@ static int lmdb_damaged(const struct lmdb_tree *tree, uint64_t page, const char 
         (unsigned long long)page, what);
 }
 
-/* A page of the tree, of the sort. NULL: it is none. */
+/* A page of the tree, of that sort; NULL if it is not one. */
 static const uint8_t *lmdb_page(const struct lmdb_tree *tree, uint64_t page, unsigned sort)
 {
     if (page >= tree->bytes / tree->page_bytes)
@@ -82,7 +82,7 @@ static uint32_t lmdb_page_nodes(const struct lmdb_tree *tree, const uint8_t *pag
     return end >= PAGE_HEAD && end <= tree->page_bytes ? (end - PAGE_HEAD) / 2 : 0;
 }
 
-/* Node `i`, whose head and key lie in the page. NULL: they do not. */
+/* Node `i`; NULL unless its head and key lie in the page. */
 static const uint8_t *lmdb_node(const struct lmdb_tree *tree, const uint8_t *page, uint32_t i)
 {
     uint64_t at = lmdb_u16(page + PAGE_HEAD + 2 * (size_t)i);
@@ -165,7 +165,7 @@ struct lmdb_walk {
         uint32_t next, nodes;
     } levels[DEEPEST];
     unsigned depth;   /* of the leaves */
-    uint64_t visited; /* pages: no more than there are, whatever they say of each other */
+    uint64_t visited; /* pages visited: no more than the file has, so that cycles end */
     uint64_t records;
 };
 
@@ -304,7 +304,7 @@ static const struct lmdb_leaf *lmdb_leaf_of(const struct lmdb_tree *tree, uint64
                                        i)];
 }
 
-/* A value that lies in pages of its own, whose number is at `at`. NULL: it does not. */
+/* A value in pages of its own, whose number is at `at`; NULL if it exceeds the file. */
 static const uint8_t *lmdb_big_value(const struct lmdb_tree *tree, const uint8_t *at,
                                      uint64_t bytes)
 {
@@ -362,8 +362,8 @@ void lmdb_tree_expect(const struct lmdb_tree *tree, uint64_t i)
         __builtin_prefetch(tree->data + at);
 }
 
-/* The first record whose key is not below the prefix, or, with `behind`, that comes behind all keys
- * that begin with it. */
+/* The first record whose key is not below the prefix, or, with `behind`, the first behind all keys
+ * with that prefix. */
 static int lmdb_bound(const struct lmdb_tree *tree, const void *prefix, size_t prefix_bytes,
                       bool behind, uint64_t *ret, struct dl_error *err)
 {

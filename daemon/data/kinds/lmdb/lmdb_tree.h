@@ -5,16 +5,16 @@
  *   page          0 u64 its number, 10 u16 sort, 12 u16 where its nodes' offsets end, 16 u16 ...
  *                 offsets of its nodes in the page
  *   pages 0, 1    16 u32 magic, 20 u32 version: 1, 40 u32 size of a page, 92 u16 flags, 94 u16
- * depth, 120 u64 records, 128 u64 page of the root, 144 u64 transaction: the
- * greater one of the two is the latest node          0 u32 bytes of the value, 4 u16 flags, 6 u16
- * bytes of the key, 8 the key, the value, or the number of the page behind whose first 16 bytes it
- * lies; of a branch, the first 6 bytes are the number of the page below
+ * depth, 120 u64 records, 128 u64 page of the root, 144 u64 transaction: the greater one of the two
+ * is the latest node          0 u32 bytes of the value, 4 u16 flags, 6 u16 bytes of the key, 8 the
+ * key, the value, or the number of the page behind whose first 16 bytes it lies; of a branch, the
+ * first 6 bytes are the number of the page below
  *
- * LMDB 0.9, libraries/liblmdb/mdb.c: MDB_page, MDB_meta, MDB_node. A reader of our own, since
- * liblmdb opens files by their names, trusts what is in them, and a damaged one ends the process.
+ * LMDB 0.9, libraries/liblmdb/mdb.c: MDB_page, MDB_meta, MDB_node. Our own reader, since liblmdb
+ * opens files by name and trusts their content: a damaged one ends the process.
  *
- * No offset is followed that was not checked. A file that somebody writes to meanwhile gives other
- * records, or errors. Pure but for the memory; not thread-safe.
+ * Each offset is checked before it is followed. If the file is written to meanwhile, records
+ * change, or errors come. Pure but for the memory; not thread-safe.
  */
 #ifndef DL_DATA_LMDB_TREE_H
 #define DL_DATA_LMDB_TREE_H
@@ -23,7 +23,7 @@
 
 struct lmdb_leaf {
     uint64_t page;
-    uint64_t first; /* record: that of its first node */
+    uint64_t first; /* number of its first node's record */
 };
 
 struct lmdb_tree {
@@ -55,11 +55,11 @@ void lmdb_tree_close(struct lmdb_tree *tree); /* zeroes it; a zeroed one is fine
 int _nodiscard_ lmdb_tree_get(const struct lmdb_tree *tree, uint64_t i, struct lmdb_record *ret,
                               struct dl_error *err);
 
-/* Asks for record i < records, without waiting for it. */
+/* Prefetches record i < records, without waiting for it. */
 void lmdb_tree_expect(const struct lmdb_tree *tree, uint64_t i);
 
-/* The records whose keys begin with the prefix: *ret_first to before *ret_end. Needs plain_order.
- * As lmdb_tree_get(). */
+/* The records whose keys begin with the prefix: *ret_first up to before *ret_end. Needs
+ * plain_order. Errors as of lmdb_tree_get(). */
 int _nodiscard_ lmdb_tree_find(const struct lmdb_tree *tree, const void *prefix,
                                size_t prefix_bytes, uint64_t *ret_first, uint64_t *ret_end,
                                struct dl_error *err);

@@ -1,11 +1,10 @@
 /*
  * MDS datasets, which MosaicML's streaming writes: a directory with index.json, which lists shards
- * and what columns their samples have. Map-style: sample i counts through the shards in their
- * order.
+ * and their columns. Map-style: sample i counts through the shards in their order.
  *
- * A shard is mapped when its first sample is wanted. One that is there compressed alone is unpacked
- * then, and kept as long as all that are unpacked have no more than MDS_UNPACKED_BYTES: samples
- * that come shard by shard are then unpacked once.
+ * A shard is mapped when its first sample is needed. One that exists only in compressed form is
+ * unpacked then, and kept while all unpacked ones stay within MDS_UNPACKED_BYTES: samples that come
+ * shard by shard are then unpacked once.
  *
  * A sample is {column: value, ...}, in the order of index.json, or of the names of the spec's
  * fields:
@@ -19,12 +18,12 @@
  *   jpeg, png, jpeg_array     uint8 [H, W, 3] or what image.h makes of it
  *   pil                       uint8 [H, W, 3], of modes RGB, RGBA and L, at the size it is stored
  *   json                      the same nested
- *   pkl                       refused: reading it would run what it says
+ *   pkl                       refused: reading it would run its code
  *
- * Where all of them are numbers and arrays of a given shape, samples have one shape. The lengths of
- * arrays are known without loading their samples.
+ * If all are numbers and arrays of a given shape, samples have one shape. The lengths of arrays are
+ * known without loading their samples.
  *
- * Images and JSON are bytes where the spec does not decode. streaming/base/format/mds.
+ * Images and JSON stay bytes if the spec does not decode. streaming/base/format/mds.
  */
 #ifndef DL_DATA_MDS_H
 #define DL_DATA_MDS_H

@@ -84,7 +84,7 @@ static bool mds_column_parse_array(struct mds_column *column, const char *text)
     return text[len] == '\0' || mds_column_parse_shape(column, text + len + 1);
 }
 
-/* Bytes of each value, if the encoding says so; UINT64_MAX: too many to count. */
+/* Bytes of each value, if the encoding fixes them; UINT64_MAX: too many to count. */
 static uint64_t mds_column_bytes(const struct mds_column *column)
 {
     uint64_t bytes = dtype_bytes(column->dtype);
@@ -146,7 +146,7 @@ static int mds_value_wrong_size(const struct mds_value *value, struct dl_error *
                         (unsigned long long)value->size, value->column->encoding);
 }
 
-/* By the number in front of an array without a type of its own; 0: none. */
+/* By the code in front of an array without a type of its own; 0 if unknown. */
 static uint32_t mds_value_dtype(uint8_t code)
 {
     switch (code) {

@@ -7,7 +7,7 @@
 
 enum mds_encoding {
     MDS_BYTES,
-    MDS_STRING, /* str_decimal too, whose numbers no other type holds */
+    MDS_STRING, /* str_decimal too, whose numbers fit no other type */
     MDS_SCALAR,
     MDS_ARRAY,
     MDS_STRING_INT,
@@ -36,8 +36,8 @@ struct mds_value {
     uint64_t size;
 };
 
-/* Fills in what `column->encoding` says. -EINVAL with `err` naming `path` and the column: nobody
- * knows it, or `size` is not the encoding's. */
+/* Fills in the rest from `column->encoding`. -EINVAL with `err` naming `path` and the column: an
+ * unknown encoding, or `size` does not match it. */
 int _nodiscard_ mds_column_parse(struct mds_column *column, const char *path, struct dl_error *err);
 void mds_column_deinit(struct mds_column *column);
 /* Whether what its values become has a first dimension. */
@@ -46,14 +46,14 @@ bool mds_columns_equal(const struct mds_column *a, const struct mds_column *b);
 
 /*
  * Adds the value at the end of `ret`; `field` decodes images, or is NULL: encoded values stay
- * bytes. 0; or a negative errno with `err`, whose message goes on from the column's name: "is not
+ * bytes. 0; or a negative errno with `err`, whose message continues the column's name: "is not
  * UTF-8". Bytes, strings and arrays lie where the value does.
  */
 int _nodiscard_ mds_value_add(const struct mds_value *value, const struct image_field *field,
                               struct sample *ret, struct dl_error *err);
 
 /* The first dimension of an array, or LENGTH_UNKNOWN (lengths.h): it is damaged, as mds_value_add()
- * tells, or longer than that. */
+ * will report, or too long. */
 uint32_t mds_value_length(const struct mds_value *value);
 
 /*

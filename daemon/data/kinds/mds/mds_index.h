@@ -13,7 +13,7 @@ struct mds_index {
 
 /*
  * Parses the `bytes` at `data`; `path` is the file's. -EINVAL with `err` naming it and the shard:
- * no JSON, not of format mds and version 2, an encoding nobody knows, shards whose columns differ;
+ * not JSON, not of format mds and version 2, an unknown encoding, shards whose columns differ;
  * -ENOMEM.
  */
 int _nodiscard_ mds_index_parse(const uint8_t *data, uint64_t bytes, const char *path,

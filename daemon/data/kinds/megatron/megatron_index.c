@@ -6,7 +6,7 @@ enum { HEADER_BYTES = 34, VERSION = 1 };
 
 static const char megatron_magic[9] = "MMIDIDX\0";
 
-/* By the number in the file; 0: none that tokens can have. */
+/* By the code in the file; 0 if tokens cannot have that type. */
 static uint32_t megatron_index_dtype(uint8_t code)
 {
     static const uint32_t dtypes[] = {

@@ -1,6 +1,6 @@
 /*
- * The .idx file of Megatron-LM's indexed datasets, which says where in the .bin file the documents'
- * tokens are. Little-endian:
+ * The .idx file of Megatron-LM's indexed datasets: where in the .bin file the documents' tokens
+ * are. Little-endian:
  *
  *   0    9 bytes   "MMIDIDX\0\0"
  *   9    u64       version: 1
@@ -10,7 +10,7 @@
  *   34   i32 …     length of each sequence, in tokens
  *        i64 …     offset of each sequence in the .bin file, in bytes
  *        i64 …     bounds: document d has the sequences from bound d to before bound d + 1
- *        i8 …      mode of each sequence, of multimodal datasets alone
+ *        i8 …      mode of each sequence, only in multimodal datasets
  *
  * Megatron-LM, megatron/core/datasets/indexed_dataset.py: _IndexWriter. Pure.
  */
@@ -30,8 +30,8 @@ struct megatron_index {
     const uint8_t *bounds;  /* likewise; documents + 1 of 8 bytes */
 };
 
-/* Looks at the header and at the ends alone, however many sequences there are. `bin_bytes`: of the
- * .bin file. -EINVAL with `err` naming `path`. */
+/* Checks only the header and the ends, however many sequences there are. `bin_bytes`: of the .bin
+ * file. -EINVAL with `err` naming `path`. */
 int _nodiscard_ megatron_index_parse(const uint8_t *data, uint64_t bytes, const char *path,
                                      uint64_t bin_bytes, struct megatron_index *ret,
                                      struct dl_error *err);

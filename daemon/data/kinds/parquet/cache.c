@@ -1,12 +1,12 @@
 /*
- * Row groups that are decoded, column by column, and kept as long as there is room for them.
+ * Row groups, decoded column by column, and kept while room lasts.
  *
- * Where there is room for all, or others may use them (shared.h), each is decoded whole. Else, if
- * the files have page indexes, a group is decoded by pages: of each column the one that has the row
- * in hand. It is decoded whole where it would be there still when it is wanted again: once its rows
- * are asked for twice in a row so soon after each other that there would have been room for it
- * meanwhile. That is so in order, and in a shuffle of blocks near each other. At random it is so by
- * chance alone: each group that was forgotten before it was of use doubles how often it must be so.
+ * If there is room for all, or other workers may use them (shared.h), each is decoded whole. Else,
+ * if the files have page indexes, a group is decoded by pages: of each column the page with the
+ * present row. It is decoded whole if it would still be cached at its next use: once its rows were
+ * requested twice in a row so soon after each other that it would have stayed. That happens in
+ * sequential order, and in a shuffle of nearby blocks. In random order it happens only by chance:
+ * each group that was dropped before it was used doubles the number of times required.
  */
 #include "daemon/data/files/remote.h"
 #include "daemon/data/kinds/parquet/table.h"
@@ -64,7 +64,7 @@ void parquet_decoded_unref(void *what)
 
 static bool cache_wants_pages(const struct parquet_table *table, const struct parquet_group *group)
 {
-    const uint32_t rows = 2; /* asked for soon after each other */
+    const uint32_t rows = 2; /* requested soon after each other */
 
     return !table->shared && group->indexed && table->all_bytes > table->most_bytes &&
            group->soon < rows << table->strikes;
@@ -290,7 +290,7 @@ static int cache_look(struct parquet_table *table, struct parquet_group *group, 
     return 0;
 }
 
-/* The page with the row; *ret NULL: the column has no index. */
+/* The page with the row; *ret is NULL if the column has no index. */
 static int cache_page(struct parquet_table *table, struct parquet_group *group, uint32_t column,
                       uint64_t row, const struct parquet_values **ret, struct dl_error *err)
 {

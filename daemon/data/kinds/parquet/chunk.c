@@ -179,8 +179,8 @@ static int chunk_make_room(struct chunk_decoding *d)
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-/* How a page is compressed. That of version 2 may say that it is not, which holds where its writer
- * knew and its sizes agree. */
+/* A page's compression. One of version 2 may claim not to be compressed, which is accepted if its
+ * writer is known to be right and its sizes agree. */
 static uint32_t chunk_codec(const struct chunk_decoding *d, const struct parquet_page *page)
 {
     bool plain = !page->is_packed && !d->chunk->packs_all && page->bytes == page->packed_bytes;
@@ -379,7 +379,7 @@ static int chunk_take_page(struct chunk_decoding *d, const uint8_t **at, const u
     return 0;
 }
 
-/* Lists of one size have it, be they null. */
+/* Lists of a fixed size must have it, even if null. */
 static int chunk_check_sizes(const struct chunk_decoding *d)
 {
     for (uint32_t depth = 0; depth < d->values.n_lists; depth++) {

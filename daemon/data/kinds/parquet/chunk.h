@@ -21,10 +21,9 @@ struct parquet_buffer;
 /* Lists of one depth: those that the rows are, or those that are elements of lists. */
 struct parquet_lists {
     uint64_t n;
-    uint64_t room; /* of those below */
-    uint64_t
-        *offsets;  /* owned; n + 1: where the elements of each begin, in what is a depth further */
-    uint8_t *defs; /* owned; of each, its definition level; NULL: none is null */
+    uint64_t room;     /* of those below */
+    uint64_t *offsets; /* owned; n + 1: where each begins among the elements one level deeper */
+    uint8_t *defs;     /* owned; definition levels; NULL: no nulls */
 };
 
 struct parquet_values {
@@ -39,12 +38,12 @@ struct parquet_values {
     uint64_t bytes;                 /* of memory, all in all */
 };
 
-/* Where a chunk is, and whom errors are for. */
+/* A chunk's place, for errors as well. */
 struct parquet_place {
     const char *path;    /* of the file */
     const uint8_t *data; /* borrowed; the file, mapped */
     uint32_t group;      /* its number in the file */
-    uint64_t rows;       /* of the group, or of the page alone that is decoded */
+    uint64_t rows;       /* of the group, or of the only page decoded */
 };
 
 /*
@@ -56,7 +55,7 @@ int _nodiscard_ parquet_chunk_decode(const struct parquet_place *place,
                                      const struct parquet_column *column,
                                      const struct parquet_chunk *chunk, struct parquet_values *ret,
                                      struct dl_error *err);
-/* The dictionary of a chunk whose pages are decoded one by one. All zero: not yet. */
+/* The dictionary of a chunk whose pages are decoded one by one. All zero: not decoded. */
 struct parquet_shared {
     struct parquet_dictionary dictionary; /* owned, and what it points to: */
     struct parquet_buffer *buffers;       /* owned */
@@ -65,7 +64,7 @@ struct parquet_shared {
 void parquet_shared_deinit(struct parquet_shared *shared);
 
 /*
- * Likewise one page of it, whose place is of the chunk's index: place->rows are the page's,
+ * The same for one page, with its place from the chunk's index: place->rows are the page's,
  * ret->first is its first. `shared` is the chunk's, and decoded with the first page that needs it;
  * values may point into it.
  */

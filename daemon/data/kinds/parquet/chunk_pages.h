@@ -20,7 +20,7 @@ struct chunk_decoding {
     struct chunk_scratch unpacked, levels, raw; /* owned */
     uint64_t done;                              /* of chunk->values */
     uint64_t rows;                              /* of lists: begun */
-    uint32_t open;                              /* of the last one: lists that may go on */
+    uint32_t open;                              /* lists of the last row that may continue */
     uint64_t room;                              /* of elements */
     uint64_t filled;                            /* elements and lists that stand for null lists */
     uint32_t page;                              /* its number */
@@ -29,8 +29,8 @@ struct chunk_decoding {
 /* Of a page, or of a part of it. */
 struct chunk_levels {
     uint32_t n;
-    uint8_t *rep; /* NULL: the column has none */
-    uint8_t *def; /* likewise */
+    uint8_t *rep; /* NULL: the column is not nested */
+    uint8_t *def; /* NULL: the column is required */
 };
 
 int chunk_refuse(const struct chunk_decoding *d, int code, const char *what);
@@ -55,7 +55,7 @@ int _nodiscard_ chunk_reserve_values(struct chunk_decoding *d, uint64_t n);
 int _nodiscard_ chunk_decode(struct chunk_decoding *d, const struct parquet_encoded *e,
                              uint8_t *fixed, struct parquet_slice *slices);
 
-/* The elements of a page, of which e->n is to be found out by its levels (chunk_put.c). */
+/* Adds the elements of a page; e->n follows from its levels (chunk_put.c). */
 int _nodiscard_ chunk_put(struct chunk_decoding *d, const struct chunk_levels *levels,
                           struct parquet_encoded *e);
 

@@ -77,8 +77,8 @@ static int chunk_put_values(struct chunk_decoding *d, const struct parquet_encod
     return 0;
 }
 
-/* How many elements a definition level stands for: one; or none, where a list has none; or those of
- * lists of one size that are not there. UINT64_MAX: more than can be counted. */
+/* The number of elements that a definition level stands for: one; or 0 for an empty list; or those
+ * of missing lists of a fixed size. UINT64_MAX: too many to count. */
 static uint64_t chunk_places(const struct parquet_column *c, uint8_t def)
 {
     uint64_t n = 1;
@@ -91,7 +91,7 @@ static uint64_t chunk_places(const struct parquet_column *c, uint8_t def)
     return n;
 }
 
-/* From the last one on, `there` values that have no gaps come to where their levels say. */
+/* Spreads `there` values without gaps to where their levels place them, from the last one on. */
 static void chunk_spread(struct chunk_decoding *d, const struct chunk_levels *levels,
                          uint64_t first, uint64_t n, uint64_t there)
 {
@@ -117,7 +117,7 @@ static void chunk_spread(struct chunk_decoding *d, const struct chunk_levels *le
     }
 }
 
-/* Levels, at first of what is there. */
+/* Makes levels, marking all present elements at first. */
 static int chunk_mark_defs(struct chunk_decoding *d, uint8_t **defs, uint64_t room, uint8_t there)
 {
     if (*defs)
@@ -180,8 +180,8 @@ static int chunk_begin_list(struct chunk_decoding *d, uint32_t depth, uint8_t de
     return r;
 }
 
-/* The lists that begin at a depth have no elements; where they are of one size, these are not
- * there, which are lists in turn. */
+/* The lists that begin at a depth have no elements; with a fixed size, their missing elements are
+ * filled in, which are lists in turn. */
 static int chunk_fill_lists(struct chunk_decoding *d, uint32_t depth, uint8_t def)
 {
     const struct parquet_column *c = d->column;
@@ -240,7 +240,7 @@ static int chunk_put_lists(struct chunk_decoding *d, const struct chunk_levels *
         r = chunk_reserve_lists(d, &lists[depth], levels->n);
     for (uint32_t i = 0; i < levels->n && r == 0;) {
         uint32_t begin = i;
-        /* What goes on with an innermost list is most of them. */
+        /* Most levels continue an innermost list. */
         while (d->open == most && i < levels->n && levels->rep[i] == most &&
                levels->def[i] >= least)
             i++;

@@ -1,7 +1,7 @@
 /*
- * How the pages of a Parquet file are compressed: unpacking one into memory whose size its header
- * says. Snappy and LZ4 are decoders of our own: their formats are a page each, and no C library has
- * to come with the wheel for what nearly all writers do by default. Pure.
+ * Unpacks a Parquet page into memory of the size given in its header. Snappy and LZ4 have our own
+ * decoders: their formats are a page each, and the wheel needs no C library for what nearly all
+ * writers do by default. Pure.
  */
 #ifndef DL_DATA_PARQUET_CODEC_H
 #define DL_DATA_PARQUET_CODEC_H
@@ -15,7 +15,7 @@ enum parquet_codec {
     PARQUET_GZIP,
     PARQUET_LZO,
     PARQUET_BROTLI,
-    PARQUET_LZ4, /* in Hadoop's frames, or in none */
+    PARQUET_LZ4, /* with or without Hadoop's frames */
     PARQUET_ZSTD,
     PARQUET_LZ4_RAW,
 };

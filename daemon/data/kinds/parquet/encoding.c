@@ -97,7 +97,7 @@ static int encoding_take_lengths(const uint8_t **at, const uint8_t *end, uint64_
     return 0;
 }
 
-/* Each value: so many bytes of the one before it, then its own. */
+/* Each value: a prefix of the one before it, then its own bytes. */
 static int encoding_join(struct parquet_joined *joined, uint64_t n, const int32_t *prefixes,
                          struct parquet_slice *slices)
 {

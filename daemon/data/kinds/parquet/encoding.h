@@ -12,7 +12,7 @@ enum parquet_encoding {
     ENCODING_PLAIN = 0,
     ENCODING_PLAIN_DICTIONARY = 2, /* of a dictionary: plain; of data: indices */
     ENCODING_RLE = 3,
-    ENCODING_BIT_PACKED = 4, /* of levels alone, by writers of before 2014 */
+    ENCODING_BIT_PACKED = 4, /* only of levels, by writers before 2014 */
     ENCODING_DELTA_BINARY_PACKED = 5,
     ENCODING_DELTA_LENGTH_BYTE_ARRAY = 6,
     ENCODING_DELTA_BYTE_ARRAY = 7,
@@ -21,7 +21,7 @@ enum parquet_encoding {
 };
 
 struct parquet_slice {
-    const uint8_t *data; /* borrowed; of what is unpacked, or of the file */
+    const uint8_t *data; /* borrowed; unpacked, or in the file */
     uint32_t bytes;
 };
 
@@ -44,7 +44,7 @@ struct parquet_encoded {
 /* Memory for bytes that lie nowhere as they are: values of DELTA_BYTE_ARRAY. */
 struct parquet_joined {
     uint64_t most; /* bytes */
-    uint8_t *data; /* the caller's to free(); NULL: none was needed */
+    uint8_t *data; /* the caller's to free(); may be NULL */
     uint64_t bytes;
 };
 

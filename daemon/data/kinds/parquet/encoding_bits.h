@@ -4,7 +4,7 @@
 
 #include "proto/common/base.h"
 
-/* Number `i` of `width` bits each from `at` on; what is not before `end` is 0. */
+/* Number `i` of `width` bits each from `at` on; bits beyond `end` are 0. */
 static inline uint64_t parquet_bits(const uint8_t *at, const uint8_t *end, uint64_t i,
                                     unsigned width)
 {
@@ -22,7 +22,7 @@ static inline uint64_t parquet_bits(const uint8_t *at, const uint8_t *end, uint6
     return width == 64 ? low : low & ((UINT64_C(1) << width) - 1);
 }
 
-/* A number of 7 bits a byte, the lowest first; false: none, or too long. */
+/* A number of 7 bits a byte, the lowest first; false if truncated or too long. */
 static inline bool parquet_varint(const uint8_t **at, const uint8_t *end, uint64_t *ret)
 {
     uint64_t n = 0;

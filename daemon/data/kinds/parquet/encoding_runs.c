@@ -24,7 +24,7 @@ static bool runs_next(struct parquet_runs *runs)
     runs->packed = head & 1 ? runs->at : NULL;
     runs->taken = 0;
     if (head & 1) {
-        /* Eight at a time; of the last ones some writers cut what nobody needs. */
+        /* Eight at a time; some writers cut unused bytes at the end. */
         uint64_t bytes =
             runs->width > 0 ? min_u64(left / runs->width, runs->left) * runs->width : 0;
         bool cut = runs->width > 0 && bytes / runs->width < runs->left;

@@ -15,7 +15,7 @@ struct parquet_runs {
     uint32_t value;
 };
 
-/* The next n of them. false: there are not so many, or they are damaged. */
+/* Takes the next n. False if fewer are left, or they are damaged. */
 bool _nodiscard_ parquet_runs_take(struct parquet_runs *runs, uint32_t n, uint32_t *ret);
 
 #endif

@@ -142,14 +142,14 @@ static bool fields_is_in(const struct fields_place *at, const struct parquet_col
     return c->n_above > at->level && c->above[at->level].id == at->first->above[at->level].id;
 }
 
-/* Of a file as Hugging Face's datasets write it, {bytes, path}, the bytes alone. */
+/* For a file as Hugging Face's datasets write it, {bytes, path}: only the bytes. */
 static bool fields_is_file(const struct fields_place *at, const struct parquet_column *c)
 {
     return c->n_above == at->level + 1 && c->sort == PARQUET_BYTES && c->max_rep == 0 &&
            strcmp(c->path + c->above[at->level].name, ".bytes") == 0;
 }
 
-/* Field `i`, if it is a list whose size is known. */
+/* Sets the size of field `i`, if it is a list of known size. */
 static void fields_set_size(struct fields_making *m, const struct fields_place *at, uint32_t i)
 {
     const struct parquet_above *above = &at->first->above[at->level];
@@ -165,7 +165,7 @@ static void fields_set_size(struct fields_making *m, const struct fields_place *
 static int fields_add_place(struct fields_making *m, const struct fields_place *at,
                             const char *name, const struct parquet_column **ret);
 
-/* What is in field `i`, of the columns up to `end`. */
+/* Adds the children of field `i`, from the columns up to `end`. */
 static int fields_add_children(struct fields_making *m, const struct fields_place *at, uint32_t i,
                                enum fields_media media, const struct parquet_column *end)
 {
@@ -223,7 +223,7 @@ static int fields_add_place(struct fields_making *m, const struct fields_place *
     int r = fields_append(m, at, copy, is_list ? ARROW_LIST : ARROW_STRUCT);
     if (r < 0)
         return r;
-    if (is_list) /* what is in it has its name, and says whether it can be */
+    if (is_list) /* the child has its name and decides whether it is readable */
         media = FIELDS_NONE;
     fields_mark_media(m, i, media);
     return fields_add_children(m, at, i, media, end);
@@ -247,7 +247,7 @@ static int fields_add_step(struct fields_making *m, enum parquet_step_sort sort,
     return 0;
 }
 
-/* What is at the top, by its own name. */
+/* Adds a top-level field under its own name. */
 static int fields_add_top(struct fields_making *m, const struct parquet_column **c)
 {
     const struct fields_place at = {*c, 0, ARROW_NONE};
@@ -267,7 +267,7 @@ static int fields_add_all(struct fields_making *m)
         r = fields_add_top(m, &c);
     for (uint32_t key = 0; r == 0 && key < m->table->n_keys; key++) {
         if (parquet_schema_find(schema, m->table->keys[key]))
-            continue; /* the file has it as well */
+            continue; /* the file has this column, too */
         r = fields_add_step(m, STEP_KEY, key, m->table->keys[key]);
     }
     return r;
@@ -291,7 +291,7 @@ static bool fields_find_place(const struct fields_making *m, const char *source,
     return false;
 }
 
-/* A part of what is in lists: lists of it, without the structs around it. */
+/* A part of a struct in lists: lists of that part, without the structs. */
 static int fields_add_part(struct fields_making *m, const struct fields_place *part,
                            const struct spec_field *field)
 {

@@ -39,7 +39,7 @@ struct parquet_fields {
 
 /*
  * By spec->fields, spec->images and spec->audios. -EINVAL with `err` naming the first file, or the
- * key below `place`: there is no such column, or it cannot be read; -ENOMEM.
+ * key below `place`: the column is missing or unreadable; -ENOMEM.
  */
 int _nodiscard_ parquet_fields_make(const struct spec_dataset *spec, const char *place,
                                     struct parquet_table *table, struct parquet_fields *ret,

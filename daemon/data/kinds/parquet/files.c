@@ -11,7 +11,7 @@
 
 enum { FILES_DEPTH_MAX = 32 };
 
-/* What is found for one path of the spec. */
+/* A walk through one path of the spec. */
 struct files_walk {
     const struct data_env *env;
     struct parquet_files *files;
@@ -63,7 +63,7 @@ static bool files_is_name(const char *name)
     return false;
 }
 
-/* What is in it and may count, as names. */
+/* The names in it that may count. */
 static int files_names_of(const char *path, const struct data_env *env, struct file_list *ret,
                           struct dl_error *err)
 {
@@ -101,7 +101,7 @@ static int files_walk_name(struct files_walk *w, const char *folder, const char 
         return dl_error_set(w->err, ENAMETOOLONG, folder, "has names that are too long for a path");
     if (files_is_name(name))
         return files_add(w, path);
-    /* A link that leads nowhere, and is not called a file of ours, is none. */
+    /* A dangling link without one of our suffixes is ignored. */
     if (source_stat(path, true, w->env, &st) < 0 || !S_ISDIR(st.st_mode))
         return 0;
     return files_walk_directory(w, path, depth + 1);
@@ -130,7 +130,7 @@ static int files_add_found(struct files_walk *w, const char *path)
     struct stat st;
 
     if (source_stat(path, true, w->env, &st) < 0 || !S_ISDIR(st.st_mode))
-        return files_add(w, path); /* what is wrong with it is told where it is opened */
+        return files_add(w, path); /* errors are reported when it is opened */
     w->from = (uint32_t)min_u64(w->from, strlen(path));
     int r = files_walk_directory(w, path, 0);
     if (r == 0 && w->files->list.n == before)

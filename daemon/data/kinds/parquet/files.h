@@ -29,7 +29,7 @@ struct parquet_partition {
     char value[DL_BOUND_NAME_BYTES + 1]; /* %XX is what it stands for; "": null */
 };
 
-/* The next one in the path at *at, which moves behind it. false: there is none. */
+/* The next one in the path at *at, which moves behind it. False at the end. */
 bool parquet_partition_next(const char **at, struct parquet_partition *ret);
 
 #endif

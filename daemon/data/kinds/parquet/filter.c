@@ -160,7 +160,7 @@ bool parquet_filter_bounds(const struct parquet_column *column, const struct par
                filter_read_number(column, &chunk->greatest, &ret->greatest);
     if (column->sort != PARQUET_TEXT)
         return false;
-    /* Both may be cut: the greatest is then made greater by who cut it. */
+    /* Writers may cut both: a cut greatest value is rounded up. */
     ret->first = chunk->least;
     ret->last = chunk->greatest;
     return true;

@@ -1,11 +1,11 @@
 /*
- * Which files and row groups a dataset leaves out: by what a spec's `filter` says of partitions,
- * and of columns whose least and greatest values a row group's statistics have.
+ * Which files and row groups a dataset leaves out, by a spec's `filter` on partitions, and on
+ * columns whose least and greatest values are in a row group's statistics.
  *
  *   filter: {split: train, year: [2023, 2024], score: {min: 0.5}}
  *
- * All of it must hold. Of a partition that is exact. Of a column a row group stays if it may have
- * such a row, with all of its rows: one that tells no statistics stays. Pure.
+ * All conditions must hold. For a partition this is exact. For a column, a row group that may have
+ * a matching row stays, with all of its rows; so does one without statistics. Pure.
  */
 #ifndef DL_DATA_PARQUET_FILTER_H
 #define DL_DATA_PARQUET_FILTER_H
@@ -16,11 +16,11 @@
 /* One value or range of it: a least and a greatest value, as numbers or as texts. */
 struct parquet_bounds {
     bool is_text;
-    double least, greatest;         /* numbers; infinite: none */
-    struct thrift_text first, last; /* texts; data NULL: none */
+    double least, greatest;         /* numbers; infinite if unlimited */
+    struct thrift_text first, last; /* texts; data may be NULL */
 };
 
-/* Whether `filter` is a map as above. -EINVAL with `err`, whose path is below `place`. */
+/* Whether `filter` is a map as above. -EINVAL with `err`, with a path below `place`. */
 int _nodiscard_ parquet_filter_check(const struct value *filter, const char *place,
                                      struct dl_error *err);
 

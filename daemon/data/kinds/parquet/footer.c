@@ -98,7 +98,7 @@ static void footer_read_decimal(struct thrift *t, const struct thrift_field *at,
     thrift_end(t, saved);
 }
 
-/* The newer way: a union, whose one field says which type it is. */
+/* The newer form: a union, whose only field is the type. */
 static void footer_read_logical(struct thrift *t, const struct thrift_field *at,
                                 struct parquet_element *e)
 {
@@ -166,8 +166,8 @@ static void footer_read_element(struct thrift *t, struct parquet_element *e)
     }
     thrift_end(t, saved);
     footer_set_converted(e, converted);
-    /* What has children is a group, whatever type its writer gave it. A group that has nothing is
-     * written without a type as well. */
+    /* An element with children is a group, whatever its type. A group without children has no type
+     * either. */
     e->type = e->children > 0 ? PARQUET_GROUP : (uint32_t)type;
     if (type < 0 || type > PARQUET_GROUP || e->repetition > PARQUET_REPEATED ||
         e->type_length > INT32_MAX)
@@ -211,7 +211,7 @@ static void footer_read_statistics(struct thrift *t, const struct thrift_field *
         else if (field.id == 6)
             chunk->least = thrift_text(t, &field);
         else
-            thrift_skip(t, &field); /* 1 and 2: whose order nobody agreed on */
+            thrift_skip(t, &field); /* 1 and 2: their order was never specified */
     }
     thrift_end(t, saved);
 }
@@ -253,7 +253,7 @@ static void footer_read_column(struct thrift *t, struct parquet_chunk *chunk)
         }
     }
     thrift_end(t, saved);
-    /* The dictionary comes first; a writer of old said 0 where there was none. */
+    /* The dictionary comes first; old writers wrote 0 if it was missing. */
     if (dictionary > 0 && dictionary < chunk->first)
         chunk->first = dictionary;
 }
@@ -303,7 +303,7 @@ static int footer_check_chunk(const struct footer_reading *rd, uint32_t group, u
         (unsigned long long)rd->file_bytes);
 }
 
-/* The chunks of one group; those that were asked for are kept. */
+/* The chunks of one group; the requested ones are kept. */
 static int footer_read_chunks(struct footer_reading *rd, struct thrift *t,
                               const struct thrift_field *field, uint32_t group)
 {
@@ -435,7 +435,7 @@ static int footer_read_field(struct footer_reading *rd, struct thrift *t,
     return 0;
 }
 
-/* `damaged`: what is said of one that cannot be. */
+/* `damaged`: the error for impossible values. */
 static int footer_read(struct footer_reading *rd, const char *damaged)
 {
     struct thrift t = thrift_of(rd->footer->data, rd->footer->bytes);

@@ -54,7 +54,7 @@ struct parquet_chunk {    /* one column of a row group */
     uint64_t bytes;       /* of its pages, */
     uint64_t unpacked;    /* and when they are unpacked, as the file says */
     uint64_t index;       /* byte of its offset index (pages.h), */
-    uint64_t index_bytes; /* of so many; 0: it has none in the file */
+    uint64_t index_bytes; /* its size; 0: not in the file */
     uint32_t codec;
     uint32_t type;
     bool packs_all;                     /* as the footer */
@@ -71,12 +71,11 @@ struct parquet_footer {
     struct parquet_element *elements; /* owned */
     uint32_t n_elements;
     uint64_t rows;
-    struct thrift_text arrow; /* the schema that Arrow's writer had, in base64; NULL: none */
-    bool packs_all;           /* its writer compressed pages of which it said that they are not */
+    struct thrift_text arrow;         /* the schema of Arrow's writer, in base64; may be NULL */
+    bool packs_all;                   /* its writer marked compressed pages as uncompressed */
     struct parquet_row_group *groups; /* owned; of parquet_footer_groups() */
     uint32_t n_groups;
-    struct parquet_chunk
-        *chunks; /* owned; for each group those of the leaves that were asked for */
+    struct parquet_chunk *chunks; /* owned; for each group those of the requested leaves */
 };
 
 /*

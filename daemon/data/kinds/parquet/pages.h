@@ -1,9 +1,9 @@
 /*
  * The offset index of a column chunk: where each of its data pages lies, and at which row it
- * begins, so that a row can be had without the pages around. parquet-format, PageIndex.md:
- * OffsetIndex. Pure but for memory.
+ * begins, so that a row can be read without other pages. parquet-format, PageIndex.md: OffsetIndex.
+ * Pure but for memory.
  *
- * It is believed as far as it fits the chunk; whoever decodes a page compares its rows with it.
+ * It is accepted if it fits the chunk; decoding a page checks its rows.
  */
 #ifndef DL_DATA_PARQUET_PAGES_H
 #define DL_DATA_PARQUET_PAGES_H
@@ -19,7 +19,7 @@ struct parquet_page_place {
 
 struct parquet_pages {
     struct parquet_page_place *places; /* owned; ascending in bytes and in rows */
-    uint32_t n;                        /* 0: there is no index, or none that can be right */
+    uint32_t n;                        /* 0: no index, or an invalid one */
 };
 
 /*

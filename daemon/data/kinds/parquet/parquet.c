@@ -2,11 +2,10 @@
  * Parquet files, or directories of them. Map-style: sample i counts through the rows of the files,
  * in the order of files.h, without the row groups that a filter leaves out.
  *
- * A row group's column is decoded when its first row is wanted, and kept with others as long as all
- * of them have no more than the spec's `cache` bytes in this process: samples that come group by
- * group, or from a few groups at a time, are then decoded once. The group in hand is kept in any
- * case. Of groups that come and go faster, pages alone are decoded, if the files have an index of
- * them: cache.c.
+ * A row group's column is decoded when its first row is needed, and kept while all kept ones fit
+ * the spec's `cache` bytes in this process: samples that come group by group, or from a few groups
+ * at a time, are then decoded once. The present group is always kept. Of groups that come and go
+ * faster, only pages are decoded, if the files have an index of them: cache.c.
  *
  * A sample is {column: value, ...}, in the order of the first file's schema, or of the names of the
  * spec's fields; then the partitions.
@@ -22,20 +21,20 @@
  *   a map                                  a list of dicts of key and value
  *   a partition                            int64 where all of them are whole numbers, or string
  *
- * Lists, structs and maps may be in each other, up to PARQUET_ABOVE_MAX of them: what comes out is
- * what arrow.h makes of the same table, by the same code. Decimals without a type are refused where
- * they are among the fields. A null is an error of its sample; or, where the spec says a number,
- * that number, an empty text or list.
+ * Lists, structs and maps may be nested, up to PARQUET_ABOVE_MAX levels: the result is that of
+ * arrow.h for the same table, by the same code. Decimals without a type are refused if they are
+ * among the fields. A null is an error of its sample; or, if the spec sets a number, that number,
+ * an empty text or list.
  *
- * Where all of them are flat numbers, samples have one shape. The lengths of lists are known
- * without decoding other columns.
+ * If all are flat numbers, samples have one shape. The lengths of lists are known without decoding
+ * other columns.
  *
  * A reader of our own, not carquet (MIT, C), at 310d5ce of February 2026: of files that pyarrow 26
  * wrote, its reader of batches refused those with data pages of version 2, DELTA_BINARY_PACKED,
- * DELTA_BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY, BYTE_STREAM_SPLIT or brotli; of lists it gives levels.
- * Where both read a file, ours takes less time, but for texts that are all different. Milliseconds
- * of processor time for all values of 1,000,000 rows, row groups of 100,000, one thread, medians of
- * 5, both by gcc 12 -O3:
+ * DELTA_BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY, BYTE_STREAM_SPLIT or brotli; it returns lists as
+ * levels. Where both read a file, ours takes less time, except for texts that are all different.
+ * Milliseconds of processor time for all values of 1,000,000 rows, row groups of 100,000, one
+ * thread, medians of 5, both by gcc 12 -O3:
  *
  *   8 columns of numbers      none   23 ms, carquet 25     snappy   64, 119     zstd  115, 165
  *   ... of 1,000 values each                               snappy   49,  95     zstd   60,  97
@@ -119,9 +118,8 @@ static bool parquet_pass_field(const struct parquet_fields *fields, uint32_t i, 
     return true;
 }
 
-/* The field whose values are lists of numbers, one for each row; `leaf` NULL: the first one, if
- * nothing that may have dimensions comes before it. ARROW_NONE: none that is known without loading.
- */
+/* The field of lists of numbers, one for each row; `leaf` NULL: the first one, if no earlier field
+ * may have dimensions. ARROW_NONE if no lengths are known without loading. */
 static uint32_t parquet_find_list(const struct parquet *parquet, const char *leaf)
 {
     const struct parquet_fields *fields = &parquet->fields;
@@ -160,7 +158,7 @@ static int parquet_lengths(struct dataset *ds, const char *leaf, uint64_t first,
 
 /* ---- samples of one shape ------------------------------------------------------------------- */
 
-enum { PARQUET_AT_ONCE = 64 }; /* rows, whose reads of memory then wait for each other no more */
+enum { PARQUET_AT_ONCE = 64 }; /* rows, whose memory reads then overlap */
 
 /* `n` values that lie at `offset` of rows. */
 static void parquet_copy_rows(const struct parquet_row *rows, size_t n, uint32_t offset,
@@ -194,7 +192,7 @@ static int parquet_copy_number(const struct parquet_row *row, uint32_t column, u
     return 0;
 }
 
-/* Column `c` of the layout of rows[0..n), one after another, to `to`. *ret_bad: which of them. */
+/* Writes column `c` of the layout of rows[0..n), in order, to `to`. *ret_bad: the bad one. */
 static int parquet_copy_column(const struct parquet_row *rows, size_t n, uint32_t c, uint8_t *to,
                                size_t *ret_bad)
 {

@@ -9,7 +9,7 @@
 
 /* What a row has of a column of the table. */
 struct row_part {
-    const struct parquet_column *column; /* as the row's file has it */
+    const struct parquet_column *column; /* the row's file's */
     const struct parquet_values *values;
     uint64_t first[PARQUET_ABOVE_MAX + 1]; /* at each depth of its lists, the first element, */
     uint64_t end[PARQUET_ABOVE_MAX + 1];   /* and what comes behind the last one */
@@ -53,7 +53,7 @@ static int parquet_find_part(const struct parquet_row *row, uint32_t column, str
     return 0;
 }
 
-/* A field as Arrow's columns are, whose values count from the row's first one on. */
+/* A field as an Arrow column, whose values start at the row's first one. */
 static struct arrow_column parquet_view_field(const struct row_part *part, uint32_t level)
 {
     const struct parquet_column *c = part->column;
@@ -77,7 +77,7 @@ static struct arrow_column parquet_view_field(const struct row_part *part, uint3
     return ret;
 }
 
-/* Whether a column's lists are those of field `i`, which another column has told of. */
+/* Whether a column's lists match those of field `i`, set by another column. */
 static bool parquet_lists_agree(const struct row_part *part, uint32_t depth,
                                 const struct arrow_column *list)
 {
@@ -166,7 +166,7 @@ int parquet_row_length(const struct parquet_row *row, uint32_t i, uint32_t *ret)
     if (r < 0)
         return r;
     const struct arrow_column list = parquet_view_field(&part, row->parquet->fields.nodes[i].level);
-    /* An error of the sample, which loading it tells. */
+    /* An error of the sample, reported when it is loaded. */
     *ret = !row->parquet->table.nulls.fill && arrow_column_is_null(&list, 0)
                ? LENGTH_UNKNOWN
                : (uint32_t)min_u64(part.end[1] - part.first[1], LENGTH_UNKNOWN);

@@ -13,10 +13,10 @@ struct parquet {
     struct parquet_table table;   /* owned */
     struct parquet_fields fields; /* owned */
     struct parquet_layout layout; /* owned; of samples of one shape */
-    struct arrow_column *columns; /* owned; of each field: where the row in hand has it */
+    struct arrow_column *columns; /* owned; of each field: its place in the present row */
     struct spec_image image;
-    struct image_decoder *decoder; /* owned; NULL: there are no images */
-    struct audio_decoder *audio;   /* owned; NULL: there are no sounds */
+    struct image_decoder *decoder; /* owned; may be NULL */
+    struct audio_decoder *audio;   /* owned; may be NULL */
 };
 
 /* A sample that is made of a row. */
@@ -40,8 +40,8 @@ int _nodiscard_ parquet_key_number(const struct parquet_row *row, uint32_t key, 
 int _nodiscard_ parquet_add_step(const struct parquet_row *row, const struct parquet_step *step,
                                  struct sample *ret);
 
-/* Whether the field has a list for each row, and how many elements that of the row has;
- * LENGTH_UNKNOWN: it is null. */
+/* Whether the field has a list for each row, and the number of elements in the row; LENGTH_UNKNOWN
+ * if it is null. */
 bool parquet_field_is_list(const struct parquet_fields *fields, uint32_t i);
 int _nodiscard_ parquet_row_length(const struct parquet_row *row, uint32_t i, uint32_t *ret);
 

@@ -81,7 +81,7 @@ int parquet_rows_take(struct parquet_table *table, const struct parquet_layout *
     uint64_t n = footer->groups[group->number].rows;
 
     *ret = NULL;
-    if (layout->n == 0) /* samples of partitions alone */
+    if (layout->n == 0) /* samples that consist only of partitions */
         return 0;
     if (parquet_rows_are_there(group)) {
         *ret = group->decoded->rows;
@@ -95,7 +95,7 @@ int parquet_rows_take(struct parquet_table *table, const struct parquet_layout *
     int r = rows_decode(table, layout, group, err);
     if (r < 0 || group->decoded->has_nulls)
         return r;
-    /* No more bytes than the columns have, whose number was believed. */
+    /* No more bytes than the columns have, whose number was checked. */
     uint8_t *rows = malloc(max_u64(n * layout->bytes, 1));
     if (!rows)
         return dl_error_set(err, ENOMEM, table->files.list.paths[group->file],

@@ -19,7 +19,7 @@ struct schema_place {
     uint32_t n_above;
     uint8_t list_def[PARQUET_ABOVE_MAX];
     const char *refused; /* of all that is below; may be NULL */
-    const char *own;     /* what the next child is called, whatever the file says; NULL: that */
+    const char *own;     /* the name of the next child, instead of the file's; or NULL */
     uint8_t def, rep;
     unsigned depth;
 };
@@ -29,7 +29,7 @@ struct schema_walk {
     uint32_t next; /* element */
     uint32_t leaf;
     uint32_t top;    /* children of the root that were begun */
-    uint32_t groups; /* structs and lists, likewise */
+    uint32_t groups; /* structs and lists */
     struct parquet_schema schema;
     int error; /* 0; -EINVAL: no tree; -E2BIG: nested too deeply; -ENOMEM */
 };
@@ -120,8 +120,8 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
 static void schema_walk_value(struct schema_walk *w, const struct parquet_element *e,
                               const struct schema_place *above);
 
-/* A name as it can be a leaf's in a sample; what is refused is said of the column when it is used.
- */
+/* Copies a name that can be a leaf's in a sample; a column with a bad name is refused when it is
+ * used. */
 static bool schema_copy_name(const struct thrift_text *name, char ret[static NAME_ROOM])
 {
     if (name->bytes > DL_BOUND_NAME_BYTES || memchr(name->data, '\0', name->bytes))
@@ -158,7 +158,7 @@ static void schema_add_column(struct schema_walk *w, const struct parquet_elemen
     w->error = -ENOMEM;
 }
 
-/* Into a struct or a list, whose name its columns have before theirs. */
+/* Enters a struct or a list, whose name prefixes those of its columns. */
 static void schema_enter(struct schema_walk *w, struct schema_place *place, bool is_list)
 {
     if (place->n_above == PARQUET_ABOVE_MAX && !place->refused)
@@ -215,8 +215,8 @@ static bool schema_is_list(const struct parquet_element *e)
 
 /*
  * A group that is a list, by the rules of parquet-format's LogicalTypes.md: one repeated child,
- * which is the element, or a group of nothing but the element. Both have the list's name here. Of a
- * map it is a struct of key and value, or the key, where there are no values.
+ * which is the element, or a group with only the element. Both have the list's name here. A map's
+ * element is a struct of key and value, or the key, if it has no values.
  */
 static void schema_walk_list(struct schema_walk *w, const struct parquet_element *e,
                              const struct schema_place *place)
@@ -280,13 +280,13 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
     w->top += place.depth == 0;
     if (above->own) {
         snprintf(own, sizeof own, "%s", above->own);
-    } else if (e->name.bytes == 0) { /* as pandas calls those of CSV */
+    } else if (e->name.bytes == 0) { /* pandas' name, as for CSV */
         snprintf(own, sizeof own, "Unnamed: %u", number);
     } else if (!schema_copy_name(&e->name, own)) {
         place.refused = "has no name, or a name that is too long";
         snprintf(own, sizeof own, "column %u", w->leaf);
     }
-    /* What is refused has the name of what is in the way. */
+    /* A refused element has the name of the obstacle. */
     if (above->refused)
         snprintf(name, sizeof name, "%s", above->name);
     else
@@ -308,7 +308,7 @@ static int schema_compare(const void *a, const void *b)
     return strcmp((*left)->path, (*right)->path);
 }
 
-/* Two columns of one name: neither can be told from the other. */
+/* Two columns of one name cannot be told apart. */
 static int schema_refuse_twins(struct parquet_schema *schema)
 {
     struct parquet_column **sorted = calloc(max_u64(schema->n, 1), sizeof *sorted);
@@ -327,7 +327,7 @@ static int schema_refuse_twins(struct parquet_schema *schema)
 
 /* ---- sizes of lists ------------------------------------------------------------------------- */
 
-/* The part of a struct that the column's name goes on with, behind byte `from`; ARROW_NONE. */
+/* The part of a struct by the column's name from byte `from` on; or ARROW_NONE. */
 static uint32_t schema_find_part(const struct arrow_schema *schema, uint32_t i,
                                  const struct parquet_column *c, uint32_t from, uint32_t level)
 {
@@ -360,8 +360,8 @@ static void schema_take_column_sizes(struct parquet_column *c, const struct arro
 }
 
 /*
- * Lists of one size are lists like others in Parquet; that they were such is in the schema that
- * Arrow's writer keeps in the file. What is no such schema tells nothing. -ENOMEM.
+ * Parquet stores lists of a fixed size as ordinary lists; the size is in the schema that Arrow's
+ * writer keeps in the file. Other content is ignored. -ENOMEM.
  */
 static int schema_take_sizes(struct parquet_schema *schema, const struct parquet_footer *footer)
 {
@@ -424,7 +424,7 @@ int parquet_schema_make(const struct parquet_footer *footer, const char *path,
     return schema_tell(w.error, path, err);
 }
 
-/* Where the column's name, or that of a struct it is in, is `name`. */
+/* Whether the column, or a struct that contains it, is called `name`. */
 static bool schema_is_of(const struct parquet_column *c, const char *name)
 {
     bool is_of = strcmp(c->path, name) == 0;

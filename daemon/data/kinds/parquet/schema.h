@@ -62,14 +62,14 @@ int _nodiscard_ parquet_schema_make(const struct parquet_footer *footer, const c
 void parquet_schema_deinit(struct parquet_schema *schema);
 
 /*
- * What the decimal numbers of columns become, by `types`, dataset.types, whose names are columns or
- * structs of the file; those that it leaves out stay refused. -EINVAL with `err` below `place`, if
- * that is not NULL: one has no decimal numbers.
+ * Sets the types of decimal columns by `types`, dataset.types, whose names are columns or structs
+ * of the file; those that it leaves out stay refused. -EINVAL with `err` below `place`, if that is
+ * not NULL: a named column is not decimal.
  */
 int _nodiscard_ parquet_schema_set_types(struct parquet_schema *schema, const struct value *types,
                                          const char *place, struct dl_error *err);
 
-/* The column of that name; NULL: there is none. */
+/* The column of that name; or NULL. */
 const struct parquet_column *parquet_schema_find(const struct parquet_schema *schema,
                                                  const char *path);
 

@@ -101,7 +101,7 @@ const uint8_t *parquet_shared_add(const struct parquet_table *table,
         !pictures_cache_take(table->shared, &key, (uint32_t)n, layout->bytes, &room))
         return NULL;
     memcpy(room.pixels, rows, n * layout->bytes);
-    /* Who was slower finds what the other one made. */
+    /* The slower worker uses the other one's result. */
     return pictures_cache_publish(table->shared, &room) ? room.pixels
                                                         : parquet_shared_find(table, layout, group);
 }

@@ -1,12 +1,12 @@
 /*
  * Row groups of numbers that are kept, as rows (rows.h), for all workers of a user
- * (daemon/cache/pictures_cache.h), if the spec has a `shared`: each is decoded once, by whoever
- * wants it first, and lies in memory once.
+ * (daemon/cache/pictures_cache.h), if the spec has `shared`: each is decoded once, by the first
+ * worker that needs it, and is in memory once.
  *
- * A group is kept under the identity of its file, by its path, and what its rows are: other
- * columns, types or `nulls` are other rows. A file that was replaced or written to since it was
- * opened is neither found nor kept. What is read there are numbers of any value, at places that
- * this process knows: who writes to it meanwhile can change what they are, and nothing else.
+ * A group is kept under the identity of its file, its path, and the layout of its rows: other
+ * columns, types or `nulls` make other rows. A file that was replaced or written to since it was
+ * opened is neither found nor kept. The memory holds only numbers, at places that this process
+ * computes: a process that writes to it can change their values, and nothing else.
  */
 #ifndef DL_DATA_PARQUET_SHARED_H
 #define DL_DATA_PARQUET_SHARED_H
@@ -15,7 +15,7 @@
 
 struct parquet_layout;
 
-/* As `spec` and `env` have it; to be called before the files are opened. */
+/* By `spec` and `env`; call it before the files are opened. */
 void parquet_shared_init(struct parquet_table *table, const struct spec_dataset *spec,
                          const struct data_env *env);
 

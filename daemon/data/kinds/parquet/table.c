@@ -80,7 +80,7 @@ static bool table_parse_key(const char *text, int64_t *ret)
     char *end;
 
     if (*digits < '0' || *digits > '9' || (*digits == '0' && digits[1]))
-        return *text == '\0'; /* null has no type */
+        return *text == '\0'; /* null is typeless */
     errno = 0;
     *ret = strtoll(text, &end, 10);
     return errno == 0 && *end == '\0';
@@ -314,7 +314,7 @@ static bool table_keeps_group(const struct parquet_table *table, uint32_t i, uin
     return true;
 }
 
-/* Columns of the filter are used for their statistics alone. */
+/* Columns of the filter are used only for their statistics. */
 static int table_use_filter(struct parquet_table *table, const struct value *filter,
                             uint32_t *columns, struct dl_error *err)
 {

@@ -9,12 +9,12 @@
 #include "daemon/data/kinds/parquet/chunk.h"
 #include "daemon/data/kinds/parquet/files.h"
 
-/* A column whose pages are decoded one by one. */
+/* A column whose pages are decoded separately. */
 struct parquet_paged {
     struct parquet_pages pages;     /* owned */
     struct parquet_values **values; /* owned, and each: of each page; NULL: not yet */
     struct parquet_shared shared;   /* owned */
-    bool looked;                    /* for its index; where it has none, pages.n is 0 */
+    bool looked;                    /* the index was read; pages.n is 0 if it is missing */
 };
 
 /* A row group, as far as it is decoded. Counted: by the table while it keeps it, and by the arena
@@ -44,7 +44,7 @@ struct parquet_file {
     struct parquet_footer footer; /* owned */
     struct parquet_column
         *columns;    /* owned; as this file has the table's, with `above`; `path` is borrowed */
-    uint32_t *slots; /* owned; of each, where its chunk is in those of a group */
+    uint32_t *slots; /* owned; of each, its chunk's number in a group */
     struct parquet_key_value *keys; /* owned; table.n_keys of them */
     struct pictures_key identity;   /* of the file that is mapped, */
     bool is_known;                  /* if it is */
@@ -54,8 +54,8 @@ struct parquet_group {
     uint32_t file;
     uint32_t number;                 /* in the file */
     uint64_t first;                  /* row of the table */
-    uint64_t seen;                   /* when it was last asked for, by table.clock; 0: not yet; */
-    uint32_t soon;                   /* and so many times in a row soon after the time before */
+    uint64_t seen;                   /* when last requested, by table.clock; 0: never; */
+    uint32_t soon;                   /* how often in a row soon after the time before */
     bool indexed;                    /* all columns have a page index */
     struct parquet_decoded *decoded; /* counted; NULL: nothing of it is kept */
 };
@@ -72,7 +72,7 @@ struct parquet_table {
     struct parquet_schema schema;          /* owned; of the first file */
     const struct parquet_column **columns; /* owned; those that are used, of the first file */
     uint32_t n_columns;
-    uint32_t n_read;   /* of these, first; the others are the filter's alone */
+    uint32_t n_read;   /* of these, first; the others are only for the filter */
     char **keys;       /* owned, and each; names of the partitions */
     bool *key_is_text; /* owned; of each */
     uint32_t n_keys;
@@ -81,14 +81,14 @@ struct parquet_table {
     uint64_t rows;
     struct parquet_nulls nulls;
     const struct value *types;           /* borrowed while it is opened: dataset.types */
-    const char *place;                   /* likewise: where errors of the spec are */
+    const char *place;                   /* the place in the spec, for errors */
     const struct pictures_cache *shared; /* borrowed; NULL: nothing is kept for others */
     const struct data_env *env;          /* borrowed */
     struct parquet_decoded *cached;      /* the latest first */
     uint64_t cached_bytes, most_bytes;
-    uint64_t last;      /* the group that was asked for last */
+    uint64_t last;      /* the group requested last */
     uint64_t all_bytes; /* that all groups would have, by what the files say */
-    uint64_t clock;     /* samples that were asked for */
+    uint64_t clock;     /* counts requested samples */
     uint32_t n_pages;   /* of the group that has most, as far as known */
     unsigned strikes;   /* groups in a row that were decoded whole, and hardly used */
 };
@@ -112,7 +112,7 @@ int _nodiscard_ parquet_table_list(struct parquet_table *table, const struct val
 /* The group that has `row`, below table->rows. */
 struct parquet_group *parquet_table_group(struct parquet_table *table, uint64_t row);
 
-/* What is decoded of the group is of use now: others are forgotten before it. */
+/* Marks the group's decoded data as used: others are dropped before it. */
 void parquet_table_touch(struct parquet_table *table, const struct parquet_group *group);
 
 /*
@@ -122,13 +122,13 @@ void parquet_table_touch(struct parquet_table *table, const struct parquet_group
 int _nodiscard_ parquet_table_settle(struct parquet_table *table, struct parquet_group *group,
                                      struct dl_error *err);
 
-/* A column of a group, decoded, as much of it as has `row`, of the group: from (*ret)->first on.
- * There as long as that of parquet_table_column() is. */
+/* A column of a group, decoded at least around `row` of the group: from (*ret)->first on. It stays
+ * as long as that of parquet_table_column(). */
 int _nodiscard_ parquet_table_part(struct parquet_table *table, struct parquet_group *group,
                                    uint32_t column, uint64_t row, const struct parquet_values **ret,
                                    struct dl_error *err);
 
-/* A column of a group, decoded whole; there until another group is asked for, or as long as a
+/* A column of a group, decoded whole; it stays until another group is requested, or while a
  * reference to group->decoded is held. */
 int _nodiscard_ parquet_table_column(struct parquet_table *table, struct parquet_group *group,
                                      uint32_t column, const struct parquet_values **ret,

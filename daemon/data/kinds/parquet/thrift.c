@@ -62,7 +62,7 @@ bool thrift_next(struct thrift *t, struct thrift_field *ret)
     return true;
 }
 
-/* ---- what is not wanted --------------------------------------------------------------------- */
+/* ---- skipping ------------------------------------------------------------------------------- */
 
 static void thrift_skip_value(struct thrift *t, uint8_t type, unsigned depth);
 
@@ -162,7 +162,7 @@ void thrift_skip(struct thrift *t, const struct thrift_field *field)
     thrift_skip_value(t, field->type, THRIFT_DEPTH_MAX);
 }
 
-/* ---- what is -------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 int64_t thrift_int(struct thrift *t, const struct thrift_field *field)
 {

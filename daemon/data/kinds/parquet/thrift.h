@@ -1,9 +1,9 @@
 /*
- * Reading Thrift's compact protocol, of which Parquet's headers and footers are made: bounded, and
+ * Reads Thrift's compact protocol, in which Parquet's headers and footers are written: bounded, and
  * without memory of its own. thrift.apache.org, "Thrift Compact protocol encoding".
  *
- * The first mistake sticks: nothing is left to be read then, numbers are 0 and texts empty, so that
- * a caller may look once, at the end. Pure.
+ * The first error sticks: the input then counts as empty, numbers are 0 and texts empty, so that a
+ * caller may check once, at the end. Pure.
  */
 #ifndef DL_DATA_PARQUET_THRIFT_H
 #define DL_DATA_PARQUET_THRIFT_H
@@ -39,7 +39,7 @@ struct thrift_field {
 };
 
 struct thrift_text {
-    const uint8_t *data; /* borrowed; NULL: there is none */
+    const uint8_t *data; /* borrowed; may be NULL */
     uint32_t bytes;
 };
 
@@ -48,7 +48,7 @@ static inline struct thrift thrift_of(const uint8_t *data, uint64_t bytes)
     return (struct thrift){.at = data, .end = data + bytes};
 }
 
-/* The next field of a struct; false: there is none, or no such data. */
+/* The next field of a struct; false at the end, or if the data is invalid. */
 bool thrift_next(struct thrift *t, struct thrift_field *ret);
 
 /* The value of a field, which is passed over where it is of another type. */
@@ -58,8 +58,8 @@ struct thrift_text thrift_text(struct thrift *t, const struct thrift_field *fiel
 void thrift_skip(struct thrift *t, const struct thrift_field *field);
 
 /*
- * How many structs the list of a field has, of at least `least` bytes each: so many follow, or 0.
- * Each of them, and a field that is a struct, is read between begin and end.
+ * The number of structs in a field's list, of at least `least` bytes each, all of which follow; or
+ * 0. Each of them, and a field that is a struct, is read between begin and end.
  */
 uint32_t thrift_structs(struct thrift *t, const struct thrift_field *field, uint32_t least);
 int16_t thrift_begin(struct thrift *t);           /* what end wants to have */

@@ -1,6 +1,6 @@
 /*
- * The dataset of kind plugin: files[0].path, opened with `config`. Map-style (get) or iterable, as
- * the plug-in has it.
+ * The dataset of kind plugin: files[0].path, opened with `config`. Map-style (get) or iterable,
+ * depending on the plug-in.
  */
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/kinds/kinds.h"
@@ -35,7 +35,7 @@ static int plugin_get(struct dataset *ds, const struct sample_key *key, uint64_t
     return plugin_judge_sample(p, p->table.get(p->handle, index, &built, &rng), &built, what, err);
 }
 
-/* The plug-in counts in 64 bits; so many of its lengths are taken at once. */
+/* The plug-in counts in 64 bits; this many of its lengths are read at once. */
 enum { LENGTHS_CHUNK = 1024 };
 
 static int plugin_take_lengths(struct plugin *p, uint64_t first, size_t n, uint32_t *ret,
@@ -65,7 +65,7 @@ static int plugin_take_lengths(struct plugin *p, uint64_t first, size_t n, uint3
     return 0;
 }
 
-/* Which leaf its lengths are of, the plug-in does not say: they are those of the usual one. */
+/* The plug-in does not name the leaf of its lengths: they are those of the default one. */
 static int plugin_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
                           uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
@@ -89,7 +89,7 @@ struct plugin_iter {
     struct replica_params about; /* for random numbers */
     uint64_t number;             /* of the next sample, in this replica */
     bool ended;
-    struct dl_error fault; /* of a skip: the next next() tells of it, and is the last */
+    struct dl_error fault; /* of a skip: the next next() reports it, and ends */
 };
 
 static int plugin_next(struct dataset_iter *it, struct sample *ret, struct dl_error *err)
@@ -154,7 +154,7 @@ static int plugin_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
     for (*ret = 0; *ret < n && !iter->fault.code && r == 0; *ret += r == 0)
         r = plugin_skip_some(iter, 1);
     if (iter->fault.code)
-        *ret = n; /* what the next next() tells lies behind them */
+        *ret = n; /* the next next() reports what lies behind them */
     return r;
 }
 

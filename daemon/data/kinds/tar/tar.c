@@ -47,7 +47,7 @@ struct tar_iter {
     uint32_t n_order;
     uint32_t next; /* of order: the shard to open */
 
-    struct tar_shard *shard; /* counted; may be NULL: the next one is to be opened */
+    struct tar_shard *shard; /* counted; NULL: open the next one */
     uint64_t offset;         /* in it, of the next sample */
     uint64_t ordinal;
 
@@ -55,7 +55,7 @@ struct tar_iter {
     uint64_t n_buffer;
     uint64_t buffer_room;
     struct rng rng;       /* draws from it */
-    struct tar_item made; /* the last one; its shard is counted by the sample alone */
+    struct tar_item made; /* the last one; its shard is counted only by the sample */
 };
 
 /* ---- shards --------------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ static void tar_shard_unref(void *what)
     free(shard);
 }
 
-/* NULL: out of memory. A shard that cannot be opened is one that says why. */
+/* NULL: out of memory. A shard that cannot be opened has the reason. */
 static struct tar_shard *tar_shard_open(const struct tar *tar, uint32_t number)
 {
     struct tar_shard *shard = calloc(1, sizeof *shard);
@@ -110,7 +110,7 @@ static void tar_expect_next(const struct tar_iter *it)
 
 /* ---- from shards to items ------------------------------------------------------------------- */
 
-/* Whatever could not be had is an item too, whose making tells what is wrong. */
+/* A failure is an item, too: making it reports the error. */
 static int tar_scan_next(struct tar_iter *it, struct tar_item *ret)
 {
     for (;;) {
@@ -156,7 +156,7 @@ static int tar_put(struct tar_iter *it, struct tar_item item)
     return 0;
 }
 
-/* The item whose turn it is. Its shard is counted for the caller. */
+/* The next item. Its shard is counted for the caller. */
 static int tar_draw(struct tar_iter *it, struct tar_item *ret)
 {
     struct tar_item item;
@@ -266,7 +266,7 @@ static void tar_order_rng(struct rng *rng, const struct sample_key *key)
     rng_init(rng, key->seed, key->epoch, UINT64_MAX - key->base);
 }
 
-/* All shards in the epoch's order; of which this replica's are then kept. */
+/* Puts all shards in the epoch's order, and keeps this replica's. */
 static uint32_t tar_choose_shards(const struct tar *tar, const struct replica_params *params,
                                   uint32_t *order)
 {
@@ -336,8 +336,8 @@ static int tar_check_shards(const struct tar *tar, struct dl_error *err)
     return 0;
 }
 
-/* All files must be there; what is in them is looked at later, and compressed ones are unpacked
- * when they are read. */
+/* All files must exist; their content is checked later, and compressed ones are unpacked when they
+ * are read. */
 static int tar_open_stream(const struct spec_dataset *spec, const char *place,
                            const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {

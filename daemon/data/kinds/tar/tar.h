@@ -5,16 +5,16 @@
  * A replica goes through its shards one after another, and through each from its beginning. With
  * `divide` the shard at place p of the epoch's order belongs to rank p mod world size, and of a
  * rank's shards the one at place j to worker j mod workers (WebDataset's split_by_node, then
- * split_by_worker): where there are fewer shards than that, some replicas have none. Without it
- * each replica has all.
+ * split_by_worker): with fewer shards than that, some replicas are empty. Without it each replica
+ * has all.
  *
  * With `shuffle` n > 0 the order of the shards is drawn anew for each epoch, the same for all
  * replicas and before they are divided; and samples go through a buffer of n, from which the next
- * one is drawn. The order depends on seed, epoch, rank, world size, worker and workers, and on
- * nothing else. What waits in the buffer is a place in a mapped file, 24 bytes, and no copy.
+ * one is drawn. The order depends only on seed, epoch, rank, world size, worker and workers. The
+ * buffer holds places in mapped files, 24 bytes each, not copies.
  *
- * What is damaged is an error in its place, and the replica goes on: behind a bad sample with the
- * next one, behind a damaged header with the next shard.
+ * Damage is an error in its place, and the replica continues: after a bad sample with the next one,
+ * after a damaged header with the next shard.
  */
 #ifndef DL_DATA_TAR_H
 #define DL_DATA_TAR_H
@@ -23,9 +23,9 @@
 #include "daemon/data/files/globs.h"
 
 /*
- * The same samples by index, those of the first shard first: a map-style dataset. Where each begins
- * is found by one scan of all shards, or as tar_index.h says; by wids' index a shard is
- * scanned when its first sample is wanted. 4 bytes of memory a sample. Compressed shards are
+ * The same samples by index, those of the first shard first: a map-style dataset. Their beginnings
+ * are found by one scan of all shards, or by an index (tar_index.h); with wids' index a shard is
+ * scanned when its first sample is needed. 4 bytes of memory a sample. Compressed shards are
  * refused. tar_indexed.c
  */
 int _nodiscard_ tar_indexed_open(const struct spec_dataset *spec, const char *place,

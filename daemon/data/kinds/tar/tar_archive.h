@@ -16,7 +16,7 @@ struct tar_archive {      /* all zero: not open */
     struct source source; /* owned; of a compressed one nothing, once it is unpacked */
     struct stat st;       /* of the file */
     uint8_t *unpacked;    /* owned; NULL: it is not compressed */
-    struct tar_view view; /* what is in it; the path is the caller's */
+    struct tar_view view; /* its content; the path is the caller's */
 };
 
 /*

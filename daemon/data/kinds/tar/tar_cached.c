@@ -58,7 +58,7 @@ static int tar_cached_compare(const void *a, const void *b)
     return memcmp(&x->file, &y->file, sizeof x->file);
 }
 
-/* Whoever wrote it may have been wrong. */
+/* Another process wrote it: check everything. */
 static bool tar_cached_is_sound(const struct tar_cached *cached,
                                 const struct tar_cached_shard *shard)
 {

@@ -65,7 +65,7 @@ static int tar_fields_add_integer(const struct tar_field *f, const struct tar_op
     return sample_int(ret, f->key, value);
 }
 
-/* An array as a tensor has it: in place, or in order. */
+/* An array as a tensor: in place, or converted. */
 static int tar_fields_add_array(const char *key, const struct array_header *header,
                                 const uint8_t *data, struct sample *ret, struct dl_error *err)
 {
@@ -137,7 +137,7 @@ static bool tar_fields_has_array(const struct sample *sample, uint32_t dict, con
     return false;
 }
 
-/* An array; what is none is bytes, as numpy.load() has it. */
+/* An array; other members are bytes, as in numpy.load(). */
 static int tar_fields_add_npz_member(const struct npz_member *member, uint32_t dict,
                                      struct sample *ret, struct dl_error *err)
 {
@@ -271,7 +271,7 @@ static enum compression tar_fields_compression(const char *extension)
     return strcmp(extension, "zst") == 0 ? COMPRESSION_ZSTD : COMPRESSION_NONE;
 }
 
-/* What is in it, as the extension before says; of one without, bytes. */
+/* The unpacked content, by the extension before; without one, bytes. */
 static int tar_fields_add_packed(const struct tar_field *f, enum compression by,
                                  const struct tar_options *options,
                                  const struct tar_randomness *randomness, struct sample *ret,

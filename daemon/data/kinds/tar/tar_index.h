@@ -22,7 +22,7 @@ struct tar_index {    /* all zero: of no sample */
     uint32_t *blocks; /* owned: sample i begins at 512 · blocks[i] */
     uint64_t n;
     uint64_t room;
-    bool lent; /* the blocks are another one's, and only read */
+    bool lent; /* the blocks are borrowed, and read-only */
 };
 
 void tar_index_deinit(struct tar_index *index);
@@ -39,8 +39,8 @@ int _nodiscard_ tar_index_scan(const struct tar_view *view, struct tar_index *re
 
 /*
  * From the index file at `path` of Energon or DALI, whose `bytes` are at `data`. Checks that all
- * places lie in the shard, one behind another, and that the first one is a header; that each is one
- * is found out when its sample is made. -EINVAL with `err` naming `path`; -ENOMEM.
+ * places lie in the shard, in ascending order, and that the first one is a header; the others are
+ * checked when their samples are made. -EINVAL with `err` naming `path`; -ENOMEM.
  */
 int _nodiscard_ tar_index_parse(const uint8_t *data, uint64_t bytes, const char *path,
                                 const struct tar_view *view, struct tar_index *ret,

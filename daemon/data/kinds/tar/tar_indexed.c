@@ -44,7 +44,7 @@ static struct tar_indexed_shard *tar_indexed_shard_of(const struct tar_indexed *
                                       index)];
 }
 
-/* Of a shard whose number of samples is all that is known. */
+/* For a shard of which only the number of samples is known. */
 static int tar_indexed_learn(struct tar_indexed_shard *shard, struct dl_error *err)
 {
     int r = shard->known ? 0 : tar_index_scan(&shard->archive.view, &shard->index, err);
@@ -98,7 +98,7 @@ static void tar_indexed_expect(struct dataset *ds, uint64_t index)
     remote_expect(at, REMOTE_UNTOLD_BYTES);
 }
 
-/* A shard whose samples are not known is not scanned for it. */
+/* A shard is not scanned just for a name. */
 static size_t tar_indexed_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
     const struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
@@ -172,7 +172,7 @@ static int tar_indexed_count(const struct tar_counts *counts, const char *index,
 
     if (tar_counts_find(counts, path, &shard->n) < 0)
         return dl_error_set(err, ENOENT, index, "has no shard named %s; recreate it", path);
-    /* A sample has a header and a name at least: more are none. */
+    /* A sample needs at least a header: more samples are impossible. */
     if (shard->n > shard->archive.view.bytes / TAR_BLOCK)
         return dl_error_set(err, EINVAL, index,
                             "says that %s has %llu samples, for which it is "
@@ -262,7 +262,7 @@ static int tar_indexed_open_shards(struct tar_indexed *tar, const struct spec_da
     return r;
 }
 
-/* ---- what is kept of them ------------------------------------------------------------------- */
+/* ---- sharing -------------------------------------------------------------------------------- */
 
 /* Shards look there from now on, and what they had goes. */
 static void tar_indexed_lend(struct tar_indexed *tar)
@@ -287,8 +287,8 @@ static void tar_indexed_make(const struct tar_indexed *tar, struct dl_buffer *re
 }
 
 /*
- * What is known by now, for other workers, and for those who open these shards later, if `key` is
- * not 0. Without memory for it all stays as it is.
+ * Shares what is known by now with other workers, and with later processes if `key` is not 0.
+ * Without memory for it nothing changes.
  */
 static void tar_indexed_share(struct tar_indexed *tar, const char *place, uint64_t key,
                               const struct data_env *env)
@@ -328,7 +328,7 @@ static void tar_indexed_find(struct tar_indexed *tar, const char *place, uint64_
     *ret_given = false;
 }
 
-/* By scans, but for what is known already. */
+/* By scans, except for what is already known. */
 static int tar_indexed_open_known(struct tar_indexed *tar, const struct spec_dataset *spec,
                                   const char *place, const struct data_env *env,
                                   struct dl_error *err)
@@ -347,7 +347,7 @@ static int tar_indexed_open_known(struct tar_indexed *tar, const struct spec_dat
     return 0;
 }
 
-/* The shards, and the files of the index, if it has any. */
+/* The shards, and the files of the index, if any. */
 int tar_list_files(const struct spec_dataset *spec, const struct data_env *env,
                    struct file_list *ret, struct dl_error *err)
 {

@@ -25,7 +25,7 @@ _Static_assert(sizeof(struct tar_header) == TAR_BLOCK, "one block");
 
 /* What extended headers say of the member behind them. */
 struct tar_extension {
-    const char *pax_path; /* in the view; not NUL-terminated; NULL: none */
+    const char *pax_path; /* in the view; not NUL-terminated; may be NULL */
     const char *gnu_path;
     uint64_t pax_len;
     uint64_t gnu_len;
@@ -194,7 +194,7 @@ static int tar_reader_take_extension(const struct tar_reader *reader, uint64_t a
         if (!tar_reader_take_pax(ext, data, size))
             return tar_reader_damaged(reader, at, "has pax records that cannot be read", err);
         return 0;
-    default: /* K, a long link; g, for all that follow: what is in these is of no use here */
+    default: /* K, a long link; g, for all that follow: their content is not used */
         return 0;
     }
 }
@@ -239,7 +239,7 @@ static int tar_reader_take_name(struct tar_reader *reader, uint64_t at,
                                strnlen(header->name, sizeof header->name), at, err);
 }
 
-/* Whether data follow the header; a link's size, for example, is that of the file it leads to. */
+/* Whether data follow the header; a link's size, for example, is that of its target. */
 static bool tar_reader_has_data(char type)
 {
     return type < '1' || type > '6';
@@ -251,7 +251,7 @@ static bool tar_reader_is_regular(const struct tar_header *header, const char *n
 
     if (header->type == '0' || header->type == '7')
         return true;
-    /* The oldest tar writes directories as files whose name ends with a slash. */
+    /* The oldest tar marks directories by a slash at the end of their name. */
     return header->type == '\0' && (len == 0 || name[len - 1] != '/');
 }
 
@@ -316,9 +316,9 @@ static bool tar_reader_is_odd_number(const char *field, size_t len)
 }
 
 /*
- * Whether programs differ in what they make of the member: some take a prefix whatever the magic
- * is, some heed global headers, or a second extended one, or all fields, whether they are used or
- * not; and of a rare type they make one thing or another.
+ * Whether programs disagree about the member: some accept a prefix whatever the magic, some heed
+ * global headers, or a second extended one, or check all fields, even unused ones; and rare types
+ * are treated differently.
  */
 static bool tar_reader_is_odd(const struct tar_header *header, const struct tar_extension *ext,
                               const char *name)

@@ -35,7 +35,7 @@ struct tar_member {
     bool odd;            /* tar programs do not all read it alike: see tar_reader.c */
 };
 
-/* From the member whose first header is at `offset`, which is one, or 0. */
+/* Starts at the member whose first header is at `offset`, a valid one or 0. */
 void tar_reader_init(struct tar_reader *reader, const struct tar_view *view, uint64_t offset);
 
 /*
@@ -46,9 +46,9 @@ void tar_reader_init(struct tar_reader *reader, const struct tar_view *view, uin
 int _nodiscard_ tar_next(struct tar_reader *reader, struct tar_member *ret, struct dl_error *err);
 
 /*
- * How many bytes of a view tar_next() looks at for the member that begins at `data`, as far as the
- * first `have` tell: where it is more than these, they have to be read, and it is to be asked
- * again. What tar_next() returns is then right, though none of the member's own data are there.
+ * How many bytes of a view tar_next() needs for the member that begins at `data`, judging by the
+ * first `have`: if more than these, read them and ask again. tar_next() then works without the
+ * member's own data.
  */
 uint64_t tar_head_bytes(const uint8_t *data, uint64_t have);
 

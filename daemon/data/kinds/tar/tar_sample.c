@@ -21,7 +21,7 @@ static void tar_sample_group_init(struct tar_group *group, const struct tar_view
     group->key_len = 0;
 }
 
-/* Bytes of the name that are the sample's; 0: the member is part of none. */
+/* The length of the sample's key in the name; 0: the member belongs to no sample. */
 static size_t tar_sample_key_length(const char *name)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
@@ -212,8 +212,8 @@ static uint32_t tar_sample_rank(const char *sources, const char *field)
     }
 }
 
-/* The member that the source stands for; *ret_offset of its first header. 0, TAR_END: none; or an
- * error. `group` is left behind the sample. */
+/* Finds the member for the source; *ret_offset of its first header. 0, TAR_END if it is missing; or
+ * an error. `group` moves behind the sample. */
 static int tar_sample_find(struct tar_group *group, const char *sources, uint64_t *ret_offset,
                            struct dl_error *err)
 {
@@ -361,7 +361,7 @@ size_t tar_put_name(const struct tar_view *view, uint64_t offset, char *ret, siz
 {
     struct tar_reader reader;
     struct tar_member member;
-    struct dl_error err; /* for nobody: it was said when the sample was made */
+    struct dl_error err; /* ignored: it was reported when the sample was made */
 
     tar_reader_init(&reader, view, offset);
     if (tar_next(&reader, &member, &err) != 0)

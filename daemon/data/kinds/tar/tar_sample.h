@@ -1,11 +1,11 @@
 /*
- * From the members of a tar file to samples, as WebDataset has it.
+ * From the members of a tar file to samples, by WebDataset's rules.
  *
  * Members that follow one another and have the same name up to the first dot behind the last slash
- * are one sample. What stands behind that dot, in lower case (of ASCII), is the field. Members
- * without one, or with nothing before it, and those at the top whose name is __so__, belong to no
- * sample; nor do directories, links and devices. The sample is {"__key__": name, field: ..., ...},
- * in the order of the members. What a field becomes is said by its last extension:
+ * are one sample. The text after that dot, in lower case (ASCII), is the field. Members without
+ * one, or with nothing before it, and those at the top whose name is __so__, belong to no sample;
+ * nor do directories, links and devices. The sample is {"__key__": name, field: ..., ...}, in the
+ * order of the members. Its last extension decides what a field becomes:
  *
  *   jpg jpeg png        uint8 [H, W, 3] or what image.h makes of it
  *   cls cls2 index id   int64, of decimal digits
@@ -14,13 +14,13 @@
  *   npy                 tensor
  *   npz                 a dict of the tensors that are in it, by their names (npz.h)
  *   those of dataset.audio   tensor of a sound, as audio.h makes it
- *   gz zst              what the extension before it says, of what is unpacked
+ *   gz zst              unpacked, then by the extension before it
  *   others, or all if they are not to be decoded: bytes
  *
- * Where fields are chosen, a sample has these alone, in the order of their new names; "__key__" is
- * one of them; of several extensions with ';' between them the first that is there is taken.
+ * If fields are chosen, a sample has only these, in the order of their new names; "__key__" is one
+ * of them; of several extensions with ';' between them the first existing one is used.
  *
- * Bytes, strings and tensors lie where the file is mapped. Pure but for the memory.
+ * Bytes, strings and tensors stay in the mapped file. Pure but for the memory.
  * webdataset/tariterators.py: base_plus_ext, group_by_keys; autodecode.py: decoders.
  */
 #ifndef DL_DATA_TAR_SAMPLE_H
@@ -39,19 +39,19 @@ struct tar_options {
     struct field_choice choice;    /* owned */
     char **sounds;                 /* owned; extensions, each owned */
     uint32_t n_sounds;
-    struct audio_decoder *audio; /* owned; NULL: there are no sounds */
+    struct audio_decoder *audio; /* owned; may be NULL */
 };
 
-/* Of `spec`, which is not needed any more. Errors name what is below `place`. */
+/* From `spec`, which is not needed afterwards. Errors name the place below `place`. */
 int _nodiscard_ tar_options_init(struct tar_options *options, const struct spec_dataset *spec,
                                  const char *place, struct dl_error *err);
 void tar_options_deinit(struct tar_options *options);
 
-/* Which sample, for what is random in it. All images of one sample, and all sounds, get
- * the same numbers. */
+/* Identifies the sample for random draws. All its images, and all its sounds, get the same
+ * numbers. */
 struct tar_randomness {
     struct sample_key key;
-    uint64_t index; /* of the sample; key.base is to be added */
+    uint64_t index; /* of the sample; add key.base */
 };
 
 /* One member on its way into a sample. */
@@ -78,8 +78,8 @@ int _nodiscard_ tar_make(const struct tar_view *view, uint64_t offset,
                          const struct tar_options *options, const struct tar_randomness *randomness,
                          struct sample *ret, struct dl_error *err);
 
-/* "SHARD.tar: cats/0017.jpg", of the first member of the sample at `offset`: as
- * dataset_ops.name. 0: there is none. */
+/* "SHARD.tar: cats/0017.jpg", of the first member of the sample at `offset`: as dataset_ops.name.
+ * 0: unknown. */
 size_t tar_put_name(const struct tar_view *view, uint64_t offset, char *ret, size_t room);
 
 /*
@@ -90,7 +90,7 @@ int _nodiscard_ tar_add_field(const struct tar_field *f, const struct tar_option
                               const struct tar_randomness *randomness, struct sample *ret,
                               struct dl_error *err);
 
-/* "member a/b.cls at byte 512: " and what is wrong with it; returns -code. */
+/* "member a/b.cls at byte 512: " and the error; returns -code. */
 int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, const char *fmt, ...)
     _printf_(4, 5);
 

@@ -1,14 +1,13 @@
 /*
  * Text: a sample is a line, or a field of a line of JSON, of one or more files in their order.
  *
- * Or, of JSON, several fields of a line: each as json_field.h makes a leaf of it, under its name,
- * but the one that becomes tokens, whose leaves stand in its place.
+ * Or, for JSON, several fields of a line: each becomes a leaf by json_field.h, under its name,
+ * except the one that becomes tokens, which its leaves replace.
  *
  * Without a tokenizer it is {"text": string}; a string of a plain file lies where it is mapped.
- * With one it is what token_leaves.h makes of the text. How many tokens `bytes` makes is known of
- * plain files, and of JSON found by parsing. Opening
- * reads the files once, to know where lines begin: about 2.3 bytes of memory for a line of usual
- * length (text_lines.h).
+ * With one, token_leaves.h makes the sample from the text. For `bytes`, the number of tokens is
+ * known for plain files, and for JSON after parsing. Opening reads the files once, to find the
+ * lines: about 2.3 bytes of memory for a line of usual length (text_lines.h).
  */
 #include "daemon/data/kinds/kinds.h"
 
@@ -39,7 +38,7 @@ struct text {
     struct file_list list;      /* owned */
     struct text_file *files;    /* owned; list.n of them */
     char *field;                /* owned; of a JSON line */
-    struct field_choice choice; /* of a JSON line; none: `field` alone */
+    struct field_choice choice; /* of a JSON line; empty: only `field` */
     enum tokenizer tokenizer;
     struct token_leaves *leaves; /* owned; NULL: no tokenizer */
 };
@@ -71,7 +70,7 @@ static int text_refuse_encoding(const struct text_sample *s)
                         text_number_of(s));
 }
 
-/* What token_leaves.h returned for the sample, told. */
+/* Reports the result of token_leaves.h for the sample. */
 static int text_tell_tokens(const struct text_sample *s, int r, const char *why)
 {
     if (r >= 0)
@@ -291,7 +290,7 @@ static size_t text_name(struct dataset *ds, uint64_t index, char *ret, size_t ro
     const char *path = text->list.paths[file - text->files];
     uint64_t i = index - file->first;
 
-    /* Where blank lines are no samples, the line would have to be counted. */
+    /* If blank lines are skipped, the line number would have to be counted. */
     return file->lines.skip_blank ? dataset_put_name(path, "row", i, ret, room)
                                   : dataset_put_name(path, "line", i + 1, ret, room);
 }
@@ -334,7 +333,7 @@ static const char *text_place(char ret[static DL_ERROR_PATH_MAX], const char *pl
     return ret;
 }
 
-/* What becomes tokens is one of the fields, and no other has the name of what it becomes. */
+/* The field that becomes tokens is one of the fields, and no other has the name of a result. */
 static int text_check_fields(const struct text *text, const char *place, struct dl_error *err)
 {
     static const char *const made[] = {"tokens", "labels", "loss_mask"};

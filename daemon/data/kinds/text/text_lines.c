@@ -87,7 +87,7 @@ static const uint8_t *text_lines_next(const void *context, const uint8_t *at, co
     return lf ? lf + 1 : end;
 }
 
-/* The same of plain text, where a CR alone ends one, too. */
+/* The same for plain text, where a lone CR ends a line, too. */
 static const uint8_t *text_lines_next_plain(const void *context, const uint8_t *at,
                                             const uint8_t *end)
 {

@@ -1,13 +1,12 @@
 /*
- * Where the lines of a text lie: a table made in one pass over it, from which any line's place is
- * read at once.
+ * Where the lines of a text lie: a table made in one pass, with direct access to any line's place.
  *
- * A line ends with LF or CR LF, and where blank ones count, as in plain text, with a CR alone, as
- * Python's open() has it: in JSON lines a CR is space. The last one may end with the text. A byte
- * order mark at the beginning is no part of the first line. Lines are grouped by LINE_GROUP; a
- * group has its beginning as a whole number, and for each line how far behind that it begins, in as
- * few bytes as the group's last line needs. So a line takes 2.25 bytes where 64 lines have up to 64
- * KiB, 3.25 up to 16 MiB, and never more than 8.25. Pure but for the memory; not thread-safe.
+ * A line ends with LF or CR LF, and in plain text, where blank lines count, also with a lone CR, as
+ * in Python's open(): in JSON lines a CR is space. The last one may end with the text. A byte order
+ * mark at the beginning is skipped. Lines are grouped by LINE_GROUP; a group has its beginning as a
+ * whole number, and for each line how far behind that it begins, in as few bytes as the group's
+ * last line needs. So a line takes 2.25 bytes where 64 lines have up to 64 KiB, 3.25 up to 16 MiB,
+ * and never more than 8.25. Pure but for the memory; not thread-safe.
  */
 #ifndef DL_DATA_TEXT_LINES_H
 #define DL_DATA_TEXT_LINES_H
@@ -19,7 +18,7 @@ enum { LINE_GROUP = 64 };
 struct line_table {
     const uint8_t *text; /* borrowed for the table's life */
     uint64_t bytes;      /* of the text */
-    bool skip_blank;     /* JSON lines: those of nothing but space are none */
+    bool skip_blank;     /* JSON lines: skips those of only space */
 
     uint64_t n;                /* lines */
     struct line_group *groups; /* owned; of LINE_GROUP lines each, but the last */
@@ -39,7 +38,7 @@ struct line {
 struct line_rule {
     /* Where the row behind the one at `at`, below `end`, begins; NULL: this one never ends. */
     const uint8_t *(*next)(const void *context, const uint8_t *at, const uint8_t *end);
-    bool (*is_blank)(const uint8_t *at, const uint8_t *end); /* the row is none */
+    bool (*is_blank)(const uint8_t *at, const uint8_t *end); /* the row is skipped */
     const void *context;
 };
 
@@ -59,7 +58,7 @@ struct line line_at(const struct line_table *table, uint64_t i);
 /* Where line i < n begins, in the text. */
 uint64_t line_begin(const struct line_table *table, uint64_t i);
 
-/* Asks for line i < n, without waiting for it: line_at() looks at its end. */
+/* Prefetches line i < n, without waiting for it: line_at() looks at its end. */
 void line_expect(const struct line_table *table, uint64_t i);
 
 /* What editors call the line, from 1; counts all lines before it, blank ones too. */

@@ -1,4 +1,4 @@
-/* CRC-32C, Castagnoli's polynomial, as RFC 3720 (iSCSI) has it; and TFRecord's mask of it. Pure. */
+/* CRC-32C, Castagnoli's polynomial, as in RFC 3720 (iSCSI); and TFRecord's mask of it. Pure. */
 #ifndef DL_DATA_CRC32C_H
 #define DL_DATA_CRC32C_H
 

@@ -1,12 +1,12 @@
 /*
  * TFRecord files (tfrecord_file.h) as a map-style dataset: the records of the first file first.
- * Each file is mapped, and walked through once, by the first worker that opens it: 8 bytes of
- * memory a record, which all workers of a loader share (tfrecord_index.h).
+ * Each file is mapped, and scanned once, by the first worker that opens it: 8 bytes of memory a
+ * record, shared by all workers of a loader (tfrecord_index.h).
  *
  * A sample is a record's Example (tfrecord_example.h), a field for each feature, in the order of
- * their names, or of those of the spec's fields; or, with decode: false, {"record": bytes}. Sums
- * are checked: those of the lengths when the file is opened, those of the data when a sample is
- * made.
+ * their names, or of those of the spec's fields; or, with decode: false, {"record": bytes}.
+ * Checksums are verified: those of the lengths when the file is opened, those of the data when a
+ * sample is made.
  */
 #include "daemon/data/kinds/kinds.h"
 

@@ -68,7 +68,7 @@ static int wire_next(struct wire *wire, struct wire_field *ret)
     case WIRE_FIXED32:
         good = wire_take(wire, 4, ret);
         break;
-    default: /* groups, which nobody writes */
+    default: /* groups, which are obsolete */
         break;
     }
     return good && ret->number > 0 ? 1 : -EINVAL;
@@ -79,7 +79,7 @@ static struct wire wire_of(const struct wire_field *field)
     return (struct wire){field->data, field->data + field->bytes};
 }
 
-/* The message's field `number`, the last one if there are several: 1, 0: none, -EINVAL. */
+/* The message's field `number`, the last one if repeated: 1, 0 if it is missing, -EINVAL. */
 static int wire_find(struct wire wire, uint64_t number, struct wire_field *ret)
 {
     struct wire_field field;
@@ -216,7 +216,7 @@ int example_parse(const uint8_t *data, uint64_t bytes, struct arena *arena, stru
         return dl_error_set(err, ENOMEM, "", "ran out of memory");
     if (r < 0)
         return example_refuse(err);
-    /* The writer's order is that of a hash table, another one in each process. */
+    /* The writer's order is a hash table's, different in each process. */
     qsort(ret->features, ret->n, sizeof *ret->features, example_compare);
     for (uint32_t i = 1; i < ret->n; i++)
         if (strcmp(ret->features[i - 1].name, ret->features[i].name) == 0)

@@ -29,9 +29,9 @@ struct example {
 };
 
 /*
- * The features of the Example of `bytes` at `data`, which stays where it is; those without a value
- * are left out. 0; or a negative errno with `err`, whose message goes on from the record: "is not
- * an Example".
+ * The features of the Example of `bytes` at `data`, which must stay there; those without a value
+ * are left out. 0; or a negative errno with `err`, whose message continues the record's name: "is
+ * not an Example".
  */
 int _nodiscard_ example_parse(const uint8_t *data, uint64_t bytes, struct arena *arena,
                               struct example *ret, struct dl_error *err);
@@ -39,9 +39,9 @@ int _nodiscard_ example_parse(const uint8_t *data, uint64_t bytes, struct arena 
 const struct example_feature *example_find(const struct example *example, const char *name);
 
 /*
- * Adds the feature under `name`: float32 [n], int64 [n]; bytes, or a list of them where there are
- * not just one; with `image`, the one value is decoded. 0; or a negative errno with `err`, whose
- * message goes on from the feature's name. An error of the sample's own sticks in `ret`.
+ * Adds the feature under `name`: float32 [n], int64 [n]; bytes, or a list of them unless there is
+ * just one; with `image`, the only value is decoded. 0; or a negative errno with `err`, whose
+ * message continues the feature's name. The sample's own errors stick in `ret`.
  */
 int _nodiscard_ example_add(const struct example_feature *feature, const char *name,
                             const struct image_field *image, struct sample *ret,

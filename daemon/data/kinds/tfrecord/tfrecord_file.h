@@ -17,9 +17,9 @@ struct tfrecord_view {
     const struct crc32c *crc; /* borrowed */
 };
 
-/* All records of the file, by their lengths, whose sums are checked: where each begins is appended,
- * a uint64_t. -EINVAL with `err` naming file and record: a wrong sum, a file that ends too soon;
- * -ENOMEM. */
+/* Scans all records of the file by their lengths, and verifies those checksums: appends each
+ * beginning, a uint64_t. -EINVAL with `err` naming file and record: a wrong checksum, a truncated
+ * file; -ENOMEM. */
 int _nodiscard_ tfrecord_scan(const struct tfrecord_view *view, struct dl_buffer *offsets,
                               struct dl_error *err);
 

@@ -1,7 +1,7 @@
 /*
- * Where the records of TFRecord files begin, as all workers of a loader share it (shared_index.h):
- * the number of files, what is said of each, and 8 bytes for each record, of all files in their
- * order. Numbers are those of this machine.
+ * Where the records of TFRecord files begin, shared by all workers of a loader (shared_index.h):
+ * the number of files, an entry for each, and 8 bytes for each record, of all files in order.
+ * Numbers are in the machine's byte order.
  */
 #ifndef DL_DATA_TFRECORD_INDEX_H
 #define DL_DATA_TFRECORD_INDEX_H
@@ -14,10 +14,10 @@ struct tfrecord_index_file {
     uint64_t records; /* in it */
 };
 
-/* An index of so many files, with no record: of each, when its turn comes, tfrecord_index_add().
+/* Begins an index of `files` files, without records: call tfrecord_index_add() for each in order.
  * -ENOMEM. */
 int _nodiscard_ tfrecord_index_begin(struct dl_buffer *index, uint32_t files);
-/* The records of file `i`, of which the index has those before it. As tfrecord_scan(). */
+/* Adds the records of file `i`, after those of all files before it. As tfrecord_scan(). */
 int _nodiscard_ tfrecord_index_add(struct dl_buffer *index, uint32_t i,
                                    const struct tfrecord_view *view, struct dl_error *err);
 
