@@ -141,7 +141,7 @@ int main(int argc, char **argv)
     }
     if (!worker_main_speaks(getenv(DL_WORKER_VERSION_VARIABLE)))
         return 2;
-    /* What the daemon itself was started with by mistake is no business of ours. */
+    /* Closes descriptors that the daemon inherited by mistake. */
     sandbox_close_from(WORKER_SOCKET + 1);
     sandbox_harden();
     return worker_run(WORKER_SOCKET, &fetch_engine);

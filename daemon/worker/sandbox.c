@@ -1,4 +1,4 @@
-/* The sandbox's files: which of them a spec is about. */
+/* The sandbox's files: those that a spec needs. */
 #include "daemon/worker/sandbox.h"
 
 #include "daemon/data/files/seen.h"
@@ -26,8 +26,7 @@ static bool sandbox_lies_below(const char *path, char **directories, uint32_t n)
 }
 
 /*
- * Where the file is that `path` leads to. False: there is none, or none that may be read: to name
- * it opens nothing.
+ * Resolves `path` to its file. False if it is missing or not allowed: naming it would open nothing.
  */
 static bool sandbox_find(const char *path, const struct data_env *env, char ret[static PATH_MAX])
 {
@@ -53,7 +52,7 @@ static void sandbox_allow_directory_of(struct sandbox_files *files, char *resolv
     sandbox_files_allow(files, resolved);
 }
 
-/* The plug-in, the libraries beside it, and whatever of the data its configuration names. */
+/* The plug-in, the libraries beside it, and the data files that its configuration names. */
 static void sandbox_allow_plugin(struct sandbox_files *files, const char *path,
                                  const struct data_env *env)
 {
@@ -70,7 +69,7 @@ static bool sandbox_is_pattern(const char *path)
     return strpbrk(path, "*?[{\\") != NULL;
 }
 
-/* Files that are opened once, with the dataset: they alone. */
+/* Files that are opened once, with the dataset: only these. */
 static void sandbox_allow_files(struct sandbox_files *files, const struct spec_dataset *dataset,
                                 const struct data_env *env)
 {

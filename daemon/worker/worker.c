@@ -59,7 +59,7 @@ struct inputs {
     uint32_t *reader_ids; /* owned; user and groups of reader */
     struct reader reader;
     struct shared_indexes indexes;  /* until the dataset is open */
-    struct index_files index_files; /* likewise */
+    struct index_files index_files; /* the same */
     struct data_env env; /* its arrays are owned; their strings are those of the values above */
 };
 
@@ -72,7 +72,7 @@ struct worker {
     const struct worker_engine *engine;
     void *dataset;            /* owned, the engine's; NULL until W_OPEN */
     uint64_t fingerprint;     /* of the lengths of its samples, or 0 */
-    uint64_t expected;        /* number of the first task whose samples were not asked for yet */
+    uint64_t expected;        /* number of the first task whose samples were not prefetched yet */
     bool looks;               /* at the files, just before it opens them: W_LOOK came */
     uint32_t sandbox;         /* which parts of it hold */
     struct inputs inputs;     /* owned; what the dataset borrows */
@@ -86,9 +86,9 @@ struct worker {
     bool unlooked;                  /* a task was done since they were looked at */
     struct dl_error found;          /* what was found then and is not noted yet; code 0: nothing */
     bool noted;                     /* something was */
-    uint64_t slow_ns[SLOW_SAMPLES]; /* of samples that the daemon was told of */
-    struct data_progress opening;   /* of the dataset; told of until it is open */
-    const char *opening_what;       /* static; told of last */
+    uint64_t slow_ns[SLOW_SAMPLES]; /* of reported samples */
+    struct data_progress opening;   /* of the dataset; reported until it is open */
+    const char *opening_what;       /* static; reported last */
     uint64_t opening_told;          /* ns; when that was */
 };
 
@@ -462,8 +462,8 @@ static void worker_handle_unmap(struct worker *w, const struct dl_msg_w_unmap *m
     }
 }
 
-/* Without it batches are the same, only later: so who cannot map it goes on. A copy of the process
- * has no business in it: see forked.h. */
+/* Without it, batches are the same but slower: a worker that cannot map it continues. A copy of the
+ * process must not have it: see forked.h. */
 static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictures *msg)
 {
     struct data_env *env = &w->inputs.env;
@@ -678,7 +678,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
 {
     struct queue_done done = {.task = task->task, .began_ns = started};
     struct queue_task next;
-    struct dl_error err; /* for nobody: the text goes into the slot */
+    struct dl_error err; /* unused: the text goes into the slot */
     uint64_t slot_bytes = 0;
     void *slot = worker_find_slot(w, task, &slot_bytes);
     int r = -EFAULT;
@@ -706,7 +706,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
     return ended;
 }
 
-/* Runs what is queued, as long as the socket may wait. */
+/* Runs queued tasks until the socket must be read. */
 static void worker_run_tasks(struct worker *w)
 {
     uint64_t begun = clock_ns();
@@ -743,7 +743,7 @@ static int worker_wait_for_work(struct worker *w)
     return fds[0].revents ? worker_handle_socket(w) : 0;
 }
 
-/* In a process that was forked from this one: what the worker has open is none of its business. */
+/* In a forked copy of this process: closes the worker's own descriptors. */
 static void worker_leave(void *owner)
 {
     struct worker *w = owner;

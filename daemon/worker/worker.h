@@ -1,13 +1,13 @@
 /*
  * The worker: one process that owns a dataset and fills slots with it.
  *
- * It is started by the daemon with a socket as descriptor 3, over which it gets its loader, its
- * queues and the segments it may write. Tasks come through the task queue, each names a slot in
- * which the daemon has put the sample indices; the batch is collated right there and a completion
- * goes back. The worker trusts the daemon and ends when the daemon does. One thread.
+ * The daemon starts it with a socket as descriptor 3, over which it gets its loader, its queues and
+ * the segments it may write. Tasks come through the task queue, each names a slot in which the
+ * daemon has put the sample indices; the batch is collated right there and a completion goes back.
+ * The worker trusts the daemon and ends when the daemon does. One thread.
  *
- * How a slot is filled is its engine's business: the fetcher of daemon/data/ in dloader-worker,
- * Python's in the workers of a Python host.
+ * Its engine fills the slots: the fetcher of daemon/data/ in dloader-worker, Python's in the
+ * workers of a Python host.
  */
 #ifndef DL_WORKER_H
 #define DL_WORKER_H
@@ -24,8 +24,8 @@ struct worker_open {
 };
 
 /*
- * The functions do what those of struct fetcher do (daemon/data/fetch.h has the rules), on the one
- * dataset that open() made at *ret. Those that may be NULL say so.
+ * The functions do the same as those of struct fetcher (see daemon/data/fetch.h), on the one
+ * dataset that open() made at *ret. Some may be NULL.
  */
 struct worker_engine {
     /* What it reads besides what the spec names; may be NULL. Before open(). */
@@ -36,7 +36,7 @@ struct worker_engine {
     uint64_t (*length)(const void *engine);
     /* Of a mix: how many datasets it has, and *ret, the samples in each; else 0. */
     uint32_t (*sizes)(const void *engine, const uint64_t **ret);
-    uint64_t (*content)(const void *engine); /* that of its dataset */
+    uint64_t (*content)(const void *engine); /* of its dataset */
     bool (*can_skip)(const void *engine);    /* so does its dataset */
     uint64_t (*slot_bytes)(const void *engine);
     int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
@@ -44,7 +44,7 @@ struct worker_engine {
     /* What lies far away of a task that will come to fill(); may be NULL. */
     void (*expect)(void *engine, const void *slot, uint64_t slot_bytes);
     uint64_t (*collate_ns)(const void *engine); /* of the last fill() */
-    /* Likewise, with the other times in `done`: how much of them was Python's code; may be NULL. */
+    /* The same, with the other times in `done`: the part that was Python's code; may be NULL. */
     void (*tell_python)(const void *engine, struct queue_done *done);
     /* Of the last fill(), the sample that took longest; may be NULL. And with it where people
      * find a sample, as dataset_name(). */

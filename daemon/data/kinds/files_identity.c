@@ -55,8 +55,8 @@ static void files_identity_add_file(struct identity *id, const char *path)
     id->newest_ns = key.changed_ns > id->newest_ns ? key.changed_ns : id->newest_ns;
 }
 
-/* Files of classes that are opened anew for each read may change under their names; only names
- * count. A folder listed here is not listed again when the dataset opens. */
+/* Only the names of its files count: each is opened anew whenever it is read. A folder listed here
+ * is not listed again when the dataset opens. */
 static void files_identity_add_classes(struct identity *id, const char *root, const char *place,
                                        const struct class_files *wanted)
 {

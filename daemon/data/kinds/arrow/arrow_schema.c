@@ -22,7 +22,7 @@ enum {
     ENCODING_INDEX,
 };
 
-/* The parameters of a type are in its table's first two fields. */
+/* Nesting of fields, at most. */
 enum { ARROW_SCHEMA_DEEPEST = 24 };
 
 /* On the way through a schema. */

@@ -25,7 +25,7 @@ static int csv_columns_name(const struct csv_cell *cell, bool header, uint32_t i
         return dl_error_set(err, ENOMEM, path, "out of memory for its columns");
     if (header && cell->len > 0)
         csv_cell_copy(cell, (uint8_t *)*ret);
-    else /* pandas' name for the first column of its own files */
+    else /* as in pandas, whose own files begin with such a column */
         snprintf(*ret, MADE_ROOM, header ? "Unnamed: %u" : "%u", i);
     return 0;
 }

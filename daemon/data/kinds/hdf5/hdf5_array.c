@@ -65,7 +65,7 @@ static uint32_t hdf5_array_integer(const uint8_t *type, uint32_t size)
     return 0;
 }
 
-/* The dtype, by the bits of the exponent and the layout of the number. */
+/* The dtype, by the sizes of exponent and mantissa. */
 static uint32_t hdf5_array_float(const uint8_t *type, uint32_t size)
 {
     unsigned exponent = type[13], mantissa = type[15];

@@ -154,7 +154,7 @@ static uint32_t litdata_length_leaf(const struct litdata *lit, const char *name)
         for (uint32_t j = first; j < first + shape->nodes[first].span; j++) {
             const struct litdata_node *node = &shape->nodes[j];
             const char *own = j == first ? called : node->key;
-            /* Nested leaves need a path, and are read for their lengths. */
+            /* A nested leaf's path would have to be parsed, which is not worth it here. */
             bool flat = j == first || (first == 0 && lit->choice.n == 0 && node->key);
             if (node->leaf == LITDATA_NO_LEAF)
                 continue;
