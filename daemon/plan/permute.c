@@ -3,7 +3,7 @@
  *
  * torch.randperm, the forward algorithm: p = 0..n-1, and for i = 0..n-2 swap p[i] with
  * p[i + random() % (n - i)]. Element i is final after its own swap, so the state is a prefix that
- * is done and a rest that later swaps go on with. The array holds p[i] - i modulo 2^32, so fresh
+ * is done and a rest that later swaps change. The array holds p[i] - i modulo 2^32, so fresh
  * zero pages are the identity and an epoch's first step touches only the pages of its own swaps.
  *
  * The inside-out algorithm draws random64() % (i + 1) for i = 0..n-1 and can change element 0 in

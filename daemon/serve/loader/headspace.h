@@ -7,17 +7,17 @@
  * last, the trainer has a perfect loader. This is repeated until enough steps were seen.
  *
  *   phase   the loader                  next phase
- *   WATCH   does as always              HOLD: steps enough, or some and much time
- *                                       ENDED: nobody reads, or too few steps for a long time
+ *   WATCH   works as usual              HOLD: enough steps, or some after a long time
+ *                                       ENDED: no reader, or too few steps for a long time
  *   HOLD    loads, and delivers         BURST: nothing is left to load, or time is up, and
  *           nothing                     HEADSPACE_LEAST batches are there
- *                                       APART: nobody reads, or the epoch has no more
- *                                       ENDED: there is no room for so many, or no time
- *   BURST   delivers, and begins no     HOLD, or ENDED (steps enough): trainers have had all
- *           task                        APART: there is no more for them, or none goes on
- *   APART   does as always              HOLD: there is more, for somebody who goes on
- *                                       ENDED: that was not so for a while
- *   ENDED   does as always
+ *                                       APART: no reader, or the epoch has no more
+ *                                       ENDED: the ring is too small, or time is up
+ *   BURST   delivers, and begins no     HOLD, or ENDED (enough steps): all was used
+ *           task                        APART: no more for them, or no progress
+ *   APART   works as usual              HOLD: there is more, for a reader in progress
+ *                                       ENDED: not so for a while
+ *   ENDED   works as usual
  *
  * A step is the time from one batch that is released (or pinned) to the next of the same rank. The
  * first one of a burst does not count, since the trainer starts up again in it; nor do the
