@@ -1,6 +1,6 @@
 /*
- * How the datasets of a mixture share its samples, as the spec says it (dataset.kind mix): a list
- * of points, each with a step and the weights from there on. Pure data.
+ * How the datasets of a mixture share its samples, as in the spec (dataset.kind mix): a list of
+ * points, each with a step and the weights from there on. Pure data.
  */
 #ifndef DL_MIXTURE_H
 #define DL_MIXTURE_H

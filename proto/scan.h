@@ -1,7 +1,7 @@
 /*
  * One msgpack head at a time, without allocation: the bounded reader under value_scan() and the
- * message decoder. A token says what starts here and how much belongs to it; nothing is trusted
- * beyond the bytes that are there. Internal to proto/. Pure.
+ * message decoder. A token describes what starts here and how much belongs to it; nothing beyond
+ * the given bytes is trusted. Internal to proto/. Pure.
  */
 #ifndef DL_SCAN_H
 #define DL_SCAN_H

@@ -27,7 +27,7 @@ struct bad_list {           /* all zero: empty */
     uint32_t n;
 };
 
-/* What `err` says of a sample; 0, or -ENOMEM. */
+/* Adds a sample with the error in `err`; 0, or -ENOMEM. */
 int _nodiscard_ bad_list_add(struct bad_list *list, uint64_t index, uint64_t position,
                              const struct dl_error *err);
 uint32_t bad_list_listed(const struct bad_list *list);
@@ -49,7 +49,7 @@ void bad_list_words(const struct bad_list *list, char *text, size_t len);
 bool _nodiscard_ slot_put_bad(void *slot, uint64_t slot_bytes, const struct bad_list *list,
                               uint64_t *used);
 
-/* What a slot needs at most for a list, besides its batch. */
+/* The most room that a list needs in a slot, besides its batch. */
 static inline uint64_t slot_bad_bytes(void)
 {
     return SLOT_ALIGN + SLOT_BAD_MAX * sizeof(struct slot_bad);

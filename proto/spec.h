@@ -110,7 +110,7 @@ struct spec_dataset {
                                 megatron one, with or without .bin; mds, litdata one; lmdb its
                                 directory or file; hdf5 one */
     uint32_t n_files;
-    uint32_t dtype; /* records; tokens: 0 = what the .npy file says; kinds with sounds */
+    uint32_t dtype; /* records; tokens: 0 = that of the .npy file; kinds with sounds */
     uint32_t ndim;  /* records */
     uint64_t shape[8];
     uint64_t offset; /* records: bytes to skip at the start of the file */
@@ -158,7 +158,7 @@ struct spec_dataset {
     struct value transforms; /* owned; imagefolder: a list; null: see image */
     struct value views;      /* owned; imagefolder: such lists, each in a map; null: one view */
     uint64_t shuffle; /* tar: samples in the buffer that the next is drawn from; 0: not shuffled */
-    bool decode;      /* tar: members become what their extension says; else bytes */
+    bool decode;      /* tar: members are decoded by their extension; else bytes */
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */

@@ -74,8 +74,8 @@ bool spec_key_is_later(const char *section, const char *key);
  * strategy. 0: not known yet, or the section has no kinds. */
 uint32_t spec_section_kind(const struct dl_spec *spec, const char *section);
 
-/* Why the key, which the section's kind has, says nothing beside the keys before it; NULL: it does.
- */
+/* Why the key, which the section's kind has, has no effect beside the keys before it; NULL: it has
+ * one. */
 const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_key *key);
 
 /* What the rows REFUSE say of the whole: 0, or -EINVAL with `err`. */
@@ -134,7 +134,7 @@ const char *spec_show(const struct value *v, char ret[static SPEC_SHOWN_MAX]);
 int _nodiscard_ spec_canon_write(const struct dl_spec *spec, const struct spec_key *key,
                                  struct value *v);
 int _nodiscard_ spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v);
-/* What a KEY_PATH says; NULL: nothing. */
+/* The path in a KEY_PATH; NULL if unset. */
 const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key *key);
 
 /* "; put it in quotes" where a word in a text file was read as something else; else "". */
@@ -149,7 +149,7 @@ struct spec_reading {
     struct dl_spec *spec; /* under construction */
     const char *base;     /* may be NULL */
     struct dl_error *err; /* may be NULL */
-    const char *place;    /* of the dataset in hand: "dataset", "dataset.datasets.1", ... */
+    const char *place;    /* of the current dataset: "dataset", "dataset.datasets.1", ... */
     unsigned depth;       /* datasets around it */
 };
 
@@ -275,7 +275,7 @@ int spec_refuse_item(const struct spec_reading *rd, const struct spec_key *key,
 int _nodiscard_ spec_read_whole(const struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *list, uint64_t *ret);
 
-/* One dataset that stands at `place` inside the one in hand; *ret is owned by the caller. */
+/* One dataset at `place` inside the current one; *ret is owned by the caller. */
 int _nodiscard_ spec_read_inner(const struct spec_reading *rd, const char *place,
                                 const struct value *v, struct spec_dataset *ret);
 void spec_dataset_deinit(struct spec_dataset *dataset);

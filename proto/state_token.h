@@ -72,8 +72,8 @@ int _nodiscard_ state_token_write(const struct state_token *token,
                                   uint8_t ret[static STATE_TOKEN_MAX], size_t *ret_len);
 
 /*
- * Reads one that state_token_write() wrote: -EINVAL (no state at all, cut off, damaged),
- * -EPROTONOSUPPORT (of another version), -ENOMEM, with `err`.
+ * Reads a token of state_token_write(): -EINVAL (not a state, truncated, damaged), -EPROTONOSUPPORT
+ * (of another version), -ENOMEM, with `err`.
  */
 int _nodiscard_ state_token_read(const void *data, size_t len, struct state_token *ret,
                                  struct dl_error *err);

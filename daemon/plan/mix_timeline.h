@@ -42,8 +42,8 @@ struct mix_spot {
     uint64_t at; /* the position as its shares count it */
 };
 struct mix_spot mix_timeline_spot(const struct mix_timeline *timeline, uint64_t position);
-/* Where each epoch has an order of its own, and changes begin with an epoch: the weights at a
- * position of one. */
+/* If each epoch has its own order, and changes begin with an epoch: the weights at a position of
+ * one. */
 struct mix_spot mix_timeline_spot_of(const struct mix_timeline *timeline, uint64_t epoch,
                                      uint64_t position);
 

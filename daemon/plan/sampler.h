@@ -13,7 +13,7 @@
 struct sampler;
 
 struct sampler_kind_ops {
-    /* What plan_backlog() says of positions 0..end-1, end ≥ 1. NULL: never anything. */
+    /* What plan_backlog() reports for positions 0..end-1, end ≥ 1. NULL: always 0. */
     uint64_t (*missing)(const struct sampler *sampler, uint64_t end);
     /* Makes positions 0..end-1 known. NULL: they always are. */
     void (*extend)(struct sampler *sampler, uint64_t end);

@@ -25,8 +25,8 @@ static inline uint64_t bisect_ends(const uint64_t *ends, uint64_t n, uint64_t at
 
 /*
  * The last of the parts that begins at `at` or before; 0 also if no part does, or n is 0. `first`
- * is where the first one says where it begins, and each other says so `stride` bytes behind the one
- * before: bisect_firsts(&files[0].first, sizeof *files, n, row).
+ * points to the first one's beginning, and each further beginning lies `stride` bytes behind the
+ * one before: bisect_firsts(&files[0].first, sizeof *files, n, row).
  */
 static inline uint64_t bisect_firsts(const uint64_t *first, size_t stride, uint64_t n, uint64_t at)
 {

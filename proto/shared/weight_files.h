@@ -15,8 +15,8 @@
 /* $DLOADER_WEIGHTS, or dloader/weights below $XDG_STATE_HOME or ~/.local/state; "": nowhere. */
 void weight_files_dir(char ret[PATH_MAX]);
 
-/* Writes them, and the directory if it is not there (mode 0700); at once or not at all. They are
- * on the disk then. Negative errno with `err`. */
+/* Writes them, creating the directory if needed (mode 0700), atomically and durably. Negative errno
+ * with `err`. */
 int _nodiscard_ weight_files_store(const char *dir, const double *weights, uint64_t n,
                                    struct dl_error *err);
 

@@ -1,6 +1,6 @@
 /*
- * What the daemon says to people of a step, and a client that loads in its own process says in the
- * same words. Pure.
+ * Texts about a step for people, used by the daemon and by clients that load in their own process.
+ * Pure.
  */
 #ifndef DL_WORDS_H
 #define DL_WORDS_H
@@ -30,7 +30,7 @@ struct tree_node;
 void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t samples, char *text,
                    size_t len);
 
-/* As PyTorch warns when len() of an iterable dataset was exceeded; `dataset` says which. */
+/* PyTorch's warning when len() of an iterable dataset was exceeded; `dataset` names it. */
 void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len);
 
 /* "sample 3 is left out of its batch: ...", when it is bad for the first time; cut to `len`. */

@@ -20,8 +20,8 @@ struct arena {                  /* all zero: empty */
 void *arena_alloc(struct arena *arena, size_t bytes);
 
 /*
- * What lies elsewhere but must stay as long as the arena's memory: release(what) is called when the
- * arena is cleared, the latest first; also at once, before -ENOMEM is returned.
+ * Keeps something outside of the arena as long as the arena's memory: release(what) is called when
+ * the arena is cleared, the latest first; or at once, before -ENOMEM is returned.
  */
 int _nodiscard_ arena_hold(struct arena *arena, void (*release)(void *what), void *what);
 

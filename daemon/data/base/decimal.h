@@ -1,6 +1,6 @@
 /*
- * Decimal numbers of tables: whole numbers of up to 128 bits, times a power of ten, which become
- * int64 or float64. dataset.types says which. Pure.
+ * Decimal numbers of tables: integers of up to 128 bits, times a power of ten, which become int64
+ * or float64, by dataset.types. Pure.
  */
 #ifndef DL_DATA_DECIMAL_H
 #define DL_DATA_DECIMAL_H

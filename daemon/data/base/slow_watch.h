@@ -19,7 +19,7 @@ enum { SLOW_WATCH_WORTH_NS = 10000 };
 enum { SLOW_WATCH_TIMES = 8, SLOW_WATCH_TASKS = 8 };
 
 struct slow_watch {
-    bool on; /* the samples of the last task took so long */
+    bool on; /* the samples of the last task took long enough */
     uint64_t began_ns, last_ns;
     uint64_t index, ns;   /* the slowest of this task; ns 0: unknown */
     uint64_t together;    /* samples made in that time, of which it is the first */

@@ -44,7 +44,7 @@
 #include "daemon/data/base/planned.h"
 #include "proto/slot_fill.h"
 
-struct collate; /* what the spec says of it, and memory kept from batch to batch */
+struct collate; /* the spec's options, and memory kept from batch to batch */
 
 int _nodiscard_ collate_new(const struct dl_spec *spec, const struct data_env *env,
                             struct collate **ret, struct dl_error *err);

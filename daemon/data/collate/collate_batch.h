@@ -65,7 +65,7 @@ struct collate {
     struct arena arena;            /* of the batch that it makes */
     struct sample made;            /* owned; that batch */
 
-    /* The batch at hand; the arrays keep their memory. */
+    /* The current batch; the arrays keep their memory. */
     const struct sample *samples; /* borrowed from measure until write */
     const uint64_t *numbers;      /* borrowed during measure */
     size_t n;

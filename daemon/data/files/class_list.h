@@ -16,7 +16,7 @@
 #include "daemon/data/files/class_index.h"
 #include "daemon/data/files/shared_index.h"
 
-/* Which files are wanted, and how people call them. */
+/* Which files are wanted, and their name for people. */
 struct class_files {
     const char *const *endings; /* ".jpg", ...; NULL behind the last */
     const char *what;           /* "image" */

@@ -57,7 +57,7 @@ struct shard_files {          /* all zero is empty */
      */
     int (*unframe)(const uint8_t *data, uint64_t bytes, const char *path, uint8_t **ret,
                    uint64_t *ret_bytes, struct dl_error *err);
-    uint64_t most_unpacked; /* bytes that are kept, besides the file in hand */
+    uint64_t most_unpacked; /* bytes to keep, besides the current file */
     uint64_t unpacked;
     uint64_t uses;
 };
@@ -79,8 +79,8 @@ int _nodiscard_ shard_file_check(const uint8_t *data, uint64_t bytes, uint64_t s
 int _nodiscard_ shard_file_find(const uint8_t *data, uint64_t bytes, uint64_t i, const char *path,
                                 const uint8_t **ret, uint64_t *ret_bytes, struct dl_error *err);
 
-/* The files are there, and of the size that the index says: found missing now, not hours later.
- * Counts their samples, which *ret_samples are. Errors name the file. */
+/* Checks that the files exist, with the sizes in the index: now, not hours later. Counts their
+ * samples into *ret_samples. Errors name the file. */
 int _nodiscard_ shard_files_begin(struct shard_files *files, uint64_t *ret_samples,
                                   struct dl_error *err);
 

@@ -30,7 +30,7 @@ struct source {
 int _nodiscard_ source_open(const char *path, const struct data_env *env, struct source *ret,
                             struct dl_error *err);
 
-/* The same; *ret_st is what fstat() says of what was opened. */
+/* The same; *ret_st is the fstat() of the opened file. */
 int _nodiscard_ source_open_known(const char *path, const struct data_env *env, struct source *ret,
                                   struct stat *ret_st, struct dl_error *err);
 

@@ -32,8 +32,8 @@ int _nodiscard_ unpack(enum compression compression, const uint8_t *data, uint64
                        struct dl_error *err);
 
 /*
- * Unpacks into exactly `room` bytes at `ret`, by gzip (zlib's own frame will do as well) or zstd:
- * 0; -EINVAL: corrupt, or another number of bytes; -ENOTSUP; -ENOMEM.
+ * Unpacks into exactly `room` bytes at `ret`, from gzip (or zlib's own frame) or zstd: 0; -EINVAL:
+ * corrupt, or another number of bytes; -ENOTSUP; -ENOMEM.
  */
 int _nodiscard_ unpack_exactly(enum compression compression, const uint8_t *data, uint64_t bytes,
                                uint8_t *ret, uint64_t room);

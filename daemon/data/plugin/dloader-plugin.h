@@ -115,8 +115,8 @@ struct dl_plugin_node {
 
 /*
  * Building: in preorder, one root. `key` is the leaf's or container's name below a dict (1 to 128
- * bytes of UTF-8), and NULL elsewhere. The first failure sticks: the builder may look at the
- * results, or return the last one.
+ * bytes of UTF-8), and NULL elsewhere. The first failure sticks: the builder may check each result,
+ * or return the last one.
  */
 struct dl_plugin_host {
     uint32_t abi;
@@ -213,9 +213,9 @@ struct dl_plugin {
 
     /*
      * Map-style. The length is below 2^63, and the same in every worker. get() builds the sample
-     * `index`, which is below it; the same every time but for what it takes from `rng`.
+     * `index`, which is below it; the same every time, except for its use of `rng`.
      *
-     * length() may be there for an iterable dataset as well: samples of all replicas together, or
+     * An iterable dataset may also have length(): samples of all replicas together, or
      * DL_PLUGIN_LENGTH_UNKNOWN.
      */
     int (*length)(void *handle, uint64_t *ret);

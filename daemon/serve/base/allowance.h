@@ -23,7 +23,7 @@ struct allowance {
     uint64_t debt_ns; /* as of then */
 };
 
-/* It took so long, up to now. */
+/* Charges `took_ns`, spent until now. */
 void allowance_charge(struct allowance *allowance, uint64_t took_ns, uint64_t now_ns);
 
 /* When the work may continue: `now_ns`, or later. */

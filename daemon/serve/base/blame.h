@@ -20,7 +20,7 @@
 
 enum {
     BLAME_DEATHS = 2,        /* deaths after which a key is refused, */
-    BLAME_SECONDS = 60 * 60, /* for so long after each of them */
+    BLAME_SECONDS = 60 * 60, /* this long after each death */
     BLAME_MAX = 256,         /* deaths that are remembered: the last ones */
 };
 

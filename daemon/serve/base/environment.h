@@ -1,5 +1,5 @@
-/* The environment of the programs that the daemon starts for others, and what of its own it takes.
- * Pure but for getenv(). */
+/* The environment of the programs that the daemon starts for clients, and the daemon's own settings
+ * from its environment. Pure but for getenv(). */
 #ifndef DL_ENVIRONMENT_H
 #define DL_ENVIRONMENT_H
 

@@ -38,8 +38,8 @@ struct log_number {
 #define LOG_FIELD_TEXT   const char *
 #define LOG_FIELD_NUMBER struct log_number
 
-/* What an entry is about; what it is not about is left out. Its text has to say it as well: most
- * readers see nothing else. */
+/* What an entry is about; unset fields are left out. Its text must name them as well: most readers
+ * see nothing else. */
 struct log_fields {
     enum log_event event;
 #define FIELD(name, type, key, meaning) LOG_FIELD_##type name;

@@ -16,7 +16,7 @@
 struct peer_events {
     /* There may be something to read: peer_read_some() is due. NULL: all is read at once. */
     void (*heard)(void *owner);
-    /* What it says, decoded and as it came; borrowed for the call. */
+    /* A received message, decoded and as it came; borrowed for the call. */
     void (*message)(void *owner, const struct dl_message *msg, struct dl_span payload);
     /* All received messages, or the requested number, were passed on, and the peer is not
      * stopped. */
@@ -78,8 +78,8 @@ void peer_read(struct peer *peer);
  * if more are waiting. */
 bool peer_read_some(struct peer *peer, uint32_t messages, uint64_t ends_ns);
 
-/* What it says further waits; or, `muted` false, is heard again. Only of one that is read in turns.
- */
+/* Stops reading its messages; or, `muted` false, reads them again. Only for a peer that is read in
+ * turns. */
 void peer_mute(struct peer *peer, bool muted);
 
 /* The same without the loop: reads once, as fdpass_recv(); then returns the next message read: 1;

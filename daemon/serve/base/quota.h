@@ -63,7 +63,7 @@ void quota_count_refusal(struct quota_account *account);
 
 uint64_t quota_in_use(const struct quota_account *account, enum quota_kind kind);
 
-/* The loop was busy with the user's sessions for so long. */
+/* Adds time that the loop spent on the user's sessions. */
 void quota_add_loop_time(struct quota_account *account, uint64_t ns);
 
 /* ---- for the view `users` -------------------------------------------------------------------- */

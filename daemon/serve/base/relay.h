@@ -36,7 +36,7 @@ void relay_end(struct relay *relay, struct relay_lines *lines);
 
 enum { LAST_WORDS = 512 }; /* bytes */
 
-/* What a process says: the last is kept for its obituary, all is passed on. */
+/* A process's output: the last of it is kept for the report of its death, all is passed on. */
 struct last_words {
     char text[LAST_WORDS + 1];
     size_t len;

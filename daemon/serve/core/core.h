@@ -224,9 +224,8 @@ void core_drop_parked(struct core *core);
  * without `err`: too far ahead, or the end was fed before; or an error of core_pay(). */
 int _nodiscard_ core_feed(struct core *core, struct stream *stream, const uint8_t *indices,
                           uint32_t n, bool end, struct dl_error *err);
-/* Charges the user for what the stream takes by now (QUOTA_OVERHEAD), as is done at each
- * core_deliver() besides. -EDQUOT: it is more than the user may have, and what it grew by is not
- * paid for. */
+/* Charges the user for what the stream takes by now (QUOTA_OVERHEAD); core_deliver() does so, too.
+ * -EDQUOT: it is more than the user may have, and its growth is not paid for. */
 int _nodiscard_ core_pay(struct core *core, struct stream *stream, struct dl_error *err);
 /* False if the client has no such lease. A fault can be released, but not pinned. */
 bool _nodiscard_ core_release(struct core *core, struct stream *stream, uint64_t step,
@@ -267,10 +266,11 @@ void core_lost(struct core *core, struct step *step, bool culprit, const char *c
 /* No worker has been there for too long: what workers have had, and waits for another one, is given
  * up. */
 void core_stalled(struct core *core, const char *why);
-/* It will never be a batch. `what` says why; consumes `detail`, which may be NULL. */
+/* The step will never become a batch. `what` is the reason; consumes `detail`, which may be
+ * NULL. */
 void core_fault(struct core *core, struct step *step, int code, const char *what, char *detail);
 
-/* Memory is short: READY steps in retiring segments are given up, to be made again. */
+/* Memory is short: gives up READY steps in retiring segments, to be made again. */
 void core_reclaim(struct core *core);
 /* CORE_GROW for that worker failed with `err`. `idle`: no worker has anything to do, or is coming.
  */

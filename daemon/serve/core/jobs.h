@@ -52,8 +52,8 @@ struct positions {
 
 void positions_deinit(struct positions *positions);
 
-/* Of the rank that has these; a sharer has a position of its own. NULL: not known. Valid until
- * something is noted. */
+/* The position of the rank, or of a sharer, which has its own; NULL: unknown. Valid until the next
+ * change. */
 struct position *positions_find(const struct positions *positions,
                                 const struct stream_params *rank);
 

@@ -31,7 +31,7 @@ struct lately_line {
     uint16_t waited[LATELY_BINS], read[LATELY_BINS];
 };
 
-/* The rank read from `from` to `to`, ns, and is known to have waited so long, there or before. */
+/* The rank read from `from` to `to`, ns, and waited that long, then or before. */
 void lately_line_add(struct lately_line *line, uint64_t from, uint64_t to, uint64_t waited_ns);
 
 /* Of bin `bin`, ns; false if it did not read then, or the bin is too old. */

@@ -46,8 +46,8 @@ void roster_learn(struct roster *roster, const struct roster *other);
 /* The lowest AWAITED rank; or UINT64_MAX. */
 uint64_t roster_first_awaited(const struct roster *roster);
 
-/* Whether two ranks read the same batches: of one job, epoch, world and history; and whether two
- * sharers do, which are of the same rank besides. */
+/* Whether two ranks read the same batches: of one job, epoch, world and history; two sharers must
+ * also share a rank. */
 bool roster_same_epoch(const struct stream_params *a, const struct stream_params *b);
 /* Whether they do in each epoch that both are in. */
 bool roster_same_members(const struct stream_params *a, const struct stream_params *b);

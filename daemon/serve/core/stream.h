@@ -174,12 +174,12 @@ struct stream_params {
 /* Messages that its client gets only once. */
 enum {
     TOLD_PASSING = 1 << 0,  /* its first step is far; or its client has brought states */
-    TOLD_LENGTH = 1 << 1,   /* the dataset is longer than it says */
+    TOLD_LENGTH = 1 << 1,   /* the dataset is longer than its length */
     TOLD_STARVING = 1 << 2, /* it waits for memory that others hold */
     TOLD_END = 1 << 3,      /* it was given all there is */
 };
 
-/* What a source has besides its steps. */
+/* The further state of a source. */
 struct dispatch {
     struct roster *roster;  /* owned; which members it waits for: ranks, or sharers of a rank */
     struct stream *ranks;   /* borrowed list (by peer_prev, peer_next): those that take from it */
@@ -229,7 +229,7 @@ struct stream {
     struct step *spare; /* owned; used steps for reuse, linked by `next` */
     uint64_t *ends;     /* owned; rounds that each replica has; UINT64_MAX: not known */
     uint64_t *settled;  /* owned; of each replica: steps before this one need not run again */
-    struct dataset_states states; /* of its replicas, as far as the dataset says them */
+    struct dataset_states states; /* of its replicas, as far as known */
     struct feed *feed;            /* owned list: fed, not yet planned (utlist) */
     uint64_t fed;                 /* steps before this one were fed */
     uint64_t fed_bytes;           /* of it: the feed's, and that of steps */
@@ -243,7 +243,7 @@ struct stream {
     struct mix_tally *mixture; /* owned; the shell's: of each dataset of a mixture, delivered; NULL:
                                   nothing was */
     uint32_t n_mixture;
-    uint64_t waited_ns;   /* that its client says it has waited for batches; at most since then */
+    uint64_t waited_ns;   /* its client's reported waits for batches; at most since then */
     struct timing timing; /* of its batches */
     struct recent recently_waited, recently_delivered;
     struct lately_rank *lately; /* borrowed; the rank's last ten minutes; NULL: not kept */

@@ -1,10 +1,10 @@
 /*
  * The lengths in tokens of a loader's samples, which plans of token batches are made from. Counted:
- * a plan that a thread is still at may outlive its loader, and so long the lengths are charged.
- * Main thread, but for the values.
+ * a plan in use by a thread may outlive its loader, and the lengths stay charged meanwhile. Main
+ * thread, but for the values.
  *
- * A cache on disk (daemon/cache/lengths_cache.h) saves taking them again. It is read and written by
- * the loop's threads.
+ * A cache on disk (daemon/cache/lengths_cache.h) saves measuring them again. It is read and written
+ * by the loop's threads.
  */
 #ifndef DL_LENGTH_TABLE_H
 #define DL_LENGTH_TABLE_H

@@ -124,7 +124,7 @@ uid_t loader_uid(const struct loader *loader);
 /* Whether a client with these credentials may read what its workers read for the one that opened
  * it. */
 bool loader_may_join(const struct loader *loader, const struct credentials *who);
-/* That its workers are run by; NULL: they are programs of their own. */
+/* The interpreter that runs its workers; NULL: they are separate programs. */
 const char *loader_interpreter(const struct loader *loader);
 uint64_t loader_fingerprint(const struct loader *loader);
 /* What states of its epochs know it by; once open. */
@@ -136,7 +136,7 @@ uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1
 int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *params, void *sink,
                              struct stream **ret, struct loader_extent *ret_extent,
                              struct dl_error *err);
-/* Steps that the stream has by its plan, else as its client says, else by the dataset's length;
+/* The stream's steps by its plan, else by its client, else by the dataset's length; or
  * STEPS_UNKNOWN. */
 uint64_t loader_expected_steps(const struct loader *loader, const struct stream *stream);
 /* Gives a stream just started its client's states of replicas; moves all of them and leaves *states

@@ -26,7 +26,7 @@ struct npz_member {
     uint32_t name_len;
     const uint8_t *packed; /* in the archive */
     uint64_t packed_bytes;
-    uint64_t bytes; /* unpacked, as the directory says; no more than could come out of it */
+    uint64_t bytes; /* unpacked, by the directory; bounded by what the packed bytes can yield */
     uint32_t crc;
     bool deflated;
 };

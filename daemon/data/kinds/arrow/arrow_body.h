@@ -20,7 +20,7 @@ struct arrow_body {
 
 /* The table of a record batch in the message: in a dictionary's it is a part. */
 struct flat_table arrow_body_records(struct arrow_message *message);
-/* Whether it says that it is compressed. */
+/* Whether the message is marked as compressed. */
 bool arrow_body_is_packed(struct arrow_message *message);
 
 /* Bytes that its body may unpack to. */

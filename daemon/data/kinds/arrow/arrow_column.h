@@ -61,7 +61,7 @@ int _nodiscard_ arrow_columns_find_values(const struct arrow_view *view,
                                           const struct arrow_field *field, struct arrow_column *ret,
                                           struct dl_error *err);
 
-/* Rows of message `message`, of type ARROW_RECORDS, as it says itself; negative: nonsense. */
+/* The number of rows that `message`, of type ARROW_RECORDS, states; negative: invalid. */
 int64_t arrow_columns_rows(struct arrow_message *message);
 
 /* The id of a dictionary's message. */

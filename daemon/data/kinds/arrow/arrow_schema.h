@@ -13,7 +13,7 @@ enum arrow_sort {
     ARROW_OTHER, /* can be passed over, not read */
     ARROW_NULL,  /* only nulls, without a type: int32, as in Parquet */
     ARROW_NUMBER,
-    ARROW_DECIMAL, /* of `dtype`, as dataset.types says; 0: it does not */
+    ARROW_DECIMAL, /* of `dtype`, by dataset.types; 0: not set */
     ARROW_BOOL,    /* a bit each */
     ARROW_STRING,
     ARROW_BYTES,
@@ -45,11 +45,11 @@ struct arrow_field {
     bool is_map;        /* a list of structs of a key and a value */
     bool is_fixed;      /* all values have one shape: rows can be copied */
     uint64_t row_bytes; /* is_fixed: of one value in a batch */
-    /* Of a dictionary: what stands in a record batch are indices, the values elsewhere. */
+    /* Of a dictionary: record batches hold indices, the values lie elsewhere. */
     bool has_dictionary;
     int64_t dictionary;  /* its id */
     uint32_t index_type; /* dtype of the indices */
-    /* What Hugging Face's features say besides. */
+    /* From Hugging Face's features. */
     bool is_media;       /* bytes of a file, bare or in a struct of bytes and path */
     bool is_image;       /* the same: an encoded image */
     bool is_sound;       /* the same: a sound, which is decoded */

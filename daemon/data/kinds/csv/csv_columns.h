@@ -1,6 +1,6 @@
 /*
- * The columns of comma-separated values: what they are called, and the types of their numbers,
- * which a spec says or the first rows do. Not thread-safe.
+ * The columns of comma-separated values: their names, and the types of their numbers, set by a spec
+ * or found in the first rows. Not thread-safe.
  */
 #ifndef DL_DATA_CSV_COLUMNS_H
 #define DL_DATA_CSV_COLUMNS_H

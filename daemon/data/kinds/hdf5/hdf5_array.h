@@ -20,13 +20,13 @@ struct hdf5_chunk {
     uint32_t bytes;   /* stored */
     uint32_t skipped; /* a bit for each filter that it went without */
     uint32_t unpacked_bytes;
-    uint8_t *unpacked;                 /* owned; NULL: not at hand */
+    uint8_t *unpacked;                 /* owned; may be NULL */
     struct hdf5_chunk *before, *after; /* of those that are: the one used earlier, and later */
 };
 
 /* Chunks that are kept unpacked. */
 struct hdf5_cache {
-    uint64_t most; /* bytes, besides the one in hand */
+    uint64_t most; /* bytes, besides the current one */
     uint64_t bytes;
     struct hdf5_chunk *oldest, *latest;
 };

@@ -54,7 +54,7 @@ enum hdf5_message_type {
 };
 struct hdf5_message {
     enum hdf5_message_type type; /* or another number */
-    bool is_shared;              /* what it says lies elsewhere */
+    bool is_shared;              /* its content lies elsewhere */
     const uint8_t *data;         /* borrowed */
     uint64_t bytes;
 };

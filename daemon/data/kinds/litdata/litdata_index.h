@@ -10,7 +10,7 @@
 struct litdata_index {
     struct litdata_shape shape;  /* owned */
     struct litdata_leaf *leaves; /* owned; shape.leaves of them */
-    struct shard_files chunks;   /* owned; with what the index says of them */
+    struct shard_files chunks;   /* owned; filled in from the index */
     uint64_t *tokens;            /* owned; in each chunk; NULL: not written for a TokensLoader */
     bool packs_items;            /* each item is compressed separately */
 };

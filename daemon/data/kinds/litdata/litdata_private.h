@@ -10,7 +10,7 @@ struct litdata {
     struct dataset base;
     char *root;                   /* owned; the directory */
     struct litdata_index index;   /* owned */
-    struct litdata_value *values; /* owned; of the sample in hand, for each leaf */
+    struct litdata_value *values; /* owned; of the current sample, for each leaf */
     uint8_t *item;                /* owned; which lies in it, if items are compressed; or NULL */
     uint32_t *chosen;             /* owned; the node of each field, choice.n of them */
     uint32_t *order;              /* owned; of samples of one shape: the leaf of each tensor */

@@ -43,15 +43,14 @@ struct lmdb_record {
     uint64_t key_bytes, value_bytes;
 };
 
-/* Looks at all pages of the tree, but not at values in pages of their own: 16 bytes of memory for
- * each page with records. -EINVAL (no such file, damaged, or of a sort that is not read), -ENOMEM,
- * with `err` naming `path`.
- */
+/* Checks all pages of the tree, but not values in pages of their own: 16 bytes of memory for each
+ * page with records. -EINVAL (not such a file, damaged, or an unsupported sort), -ENOMEM, with
+ * `err` naming `path`. */
 int _nodiscard_ lmdb_tree_open(const uint8_t *data, uint64_t bytes, const char *path,
                                struct lmdb_tree *ret, struct dl_error *err);
 void lmdb_tree_close(struct lmdb_tree *tree); /* zeroes it; a zeroed one is fine */
 
-/* Record i < records. -EINVAL: it is damaged, or a database of its own. */
+/* Record i < records. -EINVAL: it is damaged, or a sub-database. */
 int _nodiscard_ lmdb_tree_get(const struct lmdb_tree *tree, uint64_t i, struct lmdb_record *ret,
                               struct dl_error *err);
 

@@ -8,7 +8,7 @@
 struct mds_index {
     struct mds_column *columns; /* owned */
     uint32_t n_columns;
-    struct shard_files shards; /* owned; with what the index says of them */
+    struct shard_files shards; /* owned; filled in from the index */
 };
 
 /*

@@ -34,7 +34,7 @@ struct parquet_values {
     uint8_t *defs;                  /* owned; n definition levels; NULL: no element is null */
     struct parquet_lists *lists;    /* owned; n_lists of them, the outermost ones first */
     uint32_t n_lists;               /* column->max_rep */
-    struct parquet_buffer *buffers; /* owned; where slices lie, besides in the file */
+    struct parquet_buffer *buffers; /* owned; where slices lie, unless in the file */
     uint64_t bytes;                 /* of memory, all in all */
 };
 

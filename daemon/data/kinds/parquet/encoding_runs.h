@@ -9,7 +9,7 @@ enum { PARQUET_RUNS_BLOCK = 1024 };
 struct parquet_runs {
     const uint8_t *at, *end;            /* borrowed; the next run, and the end of all */
     unsigned width;                     /* bits of a value; at most 32 */
-    uint64_t left;                      /* of the run in hand */
+    uint64_t left;                      /* of the current run */
     const uint8_t *packed, *packed_end; /* its values; NULL: all are `value` */
     uint64_t taken;                     /* of these */
     uint32_t value;

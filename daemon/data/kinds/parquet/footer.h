@@ -52,7 +52,7 @@ struct parquet_chunk {    /* one column of a row group */
     uint64_t values;      /* with nulls, and of lists one for each that is empty */
     uint64_t first;       /* byte of its first page */
     uint64_t bytes;       /* of its pages, */
-    uint64_t unpacked;    /* and when they are unpacked, as the file says */
+    uint64_t unpacked;    /* size when unpacked, by the file */
     uint64_t index;       /* byte of its offset index (pages.h), */
     uint64_t index_bytes; /* its size; 0: not in the file */
     uint32_t codec;

@@ -30,7 +30,7 @@ struct parquet_decoded {
     uint32_t n_columns;
     bool has_nulls;      /* rows.h: a column has, */
     const uint8_t *rows; /* else they are here in place of columns; NULL: not yet */
-    uint8_t *own_rows;   /* owned; the same, or NULL: they are others' as well (shared.h) */
+    uint8_t *own_rows;   /* owned; the same; NULL: shared with others (shared.h) */
 };
 
 /* A value of a partition; of the same key in all files. */
@@ -104,8 +104,8 @@ int _nodiscard_ parquet_table_open(struct parquet_table *table, const struct spe
 int _nodiscard_ parquet_table_use(struct parquet_table *table, const struct parquet_column *column,
                                   uint32_t *ret, struct dl_error *err);
 
-/* Opens the other files, and lists the row groups that `filter` leaves, which may use columns of
- * its own. To be called once, when all columns are used. */
+/* Opens the other files, and lists the row groups that `filter` keeps; the filter may use further
+ * columns. Call it once, after all columns are chosen. */
 int _nodiscard_ parquet_table_list(struct parquet_table *table, const struct value *filter,
                                    const struct data_env *env, struct dl_error *err);
 
@@ -116,8 +116,8 @@ struct parquet_group *parquet_table_group(struct parquet_table *table, uint64_t 
 void parquet_table_touch(struct parquet_table *table, const struct parquet_group *group);
 
 /*
- * To be called before a sample of the group is read: decides whether it is decoded whole, or
- * (group->decoded->paged) by pages, which holds for this sample; cache.c says how. -ENOMEM.
+ * Call it before reading a sample of the group: decides whether it is decoded whole, or
+ * (group->decoded->paged) by pages, for this sample; see cache.c. -ENOMEM.
  */
 int _nodiscard_ parquet_table_settle(struct parquet_table *table, struct parquet_group *group,
                                      struct dl_error *err);

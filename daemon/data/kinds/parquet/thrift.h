@@ -29,7 +29,7 @@ enum thrift_type {
 struct thrift {
     const uint8_t *at; /* borrowed */
     const uint8_t *end;
-    int16_t last; /* id of the last field of the struct in hand */
+    int16_t last; /* id of the last field of the current struct */
     bool bad;
 };
 

@@ -83,8 +83,8 @@ int _nodiscard_ tar_make(const struct tar_view *view, uint64_t offset,
 size_t tar_put_name(const struct tar_view *view, uint64_t offset, char *ret, size_t room);
 
 /*
- * Field `f` as its extension says, at the end of `ret`. Negative errno with `err`, or with the
- * error that sticks in `ret`, which the caller has the words for. tar_fields.c
+ * Adds field `f`, by its extension, at the end of `ret`. Negative errno with `err`, or with the
+ * error that sticks in `ret`, which the caller explains. tar_fields.c
  */
 int _nodiscard_ tar_add_field(const struct tar_field *f, const struct tar_options *options,
                               const struct tar_randomness *randomness, struct sample *ret,

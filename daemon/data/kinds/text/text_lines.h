@@ -45,8 +45,8 @@ struct line_rule {
 /* -ENOMEM. */
 int _nodiscard_ line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank,
                                 struct line_table *ret);
-/* The same of rows; -EINVAL: *ret_bad is where one begins that never ends. line_at() is not for
- * these: they begin at line_begin(), and the rule says where they end. */
+/* The same for rows; -EINVAL: *ret_bad is where an unterminated one begins. line_at() is not for
+ * these: they begin at line_begin(), and the rule finds their end. */
 int _nodiscard_ line_table_make_by(const uint8_t *text, uint64_t bytes,
                                    const struct line_rule *rule, struct line_table *ret,
                                    uint64_t *ret_bad);
