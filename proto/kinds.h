@@ -7,7 +7,7 @@
 enum files_sort {
     FILES_NONE,   /* it computes, or is made of the datasets inside it */
     FILES_NAMED,  /* spec->files as they are called, opened with the dataset */
-    FILES_LISTED, /* paths and patterns of globs.h, and the model if there is one; likewise */
+    FILES_LISTED, /* paths and patterns of globs.h, and the model if any; likewise */
     FILES_SHARDS, /* the same, but opened again in each epoch, and maybe replaced by then */
     FILES_KNOWN,  /* likewise, under names that follow from those */
     FILES_FOLDER, /* a folder that is listed, with links that may lead anywhere */

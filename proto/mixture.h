@@ -8,8 +8,8 @@
 #include "proto/common/base.h"
 #include "proto/limits.h"
 
-/* A weight above 0 is no less than the sum of all, divided by this: to find a position of the order
- * takes up to twice as many steps (daemon/plan/mix_order.h), in places where nobody may wait. */
+/* A weight above 0 is at least the sum of all divided by this: finding a position of the order
+ * takes up to twice as many steps (daemon/plan/mix_order.h), in places that must not block. */
 #define DL_MIX_LEAST_SHARE 16384
 
 #define MIX_POSITIONS      (UINT64_C(1) << 46) /* positions of an order lie below */

@@ -248,7 +248,7 @@ static int registry_check_room(const struct quota_account *account, const struct
     return r;
 }
 
-/* Room for one loader more; those that nobody uses give way. */
+/* Makes room for one more loader by dropping unused ones. */
 static int registry_make_room(struct daemon *d, struct session *session, const struct dl_spec *spec,
                               struct dl_error *err)
 {
