@@ -111,8 +111,7 @@ static void feed_drop_first(struct feed *feed)
 {
     struct fed *fed = feed->head;
 
-    if (feed->unsent ==
-        fed) { /* only a bad daemon delivers an unsent step; stream_check_step() reports it */
+    if (feed->unsent == fed) { /* a bad daemon delivered a step that it was not sent */
         feed->unsent = fed->next;
         feed->sent++;
     }

@@ -41,7 +41,7 @@ static uint64_t stream_steps_due(const struct dl_epoch *epoch)
     return epoch->steps > epoch->first ? epoch->steps - epoch->first : 0;
 }
 
-/* The steps end before this one; for an iterable dataset it is an estimate. */
+/* The step behind the last one; DL_UNKNOWN for an iterable dataset. */
 static uint64_t stream_steps_end(const struct dl_epoch *epoch)
 {
     if (epoch->feed.on)
