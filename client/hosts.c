@@ -52,8 +52,7 @@ static int hosts_send_with(struct dl_client *client, int fd, uint64_t deadline)
         ssize_t n;
         int r = 0;
 
-        if (out.len ==
-            0) /* the daemon hung up or was replaced: the end of the socket is read later */
+        if (out.len == 0) /* the daemon hung up or was replaced: its end is read later */
             return connection_check(&client->conn);
         n = fdpass_send(client->fd, out.data, out.len, &fd, 1, MSG_DONTWAIT);
         if (n > 0) {

@@ -282,10 +282,9 @@ struct dl_epoch {
     enum epoch_outcome outcome;
     bool resumed; /* from a former daemon */
     uint32_t rank, world;
-    uint32_t replica,
-        replicas;      /* its number among the readers of the same batches; replicas 0: alone */
-    bool cluster;      /* both are what the nodes have agreed on, */
-    uint32_t priority; /* enum dl_priority */
+    uint32_t replica, replicas; /* among readers of the same batches; replicas 0: alone */
+    bool cluster;               /* both are what the nodes have agreed on, */
+    uint32_t priority;          /* enum dl_priority */
     uint64_t expected_steps;    /* as its user says; 0: not known */
     enum dl_follow follow;      /* also when they do it anew, */
     bool world_over;            /* the user knows that it is over, */

@@ -314,8 +314,7 @@ static int next_say_fault(struct dl_epoch *epoch, struct fault *fault)
 {
     int r = client_fail(epoch->loader->client, fault->code, fault->path, "%s", fault->message);
 
-    epoch->loader->client->detail =
-        steal_ptr(fault->detail); /* the last error has no report any more */
+    epoch->loader->client->detail = steal_ptr(fault->detail); /* client_fail() cleared it */
     return r;
 }
 

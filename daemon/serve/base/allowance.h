@@ -13,8 +13,7 @@
 enum {
     ALLOWANCE_PER_MILLE = 100,           /* of the time */
     ALLOWANCE_OWED_NS = 2 * 1000 * 1000, /* work continues up to this debt */
-    ALLOWANCE_MOST_NS =
-        50 * 1000 * 1000 /* the most that counts: a pause is at most half a second */
+    ALLOWANCE_MOST_NS = 50 * 1000 * 1000 /* the most that counts: pauses are ≤ 0.5 s */
 };
 
 /* All zero owes nothing. */

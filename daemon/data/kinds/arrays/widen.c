@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-enum {
-    WIDEN_VECTOR = 16
-}; /* bytes that the compiler loads at once, so that a block needs no loop */
+enum { WIDEN_VECTOR = 16 }; /* bytes that the compiler loads at once, without a loop */
 
 /* A header of odd length may put tokens anywhere. */
 typedef uint16_t any_u16 __attribute__((aligned(1)));
