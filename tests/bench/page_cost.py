@@ -24,7 +24,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / 'lib'), str(HERE.parent / 'integration')]
 
 EVERY_S, SELDOM_S = 2, 10
-OFTEN, SELDOM = ('status', 'loaders', 'epochs', 'ring'), ('workers', 'times', 'quarantine', 'members', 'lately')
+OFTEN = 'status', 'loaders', 'epochs', 'ring'
+SELDOM = 'workers', 'times', 'quarantine', 'members', 'lately', 'remote'
 TICK = os.sysconf('SC_CLK_TCK')
 
 
