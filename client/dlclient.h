@@ -787,11 +787,10 @@ DL_API struct dl_batch *dl_batch_release(struct dl_batch *batch);
  * The tensor at `path` as a DLPack managed tensor (struct DLManagedTensor of dlpack.h v0.8, device
  * kDLCPU): the consumer calls its deleter. It holds the batch itself, independently of pin and
  * release, and of the end of epoch, loader and client. -ENOENT, -EINVAL as dl_batch_tensor().
+ * dl_batch_node_dlpack() takes the number of a node. -EINVAL: no such node, or no tensor.
  */
 struct DLManagedTensor;
 DL_API int dl_batch_dlpack(struct dl_batch *batch, const char *path, struct DLManagedTensor **ret);
-
-/* The same for node `i` of the tree. -EINVAL: no such node, or no tensor. */
 DL_API int dl_batch_node_dlpack(struct dl_batch *batch, uint32_t i, struct DLManagedTensor **ret);
 
 #ifdef __cplusplus
