@@ -11,6 +11,7 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import unittest
 
 import numpy
@@ -37,6 +38,21 @@ class Reference:
 
     def __init__(self, kind, number):
         self.id = (kind, number)
+
+
+class Between:
+    """Its unpickling runs `call`: code of the user's, in the middle of a batch that is made."""
+
+    def call():
+        pass
+
+    def __reduce__(self):
+        return unpickled_between, ()
+
+
+def unpickled_between():
+    Between.call()
+    return "between"
 
 
 def pickled(value):
@@ -85,6 +101,30 @@ class Objects(ClientCase):
         self.assertEqual((got["list"][0].tolist(), got["list"][1]), ([1, 2], {1: 2}))
         self.assertEqual((got["pair"], got["empty"], got["last"].tolist()),
                          (("würde", b"\0\xff"), (), [7]))
+
+    def test_another_thread_meanwhile(self):
+        """While a batch is made the client belongs to the thread that makes it: for another one's next() would give
+        its memory back."""
+        epoch = self.fake(an_object([Between(), Reference("n", 0)], [1, 2, 3]), an_object("next"))
+        told = []
+
+        def other():
+            for call in (epoch.next, epoch.end, lambda: epoch.steps):
+                try:
+                    told.append(call())
+                except RuntimeError as error:
+                    told.append(str(error)[:31])
+
+        def between():
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+
+        Between.call = between
+        between, tensor = epoch.next(-1, NUMPY).data
+        self.assertEqual(told, ["another thread uses this client"] * 3)
+        self.assertEqual((between, tensor.tolist()), ("between", [1, 2, 3]))
+        self.assertEqual(epoch.next().data, "next")
 
     def test_nodes(self):
         """In preorder, and nothing is unpickled: not even the class is there."""

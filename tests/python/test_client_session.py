@@ -1,6 +1,7 @@
 """Sessions of dloaderd._client: errors, feeding, waiting, signals, threads, fork, and every way to end."""
 
 import array
+import collections
 import errno
 import gc
 import json
@@ -253,6 +254,37 @@ class Waiting(ClientCase):
                 pass
         thread.join()
         self.assertIn("another thread uses this client", refused[0])
+
+    def test_threads_that_know_nothing_of_each_other(self):
+        """Each call works or is refused; what they drop in the middle of each other's calls is ended, once."""
+        daemon = self.daemon()
+        client = self.connect(daemon)
+        loader = self.open(client, **range_spec(100))
+        calls = collections.Counter()
+
+        def work(number):
+            for i in range(60):
+                try:
+                    epoch = loader.start(rank=number, world=4)
+                    for _ in range(i % 5):
+                        epoch.next(0)
+                    calls["worked"] += client.is_usable
+                except RuntimeError as error:
+                    self.assertIn("another thread uses this client", str(error))
+                except TimeoutError:
+                    pass
+                calls["made"] += 1
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(calls["made"], 240)
+        self.assertGreater(calls["worked"], 0)
+        gc.collect()
+        self.assertEqual(dltest.dlctl_json("epochs", daemon=daemon), [])
+        client.query("status")
 
     def test_dropped_while_busy(self):
         """An epoch and a loader that go away in one thread while another waits with their client."""

@@ -14,45 +14,30 @@ struct batch_object {
 
 /* ---- what is looked up in other modules ---- */
 
-/* module.name, into *cache; borrowed from there. */
-static PyObject *py_batch_look_up(PyObject **cache, const char *module, const char *name)
-{
-    PyObject *found;
-
-    if (*cache)
-        return *cache;
-    found = PyImport_ImportModule(module);
-    if (found) {
-        *cache = PyObject_GetAttrString(found, name);
-        Py_DECREF(found);
-    }
-    return *cache;
-}
-
 static PyObject *py_batch_find_from_dlpack(struct module_state *state)
 {
-    if (state->from_dlpack || py_batch_look_up(&state->from_dlpack, "torch._C", "_from_dlpack"))
-        return state->from_dlpack;
+    PyObject *found = look_up(&state->from_dlpack, "torch._C", "_from_dlpack");
+
+    if (found)
+        return found;
     if (!PyErr_ExceptionMatches(PyExc_AttributeError))
         return NULL;
     PyErr_Clear();
-    return py_batch_look_up(&state->from_dlpack, "torch.utils.dlpack", "from_dlpack");
+    return look_up(&state->from_dlpack, "torch.utils.dlpack", "from_dlpack");
 }
 
 static PyObject *py_batch_find_dtype(struct module_state *state, uint32_t dtype)
 {
-    PyObject *type;
+    PyObject *type = NULL, *found = look_up_kept(&state->dtypes[dtype]);
 
     if (dtype == DL_BFLOAT16)
         return PyErr_Format(PyExc_TypeError, "NumPy has no bfloat16: ask for torch tensors");
-    if (state->dtypes[dtype])
-        return state->dtypes[dtype];
-    type = NULL;
-    if (py_batch_look_up(&type, "numpy", "dtype")) {
-        state->dtypes[dtype] = PyObject_CallFunction(type, "s", dl_type_name(dtype));
+    if (!found && look_up(&type, "numpy", "dtype")) {
+        found = look_up_keep(&state->dtypes[dtype],
+                             PyObject_CallFunction(type, "s", dl_type_name(dtype)));
         Py_DECREF(type);
     }
-    return state->dtypes[dtype];
+    return found;
 }
 
 /* ---- tensors ---- */
@@ -67,7 +52,7 @@ static PyObject *py_batch_no_memory(int r)
 /* DLPack's bool is younger than torch 1.13: it goes as uint8 and is seen as bool. */
 static PyObject *py_batch_view_as_bool(struct module_state *state, PyObject *tensor)
 {
-    PyObject *type = py_batch_look_up(&state->torch_bool, "torch", "bool");
+    PyObject *type = look_up(&state->torch_bool, "torch", "bool");
     PyObject *view = NULL;
 
     if (tensor && type)
@@ -146,7 +131,7 @@ static PyObject *py_batch_shape_of(const struct dl_tensor *tensor)
 static PyObject *py_batch_numpy_array(struct module_state *state, struct dl_batch *batch,
                                       uint32_t node, const struct dl_tensor *tensor)
 {
-    PyObject *ndarray = py_batch_look_up(&state->ndarray, "numpy", "ndarray");
+    PyObject *ndarray = look_up(&state->ndarray, "numpy", "ndarray");
     PyObject *dtype = ndarray ? py_batch_find_dtype(state, tensor->dtype) : NULL;
     PyObject *leaf = dtype ? py_batch_raw_tensor(state, batch, node, tensor->dtype) : NULL;
     PyObject *shape = leaf ? py_batch_shape_of(tensor) : NULL;

@@ -12,6 +12,70 @@ struct module_state *state_of(PyObject *self)
 
 /* ---- who may use it ---- */
 
+bool client_try_claim(struct client_object *client)
+{
+    unsigned long me = PyThread_get_thread_ident(), user = 0;
+
+    if (!atomic_compare_exchange_strong(&client->user, &user, me) && user != me)
+        return false;
+    client->depth++;
+    return true;
+}
+
+static void client_end_dropped(struct client_object *client)
+{
+    struct dropped *dropped = atomic_exchange(&client->dropped, NULL), *next, *first = NULL;
+
+    for (; dropped; dropped = next) { /* in the order in which they came */
+        next = dropped->next;
+        dropped->next = first;
+        first = dropped;
+    }
+    for (; first; first = next) {
+        next = first->next;
+        /* With the client its loaders are ended, with a loader its epochs. */
+        if (client->handle && first->epoch && first->of->handle)
+            dl_epoch_end(first->epoch);
+        else if (client->handle && !first->epoch)
+            dl_loader_close(first->loader);
+        Py_XDECREF((PyObject *)first->of);
+        free(first);
+    }
+}
+
+/* Who drops something adds it to the list and then looks for the user; the user goes and then looks
+ * at the list: in the one order of these four one of both sees it. */
+void client_release(struct client_object *client)
+{
+    if (client->pid != getpid())
+        return;
+    for (;;) {
+        if (!client->busy)
+            client_end_dropped(client);
+        if (--client->depth > 0)
+            return;
+        atomic_store(&client->user, 0);
+        if (!atomic_load(&client->dropped) || !client_try_claim(client))
+            return;
+    }
+}
+
+static void client_refuse_thread(void)
+{
+    PyErr_SetString(PyExc_RuntimeError,
+                    "another thread uses this client: a client, its loaders and their epochs "
+                    "belong to one thread at a time; open another client for this one");
+}
+
+bool client_claim(struct client_object *client)
+{
+    bool claimed = client->pid != getpid() || client_try_claim(client);
+
+    if (!claimed)
+        client_refuse_thread();
+    return claimed;
+}
+
 bool client_check(const struct client_object *client)
 {
     if (client->pid != getpid())
@@ -19,9 +83,7 @@ bool client_check(const struct client_object *client)
                      "this client was opened by process %ld: a child must open its own",
                      (long)client->pid);
     else if (client->busy)
-        PyErr_SetString(PyExc_RuntimeError,
-                        "another thread uses this client: a client, its loaders and their epochs "
-                        "belong to one thread at a time; open another client for this one");
+        client_refuse_thread();
     else if (!client->handle)
         PyErr_SetString(PyExc_ValueError, "the client is closed");
     else
@@ -44,23 +106,11 @@ PyThreadState *client_release_gil(struct client_object *client)
     return PyEval_SaveThread();
 }
 
-static void py_call_end(struct dl_epoch *epoch, struct dl_loader *loader)
-{
-    dl_epoch_end(epoch);
-    dl_loader_close(loader);
-}
-
 void client_take_gil(struct client_object *client, PyThreadState *thread)
 {
-    struct dropped *dropped;
-
     PyEval_RestoreThread(thread);
     client->busy = false;
-    while ((dropped = client->dropped)) {
-        client->dropped = dropped->next;
-        py_call_end(dropped->epoch, dropped->loader);
-        free(dropped);
-    }
+    client_end_dropped(client);
 }
 
 /* Called without the GIL, in the thread that gave it up. */
@@ -115,23 +165,38 @@ void client_end_call(struct client_object *client, PyThreadState *thread)
     client_take_gil(client, thread);
 }
 
-void client_drop(struct client_object *client, struct dl_epoch *epoch, struct dl_loader *loader)
+/* Consumes `of`. */
+static void client_drop(struct client_object *client, const struct dropped *what)
 {
-    struct dropped **link, *dropped;
+    struct dropped *dropped = client->pid == getpid() ? malloc(sizeof *dropped) : NULL;
 
-    if (!client->handle || client->pid != getpid())
-        return;
-    if (!client->busy) {
-        py_call_end(epoch, loader);
+    if (!dropped) { /* it is ended with the client */
+        Py_XDECREF((PyObject *)what->of);
         return;
     }
-    dropped = malloc(sizeof *dropped);
-    if (!dropped)
-        return; /* it is ended with the client */
-    *dropped = (struct dropped){.epoch = epoch, .loader = loader};
-    for (link = &client->dropped; *link; link = &(*link)->next)
+    *dropped = *what;
+    dropped->next = atomic_load(&client->dropped);
+    while (!atomic_compare_exchange_weak(&client->dropped, &dropped->next, dropped))
         ;
-    *link = dropped;
+    if (client_try_claim(client))
+        client_release(client);
+}
+
+void client_drop_loader(struct client_object *client, struct dl_loader *loader)
+{
+    client_drop(client, &(struct dropped){.loader = loader});
+}
+
+void client_drop_epoch(struct loader_object *loader, struct dl_epoch *epoch)
+{
+    Py_INCREF((PyObject *)loader);
+    client_drop(loader->client, &(struct dropped){.epoch = epoch, .of = loader});
+}
+
+void client_forget_dropped(struct client_object *client)
+{
+    client->handle = NULL;
+    client_end_dropped(client);
 }
 
 /* ---- errors and small values ---- */
@@ -197,4 +262,36 @@ int to_u32(PyObject *number, void *ret)
     }
     *(uint32_t *)ret = (uint32_t)n;
     return 1;
+}
+
+/* ---- what is looked up in other modules ---- */
+
+PyObject *look_up_keep(PyObject **cache, PyObject *found)
+{
+    PyObject *first = NULL;
+
+    if (!found || __atomic_compare_exchange_n(cache, &first, found, false, __ATOMIC_ACQ_REL,
+                                              __ATOMIC_ACQUIRE))
+        return found;
+    Py_DECREF(found);
+    return first;
+}
+
+PyObject *look_up_kept(PyObject **cache)
+{
+    return __atomic_load_n(cache, __ATOMIC_ACQUIRE);
+}
+
+PyObject *look_up(PyObject **cache, const char *module, const char *name)
+{
+    PyObject *kept = look_up_kept(cache), *found;
+
+    if (kept)
+        return kept;
+    found = PyImport_ImportModule(module);
+    if (!found)
+        return NULL;
+    kept = look_up_keep(cache, PyObject_GetAttrString(found, name));
+    Py_DECREF(found);
+    return kept;
 }

@@ -14,7 +14,7 @@
 struct epoch_object {
     PyObject_HEAD struct loader_object *loader; /* owned */
     struct dl_epoch *handle; /* NULL: ended; not to be used unless the loader is open */
-    long long hold_bytes;
+    atomic_llong hold_bytes;
     bool slow;    /* a batch takes its time even when nothing is waited for */
     bool follows; /* the cluster: then any batch may have to wait for other nodes */
 };
@@ -25,12 +25,12 @@ PyObject *epoch_object_new(struct module_state *state, struct loader_object *loa
     struct epoch_object *epoch = (struct epoch_object *)PyType_GenericAlloc(state->epoch_type, 0);
 
     if (!epoch) {
-        client_drop(loader->client, handle, NULL);
+        client_drop_epoch(loader, handle);
         return NULL;
     }
     epoch->loader = (struct loader_object *)Py_NewRef((PyObject *)loader);
     epoch->handle = handle;
-    epoch->hold_bytes = HOLD_BYTES;
+    atomic_init(&epoch->hold_bytes, HOLD_BYTES);
     epoch->slow = epoch->follows = follows;
     return (PyObject *)epoch;
 }
@@ -41,11 +41,16 @@ static void py_epoch_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
-    if (epoch->handle && epoch->loader->handle)
-        client_drop(epoch->loader->client, epoch->handle, NULL);
+    if (epoch->handle)
+        client_drop_epoch(epoch->loader, epoch->handle);
     Py_XDECREF((PyObject *)epoch->loader);
     free_object(self);
     Py_DECREF(type);
+}
+
+static struct client_object *py_epoch_owner(PyObject *self)
+{
+    return ((struct epoch_object *)self)->loader->client;
 }
 
 static bool py_epoch_check(const struct epoch_object *epoch)
@@ -185,7 +190,7 @@ static int py_epoch_detach_if_due(struct epoch_object *epoch, struct dl_batch *b
                                   enum mode mode)
 {
     uint64_t held = dl_epoch_held_bytes(epoch->handle);
-    uint64_t bound = max_u64((uint64_t)epoch->hold_bytes, 2 * dl_batch_bytes(batch));
+    uint64_t bound = max_u64((uint64_t)atomic_load(&epoch->hold_bytes), 2 * dl_batch_bytes(batch));
     bool keep = dl_batch_may_keep(batch) && held <= bound;
 
     /* Objects may refer to torch tensors in any mode. */
@@ -488,7 +493,7 @@ static PyObject *py_epoch_has_dataset_state(PyObject *self, void *closure)
 
 static PyObject *py_epoch_hold_bytes(PyObject *self, void *closure)
 {
-    return PyLong_FromLongLong(((struct epoch_object *)self)->hold_bytes);
+    return PyLong_FromLongLong(atomic_load(&((struct epoch_object *)self)->hold_bytes));
 }
 
 static int py_epoch_set_hold_bytes(PyObject *self, PyObject *value, void *closure)
@@ -501,24 +506,34 @@ static int py_epoch_set_hold_bytes(PyObject *self, PyObject *value, void *closur
         PyErr_SetString(PyExc_ValueError, "hold_bytes: a number of bytes, 0 or more, is due");
         return -1;
     }
-    ((struct epoch_object *)self)->hold_bytes = n;
+    atomic_store(&((struct epoch_object *)self)->hold_bytes, n);
     return 0;
 }
 
+CLAIMED_FAST(py_epoch_next, py_epoch_owner)
+CLAIMED_METHOD(py_epoch_feed_batch, py_epoch_owner)
+CLAIMED_METHOD(py_epoch_feed_end, py_epoch_owner)
+CLAIMED_METHOD(py_epoch_warning, py_epoch_owner)
+CLAIMED_FAST(py_epoch_state, py_epoch_owner)
+CLAIMED_METHOD(py_epoch_pin, py_epoch_owner)
+CLAIMED_METHOD(py_epoch_end, py_epoch_owner)
+CLAIMED_GETTER(py_epoch_number, py_epoch_owner)
+CLAIMED_GETTER(py_epoch_has_dataset_state, py_epoch_owner)
+
 static PyMethodDef epoch_methods[] = {
-    {"next", (PyCFunction)(void (*)(void))py_epoch_next, METH_FASTCALL, next_doc},
-    {"feed_batch", py_epoch_feed_batch, METH_O, feed_doc},
-    {"feed_end", py_epoch_feed_end, METH_NOARGS, feed_end_doc},
-    {"warning", py_epoch_warning, METH_NOARGS, warning_doc},
-    {"state", (PyCFunction)(void (*)(void))py_epoch_state, METH_FASTCALL, epoch_state_doc},
-    {"pin", py_epoch_pin, METH_NOARGS, pin_doc},
-    {"end", py_epoch_end, METH_NOARGS, end_doc},
+    {"next", (PyCFunction)(void (*)(void))py_epoch_next_claimed, METH_FASTCALL, next_doc},
+    {"feed_batch", py_epoch_feed_batch_claimed, METH_O, feed_doc},
+    {"feed_end", py_epoch_feed_end_claimed, METH_NOARGS, feed_end_doc},
+    {"warning", py_epoch_warning_claimed, METH_NOARGS, warning_doc},
+    {"state", (PyCFunction)(void (*)(void))py_epoch_state_claimed, METH_FASTCALL, epoch_state_doc},
+    {"pin", py_epoch_pin_claimed, METH_NOARGS, pin_doc},
+    {"end", py_epoch_end_claimed, METH_NOARGS, end_doc},
     {0},
 };
 
-#define NUMBER(name, number, doc)                                     \
-    {                                                                 \
-        name, py_epoch_number, NULL, doc, (void *)(uintptr_t)(number) \
+#define NUMBER(name, number, doc)                                             \
+    {                                                                         \
+        name, py_epoch_number_claimed, NULL, doc, (void *)(uintptr_t)(number) \
     }
 static PyGetSetDef epoch_getset[] = {
     NUMBER("number", NUMBER_EPOCH, "Of the pass."),
@@ -530,7 +545,7 @@ static PyGetSetDef epoch_getset[] = {
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),
     NUMBER("held_bytes", NUMBER_HELD, "Shared memory that kept batches of the loader take."),
-    {"has_dataset_state", py_epoch_has_dataset_state, NULL,
+    {"has_dataset_state", py_epoch_has_dataset_state_claimed, NULL,
      "Whether the dataset has said anything of its own place.", NULL},
     {"hold_bytes", py_epoch_hold_bytes, py_epoch_set_hold_bytes,
      "Above so much held_bytes further batches are copied to private memory; 256 MiB.", NULL},

@@ -6,11 +6,12 @@
  *   epoch.c    Epoch: receiving, feeding, waiting           pickled.c  objects in trees
  *   leaf.c     a tensor without a library: buffer, DLPack
  *
- * Written for the stable ABI of CPython 3.11. The GIL protects everything here, except while a call
- * waits: the client is `busy` then, other threads that use it are refused, and what they drop of it
- * is ended when the wait is over. A leaf of a batch holds a reference of its own on the batch,
- * which may be dropped in any thread and after the client was closed. In a child made by fork()
- * nothing may be used, and what is dropped is left alone: it is the parent's.
+ * Written for the stable ABI of CPython 3.11, and for the API of a free-threaded one. With a GIL or
+ * without, a thread claims a client for the time of a method of it, its loaders or their epochs:
+ * other threads that call one meanwhile are refused, and what they drop is ended when the client is
+ * free again. A leaf of a batch holds a reference of its own on the batch, which may be dropped in
+ * any thread and after the client was closed. In a child made by fork() nothing may be used, and
+ * what is dropped is left alone: it is the parent's.
  */
 #ifndef DL_PYTHON_MODULE_H
 #define DL_PYTHON_MODULE_H
@@ -21,6 +22,8 @@
 #include "client/dlclient.h"
 #include "client/python/src/dlpack.h"
 #include "proto/common/base.h"
+
+#include <stdatomic.h>
 #include <sys/types.h>
 
 enum { DTYPES = DL_COMPLEX128 + 1 };
@@ -40,18 +43,21 @@ struct module_state {
     PyObject *loads, *unpickler, *bytes_io;
 };
 
-/* Something of a busy client that was dropped meanwhile. */
+/* What nobody has a reference to any more, and the client does not know yet. */
 struct dropped {
     struct dropped *next;
     struct dl_epoch *epoch;   /* NULL: a loader */
-    struct dl_loader *loader; /* NULL: an epoch */
+    struct loader_object *of; /* owned: the epoch's */
+    struct dl_loader *loader;
 };
 
 struct client_object {
     PyObject_HEAD struct dl_client *handle; /* NULL: closed */
     pid_t pid;                              /* whose it is */
-    bool busy;                              /* a thread uses it without the GIL */
-    struct dropped *dropped;                /* owned; in the order in which they came */
+    atomic_ulong user;                      /* the thread that has claimed it; 0: none */
+    unsigned depth;                         /* claims within claims; the user's */
+    bool busy;                              /* libdlclient is at it; the user's */
+    _Atomic(struct dropped *) dropped;      /* owned; the latest first */
     PyObject *weak;                         /* references to it; CPython's */
 };
 
@@ -64,11 +70,42 @@ struct loader_object {
 
 struct module_state *state_of(PyObject *self);
 
-/* False with an exception set: closed, busy in another thread, or of another process. */
+/* For the calling thread, before a method of it, of its loaders or of their epochs does anything.
+ * False with an exception set: another thread has it. In a child of fork() nothing is claimed. */
+bool client_claim(struct client_object *client);
+bool client_try_claim(struct client_object *client); /* in its own process; no exception */
+void client_release(struct client_object *client);
+
+/* With it claimed. False with an exception set: closed, in the middle of a call of this very
+ * thread, as a signal's handler finds it, or of another process. */
 bool client_check(const struct client_object *client);
 bool loader_check(const struct loader_object *loader);
 
-/* The calling thread gives up the GIL and keeps the client. */
+/* name_claimed(), the method `name` with the client claimed that client_of(self) is; `params` and
+ * `args` are those of a method of that kind. */
+#define CLAIMED(name, client_of, params, args)          \
+    static PyObject *name##_claimed params              \
+    {                                                   \
+        struct client_object *client = client_of(self); \
+                                                        \
+        if (!client_claim(client))                      \
+            return NULL;                                \
+        PyObject *result = name args;                   \
+        client_release(client);                         \
+        return result;                                  \
+    }
+#define CLAIMED_METHOD(name, client_of) \
+    CLAIMED(name, client_of, (PyObject * self, PyObject * args), (self, args))
+#define CLAIMED_NAMED(name, client_of)                                             \
+    CLAIMED(name, client_of, (PyObject * self, PyObject * args, PyObject * names), \
+            (self, args, names))
+#define CLAIMED_FAST(name, client_of)                                                \
+    CLAIMED(name, client_of, (PyObject * self, PyObject *const *args, Py_ssize_t n), \
+            (self, args, n))
+#define CLAIMED_GETTER(name, client_of) \
+    CLAIMED(name, client_of, (PyObject * self, void *closure), (self, closure))
+
+/* The calling thread gives up the GIL and keeps the client, which is busy until it has it back. */
 PyThreadState *client_release_gil(struct client_object *client);
 void client_take_gil(struct client_object *client, PyThreadState *thread);
 
@@ -90,8 +127,12 @@ struct long_wait {
 };
 void client_begin_wait(struct client_object *client, struct long_wait *wait);
 
-/* Ends what was dropped: at once, when the client is not busy any more, or never. */
-void client_drop(struct client_object *client, struct dl_epoch *epoch, struct dl_loader *loader);
+/* Nobody has the loader any more, or, where that is not NULL, this epoch of the loader object: it
+ * is ended at once, or when the client is free, or with it. Any thread. */
+void client_drop_loader(struct client_object *client, struct dl_loader *loader);
+void client_drop_epoch(struct loader_object *loader, struct dl_epoch *epoch);
+/* Of a client that is freed. */
+void client_forget_dropped(struct client_object *client);
 
 /* Sets the exception for -errno `r` of a function of libdlclient. Returns NULL. */
 PyObject *client_raise(struct module_state *state, const struct client_object *client, int r);
@@ -103,6 +144,12 @@ PyObject *text_of(const char *text); /* UTF-8 that may be damaged */
 /* For PyArg_Parse, of a uint64_t or a uint32_t: an int that fits, or OverflowError. */
 int to_u64(PyObject *number, void *ret);
 int to_u32(PyObject *number, void *ret);
+
+/* module.name, which is in *cache from the first time on; borrowed from there. With these two what
+ * is found otherwise is kept: `found`, which may be NULL, is consumed. */
+PyObject *look_up(PyObject **cache, const char *module, const char *name);
+PyObject *look_up_keep(PyObject **cache, PyObject *found);
+PyObject *look_up_kept(PyObject **cache); /* NULL: nothing so far */
 
 /* ---- session.c ---- */
 

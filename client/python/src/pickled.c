@@ -91,22 +91,10 @@ static PyObject *py_pickled_persistent_load(PyObject *capsule, PyObject *id)
 static PyMethodDef persistent_method = {"persistent_load", py_pickled_persistent_load, METH_O,
                                         NULL};
 
-/* pickle.`name`, or io's, into *cache. */
-static PyObject *py_pickled_find(PyObject **cache, const char *module, const char *name)
-{
-    PyObject *found = *cache ? NULL : PyImport_ImportModule(module);
-
-    if (found) {
-        *cache = PyObject_GetAttrString(found, name);
-        Py_DECREF(found);
-    }
-    return *cache;
-}
-
 /* The pickle refers to nothing: read where it lies. */
 static PyObject *py_pickled_load_plain(struct module_state *state, const char *pickle, size_t len)
 {
-    PyObject *loads = py_pickled_find(&state->loads, "pickle", "loads");
+    PyObject *loads = look_up(&state->loads, "pickle", "loads");
     PyObject *view = NULL, *object = NULL;
 
     if (loads)
@@ -121,8 +109,8 @@ static PyObject *py_pickled_load_plain(struct module_state *state, const char *p
 static PyObject *py_pickled_unpickler_new(struct module_state *state, const char *pickle,
                                           size_t len, PyObject *load)
 {
-    PyObject *type = py_pickled_find(&state->unpickler, "pickle", "Unpickler");
-    PyObject *bytes_io = type ? py_pickled_find(&state->bytes_io, "io", "BytesIO") : NULL;
+    PyObject *type = look_up(&state->unpickler, "pickle", "Unpickler");
+    PyObject *bytes_io = type ? look_up(&state->bytes_io, "io", "BytesIO") : NULL;
     PyObject *file = NULL, *unpickler = NULL;
 
     if (bytes_io)

@@ -68,6 +68,7 @@ static void py_session_client_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     if (client->pid == getpid())
         dl_client_close(client->handle);
+    client_forget_dropped(client);
     free_object(self);
     Py_DECREF(type);
 }
@@ -227,20 +228,35 @@ static PyObject *py_session_client_control(PyObject *self, PyObject *args)
 
 static PyObject *py_session_client_is_usable(PyObject *self, void *closure)
 {
-    const struct client_object *client = (struct client_object *)self;
+    struct client_object *client = (struct client_object *)self;
 
-    if (!client->handle || client->pid != getpid())
+    if (client->pid != getpid())
         Py_RETURN_FALSE;
-    return PyBool_FromLong(client->busy || dl_client_is_usable(client->handle));
+    if (!client_try_claim(client)) /* another thread uses it */
+        Py_RETURN_TRUE;
+    bool is_usable = client->handle && (client->busy || dl_client_is_usable(client->handle));
+    client_release(client);
+    return PyBool_FromLong(is_usable);
 }
 
+static struct client_object *py_session_client_of(PyObject *self)
+{
+    return (struct client_object *)self;
+}
+
+CLAIMED_METHOD(py_session_client_open, py_session_client_of)
+CLAIMED_METHOD(py_session_client_bring_host, py_session_client_of)
+CLAIMED_METHOD(py_session_client_query, py_session_client_of)
+CLAIMED_METHOD(py_session_client_control, py_session_client_of)
+CLAIMED_METHOD(py_session_client_close, py_session_client_of)
+
 static PyMethodDef client_methods[] = {
-    {"open", py_session_client_open, METH_VARARGS, open_doc},
-    {"bring_host", py_session_client_bring_host, METH_VARARGS, bring_host_doc},
+    {"open", py_session_client_open_claimed, METH_VARARGS, open_doc},
+    {"bring_host", py_session_client_bring_host_claimed, METH_VARARGS, bring_host_doc},
     {"abandon", py_session_client_abandon, METH_NOARGS, abandon_doc},
-    {"query", py_session_client_query, METH_VARARGS, query_doc},
-    {"control", py_session_client_control, METH_VARARGS, control_doc},
-    {"close", py_session_client_close, METH_NOARGS, close_doc},
+    {"query", py_session_client_query_claimed, METH_VARARGS, query_doc},
+    {"control", py_session_client_control_claimed, METH_VARARGS, control_doc},
+    {"close", py_session_client_close_claimed, METH_NOARGS, close_doc},
     {"local", py_session_client_local, METH_NOARGS | METH_CLASS, local_doc},
     {0},
 };
@@ -287,7 +303,7 @@ static void py_session_loader_dealloc(PyObject *self)
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
     if (loader->handle)
-        client_drop(loader->client, NULL, loader->handle);
+        client_drop_loader(loader->client, loader->handle);
     Py_XDECREF((PyObject *)loader->client);
     free_object(self);
     Py_DECREF(type);
@@ -510,21 +526,34 @@ static PyObject *py_session_loader_fact(PyObject *self, void *closure)
     Py_RETURN_NONE;
 }
 
+static struct client_object *py_session_loader_owner(PyObject *self)
+{
+    return ((struct loader_object *)self)->client;
+}
+
+CLAIMED_NAMED(py_session_loader_start, py_session_loader_owner)
+CLAIMED_NAMED(py_session_loader_state, py_session_loader_owner)
+CLAIMED_METHOD(py_session_loader_find_state, py_session_loader_owner)
+CLAIMED_METHOD(py_session_loader_mix, py_session_loader_owner)
+CLAIMED_METHOD(py_session_loader_sample_weights, py_session_loader_owner)
+CLAIMED_METHOD(py_session_loader_close, py_session_loader_owner)
+CLAIMED_GETTER(py_session_loader_fact, py_session_loader_owner)
+
 static PyMethodDef loader_methods[] = {
-    {"start", (PyCFunction)(void (*)(void))py_session_loader_start, METH_VARARGS | METH_KEYWORDS,
-     start_doc},
-    {"state", (PyCFunction)(void (*)(void))py_session_loader_state, METH_VARARGS | METH_KEYWORDS,
-     state_doc},
-    {"find_state", py_session_loader_find_state, METH_VARARGS, find_state_doc},
-    {"mix", py_session_loader_mix, METH_VARARGS, mix_doc},
-    {"sample_weights", py_session_loader_sample_weights, METH_VARARGS, sample_weights_doc},
-    {"close", py_session_loader_close, METH_NOARGS, loader_close_doc},
+    {"start", (PyCFunction)(void (*)(void))py_session_loader_start_claimed,
+     METH_VARARGS | METH_KEYWORDS, start_doc},
+    {"state", (PyCFunction)(void (*)(void))py_session_loader_state_claimed,
+     METH_VARARGS | METH_KEYWORDS, state_doc},
+    {"find_state", py_session_loader_find_state_claimed, METH_VARARGS, find_state_doc},
+    {"mix", py_session_loader_mix_claimed, METH_VARARGS, mix_doc},
+    {"sample_weights", py_session_loader_sample_weights_claimed, METH_VARARGS, sample_weights_doc},
+    {"close", py_session_loader_close_claimed, METH_NOARGS, loader_close_doc},
     {0},
 };
 
-#define FACT(name, number, doc)                                              \
-    {                                                                        \
-        name, py_session_loader_fact, NULL, doc, (void *)(uintptr_t)(number) \
+#define FACT(name, number, doc)                                                      \
+    {                                                                                \
+        name, py_session_loader_fact_claimed, NULL, doc, (void *)(uintptr_t)(number) \
     }
 static PyGetSetDef loader_getset[] = {
     FACT("name", FACT_NAME, "What other clients open it by."),
