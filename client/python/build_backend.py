@@ -21,11 +21,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
+def is_free_threaded():
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
 def settings():
     """pyproject.toml as this meson-python takes it: from 0.14 on, the tag abi3 has to be asked for,
-    with a key that older ones, such as Debian 12's, refuse."""
+    with a key that older ones, such as Debian 12's, refuse. A free-threaded Python has no stable ABI."""
     text = (HERE / "pyproject.toml").read_text(encoding="utf-8")
-    if tuple(map(int, mesonpy.__version__.split(".")[:2])) >= (0, 14):
+    if not is_free_threaded() and tuple(map(int, mesonpy.__version__.split(".")[:2])) >= (0, 14):
         text += "\n[tool.meson-python]\nlimited-api = true\n"
     return text
 
@@ -50,8 +54,9 @@ def why_not():
     if sys.version_info < (3, 11):  # noqa: UP036  # before pip has read what the package requires
         version = ".".join(map(str, sys.version_info[:3]))
         return f"dloaderd needs CPython 3.11 or later, and {sys.executable} is Python {version}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return (f"{sys.executable} is a free-threaded Python, which has no stable ABI: dloaderd needs "
+    if is_free_threaded() and sys.version_info < (3, 14):
+        version = ".".join(map(str, sys.version_info[:3]))
+        return (f"{sys.executable} is a free-threaded Python {version}: of these dloaderd needs 3.14 or later, or "
                 "the ordinary CPython, 3.11 or later")
     return None
 

@@ -12,11 +12,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ.get("SOURCE", pathlib.Path(__file__).parents[2])).resolve()
 PACKAGE = SOURCE / "client/python"
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")[1:] if sysconfig.get_config_var("Py_GIL_DISABLED") else "abi3.so"
 PATIENCE = 240
 
 # A stranger's surroundings, in which no build tree can help.
@@ -128,7 +130,7 @@ class Install(unittest.TestCase):
         # The build's list of Python files is that of the source folder.
         wanted = {path.name for path in (PACKAGE / "dloaderd").iterdir()
                   if path.suffix == ".py" or path.name == "py.typed"}
-        wanted |= {"_client.abi3.so", "_worker.abi3.so", "dlclient-local.module", "bin/dloaderd",
+        wanted |= {f"_client.{SUFFIX}", f"_worker.{SUFFIX}", "dlclient-local.module", "bin/dloaderd",
                    "bin/dloader-worker", "bin/dlctl", "libdlclient.so.0", "include/dlclient.h",
                    "include/dloader-plugin.h", "pkgconfig/dlclient.pc",
                    "pkgconfig/dloader-plugin.pc"}
@@ -137,7 +139,8 @@ class Install(unittest.TestCase):
 
     def test_the_wheel_is_for_the_stable_abi(self):
         wheel = next(self.site.glob("dloaderd-*.dist-info/WHEEL")).read_text(encoding="utf-8")
-        tag = f"cp{sys.version_info[0]}{sys.version_info[1]}-abi3-linux_"
+        version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+        tag = f"{version}-{'abi3' if SUFFIX == 'abi3.so' else version + 't'}-linux_"
         self.assertIn(f"Tag: {tag}", wheel)
 
     def test_nothing_is_left_in_the_source(self):
@@ -248,9 +251,10 @@ class Backend(unittest.TestCase):
         self.assertIn("needs CPython 3.11 or later", told)
         self.assertIn("is Python 3.10.13", told)
 
-    def test_a_free_threaded_python_is_refused_in_words(self):
-        told = self.refusal("sysconfig.get_config_var = {'Py_GIL_DISABLED': 1}.get")
-        self.assertIn("free-threaded", told)
+    def test_an_older_free_threaded_python_is_refused_in_words(self):
+        told = self.refusal("sysconfig.get_config_var = {'Py_GIL_DISABLED': 1}.get; "
+                            "sys.version_info = (3, 13, 5)")
+        self.assertIn("free-threaded Python 3.13.5: of these dloaderd needs 3.14", told)
 
 
 if __name__ == "__main__":

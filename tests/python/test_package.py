@@ -8,8 +8,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import unittest
 
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")[1:] if sysconfig.get_config_var("Py_GIL_DISABLED") else "abi3.so"
 FOLDER = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]) / "dloaderd"
 
 
@@ -25,16 +27,19 @@ class Package(unittest.TestCase):
         self.assertEqual(pathlib.Path(path).parent.resolve(), FOLDER.resolve())
 
     def test_both_modules_are_of_the_stable_abi(self):
+        """But those for a free-threaded Python, which has none: there the GIL stays off."""
+        gil = "getattr(sys, '_is_gil_enabled', lambda: True)()"
         for module in ("_client", "_worker"):
-            path = self.in_a_fresh_interpreter(
-                f"import dloaderd.{module} as module; print(module.__file__)")
-            self.assertTrue(path.endswith(f"{module}.abi3.so"), path)
+            path, has_gil = self.in_a_fresh_interpreter(
+                f"import sys, dloaderd.{module} as module; print(module.__file__, {gil})").split()
+            self.assertTrue(path.endswith(f"{module}.{SUFFIX}"), path)
+            self.assertEqual(has_gil, str(SUFFIX == "abi3.so"))
 
     @unittest.skipUnless(shutil.which("nm"), "there is no nm to list symbols with")
     def test_both_modules_export_their_entry_alone(self):
         """What is linked into them must not stand in for the libraries of others."""
         for module in ("_client", "_worker"):
-            done = subprocess.run(["nm", "-D", "--defined-only", FOLDER / f"{module}.abi3.so"],
+            done = subprocess.run(["nm", "-D", "--defined-only", FOLDER / f"{module}.{SUFFIX}"],
                                   stdout=subprocess.PIPE, text=True, timeout=60, check=True)
             # The linker's own and a sanitizer's begin with underscores.
             names = [line.split()[-1] for line in done.stdout.splitlines()]

@@ -122,10 +122,6 @@ class MapStyle(unittest.TestCase):
         loader.batch([3, -4], epoch=6)
         self.assertEqual(data.sample_keys, [(99, 6, 3), (99, 6, -4)])
         self.assertIsNone(_worker.key())
-        _worker.set_key(1, 2, 3)
-        self.assertEqual(_worker.key(), (1, 2, 3))
-        _worker.clear_key()
-        self.assertIsNone(_worker.key())
 
     def test_each_step_has_a_seed_of_its_own(self):
         source = Source(Asked())

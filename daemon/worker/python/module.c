@@ -54,27 +54,6 @@ static PyObject *module_key(PyObject *module, PyObject *nothing)
                          (long long)k->index);
 }
 
-static PyObject *module_set_key(PyObject *module, PyObject *args)
-{
-    struct py_dataset_key k = {.set = true, .has_index = true};
-    unsigned long long seed, epoch;
-    long long index;
-
-    if (!PyArg_ParseTuple(args, "KKL:set_key", &seed, &epoch, &index))
-        return NULL;
-    k.seed = seed;
-    k.epoch = epoch;
-    k.index = index;
-    py_dataset_key = k;
-    Py_RETURN_NONE;
-}
-
-static PyObject *module_clear_key(PyObject *module, PyObject *nothing)
-{
-    py_dataset_key.set = false;
-    Py_RETURN_NONE;
-}
-
 /* ---- the test door --------------------------------------------------------------------------- */
 
 static const char module_door[] = "dloaderd._worker.engine";
@@ -232,9 +211,6 @@ static PyMethodDef module_methods[] = {
     {"key", module_key, METH_NOARGS,
      "key() -> (seed, epoch, index) of the sample that is being made, or None.\n\n"
      "index is None where the sample has no number of its own."},
-    {"set_key", module_set_key, METH_VARARGS,
-     "set_key(seed, epoch, index): a sample is being made, without workers."},
-    {"clear_key", module_clear_key, METH_NOARGS, "clear_key(): none is any more."},
     {"unpack", told_unpack, METH_O,
      "unpack(data): a view of the daemon's, in msgpack, as dicts and lists. ValueError: it is "
      "none."},
@@ -282,11 +258,20 @@ static PyMethodDef module_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyModuleDef_Slot module_slots[] = {
+#ifdef Py_GIL_DISABLED
+    /* What threads of a dataset may call looks after itself; a worker makes its samples in one. */
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
 static PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_worker",
     .m_doc = "Python datasets in the workers of dloaderd; used by this package alone.",
     .m_methods = module_methods,
+    .m_slots = module_slots,
 };
 
 PyMODINIT_FUNC PyInit__worker(void);

@@ -6,6 +6,8 @@
 #include "daemon/data/decode/image/steps.h"
 #include "proto/common/clock.h"
 
+#include <stdatomic.h>
+
 const char picture_steps_text[] =
     "picture_steps(data, height, width, most_pixels, steps) -> (bytes, height, width), or None\n\n"
     "data: a file's bytes, with height and width 0; or R, G, B of so many pixels. A file's "
@@ -31,7 +33,7 @@ enum { STEPS_MAX = 64 };
 static struct steps_memory {
     struct transforms_runner *run; /* owned; NULL: none yet */
     struct image_decoder *decoder; /* likewise */
-    bool busy;
+    atomic_bool busy;
 } steps_memory;
 
 struct steps_call {
@@ -139,11 +141,12 @@ static PyObject *steps_result(const struct steps_call *call)
     struct picture_box box = {0};
     PyObject *pixels = NULL;
 
-    steps_memory.busy = true;
+    if (atomic_exchange(&steps_memory.busy, true)) /* another thread is at it */
+        return NULL;
     if (steps_begin(call, &box.size) == 0)
         pixels = steps_are_crops(call->steps, call->n, &box) ? steps_cropped(&box)
                                                              : steps_made(call, &box.size);
-    steps_memory.busy = false;
+    atomic_store(&steps_memory.busy, false);
     return pixels ? Py_BuildValue("(NII)", pixels, box.size.height, box.size.width) : NULL;
 }
 
@@ -161,7 +164,7 @@ PyObject *picture_steps(PyObject *module, PyObject *args)
         call.size.height == 0 ||
         (call.size.width > 0 &&
          (uint64_t)call.data.len == (uint64_t)call.size.height * call.size.width * PICTURE_COLOURS);
-    if (steps_read(list, &call) == 0 && whole && !steps_memory.busy)
+    if (steps_read(list, &call) == 0 && whole)
         result = steps_result(&call);
     PyBuffer_Release(&call.data);
     spent_add(began);

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 const char pictures_open_text[] =
@@ -57,8 +58,8 @@ struct pictures {
     size_t room;   /* and how much can be */
     uint64_t files;
     uint32_t channels;
-    bool bare; /* of pictures(): what comes of it is no more than a row of a batch */
-    bool busy; /* another thread runs it */
+    bool bare;        /* of pictures(): what comes of it is no more than a row of a batch */
+    atomic_bool busy; /* a thread runs it */
 };
 
 static const struct pictures_cache *pictures_shared; /* borrowed */
@@ -199,12 +200,18 @@ static PyObject *pictures_give(const struct pictures *p, const struct transforms
     return result;
 }
 
-/* From here on C is at it. */
-static uint64_t pictures_begin(struct pictures *p, struct picture_draws *draws)
+/* From here on C is at it. False: another thread is, or an exception. */
+static bool pictures_begin(struct pictures *p, struct picture_draws *draws, uint64_t *ret_began)
 {
-    p->busy = true;
+    if (!p || atomic_exchange(&p->busy, true))
+        return false;
+    if (picture_draws_init(draws, p->calls) < 0) {
+        atomic_store(&p->busy, false);
+        return false;
+    }
     picture_draws_release(draws);
-    return clock_ns();
+    *ret_began = clock_ns();
+    return true;
 }
 
 /* What came of it: made, or NULL. */
@@ -214,7 +221,7 @@ static PyObject *pictures_end(struct pictures *p, struct picture_draws *draws, u
     picture_draws_take_back(draws);
     PyObject *result = shape && !draws->failed ? pictures_give(p, shape, make) : NULL;
     spent_add(began);
-    p->busy = false;
+    atomic_store(&p->busy, false);
     return result;
 }
 
@@ -238,14 +245,14 @@ PyObject *pictures_of_file(PyObject *module, PyObject *args)
     struct picture_draws draws;
     struct transforms_shape shape;
     unsigned long long most;
+    uint64_t began;
     Py_buffer data;
 
     (void)module;
     if (!PyArg_ParseTuple(args, "Oy*KO:picture_of_file", &handle, &data, &most, &make))
         return NULL;
     struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
-    if (p && !p->busy && picture_draws_init(&draws, p->calls) == 0) {
-        uint64_t began = pictures_begin(p, &draws);
+    if (pictures_begin(p, &draws, &began)) {
         int r = pictures_run_file(p, &data, most, &draws.base, &shape);
         result = pictures_end(p, &draws, began, r == 0 ? &shape : NULL, make);
     }
@@ -324,6 +331,7 @@ PyObject *pictures_of_path(PyObject *module, PyObject *args)
     struct picture_draws draws;
     struct transforms_shape shape;
     unsigned long long most;
+    uint64_t began;
     int jpeg;
 
     (void)module;
@@ -331,8 +339,7 @@ PyObject *pictures_of_path(PyObject *module, PyObject *args)
                           &jpeg, &most, &make))
         return NULL;
     struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
-    if (p && !p->busy && picture_draws_init(&draws, p->calls) == 0) {
-        uint64_t began = pictures_begin(p, &draws);
+    if (pictures_begin(p, &draws, &began)) {
         int r = pictures_run_path(p, PyBytes_AsString(path), jpeg, most, &draws.base, &shape);
         result = pictures_end(p, &draws, began, r == 0 ? &shape : NULL, make);
     }
@@ -363,6 +370,7 @@ PyObject *pictures_of_pixels(PyObject *module, PyObject *args)
     PyObject *handle, *make, *result = NULL;
     struct picture_draws draws;
     struct transforms_shape shape;
+    uint64_t began;
     Py_buffer pixels;
 
     (void)module;
@@ -371,10 +379,9 @@ PyObject *pictures_of_pixels(PyObject *module, PyObject *args)
         return NULL;
     struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
     from.pixels = pixels.buf;
-    bool whole = p && !p->busy &&
-                 (uint64_t)pixels.len == (uint64_t)from.size.height * from.size.width * p->channels;
-    if (whole && picture_draws_init(&draws, p->calls) == 0) {
-        uint64_t began = pictures_begin(p, &draws);
+    bool whole =
+        p && (uint64_t)pixels.len == (uint64_t)from.size.height * from.size.width * p->channels;
+    if (whole && pictures_begin(p, &draws, &began)) {
         int r = pictures_run_pixels(p, &from, &draws.base, &shape);
         result = pictures_end(p, &draws, began, r == 0 ? &shape : NULL, make);
     }

@@ -2,14 +2,16 @@
 
 #include "proto/common/clock.h"
 
-static uint64_t spent_so_far;
+#include <stdatomic.h>
+
+static atomic_uint_least64_t spent_so_far;
 
 void spent_add(uint64_t began_ns)
 {
-    spent_so_far += clock_ns() - began_ns;
+    atomic_fetch_add(&spent_so_far, clock_ns() - began_ns);
 }
 
 uint64_t spent_ns(void)
 {
-    return spent_so_far;
+    return atomic_load(&spent_so_far);
 }

@@ -1,6 +1,6 @@
 /*
  * How long C has been at what Python's code asks of it: the rest of a batch's time is Python's.
- * With the GIL, as all that counts here has it.
+ * Any thread.
  */
 #ifndef DL_WORKER_SPENT_H
 #define DL_WORKER_SPENT_H
