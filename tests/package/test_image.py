@@ -44,8 +44,8 @@ class Image(unittest.TestCase):
         cls.buildah("add", "--quiet", base, SYSTEM.root, "/")
         cls.buildah("commit", "--quiet", base, "localhost/base")
         cls.buildah("rm", base)
-        cls.buildah("build", "--isolation", "chroot", "--build-arg", "BASE=localhost/base", "--tag",
-                    "localhost/dloaderd", "--file", CONTAINERFILE, FOLDER)
+        cls.buildah("build", "--format", "docker", "--isolation", "chroot", "--build-arg", "BASE=localhost/base",
+                    "--tag", "localhost/dloaderd", "--file", CONTAINERFILE, FOLDER)
         cls.container = cls.buildah("from", "localhost/dloaderd").split()[-1]
 
     @classmethod
@@ -63,9 +63,10 @@ class Image(unittest.TestCase):
         self.assertEqual(told[-3:-1], [version, "dloaderd"])
 
     def test_what_an_engine_starts(self):
-        told = json.loads(self.buildah("inspect", "--type", "image", "localhost/dloaderd"))["OCIv1"]["config"]
-        self.assertEqual((told["User"], told["Entrypoint"], told["Cmd"]),
-                         ("dloaderd", ["/usr/bin/dloaderd"], ["--socket", "/run/dloaderd/socket"]))
+        told = json.loads(self.buildah("inspect", "--type", "image", "localhost/dloaderd"))["Docker"]["config"]
+        self.assertEqual((told["User"], told["Entrypoint"], told["Cmd"], told["Healthcheck"]["Test"]),
+                         ("dloaderd", ["/usr/bin/dloaderd"], ["--socket", "/run/dloaderd/socket"],
+                          ["CMD", "dlctl", "ready", "--socket", "/run/dloaderd/socket"]))
 
 
 if __name__ == "__main__":
