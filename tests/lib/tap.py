@@ -121,7 +121,7 @@ def run(path, out):
     if result.told == 0:
         print("1..0 # SKIP there is no case in it", file=out)
         return 1
-    print(f"1..{result.told}", file=out)
+    print(f"1..{result.told}", file=out, flush=True)
     return 0 if result.wasSuccessful() else 1
 
 

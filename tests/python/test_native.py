@@ -215,7 +215,7 @@ class Explain(Case):
         lines = self.told(Counting(torch.arange(20)), num_workers=2)
         self.assertEqual(lines[0], "samples  Python  Counting  (test_native.Counting is not one of the "
                                    "datasets that are known)")
-        self.assertRegex(lines[1], r"^batches  Python  default_collate  \(")
+        self.assertRegex(lines[1], r"^batches +Python  default_collate  \(")
         self.assertRegex(lines[2], "^to run in C: a tensor, an array, a TensorDataset or a datasets.Dataset")
         lines = self.told(TensorDataset(torch.arange(20)), num_workers=2, collate_fn=list)
         self.assertIn("list is not PyTorch's default_collate", lines[1])
@@ -231,7 +231,7 @@ class Explain(Case):
             lines = self.told(Ours(), num_workers=1)
             self.assertRegex(lines[0], rf"^samples  Python  Ours  \(the dataset is iterable: "
                                        rf"{package.partition('.')[0]}'s Theirs .* by kind: {kind}; see formats.md\)")
-            self.assertRegex(lines[1], "^batches  Python  default_collate  .the dataset is iterable: ")
+            self.assertRegex(lines[1], "^batches +Python  default_collate  .the dataset is iterable: ")
             self.assertEqual(torch.cat(list(DataLoader(Ours(), batch_size=2))).tolist(), [0, 1, 2, 3])
         Plain = type("Plain", (torch.utils.data.IterableDataset,), {"__iter__": lambda self: iter([])})
         self.assertIn("Plain  (the dataset is iterable)", self.told(Plain())[0])

@@ -403,7 +403,7 @@ class Explain(Streaming):
         with self.assertRaises(ValueError) as caught:
             DataLoader(data, native="require", **loader)
         lines = self.told(data, **options)
-        self.assertRegex(lines[-2], "^batches  Python  ")
+        self.assertRegex(lines[-2], "^batches +Python  ")
         return str(caught.exception)
 
     def test_what_is_known(self):
