@@ -156,15 +156,18 @@ def _run(job: Any, workers: int, size: int, mask: Any, writer: Any) -> None:
     job.has_lazy_pictures()
     source = _bootstrap.open_job(job, 0, workers)
     writer.send(None)
+    for counter in _counters():  # what the program itself has done is in them
+        counter.clear()
     with _Watch(_make.__code__) as watch:
         _make(source, size, LOOK_S)
-    writer.send(Sampled(dict(watch.seconds), _counted("_lazy", "opened"), _counted("_lazy_texts", "called")))
+    pictures, texts = ({why: n for why, n in counter.items() if n > 0} for counter in _counters())
+    writer.send(Sampled(dict(watch.seconds), pictures, texts))
 
 
-def _counted(module: str, name: str) -> dict[str, int]:
-    """Of what C does at the request of the dataset's code, if there was any."""
-    counter = getattr(sys.modules.get(f"{__package__}.{module}"), name, {})
-    return {why: n for why, n in counter.items() if n > 0}
+def _counters() -> list[Any]:
+    """Of pictures and of texts: what C does at the request of the dataset's code, and why it does not."""
+    return [getattr(sys.modules.get(f"{__package__}.{module}"), name, collections.Counter())
+            for module, name in (("_lazy", "opened"), ("_lazy_texts", "called"))]
 
 
 # ---- in the program ------------------------------------------------------------------------------
