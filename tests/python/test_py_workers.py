@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import random
+import sysconfig
 import unittest
 import warnings
 from unittest import mock
@@ -257,6 +258,8 @@ class Workers(Base):
             run(loader)
         self.assertEqual(len(run(loader)[0]), 10, "new workers")
 
+    @unittest.skipIf(sysconfig.get_config_var("Py_GIL_DISABLED"), "without a GIL functions, and what they refer to, "
+                     "wait for the garbage collector")
     def test_end_without_the_garbage_collector(self):
         gc.disable()
         try:
