@@ -186,11 +186,19 @@ static void asker_serve_whole(struct asker *asker)
         asker_serve_open(asker, false);
 }
 
-/* And what follows, if it is there anyway. */
+/* How many blocks it gets at most: those that it needs, and what follows, if that is there anyway.
+ * Of its window, the half: what else it reads by the same instruction stays with it. */
+static uint64_t asker_run(const struct asker *asker)
+{
+    uint64_t run = min_u64(asker->n + DESK_RUN_BLOCKS, desk_window(asker->desk) / 2);
+
+    return min_u64(max_u64(run, asker->n), asker->object->n_blocks - asker->first);
+}
+
 static void asker_serve_need(struct asker *asker)
 {
     struct object *object = asker->object;
-    uint64_t most = min_u64(asker->n + DESK_RUN_BLOCKS, object->n_blocks - asker->first);
+    uint64_t most = asker_run(asker);
     uint64_t there = object_there(object, asker->first, most);
     struct remote_answer answer;
 

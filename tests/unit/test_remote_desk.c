@@ -1,20 +1,14 @@
 /* What workers ask the fetcher is answered, whatever order the store's answers come in and whatever
- * becomes of the objects meanwhile: by random schedules, with transfers of the test's own.
- *
- * An object's version is its ETag, its date and its contents. */
+ * becomes of the objects meanwhile: by random schedules. */
 #include "tests/lib/uv_threads.h"
 
 #include "daemon/fetcher/desk.h"
-#include "daemon/serve/base/memory.h"
 #include "tests/lib/splitmix.h"
-#include "tests/unit/remote_case.h"
+#include "tests/unit/remote_store.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/socket.h>
-
-#include <utlist.h>
 
 enum {
     BLOCK = REMOTE_BLOCK_BYTES,
@@ -24,67 +18,10 @@ enum {
     STEPS = 300,
     SCHEDULES = 80,
     LIMIT = 8 * BLOCK,
+    WINDOW = 4,
 };
 
 static const uint64_t sizes[OBJECTS] = {0, 3 * BLOCK + 5, 20 * BLOCK};
-
-/* ---- transfers that end when the test says so ----------------------------------------------- */
-
-struct transfer {
-    struct transfer_order order;
-    struct transfer *prev, *next;
-};
-
-struct transfers {
-    struct remote_tally tally;
-    struct remote_settings settings;
-    struct transfer *list;
-    uint32_t n;
-};
-
-static struct transfers store;
-
-const struct remote_settings *transfers_settings(const struct transfers *transfers)
-{
-    return &transfers->settings;
-}
-
-int transfers_check(const struct transfers *transfers, struct dl_error *err)
-{
-    (void)transfers;
-    (void)err;
-    return 0;
-}
-
-struct remote_tally *transfers_tally(const struct transfers *transfers)
-{
-    return (struct remote_tally *)&transfers->tally;
-}
-
-struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)
-{
-    struct transfer *transfer = must_alloc(sizeof *transfer);
-
-    transfer->order = *order;
-    DL_APPEND(transfers->list, transfer);
-    transfers->n++;
-    return transfer;
-}
-
-void transfer_hurry(struct transfer *transfer)
-{
-    transfer->order.urgent = true;
-}
-
-struct transfer *transfer_cancel(struct transfer *transfer)
-{
-    if (transfer) {
-        DL_DELETE(store.list, transfer);
-        store.n--;
-        free(transfer);
-    }
-    return NULL;
-}
 
 /* ---- what is in the store ------------------------------------------------------------------- */
 
@@ -99,7 +36,7 @@ struct worker {
     int sock;               /* -1: it has not come yet */
     uint32_t op;            /* the question that is open; 0: none */
     size_t i;               /* of that object, */
-    uint64_t first;         /* REMOTE_NEED: of this block of */
+    uint64_t first, bytes;  /* REMOTE_NEED: of this block on, so many of */
     struct file *file;      /* that file */
     uint64_t came[OBJECTS]; /* versions when it came */
     struct file files[FILES];
@@ -115,7 +52,6 @@ struct sim {
     struct worker workers[WORKERS];
     bool fails;    /* now and then a transfer does */
     uint32_t told; /* errors */
-    uint8_t *content;
 };
 
 static uint64_t below(struct sim *sim, uint64_t n)
@@ -123,86 +59,35 @@ static uint64_t below(struct sim *sim, uint64_t n)
     return next_random(&sim->random) % n;
 }
 
-static uint8_t content_at(size_t i, uint64_t version, uint64_t at)
-{
-    return (uint8_t)(at / BLOCK * 7 + i * 31 + version * 101);
-}
-
-static size_t object_of(const char *url)
-{
-    return (size_t)(url[strlen("s3://bucket/")] - '0');
-}
-
-static void end_transfer(struct transfer *transfer, const struct transfer_result *result)
-{
-    struct transfer_order order = transfer->order;
-
-    transfer_cancel(transfer);
-    order.done(order.owner, result);
-}
-
-static void fail_transfer(struct transfer *transfer, int code)
-{
-    struct dl_error err = {0};
-
-    (void)dl_error_set(&err, -code, transfer->order.place->url, "the test's store says so");
-    end_transfer(transfer, &(struct transfer_result){.code = code, .err = &err});
-}
-
-static void give_page(struct transfer *transfer, struct remote_headers *headers)
+static void give_page(struct transfer *transfer)
 {
     static const char page[] =
         "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>1/x</Key><Size>7</Size>"
         "</Contents></ListBucketResult>";
+    struct remote_headers headers;
 
+    remote_headers_init(&headers);
+    headers.status = 200;
     end_transfer(transfer,
-                 &(struct transfer_result){.headers = headers,
+                 &(struct transfer_result){.headers = &headers,
                                            .body = {(const uint8_t *)page, sizeof page - 1}});
-}
-
-/* Of the object as it is now. */
-static void give_bytes(struct sim *sim, struct transfer *transfer, struct remote_headers *headers)
-{
-    const struct transfer_order *order = &transfer->order;
-    size_t i = object_of(order->place->url);
-    uint64_t last = min_u64(order->last + 1, sizes[i]), first = min_u64(order->first, last);
-
-    headers->status = sizes[i] == 0 ? 416 : 206;
-    headers->total = sizes[i];
-    headers->modified = (int64_t)sim->versions[i];
-    snprintf(headers->etag, sizeof headers->etag, "\"%llu\"", (unsigned long long)sim->versions[i]);
-    if (order->etag && *order->etag && strcmp(order->etag, headers->etag) != 0) {
-        fail_transfer(transfer, -ESTALE);
-        return;
-    }
-    if (order->unless && strcmp(order->unless, headers->etag) == 0) {
-        headers->status = 304;
-        last = first;
-    }
-    for (uint64_t at = first; at < last; at += BLOCK)
-        memset(sim->content + (at - first), content_at(i, sim->versions[i], at),
-               min_u64(BLOCK, last - at));
-    end_transfer(transfer, &(struct transfer_result){.headers = headers,
-                                                     .body = {sim->content, last - first}});
 }
 
 static void answer_transfer(struct sim *sim)
 {
     struct transfer *transfer = store.list;
-    struct remote_headers headers;
 
     if (store.n == 0)
         return;
     for (uint64_t skip = below(sim, store.n); skip > 0; skip--)
         transfer = transfer->next;
-    remote_headers_init(&headers);
-    headers.status = 200;
+    size_t i = object_of(transfer->order.place->url);
     if (sim->fails && below(sim, 8) == 0)
         fail_transfer(transfer, below(sim, 2) ? -EIO : -ENOENT);
     else if (transfer->order.page)
-        give_page(transfer, &headers);
+        give_page(transfer);
     else
-        give_bytes(sim, transfer, &headers);
+        give_bytes(transfer, i, sim->versions[i], sizes[i]);
 }
 
 /* ---- workers -------------------------------------------------------------------------------- */
@@ -270,6 +155,7 @@ static void ask_blocks(struct sim *sim, struct worker *worker, uint32_t op)
     if (op == REMOTE_NEED) {
         worker->op = op;
         worker->first = first;
+        worker->bytes = question.bytes;
         worker->file = file;
         worker->i = file->i;
     }
@@ -382,6 +268,7 @@ static void take_answer(struct sim *sim, struct worker *worker, const struct rem
     assert_int_equal(answer->sort, REMOTE_OBJECT);
     if (op == REMOTE_NEED) {
         assert_int_equal(version, worker->file->version);
+        assert_in_range(answer->bytes, worker->bytes, max_u64(worker->bytes, WINDOW / 2 * BLOCK));
         check_bytes(sim, worker->file->fd, i, version, worker->first * BLOCK, answer->bytes);
         return;
     }
@@ -389,6 +276,8 @@ static void take_answer(struct sim *sim, struct worker *worker, const struct rem
     assert_in_range(version, worker->came[i], sim->versions[i]);
     if (op == REMOTE_WHOLE)
         check_bytes(sim, fd, i, version, 0, sizes[i]);
+    if (op == REMOTE_PAGED)
+        assert_int_equal(answer->window, WINDOW);
     if (op == REMOTE_PAGED && sizes[i] > 0)
         worker->files[worker->n_files++] = (struct file){.i = i,
                                                          .version = version,
@@ -420,11 +309,8 @@ static uint32_t count_open(struct sim *sim)
 
 static void begin(struct sim *sim, uint64_t seed)
 {
-    static const char *const env[] = {"AWS_ENDPOINT_URL=http://127.0.0.1:9", NULL};
-
-    *sim = (struct sim){.random = seed, .fails = seed % 3 == 0, .content = malloc(4 << 20)};
-    assert_non_null(sim->content);
-    store = (struct transfers){.settings = settings_of(env)};
+    *sim = (struct sim){.random = seed, .fails = seed % 3 == 0};
+    store_begin();
     assert_int_equal(uv_loop_init(&sim->loop), 0);
     sim->kept = kept_new(&sim->loop, "", 0);
     sim->desk = desk_new(&sim->loop, &store, sim->kept, LIMIT);
@@ -445,7 +331,6 @@ static void end(struct sim *sim)
     assert_int_equal(store.n, 0);
     assert_int_equal(uv_loop_close(&sim->loop), 0);
     remote_settings_deinit(&store.settings);
-    free(sim->content);
 }
 
 /* Nobody waits for nothing: who has a question open waits for a transfer. */

@@ -102,22 +102,45 @@ static void remote_drop(struct remote_ready *ready)
     (void)remote_send(map->remote, &question);
 }
 
+/* The place of the block that was had first; those of a run that comes stay. */
+static struct remote_ready *remote_oldest(struct remote *remote, const struct remote_map *map,
+                                          uint64_t block, uint64_t n)
+{
+    struct remote_ready *ready;
+
+    do {
+        ready = &remote->ready[remote->next_ready];
+        remote->next_ready = (remote->next_ready + 1) % remote->window;
+    } while (ready->map == map && ready->block - block < n);
+    return ready;
+}
+
+/* Not more blocks than the window has. */
 static bool remote_map_make_ready(struct remote_map *map, uint64_t block, uint64_t n)
 {
-    struct remote *remote = map->remote;
-
     if (mprotect(map->data + block * BLOCK, remote_map_block_bytes(map, block, n), PROT_READ) < 0)
         return false;
     for (uint64_t i = block; i < block + n; i++) {
         if (map->state[i] == READY)
             continue;
-        struct remote_ready *ready = &remote->ready[remote->next_ready];
-        remote->next_ready = (remote->next_ready + 1) % remote->window;
+        struct remote_ready *ready = remote_oldest(map->remote, map, block, n);
         remote_drop(ready);
         *ready = (struct remote_ready){.map = map, .block = i};
         map->state[i] = READY;
     }
     return true;
+}
+
+/* How many blocks of an answer's: up to one whose zeroes are there until they are told of. */
+static uint64_t remote_map_run(const struct remote_map *map, uint64_t block, uint64_t bytes)
+{
+    uint64_t most = min_u64(remote_map_blocks(map) - block, map->remote->window);
+    uint64_t n = 1;
+
+    most = min_u64(most, (bytes + BLOCK - 1) / BLOCK);
+    while (n < most && map->state[block + n] != BAD)
+        n++;
+    return n;
 }
 
 /* mmap() is none of the functions that POSIX allows here; on Linux it is a system call and no more.
@@ -154,9 +177,7 @@ static bool remote_map_fetch(struct remote_map *map, uint64_t block)
         remote->failed = answer;
         return remote_map_give_zeroes(map, block);
     }
-    uint64_t n = (answer.bytes + BLOCK - 1) / BLOCK;
-    uint64_t rest = remote_map_blocks(map) - block;
-    n = n < 1 ? 1 : n > rest ? rest : n;
+    uint64_t n = remote_map_run(map, block, answer.bytes);
     if (in_sequence && answer.waited)
         map->ahead = (uint32_t)min_u64(2 * map->ahead, AHEAD_MOST);
     if (in_sequence)
