@@ -11,7 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+import types
 import unittest
+import unittest.mock
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
@@ -385,6 +387,27 @@ class Users(KeysCase):
         self.assertRegex(self.open(daemon, TWO),
                          "for its own user alone, if it is not root's; start a daemon of your own")
         self.assertEqual(fetchers_of(daemon), {})
+
+
+class Found(unittest.TestCase):
+    """fetchers_of() itself."""
+
+    def test_ends_meanwhile(self):
+        """One that ends once its files below /proc are open can't be read any more, and is none."""
+        with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", "--fetch"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as child:
+            child.stdout.readline()  # until then its arguments may not be in /proc
+            def ending(path):
+                file = open(path)
+                if path == f"/proc/{child.pid}/status":
+                    child.kill()
+                    child.wait()
+                return file
+
+            daemon = types.SimpleNamespace(process=types.SimpleNamespace(pid=os.getpid()))
+            self.assertEqual(list(fetchers_of(daemon)), [child.pid])
+            with unittest.mock.patch("web.open", ending, create=True):
+                self.assertEqual(fetchers_of(daemon), {})
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from bucket import Bucket  # noqa: E402
 from digest_datasets import folder  # noqa: E402
-from dltest import DLCTL, TestCase, children_of, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 from test_metrics import samples  # noqa: E402
+from web import fetchers_of  # noqa: E402
 
 VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times",
          "trace", "mixtures", "lately", "slowest", "remote", "specs")
@@ -46,14 +47,6 @@ class SightCase(TestCase):
                 view["received_bytes"] = want()["received_bytes"]
             return view["under_way"] == view["waiting"] == 0 and {key: view[key] for key in want()} == want()
         wait_until(is_told, lambda: f"{self.look(daemon)} is not {want()}")
-
-    @staticmethod
-    def fetcher_of(daemon):
-        for pid in children_of(daemon.process.pid):
-            with open(f"/proc/{pid}/cmdline") as file:
-                if "--fetch" in file.read().split("\0"):
-                    return pid
-        return None
 
 
 class Counts(SightCase):
@@ -125,7 +118,7 @@ class Counts(SightCase):
         dlctl("run", self.of_numbers(), daemon=daemon)
         self.wait_until_told(daemon, lambda: self.told_by(bucket))
         before = self.look(daemon)
-        self.assertEqual(before["pid"], self.fetcher_of(daemon))
+        self.assertEqual([before["pid"]], list(fetchers_of(daemon)))
         self.assertGreater(before["held_bytes"], 0)
         os.kill(before["pid"], signal.SIGKILL)
         wait_until(lambda: self.look(daemon)["pid"] is None, lambda: self.look(daemon))

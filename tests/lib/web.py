@@ -17,7 +17,7 @@ def fetchers_of(daemon):
             with open(f"/proc/{pid}/cmdline") as file, open(f"/proc/{pid}/status") as status:
                 if "--fetch" in file.read().split("\0"):
                     found[pid] = dict(line.split(":\t", 1) for line in status.read().splitlines())
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # ended before it was opened, or read
             pass
     return found
 
