@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import networks
 import stores
@@ -44,6 +45,14 @@ class Rank(Trainer):
             assert over.code == errno.ESTALE, over
             return over.message
         raise AssertionError("the epoch was at its end")
+
+    def enter(self, world):
+        """Of that size. Of any other it is told that it is over, as of the one that it is in."""
+        while True:
+            if self.stream:
+                self.told_over()
+            if self.start().started()["world"] == world:
+                return
 
 
 class Job:
@@ -77,17 +86,11 @@ class Job:
         return lost
 
     def begin(self):
-        """Rounds with fewer may be complete before all are there: those are over soon."""
+        """None waits for another: rounds with fewer may be complete before all are there, and those are over only when
+        all who are in them ask for the next."""
         world = len(self.ranks)
-        waiting = self.ranks
-        while waiting:
-            for rank in waiting:
-                rank.start()
-            for rank in waiting:
-                rank.started()
-            waiting = [rank for rank in waiting if rank.stream["world"] != world]
-            for rank in waiting:
-                rank.told_over()
+        with ThreadPoolExecutor(world) as pool:
+            list(pool.map(lambda rank: rank.enter(world), self.ranks))
         self.case.assertEqual(sorted(rank.stream["rank"] for rank in self.ranks), list(range(world)))
 
     def take(self, steps):
@@ -382,6 +385,24 @@ class Served(Networks):
         self.job.finish()
         for name in "bca":  # the one with the store last: who leaves without one takes his time
             self.leave(name)
+
+    def test_late(self):
+        """Those who find the store again meet without the one that finds it later, and then with it."""
+        self.open_store()
+        self.meet("a", "b", "c")
+        self.job.take(2)
+        self.daemons["a"].kill()
+        self.job.drop(self.daemons["a"])
+        self.wait_for_store(self.daemons["c"], "does not answer")
+        self.network["c"].unplug()
+        again = self.node("a")
+        self.job.add(again)
+        with ThreadPoolExecutor(1) as pool:
+            meeting = pool.submit(self.job.begin)
+            self.wait_for_log(again, "is complete: this is node 0 of 2")
+            self.network["c"].heal()
+            meeting.result()
+        self.job.finish()
 
 
 class Runner(unittest.TestCase):
