@@ -29,6 +29,10 @@ elif CLASS == "dloaderd":
 else:
     raise SystemExit(f"DLOADER_TEST_CLASS is {CLASS!r}; it may be dloaderd or torch")
 
+# So long PyTorch's class waits for each worker before it kills it: in vain where an iterator is collected in a circle,
+# as of such the queue is closed first by which the worker would be told to end. 5 s are its own measure.
+torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 1.0
+
 OURS = CLASS == "dloaderd"
 if OURS and os.environ.get("DLOADER_TEST_ANY_VERSION"):
     # As has to be done before a version is listed: C does what it would do of a known one.

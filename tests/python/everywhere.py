@@ -19,7 +19,8 @@ file draws fewer cases at random or crosses less: what it crosses does not depen
 
 With DLOADER_TEST_QUICK, what is not about PyTorch's interface runs with the first interpreter alone, and a file
 that is about it and has DLOADER_TEST_QUICK_TORCH, a number, with one of them: the versions of PyTorch share those
-files. With DLOADER_TEST_TURN, a number, what is not about it runs with one of the interpreters, which have turns.
+files. With DLOADER_TEST_TURN, a number, what is not about it runs with one of the interpreters, which have turns; what
+is about it runs with the last, and with one of the others: of a single one, half of the files have their turn.
 """
 
 import os
@@ -99,15 +100,19 @@ def about_torch():
     return os.environ.get("DLOADER_TEST_TORCH") in ("released", "sanitized")
 
 
-def interpreters():
+def interpreters(path):
     """Those that run the file, this one first."""
     others = os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":")
     pythons = list(dict.fromkeys([sys.executable, *filter(None, others)]))
-    quick = os.environ.get("DLOADER_TEST_QUICK")
+    quick, turn = os.environ.get("DLOADER_TEST_QUICK"), os.environ.get("DLOADER_TEST_TURN")
     if about_torch():
         one = quick and os.environ.get("DLOADER_TEST_QUICK_TORCH")
+        if turn and not quick:
+            *others, last = pythons
+            at = (int(turn) + sum(path.stem.encode())) % max(2, len(others))
+            return [*others[at:at + 1], last]
     else:
-        one = "0" if quick else os.environ.get("DLOADER_TEST_TURN")
+        one = "0" if quick else turn
     return [pythons[int(one) % len(pythons)]] if one else pythons
 
 
@@ -162,7 +167,7 @@ class Everywhere:
             self.case("not ok", f"{name}: {path.stem} ended early or badly, with {how}")
 
     def run_all(self, path):
-        pythons = interpreters()
+        pythons = interpreters(path)
         for python in pythons:
             quick = {} if python == pythons[-1] else {"DLOADER_TEST_QUICK": "1"}
             if is_released(python):

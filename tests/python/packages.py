@@ -17,6 +17,7 @@ sys.path.append(str(FOLDER))
 import black_box  # noqa: E402
 import trainers  # noqa: E402
 from black_box import TorchLoader  # noqa: E402
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as TorchWorkers  # noqa: E402
 from dloaderd import DataLoader  # noqa: E402
 
 
@@ -51,8 +52,13 @@ class Case(black_box.Case):
             raise found
 
 
+def torch_workers():
+    return [one for one in gc.get_objects() if type(one) is TorchWorkers]
+
+
 def told(loader, plain, stops):
     """All that a program sees of it: batches, their types, the length, and where it leaves the generators."""
+    others = set(map(id, torch_workers()))
     events = [black_box.Played.length_of(loader)]
     for stop in stops:
         events.append("epoch")
@@ -61,7 +67,11 @@ def told(loader, plain, stops):
                 break
             events.append((type(batch), plain(batch)))
     rng = black_box.rng_states()
-    # Their loaders are circles. The workers of another one, forked meanwhile, would have what is left of it.
+    # Their loaders are circles. The workers of another one, forked meanwhile, would have what is left of it. PyTorch's
+    # workers that stay are ended before: in a circle their queues are closed first, and each is waited for in vain.
     del loader, batch
+    for one in torch_workers():
+        if id(one) not in others:
+            one._shutdown_workers()
     gc.collect()
     return events, rng

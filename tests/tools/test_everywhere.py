@@ -83,14 +83,28 @@ class Everywhere(unittest.TestCase):
                 self.assertEqual(lines[-1], "1..2" if python else "1..4")
                 self.assertIn(f"# ran with {python}" if python else ", ", lines[-2])
 
-    def test_a_turn_is_one_interpreters_but_for_what_is_about_pytorch(self):
+    def test_a_turn_is_one_interpreters(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
-        for turn, torch, n in [("0", "", 2), ("1", "", 2), ("1", "programs", 2), ("0", "released", 4)]:
+        for turn, torch in [("0", ""), ("1", ""), ("1", "programs")]:
             with self.subTest(turn=turn, torch=torch):
                 _, lines = self.run_file("pass", others=twin, DLOADER_TEST_TURN=turn, DLOADER_TEST_TORCH=torch)
-                self.assertEqual(lines[-1], f"1..{n}")
-                if n == 2:
-                    self.assertIn(sys.executable if turn == "0" else twin, lines[-2])
+                self.assertEqual(lines[-1], "1..2")
+                self.assertIn(sys.executable if turn == "0" else twin, lines[-2])
+
+    def test_a_turn_has_the_last_and_one_of_the_others_for_what_is_about_pytorch(self):
+        folder = os.path.dirname(sys.executable)
+        twins = [os.path.join(folder, *["."] * dots, "python3") for dots in (1, 2)]
+        for others, most in ([], 1), (twins[:1], 2), (twins, 2):
+            met = set()
+            for turn in range(4):
+                _, lines = self.run_file("pass", others=":".join(others), DLOADER_TEST_TURN=str(turn),
+                                         DLOADER_TEST_TORCH="released")
+                pythons = lines[-2].removeprefix("# ran with ").split(", ")
+                self.assertLessEqual(len(pythons), most)
+                self.assertEqual(lines[-1], f"1..{2 * len(pythons)}")
+                met.update(pythons)
+                self.assertEqual(pythons[-1], [sys.executable, *others][-1])
+            self.assertEqual(met, {sys.executable, *others})
 
     def test_all_but_the_last_are_quick(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
