@@ -10,13 +10,13 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import CLOSE, DLCTL, ERROR, OPEN, PATIENCE, QUICK, RawClient, TestCase, main, wait_until  # noqa: E402
+from dltest import CLOSE, DLCTL, ERROR, OPEN, PATIENCE, RawClient, TestCase, main, wait_until  # noqa: E402
 from hostile_user import ATTACKS, large_spec  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HONEST, HOSTILE = 60201, 60202
 SECONDS = float(os.environ.get("DLOADER_HOSTILE_SECONDS", 6))  # of all attacks at once
-SHORT = 1 if QUICK else 2  # of one alone, or until it has come to what its case is about
+SHORT = 1  # of one alone, or until it has come to what its case is about
 
 LIMITS = {"sessions": 256, "loaders": 8, "workers": 8, "bytes": "64MiB", "overhead": "16MiB", "descriptors": 200}
 SPEC = {"name": "honest", "dataset": {"kind": "range", "length": 640}, "batch": {"size": 64}, "seed": 1,

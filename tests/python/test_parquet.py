@@ -157,14 +157,14 @@ def encodings(rng, table):
     return found
 
 
-def write_pyarrow(rng, table, path):
+def write_pyarrow(rng, table, path, pages=(64, 1000, 1 << 20), groups=(5, 100, 5000)):
     keys = {}
     if rng.random() < 0.5:
         keys = {"use_dictionary": False, "column_encoding": encodings(rng, table)}
     pyarrow.parquet.write_table(
         table, path, compression=rng.choice(["none", "snappy", "gzip", "zstd", "brotli", "lz4"]),
-        data_page_version=rng.choice(["1.0", "2.0"]), data_page_size=rng.choice([64, 1000, 1 << 20]),
-        row_group_size=rng.choice([5, 100, 5000]), write_page_checksum=rng.random() < 0.5,
+        data_page_version=rng.choice(["1.0", "2.0"]), data_page_size=rng.choice(pages),
+        row_group_size=rng.choice(groups), write_page_checksum=rng.random() < 0.5,
         write_page_index=rng.random() < 0.5, write_batch_size=rng.choice([3, 40, 1024]),
         dictionary_pagesize_limit=rng.choice([100, 1 << 20]), version=rng.choice(["1.0", "2.6"]), **keys)
 
@@ -232,12 +232,13 @@ class RandomTables(unittest.TestCase):
 
     @needs("pyarrow")
     def test_large_pages(self):
-        """Many rows at once, by dtype."""
+        """Many rows at once, by dtype. For each page of a few rows pyarrow allocates a megabyte, which MALLOC_PERTURB_
+        fills: the random tables have such."""
         rng = random.Random(SEED)
         for kind, make in number_types(rng):
             values = numpy.array([make() for _ in range(3000)], kind.to_pandas_dtype())
             table = pyarrow.table({"x": pyarrow.array(numpy.tile(values, 20))})
-            write_pyarrow(rng, table, self.path)
+            write_pyarrow(rng, table, self.path, pages=(1000, 1 << 20), groups=(100, 5000))
             with self.subTest(kind=kind):
                 read = numpy.concatenate([batch["x"] for batch in load(self.path, 1000)])
                 if kind != pyarrow.uint32():  # which version 1.0 has as int64
