@@ -3,19 +3,26 @@
     tap.py FILE           the file is imported with its folder first on the path
 
 With DLOADER_LEAVE_OUT=slow, the slow cases are left out. What cases draw by `random` follows from DLOADER_TURN, a
-number, and the case's name; a failure names the number.
+number, and the case's name; a failure names the number. With DLOADER_COSTS, a file, it gets a line for each case: the
+seconds of a processor that the case and the processes that it waited for have used, and its name.
 """
 
 import importlib.util
 import os
 import pathlib
 import random
+import resource
 import sys
 import traceback
 import unittest
 
 
 TURN = os.environ.get("DLOADER_TURN") or str(random.randrange(1 << 29))
+
+
+def processor_seconds():
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
 
 
 def slow(case):
@@ -32,6 +39,8 @@ class TapResult(unittest.TestResult):
         self.out = out
         self.told = 0
         self.verdict = None
+        self.costs = os.environ.get("DLOADER_COSTS")
+        self.spent = 0
 
     def tell(self, line):
         print(line, file=self.out, flush=True)
@@ -40,9 +49,13 @@ class TapResult(unittest.TestResult):
         super().startTest(test)
         random.seed(f"{TURN} {test.id()}")
         self.verdict = ("ok", "")
+        self.spent = processor_seconds()
 
     def stopTest(self, test):
         super().stopTest(test)
+        if self.costs:
+            with open(self.costs, "a", encoding="utf-8") as file:
+                file.write(f"{processor_seconds() - self.spent:.2f} {test.id()}\n")
         self.report(test, self.verdict)
 
     def report(self, test, verdict):

@@ -552,13 +552,13 @@ class Compat(unittest.TestCase):
 
 
 class Tap(unittest.TestCase):
-    def run_file(self, content, leave_out=""):
+    def run_file(self, content, leave_out="", **env):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "test_it.py")
             path.write_text("import unittest\n" + content)
             done = subprocess.run([sys.executable, HERE.parent / "lib" / "tap.py", path], text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                  env={**os.environ, "DLOADER_LEAVE_OUT": leave_out})
+                                  env={**os.environ, "DLOADER_LEAVE_OUT": leave_out, **env})
         lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
         return done.returncode, lines
 
@@ -599,6 +599,20 @@ class Tap(unittest.TestCase):
         # One that has no other would be a file that is never run.
         code, lines = self.run_file(slow, "slow")
         self.assertEqual((code, lines), (1, ["1..0 # SKIP there is no case in it"]))
+
+    def test_what_cases_cost(self):
+        """Of a processor, with the programs that they start."""
+        busy = "import time\\nwhile time.process_time() < 1: pass"
+        with tempfile.NamedTemporaryFile("r") as costs:
+            code, _ = self.run_file("import subprocess, sys\n"
+                                    "class T(unittest.TestCase):\n"
+                                    " def test_a(self): subprocess.run(['true'])\n"
+                                    f" def test_b(self): subprocess.run([sys.executable, '-c', '{busy}'])\n",
+                                    DLOADER_COSTS=costs.name)
+            found = {name: float(cost) for cost, name in map(str.split, costs)}
+        self.assertEqual((code, list(found)), (0, ["test_it.T.test_a", "test_it.T.test_b"]))
+        self.assertLess(found["test_it.T.test_a"], 0.5)
+        self.assertGreater(found["test_it.T.test_b"], 0.9)
 
     def test_a_failing_set_up_is_a_failure(self):
         code, lines = self.run_file("class T(unittest.TestCase):\n"
