@@ -30,6 +30,10 @@ int harness_count_fds(void); /* open descriptors of this process */
  */
 size_t harness_stride(void);
 
+/* Whether a run has this one of many tries that are alike, such as a seed's: each, or, with
+ * $DLOADER_TEST_TURN, 0 to 3, each fourth, and the other turns have the others. */
+bool harness_has(uint64_t number);
+
 /* A fresh directory under $TMPDIR, removed with all in it at exit. Static memory. */
 const char *harness_tmpdir(void);
 
