@@ -303,6 +303,76 @@ class TestPrograms(unittest.TestCase):
         self.assertIs(type(made), Image.Image)
 
 
+# ---- what a program sets and replaces ------------------------------------------------------------
+
+@contextlib.contextmanager
+def having(owner, name, value):
+    theirs = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, theirs)
+
+
+def used_with(opener, data, steps, at, change):
+    """What the steps give if the change is made before step `at`; with warnings."""
+    told = []
+    with warnings.catch_warnings(record=True) as warned, contextlib.ExitStack() as changes:
+        warnings.simplefilter("always")
+        try:
+            picture = io.BytesIO(data)
+            for number, step in enumerate([opener, *steps]):
+                if number == at:
+                    changes.enter_context(having(*change))
+                picture = step(picture)
+                told.append((picture.size, len(warned)))
+            told.append(described(picture))
+        except Exception as error:
+            told.append(f"{type(error).__name__}: {error}")
+    return told, [str(one.message) for one in warned]
+
+
+class TestSettings(unittest.TestCase):
+    STEPS = (lambda p: p.convert("RGB"), lambda p: p.crop((1, 2, 61, 50)), lambda p: p.resize((30, 20)))
+
+    def compare(self, changes, names, places):
+        for change in changes:
+            for name in names:
+                for at in places:
+                    found = [used_with(opener, files()[name], self.STEPS, at, change())
+                             for opener in (_lazy._open, _lazy.open_lazily)]
+                    self.assertEqual(*found, (change()[1:], name, at))
+
+    def test_limits(self):
+        """Set before any step: warnings come with the steps they come with, and errors."""
+        limits = [lambda n=n: (Image, "MAX_IMAGE_PIXELS", n) for n in (None, 10, 2000, 15000, 19200)]
+        self.compare(limits, ["(120, 160) 2", "(120, 160) L", "cut at 0.5"], range(4))
+
+    def test_truncated_files(self):
+        self.compare([lambda: (_lazy.ImageFile, "LOAD_TRUNCATED_IMAGES", True)],
+                     ["(120, 160) 2", "cut at 0.5", "cut, with an end", "damaged 3"], (0, 1))
+
+    def test_replaced_functions(self):
+        """They are called, with what Pillow calls them with."""
+        calls = []
+
+        def counting(owner, name):
+            theirs = getattr(owner, name)
+            def function(*args, **options):
+                calls.append((name, len(args), sorted(options)))
+                return theirs(*args, **options)
+            return owner, name, function
+        for owner, name in ((Image.Image, "crop"), (Image.Image, "convert"), (Image.Image, "resize"),
+                            (_lazy.ImageFile.ImageFile, "load")):
+            found = []
+            for opener in _lazy._open, _lazy.open_lazily:
+                found.append((used_with(opener, files()["(120, 160) 2"], self.STEPS, 0, counting(owner, name)), *calls))
+                calls.clear()
+            self.assertEqual(*found)
+            self.assertGreater(len(found[0]), 1)
+
+
 # ---- who would see an error ----------------------------------------------------------------------
 
 def changed(rng, data):

@@ -8,6 +8,8 @@ import random
 import re
 import tempfile
 import unittest
+from concurrent import futures
+from unittest import mock
 
 import numpy
 import torch
@@ -148,6 +150,72 @@ class TestTransforms(unittest.TestCase):
             hook.remove()
 
 
+class Counting:
+    """_worker, with how many whole pictures and parts of them it decodes."""
+
+    def __init__(self, theirs):
+        self.theirs = theirs
+        self.decoded = 0
+
+    def __getattr__(self, name):
+        return getattr(self.theirs, name)
+
+    def picture_steps(self, data, height, *more):
+        self.decoded += height == 0
+        return self.theirs.picture_steps(data, height, *more)
+
+    def picture_of_file(self, *args):
+        self.decoded += 1
+        return self.theirs.picture_of_file(*args)
+
+
+class TestManyViews(unittest.TestCase):
+    """One file, ten views."""
+
+    def decoded(self, views):
+        compose = v1.Compose([v1.RandomResizedCrop(20), v1.RandomHorizontalFlip(), *tail(v1)])
+        counting, found = Counting(_lazy._worker), []
+        with installed(), mock.patch.object(_lazy.Source, "again", False), \
+                mock.patch.object(_lazy, "_worker", counting), \
+                mock.patch.object(_lazy_transforms, "_worker", counting):
+            for _ in range(3):
+                before = counting.decoded
+                picture = Image.open(io.BytesIO(files()["(120, 160) 2"])).convert("RGB")
+                for _ in range(5 * views):
+                    compose(picture)
+                    picture.crop((1, 2, 50, 60)).resize((20, 30)).tobytes()
+                found.append(counting.decoded - before)
+                del picture
+        return found
+
+    def test_they_are_decoded_once(self):
+        """But for the first file, of which nobody knows yet that there will be more than one."""
+        self.assertEqual(self.decoded(2), [2, 1, 1])
+
+
+class TestThreads(unittest.TestCase):
+    """Of the dataset's own: each with pictures of its own, and all with the same one."""
+
+    def test_equal(self):
+        names = [name for name in files() if not is_damaged(name) and not name.startswith("(1, 1)")]
+        steps = [lambda p: p.tobytes(), lambda p: p.crop((1, 2, 20, 30)).resize((9, 8)).tobytes(),
+                 lambda p: numpy.asarray(p).tobytes(), lambda p: p.getpixel((3, 4)), lambda p: p.info.keys(),
+                 lambda p: p.transpose(0).resize((30, 20), 1).getpixel((5, 6)), lambda p: p.copy().mode]
+
+        def run(pictures, seed):
+            rng = random.Random(seed)
+            return [described(rng.choice(steps)(pictures[rng.randrange(len(pictures))])) for _ in range(30)]
+
+        def opened(opener):
+            return [opener(io.BytesIO(files()[name])).convert("RGB") for name in names]
+        wanted = [run(opened(_lazy._open), seed) for seed in range(12)]
+        with futures.ThreadPoolExecutor(8) as pool:
+            self.assertEqual(list(pool.map(lambda seed: run(opened(_lazy.open_lazily), seed), range(12))), wanted)
+            for _ in range(3):
+                shared = opened(_lazy.open_lazily)
+                self.assertEqual(list(pool.map(lambda seed: run(shared, seed), range(12))), wanted)
+
+
 # ---- in workers ----------------------------------------------------------------------------------
 
 class Pictures:
@@ -203,7 +271,7 @@ class TestWorkers(Case):
     def told(self, kind, folder, how, **options):
         torch.manual_seed(5)
         random.seed(5)
-        loader = kind(Pictures(folder, how), batch_size=2, num_workers=2, **options)
+        loader = kind(Pictures(folder, how), **{"batch_size": 2, "num_workers": 2, **options})
         try:
             return [described(leaf) for batch in loader for leaf in (batch if isinstance(batch, list) else [batch])]
         except Exception as error:
@@ -247,6 +315,8 @@ class TestWorkers(Case):
             for options, hooked in (({}, True), ({"native": "off"}, False)):
                 found = self.told(DataLoader, folder, "hook", **options)
                 self.assertEqual(found, [described(torch.tensor([hooked] * 2))] * 2)
+            found = self.told(DataLoader, folder, "hook", num_workers=0)
+            self.assertEqual(found, [described(torch.tensor([False] * 2))] * 2)
         self.assertIs(Image.open, _lazy._open)
 
 

@@ -88,7 +88,7 @@ class Source:
         if self.pixels is None:
             made = self._run(())
             if made is not None:
-                self.pixels, self.size = made[0], made[1:]
+                self.size, self.pixels = made[1:], made[0]  # in this order: another thread asks for pixels first
         return self.pixels is not None
 
     def ask(self) -> None:
@@ -105,7 +105,10 @@ class Source:
         return self._run(steps)
 
     def _run(self, steps: tuple) -> tuple[bytes, int, int] | None:
-        return _worker.picture_steps(self.file if self.pixels is None else self.pixels, *self.size, _MOST_PIXELS, steps)
+        data, size = self.pixels, self.size
+        if data is None:
+            data, size = self.file, (0, 0)
+        return _worker.picture_steps(data, *size, _MOST_PIXELS, steps)
 
     def opened(self) -> Any:
         """By Pillow."""
@@ -115,22 +118,31 @@ class Source:
         return JpegImagePlugin.JpegImageFile(io.BytesIO(self.file or b"")).convert("RGB")
 
 
+def _after(image: Any, steps: tuple, size: tuple[int, int]) -> Any:
+    """A Picture behind the steps, or None. Another thread may have made the image one of Pillow's by now."""
+    kind = type(image)
+    return kind._after(image, steps, size) if issubclass(kind, _Deferred) else None  # type: ignore[attr-defined]
+
+
+def _settle(image: Any) -> None:
+    """Makes it one of Pillow's, if it is not yet."""
+    kind = type(image)
+    if issubclass(kind, _Deferred):
+        kind._settle(image)  # type: ignore[attr-defined]
+
+
 class _Deferred:
     """Methods of Pillow's classes that need no pixels, as long as there are none: no attribute _im."""
 
-    def _after(self: Any, steps: tuple, size: tuple[int, int]) -> Any:
-        """A Picture behind the steps, or None."""
-        raise NotImplementedError
-
     def convert(self: Any, mode: Any = None, *args: Any, **options: Any) -> Any:
         if type(mode) is str and mode == "RGB" and not args and not options:
-            made = self._after((), self._size)
+            made = _after(self, (), self._size)
             if made is not None:
                 return made
         return Image.Image.convert(self, mode, *args, **options)
 
     def copy(self: Any) -> Any:
-        made = self._after((), self._size) if self._mode == "RGB" else None
+        made = _after(self, (), self._size) if self._mode == "RGB" else None
         return Image.Image.copy(self) if made is None else made
 
     __copy__ = copy
@@ -140,9 +152,10 @@ class _Deferred:
         if self._mode == "RGB" and type(box) in (tuple, list) and [*map(type, box)] == [int] * 4:
             left, top, right, bottom = box
             width, height = self._size
-            if 0 <= left < right <= width and 0 <= top < bottom <= height:
-                size = right - left, bottom - top
-                made = self._after(((CROP, left, top, *size, 0),), size)
+            size = right - left, bottom - top
+            if 0 <= left < right <= width and 0 <= top < bottom <= height and \
+                    size[0] * size[1] <= _native_pictures.limit():  # above it Pillow warns
+                made = _after(self, ((CROP, left, top, *size, 0),), size)
         return Image.Image.crop(self, box) if made is None else made
 
     def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
@@ -153,7 +166,7 @@ class _Deferred:
             filter = _FILTERS.get(Image.Resampling.BICUBIC if resample is None else resample)
             if filter is not None:
                 steps = () if tuple(size) == self._size else ((RESIZE, 0, 0, *size, filter),)
-                made = self._after(steps, tuple(size))
+                made = _after(self, steps, tuple(size))
         return Image.Image.resize(self, size, resample, box, reducing_gap) if made is None else made
 
     def transpose(self: Any, method: Any) -> Any:
@@ -162,26 +175,27 @@ class _Deferred:
             turned = method not in (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM,
                                     Image.Transpose.ROTATE_180)
             size = self._size[::-1] if turned else self._size
-            made = self._after(((TRANSPOSE, 0, 0, 0, 0, int(method)),), size)
+            made = _after(self, ((TRANSPOSE, 0, 0, 0, 0, int(method)),), size)
         return Image.Image.transpose(self, method) if made is None else made
 
     @property
     def __dict__(self: Any) -> Any:  # type: ignore[override]
-        self._settle()
+        _settle(self)
         return _dict(self)
 
     @__dict__.setter
     def __dict__(self: Any, value: Any) -> None:
-        self._settle()
+        _settle(self)
         self.__dict__ = value
 
     def __getattr__(self: Any, name: str) -> Any:
         own = _dict(self)
         if name == "_im" and "_todo" in own:
-            self._settle()
+            _settle(self)
             return own["_im"]
-        if "_head" in own:
-            self._parse()
+        kind = type(self)
+        if "_head" in own and issubclass(kind, _Deferred):
+            kind._parse(self)  # type: ignore[attr-defined]
         if name in own:
             return own[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -193,18 +207,18 @@ class _Deferred:
     def _info_after(self: Any) -> dict:
         """Of what is made of it: `info`, or the header that it is in."""
         own = _dict(self)
-        return {"info": self._copy_info()} if "info" in own or "_head" not in own else {"_head": own["_head"]}
+        head = None if "info" in own else own.get("_head")
+        return {"info": self._copy_info()} if head is None else {"_head": head}
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
-        self._settle()
+        _settle(self)
         return self.__reduce_ex__(protocol)
 
     def __eq__(self: Any, other: Any) -> Any:
         if not isinstance(other, Image.Image):
             return False
-        for one in (self, other):
-            if isinstance(one, _Deferred):
-                one._settle()  # type: ignore[attr-defined]
+        _settle(self)
+        _settle(other)
         return self == other
 
     __hash__ = Image.Image.__hash__
@@ -223,19 +237,21 @@ class Picture(_Deferred, Image.Image):
     """In mode RGB. _todo: its source, and the steps behind it."""
 
     def _after(self, steps: tuple, size: tuple[int, int]) -> Any:
-        if "_im" in _dict(self):
+        todo = _dict(self).get("_todo")
+        if todo is None or "_im" in _dict(self):
             return None
-        source, before = self._todo
+        source, before = todo
         if len(before) >= _STEPS_MAX:
-            source, before = self._made(self._todo)
+            source, before = Picture._made(self, todo)
             if source.pixels is None:
                 return None
-        return picture(source, before + steps, size, self._info_after())
+        return picture(source, before + steps, size, _Deferred._info_after(self))
 
     def _parse(self) -> None:
         own = _dict(self)
-        if "_head" in own and "info" not in own:
-            own["info"] = _parsed(own["_head"])["info"]
+        head = own.get("_head")
+        if head is not None and "info" not in own:
+            own.setdefault("info", _parsed(head)["info"])
         own.pop("_head", None)
 
     def _made(self, todo: tuple[Source, tuple]) -> tuple[Source, tuple]:
@@ -244,26 +260,29 @@ class Picture(_Deferred, Image.Image):
         if steps or source.pixels is None:
             made = source.run(steps)
             if made is not None:
-                todo = self._todo = Source(None, made[0], made[1:]), ()
+                todo = Source(None, made[0], made[1:]), ()
+                if "_todo" in _dict(self):
+                    self._todo = todo
         return todo
 
     def _settle(self) -> None:
         """Makes it one of Pillow's."""
         own = _dict(self)
-        self._parse()
+        Picture._parse(self)
         todo = own.get("_todo")
         if todo is not None and "_im" not in own:
-            source, steps = self._made(todo)
+            source, steps = Picture._made(self, todo)
             made = source.opened()
             for step in steps:
                 made = _done(made, step)
-            self._im = made.im
+            own.setdefault("_im", made.im)
         own.pop("_todo", None)
         self.__class__ = Image.Image  # type: ignore[assignment]
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
-        if "_im" not in _dict(self) and encoder_name == "raw" and not args:
-            source, steps = self._made(self._todo)
+        todo = _dict(self).get("_todo")
+        if todo is not None and "_im" not in _dict(self) and encoder_name == "raw" and not args:
+            source, steps = Picture._made(self, todo)
             if source.pixels is not None and not steps:
                 return source.pixels
         return Image.Image.tobytes(self, encoder_name, *args)

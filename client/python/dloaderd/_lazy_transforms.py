@@ -51,9 +51,10 @@ def _encoded(picture: Any) -> Any:
     if kind is _lazy.File and picture.mode == "RGB":
         picture = picture._after((), picture.size)
         kind = type(picture)
-    if kind is not _lazy.Picture or "_im" in _lazy._dict(picture):
+    todo = _lazy._dict(picture).get("_todo") if kind is _lazy.Picture else None
+    if todo is None or "_im" in _lazy._dict(picture):
         return None
-    source, steps = picture._made(picture._todo) if picture._todo[1] else picture._todo
+    source, steps = _lazy.Picture._made(picture, todo) if todo[1] else todo
     return None if steps else source
 
 
