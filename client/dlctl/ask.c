@@ -25,6 +25,33 @@ int ask_view(struct dl_client *client, const char *view, struct value *ret)
     return r < 0 ? r : pages_unpack(data, len, ret, NULL);
 }
 
+static bool ask_is_of_loader(const struct value *row, const char *key, const char *name,
+                             const struct value *uid)
+{
+    const struct value *loader = value_get(row, key), *user = value_get(row, "uid");
+
+    if (!loader || loader->type != VALUE_STRING || strcmp(loader->string, name) != 0)
+        return false;
+    return !uid || !user || value_equal(user, uid);
+}
+
+void ask_keep_loader(struct value *view, const char *key, const char *name, const struct value *uid)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count; i++) {
+        struct value *row = &view->items[i];
+
+        if (!ask_is_of_loader(row, key, name, uid))
+            continue;
+        if (n < i)
+            value_move(row, &view->items[n]);
+        n++;
+    }
+    while (view->type == VALUE_ARRAY && view->count > n)
+        value_deinit(&view->items[--view->count]);
+}
+
 int ask_show(const struct options *o, struct dl_client *client, int r, struct dl_span answer,
              void (*print)(const struct value *view))
 {

@@ -14,6 +14,11 @@ void ask_end(struct dl_client **client); /* for _cleanup_ */
 /* One view; *ret is zeroed before the call. As dl_client_query(), or as value_unpack(). */
 int _nodiscard_ ask_view(struct dl_client *client, const char *view, struct value *ret);
 
+/* Leaves only the rows of a view whose `key` is this loader's name; and whose user is `uid`, where
+ * both are known; `uid`: NULL: of all users. */
+void ask_keep_loader(struct value *view, const char *key, const char *name,
+                     const struct value *uid);
+
 /* The end of a verb that asked one thing: what that returned, and the answer, which `print` shows
  * where it is not to be JSON. Returns an exit status. */
 int ask_show(const struct options *o, struct dl_client *client, int r, struct dl_span answer,

@@ -12,31 +12,13 @@
 #include <string.h>
 #include <time.h>
 
-/* Only the rows of one loader. */
-static void view_keep_loader(struct value *view, const char *name)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count; i++) {
-        struct value *row = &view->items[i];
-        const struct value *loader = row->type == VALUE_MAP ? value_get(row, "loader") : NULL;
-        if (!loader || loader->type != VALUE_STRING || strcmp(loader->string, name) != 0)
-            continue;
-        if (n < i)
-            value_move(row, &view->items[n]);
-        n++;
-    }
-    while (view->type == VALUE_ARRAY && view->count > n)
-        value_deinit(&view->items[--view->count]);
-}
-
 static int view_print_view(const struct options *o, struct value *view)
 {
     struct table_style style;
     int r;
 
     if (o->operand)
-        view_keep_loader(view, o->operand);
+        ask_keep_loader(view, "loader", o->operand, NULL);
     if (o->json)
         return report_json(o, render_json(view));
     r = shape_view(o->verb->name, view, &style);

@@ -8,7 +8,7 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from dltest import TestCase, dlctl, dlctl_json, main, report_views, wait_until  # noqa: E402
 from tap import slow  # noqa: E402
 
 
@@ -76,7 +76,8 @@ class Mixtures(TestCase):
                    len(dlctl_json("sessions", daemon=self.running)) == 1, "all to be gone")
         self.assertEqual(sum(child["samples"] for child in dlctl_json("loaders", daemon=self.running)[0]["mixture"]),
                          400)
-        self.assertIn("Shares of a mixture", dlctl("report", "mixed", daemon=self.running).stdout)
+        told, = report_views("mixed", self.running)["loaders"]
+        self.assertEqual(sum(child["samples"] for child in told["mixture"]), 400)
 
     def test_a_schedule_and_ranks(self):
         """Of two ranks that each have half of every step, both have the weights of their steps."""

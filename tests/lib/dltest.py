@@ -5,9 +5,11 @@ Only the standard library. Programs come from the environment: DLOADERD, DLCTL, 
 """
 
 import array
+import html
 import json
 import mmap
 import os
+import re
 import shutil
 import signal
 import socket
@@ -679,6 +681,12 @@ def dlctl(*args, check=True, daemon=None, stdout=subprocess.PIPE):
 
 def dlctl_json(*args, daemon=None):
     return json.loads(dlctl(*args, "--json", daemon=daemon).stdout)
+
+
+def report_views(loader, daemon=None):
+    """What a report of the loader has of each view."""
+    data, = re.findall('<pre id="views" hidden>([^<]+)</pre>', dlctl("report", loader, daemon=daemon).stdout)
+    return json.loads(html.unescape(data))["views"]
 
 
 def heartbeats(daemon):

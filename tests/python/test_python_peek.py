@@ -9,7 +9,7 @@ import sys
 import unittest
 from unittest import mock
 
-from dltest import wait_until
+from dltest import report_views, wait_until
 from spec_case import EXAMPLES, SpecCase, dlctl, dlctl_json, main, python
 from tap import slow
 
@@ -108,26 +108,26 @@ class Slowest(SpecCase):
         for epoch in range(2):
             client.epoch_indices(loader, epoch=epoch)
         found = wait_until_some(lambda: dlctl_json("slowest", name, daemon=self.running))
-        report = dlctl("report", name, daemon=self.running).stdout
+        reported = report_views(name, self.running)["slowest"]
         client.close()
-        return found[0], report
+        return found[0], reported
 
     def test_names(self):
         """What the dataset says of a sample, or the list of paths that it keeps."""
         for dataset, name in (("NamedSleepy", "recording 7"), ("ListedSleepy", "/data/cats/7.png")):
             for collate in ({}, {"collate": {"kind": "python"}}):
                 with self.subTest(dataset=dataset, **collate):
-                    first, report = self.slowest(f"{dataset}{len(collate)}", dataset, **collate)
+                    first, reported = self.slowest(f"{dataset}{len(collate)}", dataset, **collate)
                     self.assertEqual((first["sample"], first["name"], first["why_not"], first["together"]),
                                      (7, name, None, 1))
-                    self.assertIn(f"{name}</td>", report)
+                    self.assertIn(name, [row["name"] for row in reported])
 
     def test_those_that_are_made_at_once(self):
         """Of __getitems__ nobody knows which sample it was: all of the batch have that time."""
-        first, report = self.slowest("at-once", "SleepyInBatches", collate={"kind": "python"})
+        first, reported = self.slowest("at-once", "SleepyInBatches", collate={"kind": "python"})
         self.assertEqual((first["sample"], first["together"]), (4, 4))
         self.assertGreaterEqual(first["took_s"], 0.05)
-        self.assertIn("Sample 4 has no name: the Python dataset has neither sample_name(index)", report)
+        self.assertIn("the Python dataset has neither sample_name(index)", reported[0]["why_not"])
 
     @slow
     @unittest.skipUnless(HAS_TORCH, "needs torch")

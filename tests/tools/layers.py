@@ -49,7 +49,7 @@ LAYERS = {
     "daemon/serve/world/": {*PROTO, "daemon/cluster/", "daemon/serve/base/"},
     "daemon/serve/session/": {*PROTO, "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/loader/",
                               "daemon/serve/world/"},
-    "daemon/serve/page/": {*PROTO, "daemon/serve/base/"},
+    "daemon/serve/page/": {*PROTO, "daemon/serve/base/", "daemon/serve/page/page_html.h"},
     "daemon/serve/": {*PROTO, "daemon/fetcher/", "daemon/serve/base/", "daemon/serve/page/", "daemon/serve/pool/",
                       "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/"},
     "client/": {*PROTO, "client/dlclient.h", "client/local.h"},
@@ -59,9 +59,10 @@ LAYERS = {
     "client/dlclient.h": set(),
     "daemon/data/plugin/dloader-plugin.h": set(),
     "client/python/src/": {*PROTO, "client/dlclient.h"},
-    "client/dlctl/": {*PROTO, "client/dlclient.h"},
+    # A report is the live page with the views in it.
+    "daemon/serve/page/page_html.h": set(),
+    "client/dlctl/": {*PROTO, "client/dlclient.h", "daemon/serve/page/page_html.h"},
     "client/dlctl/run/": {*PROTO, "client/dlclient.h", "client/dlctl/"},
-    "client/dlctl/sheet/": {*PROTO, "client/dlclient.h", "client/dlctl/"},
     # It reads the spec first: whether that says a seed.
     "client/dlctl/python.c": {*PROTO, "client/dlclient.h", "client/dlctl/", "client/dlctl/offline/"},
     # The verbs that need no daemon.
@@ -74,7 +75,7 @@ LAYERS = {
                *DATA, "daemon/worker/", "daemon/sandbox/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
-               "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/", "client/dlctl/sheet/",
+               "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
 

@@ -1,7 +1,7 @@
 #include "daemon/serve/page/answers.h"
 
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/page/page.h"
+#include "daemon/serve/page/page_html.h"
 #include "daemon/serve/page/visitor.h"
 #include "proto/shared/metrics.h"
 #include "proto/shared/value_json.h"
