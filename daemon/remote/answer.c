@@ -208,20 +208,9 @@ static int answer_field(struct dl_span name, struct dl_span value, struct remote
     return 0;
 }
 
-static struct dl_span answer_trim(struct dl_span span)
-{
-    while (span.len > 0 && isspace(span.data[0])) {
-        span.data++;
-        span.len--;
-    }
-    while (span.len > 0 && isspace(span.data[span.len - 1]))
-        span.len--;
-    return span;
-}
-
 int remote_headers_line(struct remote_headers *headers, const char *line, size_t len, int64_t now)
 {
-    struct dl_span whole = answer_trim((struct dl_span){(const uint8_t *)line, len}), name = whole;
+    struct dl_span whole = text_trim((struct dl_span){(const uint8_t *)line, len}), name = whole;
     struct dl_span probe = whole;
 
     if (answer_take_text(&probe, "HTTP/"))
@@ -231,7 +220,7 @@ int remote_headers_line(struct remote_headers *headers, const char *line, size_t
         return 0;
     name.len = (size_t)(colon - whole.data);
     struct dl_span value = {colon + 1, whole.len - name.len - 1};
-    return answer_field(name, answer_trim(value), headers, now);
+    return answer_field(name, text_trim(value), headers, now);
 }
 
 uint64_t remote_headers_size(const struct remote_headers *headers)

@@ -44,17 +44,6 @@ struct ini_line {
     struct dl_span name, value;
 };
 
-static struct dl_span ini_trim(struct dl_span span)
-{
-    while (span.len > 0 && isspace(span.data[0])) {
-        span.data++;
-        span.len--;
-    }
-    while (span.len > 0 && isspace(span.data[span.len - 1]))
-        span.len--;
-    return span;
-}
-
 static bool ini_is_property(struct ini *ini, struct dl_span line, size_t indent,
                             struct ini_line *ret)
 {
@@ -65,8 +54,8 @@ static bool ini_is_property(struct ini *ini, struct dl_span line, size_t indent,
     size_t n = (size_t)(equals - line.data);
     ini->indent = indent;
     *ret = (struct ini_line){
-        .name = ini_trim((struct dl_span){line.data, n}),
-        .value = ini_trim((struct dl_span){equals + 1, line.len - n - 1}),
+        .name = text_trim((struct dl_span){line.data, n}),
+        .value = text_trim((struct dl_span){equals + 1, line.len - n - 1}),
     };
     return true;
 }
@@ -80,7 +69,7 @@ static bool ini_is_section(struct ini *ini, struct dl_span line, struct ini_line
     ini->indent = SIZE_MAX;
     *ret = (struct ini_line){
         .is_section = true,
-        .name = ini_trim((struct dl_span){line.data + 1, (size_t)(close - line.data) - 1}),
+        .name = text_trim((struct dl_span){line.data + 1, (size_t)(close - line.data) - 1}),
     };
     return true;
 }
@@ -95,7 +84,7 @@ static bool ini_next(struct ini *ini, struct ini_line *ret)
 
         ini->text.data += used;
         ini->text.len -= used;
-        struct dl_span line = ini_trim(raw);
+        struct dl_span line = text_trim(raw);
         if (line.len == 0 || line.data[0] == '#' || line.data[0] == ';')
             continue;
         if (ini_is_section(ini, line, ret) ||
@@ -131,7 +120,7 @@ static bool profile_is_section(struct dl_span section, const char *name, bool is
     if (!is_config || section.len <= n || memcmp(section.data, word, n) != 0 ||
         !isspace(section.data[n]))
         return false;
-    struct dl_span rest = ini_trim((struct dl_span){section.data + n, section.len - n});
+    struct dl_span rest = text_trim((struct dl_span){section.data + n, section.len - n});
     if (rest.len >= 2 && strchr("\"'", rest.data[0]) && rest.data[rest.len - 1] == rest.data[0])
         rest = (struct dl_span){rest.data + 1, rest.len - 2};
     return ini_is(rest, name);

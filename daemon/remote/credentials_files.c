@@ -3,7 +3,6 @@
 
 #include "daemon/remote/text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -114,18 +113,14 @@ int remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
 static int token_take(const char *path, const struct file_text *file, const char *remedy,
                       char **ret, struct dl_error *err)
 {
-    size_t first = 0, len = file->len;
+    const struct dl_span said = text_trim((struct dl_span){file->data, file->len});
 
-    while (first < len && isspace(file->data[first]))
-        first++;
-    while (len > first && isspace(file->data[len - 1]))
-        len--;
-    if (len == first)
+    if (said.len == 0)
         return 0;
-    char *token = span_dup((struct dl_span){file->data + first, len - first});
+    char *token = span_dup(said);
     if (!token)
         return dl_error_set(err, ENOMEM, path, "out of memory");
-    if (!text_is_plain(token) || strlen(token) != len - first) {
+    if (!text_is_plain(token) || strlen(token) != said.len) {
         text_wipe(&token);
         return dl_error_set(err, EINVAL, path, "it holds more than a token%s", remedy);
     }

@@ -252,22 +252,6 @@ int remote_request_bytes(const struct remote_place *place, const struct remote_a
     return making_end(&making, err);
 }
 
-int remote_request_head(const struct remote_place *place, const struct remote_asker *asker,
-                        struct remote_request *ret, struct dl_error *err)
-{
-    struct making making = {.place = place, .asker = asker, .to = ret};
-
-    *ret = (struct remote_request){.method = "HEAD"};
-    int r = place_check_object(place, err);
-    if (r == 0)
-        r = making_check(&making, err);
-    if (r < 0)
-        return r;
-    making_object(&making);
-    ret->n_own = ret->n_headers;
-    return making_end(&making, err);
-}
-
 static void making_s3_list(struct making *making, const struct remote_page *page)
 {
     struct sigv4_pair query[5];

@@ -25,7 +25,7 @@
 enum { REMOTE_HEADERS_MAX = 8 };
 
 struct remote_request {
-    const char *method; /* "GET" or "HEAD"; static */
+    const char *method; /* "GET"; static */
     char *url;          /* owned: https://…, encoded; to be sent as it is (CURLOPT_PATH_AS_IS) */
     char *headers[REMOTE_HEADERS_MAX]; /* owned: "Name: value"; libcurl adds Host */
     uint32_t n_headers;
@@ -52,7 +52,7 @@ struct remote_asker {
  * version. A weak one ("W/…") is not sent, as it never matches, nor is any of hf, whose bytes come
  * from another server, with another etag.
  *
- * All three: -EINVAL: the place names no object, a first byte after the last, or text that cannot
+ * Both: -EINVAL: the place names no object, a first byte after the last, or text that cannot
  * stand in a header; -ENOTSUP: http has no lists; -ENOPKG: no libcrypto; -ENOMEM. *ret is then
  * empty.
  */
@@ -60,11 +60,6 @@ int _nodiscard_ remote_request_bytes(const struct remote_place *place,
                                      const struct remote_asker *asker, uint64_t first,
                                      uint64_t last, const char *etag, struct remote_request *ret,
                                      struct dl_error *err);
-
-/* HEAD. Of hf: not to be redirected, as the first answer says x-linked-size and x-linked-etag. */
-int _nodiscard_ remote_request_head(const struct remote_place *place,
-                                    const struct remote_asker *asker, struct remote_request *ret,
-                                    struct dl_error *err);
 
 struct remote_page {
     const char *next; /* of the page before (listing.h); NULL: the first */

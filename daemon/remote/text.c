@@ -155,6 +155,17 @@ void text_wipe(char **secret)
     *secret = NULL;
 }
 
+struct dl_span text_trim(struct dl_span text)
+{
+    while (text.len > 0 && isspace(text.data[0])) {
+        text.data++;
+        text.len--;
+    }
+    while (text.len > 0 && isspace(text.data[text.len - 1]))
+        text.len--;
+    return text;
+}
+
 bool text_is_plain(const char *text)
 {
     for (; *text; text++)

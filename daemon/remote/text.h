@@ -35,6 +35,8 @@ char *text_copy(const char *from, bool *is_lost);
 
 void text_wipe(char **secret); /* overwritten, freed, and NULL; takes NULL */
 
+struct dl_span text_trim(struct dl_span text); /* without the white space around it */
+
 bool text_is_plain(const char *text); /* no control characters: it may stand in a header's line */
 
 #endif

@@ -111,7 +111,7 @@ static void test_long(void **state)
 
     memset(url + 7, '%', LONGEST);
     struct remote_place place = place_of(url, &settings);
-    assert_int_equal(remote_request_head(&place, &asker, &request, NULL), 0);
+    assert_int_equal(remote_request_bytes(&place, &asker, 0, UINT64_MAX, NULL, &request, NULL), 0);
     assert_int_equal(strlen(request.url), strlen("http://minio:9000/b/") + 3 * LONGEST);
     end = request.url + strlen("http://minio:9000/b/");
     for (size_t i = 0; i < LONGEST; i++)
@@ -121,30 +121,6 @@ static void test_long(void **state)
     end[0] = '%';
     remote_request_deinit(&request);
     remote_place_deinit(&place);
-    remote_settings_deinit(&settings);
-}
-
-static void test_heads(void **state)
-{
-    static const char *const rows[][2] = {
-        {"s3://b/k", "HEAD http://minio:9000/b/k\n"},
-        {"http://h/a", "HEAD http://h/a\n"},
-        {"hf://spaces/o/n/a",
-         "HEAD https://huggingface.co/spaces/o/n/resolve/main/a\nown: Authorization: Bearer "
-         "hf_secret\n"},
-    };
-    struct remote_settings settings = settings_of(minio);
-    const struct remote_asker asker = {.settings = &settings, .now = NOW};
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct remote_place place = place_of(rows[i][0], &settings);
-        struct remote_request request;
-
-        assert_int_equal(remote_request_head(&place, &asker, &request, NULL), 0);
-        check(&request, rows[i][1]);
-        remote_request_deinit(&request);
-        remote_place_deinit(&place);
-    }
     remote_settings_deinit(&settings);
 }
 
@@ -221,7 +197,8 @@ static void test_signature(void **state)
         free(expected);
     }
     asker.crypto = NULL;
-    assert_int_equal(remote_request_head(&file, &asker, &request, &err), -ENOPKG);
+    assert_int_equal(remote_request_bytes(&file, &asker, 0, UINT64_MAX, NULL, &request, &err),
+                     -ENOPKG);
     assert_non_null(strstr(err.message, "libcrypto.so.3"));
     assert_null(request.url);
     remote_place_deinit(&folder);
@@ -267,8 +244,8 @@ static void test_none(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bytes), cmocka_unit_test(test_long),      cmocka_unit_test(test_heads),
-    cmocka_unit_test(test_lists), cmocka_unit_test(test_signature), cmocka_unit_test(test_none),
+    cmocka_unit_test(test_bytes),     cmocka_unit_test(test_long), cmocka_unit_test(test_lists),
+    cmocka_unit_test(test_signature), cmocka_unit_test(test_none),
 };
 
 int main(void)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <math.h>
 
-enum { CHW = 3, NO_LEAF = UINT32_MAX };
+enum { CHW = 3 };
 
 struct batch_mix {
     double mixup; /* alpha; 0: it is not drawn */

@@ -7,16 +7,8 @@ int audio_field_decoder(const struct spec_dataset *spec, const char *place,
     return spec->decode && spec->n_audio > 0 ? audio_decoder_new(spec, place, ret, err) : 0;
 }
 
-bool audio_field_is_named(const struct spec_dataset *spec, const char *source)
-{
-    for (uint32_t i = 0; spec->decode && i < spec->n_audio; i++)
-        if (strcmp(spec->audios[i], source) == 0)
-            return true;
-    return false;
-}
-
-int audio_field_add(const struct audio_field *field, const uint8_t *data, uint64_t bytes,
-                    const char *name, struct sample *ret, struct dl_error *err)
+static int audio_field_decode(const struct audio_field *field, const uint8_t *data, uint64_t bytes,
+                              const char *name, struct sample *ret, struct dl_error *err)
 {
     const struct audio_source source = {.data = data, .fd = -1, .bytes = bytes, .path = ""};
     const struct sample_key *key = field->key;
@@ -35,4 +27,16 @@ int audio_field_add(const struct audio_field *field, const uint8_t *data, uint64
     audio_read(field->decoder, numbers);
     audio_dimensions(field->decoder, &shape, &ndim, dimensions);
     return sample_tensor(ret, name, audio_dtype(field->decoder), ndim, dimensions, numbers);
+}
+
+int audio_field_add(const struct audio_field *field, const uint8_t *data, uint64_t bytes,
+                    const char *name, struct sample *ret, struct dl_error *err)
+{
+    struct dl_error why; /* large: not cleared for each sound */
+
+    why.code = 0;
+    int r = audio_field_decode(field, data, bytes, name, ret, &why);
+    return why.code ? dl_error_set(err, why.code, "", "is a sound that cannot be read: it %s",
+                                   why.message)
+                    : r;
 }

@@ -21,13 +21,11 @@ struct audio_field {
 int _nodiscard_ audio_field_decoder(const struct spec_dataset *spec, const char *place,
                                     struct audio_decoder **ret, struct dl_error *err);
 
-/* Whether the spec's `audio` has the source. */
-bool audio_field_is_named(const struct spec_dataset *spec, const char *source);
-
 /*
  * Adds the sound in `bytes` of memory at `data`, a tensor as audio.h has it, under `name` (NULL
- * below a list). 0; or a negative errno with `err`, whose message goes on from "it": "is
- * truncated". An error of the sample's own is not in `err`, and sticks in `ret`.
+ * below a list). 0; or a negative errno with `err`, without a path, whose message continues the
+ * field's name: "is a sound that cannot be read: it is truncated". An error of the sample's own is
+ * not in `err`, and sticks in `ret`.
  */
 int _nodiscard_ audio_field_add(const struct audio_field *field, const uint8_t *data,
                                 uint64_t bytes, const char *name, struct sample *ret,

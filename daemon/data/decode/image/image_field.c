@@ -11,8 +11,8 @@ int image_field_decoder(const struct spec_dataset *spec, const char *place,
     return r < 0 || !spec->decode ? r : image_decoder_new(ret, err);
 }
 
-int image_field_add(const struct image_field *field, const struct image_file *file,
-                    const char *name, struct sample *ret, struct dl_error *err)
+static int image_field_decode(const struct image_field *field, const struct image_file *file,
+                              const char *name, struct sample *ret, struct dl_error *err)
 {
     const struct sample_key *key = field->key;
     struct image_size size;
@@ -31,4 +31,16 @@ int image_field_add(const struct image_field *field, const struct image_file *fi
     rng_init(&rng, key->seed, key->epoch, key->base + field->index);
     r = image_decode(field->decoder, field->spec, &rng, pixels, err);
     return r < 0 ? r : sample_tensor(ret, name, DL_DTYPE_UINT8, 3, shape, pixels);
+}
+
+int image_field_add(const struct image_field *field, const struct image_file *file,
+                    const char *name, struct sample *ret, struct dl_error *err)
+{
+    struct dl_error why; /* large: not cleared for each image */
+
+    why.code = 0;
+    int r = image_field_decode(field, file, name, ret, &why);
+    return why.code ? dl_error_set(err, why.code, "", "is an image that cannot be read: it %s",
+                                   why.message)
+                    : r;
 }

@@ -24,8 +24,9 @@ int _nodiscard_ image_field_decoder(const struct spec_dataset *spec, const char 
 
 /*
  * Adds the image `file`, uint8 [H, W, 3] or [3, H, W], under `name` (NULL below a list). 0; or a
- * negative errno with `err`, whose message goes on from "it": "ends in its middle". An error of the
- * sample's own is not in `err`, and sticks in `ret`.
+ * negative errno with `err`, without a path, whose message continues the field's name: "is an image
+ * that cannot be read: it ends in its middle". An error of the sample's own is not in `err`, and
+ * sticks in `ret`.
  */
 int _nodiscard_ image_field_add(const struct image_field *field, const struct image_file *file,
                                 const char *name, struct sample *ret, struct dl_error *err);

@@ -189,19 +189,12 @@ static int arrow_value_decode(const struct arrow_value *value, const struct imag
 {
     const struct arrow_field *field = arrow_value_field(value);
     const struct arrow_reading *reading = value->reading;
-    const char *what = field->is_sound ? "a sound" : "an image";
-    struct dl_error why = {0};
-    int r;
 
     if (field->is_sound && reading->audio)
-        r = audio_field_add(reading->audio, file->data, file->bytes, value->name, ret, &why);
-    else if (field->is_image && reading->image)
-        r = image_field_add(reading->image, file, value->name, ret, &why);
-    else
-        return sample_text(ret, TREE_BYTES, value->name, file->data, file->bytes);
-    return why.code ? dl_error_set(err, why.code, "", "is %s that cannot be read: it %s", what,
-                                   why.message)
-                    : r;
+        return audio_field_add(reading->audio, file->data, file->bytes, value->name, ret, err);
+    if (field->is_image && reading->image)
+        return image_field_add(reading->image, file, value->name, ret, err);
+    return sample_text(ret, TREE_BYTES, value->name, file->data, file->bytes);
 }
 
 /* An image, a sound, or another file marked by Hugging Face's features. */

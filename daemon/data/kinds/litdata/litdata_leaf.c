@@ -190,12 +190,8 @@ static int litdata_value_add_image(const uint8_t *data, uint64_t size, const cha
                                    struct dl_error *err)
 {
     struct image_file file = {.data = data, .bytes = size, .path = ""};
-    struct dl_error why = {0};
-    int r = image_field_add(field, &file, name, ret, &why);
 
-    return why.code ? dl_error_set(err, why.code, "", "is an image that cannot be read: it %s",
-                                   why.message)
-                    : r;
+    return image_field_add(field, &file, name, ret, err);
 }
 
 static int litdata_value_add_images(const struct litdata_value *value, const char *name,

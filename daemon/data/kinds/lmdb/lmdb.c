@@ -54,8 +54,7 @@ static int lmdb_add_image(const struct lmdb_sample *s, const char *name, struct 
 
     if (!why.code)
         return r < 0 ? sample_check(s->ret, err) : 0;
-    return dl_error_set(err, why.code, s->lmdb->path,
-                        "record %llu: its value is an image that cannot be read: it %s",
+    return dl_error_set(err, why.code, s->lmdb->path, "record %llu: its value %s",
                         (unsigned long long)s->number, why.message);
 }
 

@@ -289,12 +289,8 @@ static int mds_value_add_image(const struct mds_value *value, const struct image
                                struct sample *ret, struct dl_error *err)
 {
     struct image_file file = {.data = value->data, .bytes = value->size, .path = ""};
-    struct dl_error why = {0};
-    int r = image_field_add(field, &file, value->name, ret, &why);
 
-    return why.code ? dl_error_set(err, why.code, "", "is an image that cannot be read: it %s",
-                                   why.message)
-                    : r;
+    return image_field_add(field, &file, value->name, ret, err);
 }
 
 static int mds_value_add_string(const struct mds_value *value, struct sample *ret,

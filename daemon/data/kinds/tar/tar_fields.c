@@ -210,9 +210,7 @@ static int tar_fields_add_image(const struct tar_field *f, const struct tar_opti
     struct dl_error why = {0};
     int r = image_field_add(&field, &file, f->key, ret, &why);
 
-    if (why.code)
-        return tar_field_error(f, -r, err, "is an image that cannot be read: it %s", why.message);
-    return r;
+    return why.code ? tar_field_error(f, why.code, err, "%s", why.message) : r;
 }
 
 static int tar_fields_add_sound(const struct tar_field *f, const struct tar_options *options,
@@ -224,9 +222,7 @@ static int tar_fields_add_sound(const struct tar_field *f, const struct tar_opti
     struct dl_error why = {0};
     int r = audio_field_add(&field, f->data, f->size, f->key, ret, &why);
 
-    if (why.code)
-        return tar_field_error(f, -r, err, "is a sound that cannot be read: it %s", why.message);
-    return r;
+    return why.code ? tar_field_error(f, why.code, err, "%s", why.message) : r;
 }
 
 static bool tar_fields_is_sound(const struct tar_options *options, const char *extension)

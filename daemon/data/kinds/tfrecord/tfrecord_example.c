@@ -245,12 +245,8 @@ static int example_add_image(const struct wire_field *value, const char *name,
                              struct dl_error *err)
 {
     struct image_file file = {.data = value->data, .bytes = value->bytes, .path = ""};
-    struct dl_error why = {0};
-    int r = image_field_add(image, &file, name, ret, &why);
 
-    return why.code ? dl_error_set(err, why.code, "", "is an image that cannot be read: it %s",
-                                   why.message)
-                    : r;
+    return image_field_add(image, &file, name, ret, err);
 }
 
 /* A list of bytes has an entry for each value: counts them, and keeps the last. */
