@@ -11,7 +11,7 @@
 
 #include "proto/common/base.h"
 
-enum { REMOTE_WIRE_VERSION = 1 };
+enum { REMOTE_WIRE_VERSION = 2 };
 
 enum remote_op {
     REMOTE_STAT = 1, /* what is at the URL: an object, a directory, or nothing */

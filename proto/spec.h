@@ -189,7 +189,7 @@ struct spec_dataset {
 
     char *object;        /* owned; python: "module:name"; NULL: host */
     uint64_t host;       /* python: number of the client's host; 0: object */
-    char *pictures_root; /* owned; python with a cache: the folder of its pictures; may be NULL */
+    char *pictures_root; /* owned; python: the folder of pictures in cache, or a URL; may be NULL */
 };
 
 /*

@@ -55,6 +55,7 @@ bool spec_is_remote(const struct spec_dataset *dataset)
             return true;
     }
     return (dataset->model && remote_is_url(dataset->model)) ||
+           (dataset->pictures_root && remote_is_url(dataset->pictures_root)) ||
            (dataset->index_path && remote_is_url(dataset->index_path));
 }
 

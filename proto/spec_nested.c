@@ -3,6 +3,7 @@
  * one is read by the same rows as the spec's own, so that it has the same keys, defaults and
  * messages; only the place that they name is longer.
  */
+#include "proto/remote_wire.h"
 #include "proto/spec_table.h"
 
 #include <errno.h>
@@ -300,15 +301,23 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
     return r;
 }
 
-/* Pictures are kept where the client's host decodes files of one directory. */
+/* Pictures are kept where the client's host decodes files of one directory. A URL says that the
+ * host's workers read such. */
 static int spec_nested_check_pictures(const struct spec_reading *rd)
 {
     const struct spec_dataset *dataset = &rd->spec->dataset;
     char place[DL_ERROR_PATH_MAX];
 
     spec_place(rd, spec_key_find("dataset", dataset->pictures_root ? "paths" : "cache"), place);
-    if (!dataset->pictures_root == !dataset->cache && (!dataset->pictures_root || dataset->host))
+    bool remote = dataset->pictures_root && remote_is_url(dataset->pictures_root);
+    if (remote ? dataset->host && !dataset->cache
+               : !dataset->pictures_root == !dataset->cache &&
+                     (!dataset->pictures_root || dataset->host))
         return 0;
+    if (remote)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "is a URL: it is for a client's own host, whose workers read such "
+                            "files, and is given without cache");
     if (dataset->cache && !dataset->pictures_root)
         return dl_error_set(rd->err, EINVAL, place,
                             "is given without paths, the directory whose pictures are kept");

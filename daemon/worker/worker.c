@@ -335,6 +335,7 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     in->env.worker = (uint32_t)msg->worker;
     in->env.workers = (uint32_t)msg->workers;
     in->env.guard = &w->guard;
+    in->env.remote = w->guard.remote;
     in->env.foreign = msg->foreign;
     if ((r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
         (r = value_unpack(msg->seen_as.data, msg->seen_as.len, &in->seen_as, err)) < 0 ||
@@ -493,11 +494,10 @@ static int worker_handle_remote(struct worker *w, const struct dl_msg_w_remote *
 {
     _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
 
-    if (w->queues || w->guard.remote || fd < 0 || msg->version != REMOTE_WIRE_VERSION)
+    if (w->queues || w->guard.remote || fd < 0)
         return -EPROTO;
-    int r = remote_new(steal_fd(&fd), &w->guard, &w->guard.remote);
-    w->inputs.env.remote = w->guard.remote;
-    return r;
+    struct remote_offer offer = {msg->version, msg->environment, steal_fd(&fd)};
+    return remote_new(&offer, &w->guard, &w->guard.remote);
 }
 
 static int worker_handle_index(struct worker *w, const struct dl_msg_w_index *msg)

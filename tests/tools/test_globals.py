@@ -15,9 +15,10 @@ SECTIONS = re.compile(r"\.(?:data|bss|tdata|tbss)$")
 
 # glob() gives its error function no argument; a signal's handler has no other way to its data, and
 # only the worker installs it. Of libhdf5, libsndfile and libtiff, what is loaded at first use, and its table of
-# functions, which it takes as not constant. Whether the processor has AVX2: it is slow to answer.
+# functions, which it takes as not constant. Whether the processor has AVX2: it is slow to answer. Why this process
+# reads no files behind URLs, in words: for the error of who opens one.
 DATA = {"globs_context", "guard_before", "guard_installed", "hdf5_library", "io", "remote_before", "remote_installed",
-        "sndfile_library", "tiff_library", "vectors_known"}
+        "remote_none", "sndfile_library", "tiff_library", "vectors_known"}
 ALLOWED = {
     # Of the calling thread: what dl_set_interrupt() sets.
     "DLCLIENT": {"io_interrupt"},

@@ -136,7 +136,8 @@ static void begin(struct worker *worker, uint64_t seed, uint64_t blocks)
     };
     assert_int_equal(pthread_create(&worker->fetcher.thread, NULL, run_fetcher, &worker->fetcher),
                      0);
-    assert_int_equal(remote_new(pair[0], &worker->guard, &worker->remote), 0);
+    const struct remote_offer offer = {.version = REMOTE_WIRE_VERSION, .sock = pair[0]};
+    assert_int_equal(remote_new(&offer, &worker->guard, &worker->remote), 0);
     worker->guard.remote = worker->remote;
     if (handled.sa_flags)
         assert_int_equal(sigaction(SIGSEGV, &handled, NULL), 0);

@@ -200,6 +200,12 @@ static const struct refusal dataset_refusals[] = {
      "is given without cache, the memory for its pictures"},
     {"{kind: python, object: 'a:b', paths: a, cache: 1GiB}", "dataset.paths",
      "is for a client's own host, whose pictures cache keeps; leave out both"},
+    {"{kind: python, object: 'a:b', paths: 's3://a/b'}", "dataset.paths",
+     "is a URL: it is for a client's own host, whose workers read such files, and is given without "
+     "cache"},
+    {"{kind: python, host: 1, paths: 's3://a/b', cache: 1GiB}", "dataset.paths",
+     "is a URL: it is for a client's own host, whose workers read such files, and is given without "
+     "cache"},
     {"{kind: tfrecord, paths: a, images: []}", "dataset.images",
      "the list is empty; give features, such as [image/encoded]"},
     {"{kind: arrow, paths: a, nulls: none}", "dataset.nulls",

@@ -2,6 +2,7 @@
 #include "daemon/data/files/remote_private.h"
 
 #include "proto/common/clock.h"
+#include "proto/shared/remote_environment.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,6 +17,8 @@ int remote_send(struct remote *remote, const struct remote_question *question)
 {
     size_t bytes = offsetof(struct remote_question, url) + strlen(question->url) + 1;
 
+    if (getpid() != remote->pid) /* a copy would take the answers of its worker */
+        return -EPIPE;
     while (send(remote->sock, question, bytes, MSG_NOSIGNAL) < 0) {
         if (errno != EINTR)
             return -errno;
@@ -198,17 +201,40 @@ int remote_open_pages(struct remote *remote, const char *url, struct remote_answ
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-int remote_new(int sock, struct guard *guard, struct remote **ret)
-{
-    struct remote *remote = calloc(1, sizeof *remote);
+static const char *remote_none =
+    "only workers of a daemon read it; open it with a daemon, or copy the file and give its path";
 
-    if (!remote) {
-        close(sock);
-        return -ENOMEM;
-    }
-    remote->sock = sock;
-    remote->guard = guard;
+const char *remote_why_none(void)
+{
+    return remote_none;
+}
+
+/* A client's own host may be of another release, and has the client's environment. */
+static bool remote_is_usable(const struct remote_offer *offer)
+{
+    bool same = offer->environment == 0 || offer->environment == remote_environment(false);
+
+    if (offer->version != REMOTE_WIRE_VERSION)
+        remote_none = "the daemon is of another build, and fetches no files for this program";
+    else if (!same)
+        remote_none = "the daemon was started with other values of AWS_… or HF_… variables than "
+                      "this program; start one with the same, or none";
+    return same && offer->version == REMOTE_WIRE_VERSION;
+}
+
+int remote_new(const struct remote_offer *offer, struct guard *guard, struct remote **ret)
+{
+    bool usable = remote_is_usable(offer);
+    struct remote *remote = usable ? calloc(1, sizeof *remote) : NULL;
+
     *ret = remote;
+    if (!remote) {
+        close(offer->sock);
+        return usable ? -ENOMEM : 0;
+    }
+    remote->sock = offer->sock;
+    remote->guard = guard;
+    remote->pid = getpid();
     return 0;
 }
 

@@ -23,9 +23,19 @@ struct guard;
 struct remote;
 struct remote_map;
 
-/* `sock`: to the fetcher; it becomes the remote's. `guard`: hears of what could not be read;
- * borrowed. -ENOMEM: `sock` is closed. */
-int _nodiscard_ remote_new(int sock, struct guard *guard, struct remote **ret);
+/* What the daemon offers: a way to its fetcher, and what that is like. */
+struct remote_offer {
+    uint64_t version;
+    uint64_t environment; /* as in W_REMOTE */
+    int sock;
+};
+
+/* The offer's socket becomes the remote's, or is closed. `guard`: hears of what could not be read;
+ * borrowed. *ret NULL: nothing can come of it, and remote_why_none() has the reason. -ENOMEM. */
+int _nodiscard_ remote_new(const struct remote_offer *offer, struct guard *guard,
+                           struct remote **ret);
+/* Of a process without one. */
+const char *remote_why_none(void);
 /* No map is left. NULL is fine; returns NULL. */
 struct remote *remote_free(struct remote *remote);
 

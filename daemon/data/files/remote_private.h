@@ -15,6 +15,7 @@ enum { REMOTE_EXPECTED_MAX = 4096 };
 
 struct remote {
     int sock;            /* owned */
+    pid_t pid;           /* whose it is: no copy's that this process forks */
     struct guard *guard; /* borrowed */
     struct remote_map *maps;
     /* A ring; the oldest is the next to go. What a sample in hand points to comes again when it is

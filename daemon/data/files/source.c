@@ -258,8 +258,7 @@ static int source_check_remote(const char *url, const struct data_env *env, stru
                         env->foreign ? "the daemon fetches files for its own user alone, if "
                                        "it is not root's; start a daemon of your own: dloaderd "
                                        "--private"
-                                     : "only workers of a daemon read it; open it with a "
-                                       "daemon, or copy the file and give its path");
+                                     : remote_why_none());
 }
 
 static int source_map_remote(const char *url, const struct data_env *env, struct source *ret,

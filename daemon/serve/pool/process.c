@@ -11,6 +11,7 @@
 #include "proto/common/library.h"
 #include "proto/common/open_files.h"
 #include "proto/remote_wire.h"
+#include "proto/shared/remote_environment.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -566,23 +567,24 @@ static void process_send_indexes(struct process *p, const struct index_list *lis
 }
 
 /* By the credentials of who opened the loader. A worker that gets none says why its files cannot be
- * had. */
+ * had. That of a client's own host compares environments: its program reads by its own. */
 static void process_send_remote(struct process *p, const struct process_options *o)
 {
     struct dl_error err = {0};
     _cleanup_fd_ int fd = -1;
 
-    if (!o->remotes || python_runs(o->python))
+    if (!o->remotes || o->python->interpreter)
         return;
     if (o->foreign && !o->reader)
         return; /* the kernel has not said who that is */
+    struct dl_msg_w_remote told = {.version = REMOTE_WIRE_VERSION,
+                                   .environment =
+                                       o->python->host_number ? remote_environment(o->foreign) : 0};
     if (remotes_connect(o->remotes, o->foreign ? o->reader : NULL, &fd, &err) < 0)
         log_about(err.code == EPERM ? LOG_DEBUG : LOG_ERROR, NULL, "loader %s: %s: %s", o->label,
                   err.path, err.message);
     else
-        process_send_message(p,
-                             &(struct dl_message){.number = DL_MSG_W_REMOTE,
-                                                  .w_remote = {.version = REMOTE_WIRE_VERSION}},
+        process_send_message(p, &(struct dl_message){.number = DL_MSG_W_REMOTE, .w_remote = told},
                              &fd, 1);
 }
 

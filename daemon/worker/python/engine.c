@@ -11,7 +11,9 @@
 #include "daemon/worker/python/spent.h"
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
+#include "daemon/worker/python/tar_members.h"
 #include "daemon/worker/python/tokens.h"
+#include "daemon/worker/python/worker_env.h"
 #include "proto/common/clock.h"
 #include "proto/queue.h"
 
@@ -51,6 +53,8 @@ static void engine_close(void *engine)
 {
     struct engine *e = engine;
 
+    tar_members_end();
+    worker_env_set(NULL);
     fetcher_free(e->fetcher);
     retry_cache_clear(&e->retry_cache);
     rounds_close(&e->rounds);
@@ -140,10 +144,10 @@ static int engine_open_store(struct engine *e)
 }
 
 /* Files of which it gives numbers of samples. Where they cannot be opened, Python reads them. */
-static int engine_open_numbered(struct engine *e, struct guard *guard)
+static int engine_open_numbered(struct engine *e)
 {
     _cleanup_py_ PyObject *text = PyObject_GetAttrString(e->source.object, "files");
-    struct numbered_files files = {.guard = guard};
+    struct numbered_files files = {0};
     Py_ssize_t len = 0;
 
     if (!text)
@@ -171,7 +175,7 @@ static int engine_open_source(struct engine *e, const struct worker_open *how, s
                                    .workers = how->env->workers};
 
     if (py_dataset_open(&open, &e->source) < 0 || engine_open_columns(e) < 0 ||
-        engine_open_store(e) < 0 || engine_open_numbered(e, how->env->guard) < 0)
+        engine_open_store(e) < 0 || engine_open_numbered(e) < 0)
         return engine_failed("dataset", err);
     rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return 0;
@@ -205,6 +209,7 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
     if (!e)
         return engine_failed("dataset", err);
     e->foreign = how->env->foreign;
+    worker_env_set(how->env);
     pictures_keep_in(how->env->n_pictures > 0 ? &how->env->pictures[0].cache : NULL);
     int r = spec->collate.kind == COLLATE_PYTHON ? engine_open_source(e, how, err)
                                                  : engine_open_fetcher(e, how, err);

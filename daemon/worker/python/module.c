@@ -225,7 +225,10 @@ static PyMethodDef module_methods[] = {
      "ValueError: why the dataset cannot be opened. base: an absolute folder; indices: a list."},
     {"open_files", numbered_open_files, METH_VARARGS,
      "open_files(spec) -> how many samples there are in the files of this spec, a text in JSON.\n\n"
-     "ValueError: why they cannot be opened."},
+     "ValueError: why they cannot be opened. In a worker, by its way to URLs."},
+    {"file_lengths", numbered_file_lengths, METH_VARARGS,
+     "file_lengths(spec) -> how many samples each part of a mix has, a list. ValueError: as "
+     "open_files()."},
     {"pictures", pictures_open, METH_VARARGS, pictures_open_text},
     {"picture_of_file", pictures_of_file, METH_VARARGS, pictures_of_file_text},
     {"picture_of_path", pictures_of_path, METH_VARARGS, pictures_of_path_text},
@@ -238,6 +241,7 @@ static PyMethodDef module_methods[] = {
     {"text_fill", texts_fill, METH_VARARGS, texts_fill_text},
     {"text_lists", texts_lists, METH_VARARGS, texts_lists_text},
     {"tar_members", tar_members_open, METH_VARARGS, tar_members_open_text},
+    {"tar_members_of", tar_members_open_url, METH_O, tar_members_url_text},
     {"tar_member", tar_members_next, METH_O, tar_members_next_text},
     {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,
      "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1, tokens=0,\n"

@@ -1,5 +1,6 @@
 #include "daemon/worker/python/numbered.h"
 
+#include "daemon/worker/python/worker_env.h"
 #include "proto/yaml.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ int numbered_open(const struct numbered_files *files, struct numbered **ret, str
 
     if (!n)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
-    n->env.guard = files->guard;
+    n->env = (struct data_env){.guard = worker_env()->guard, .remote = worker_env()->remote};
     if ((r = yaml_parse(files->spec, files->len, "spec", &value, err)) < 0 ||
         (r = spec_from_value(&value, NULL, &spec, err)) < 0 ||
         (r = fetcher_new(&spec, &n->env, &n->fetcher, err)) < 0)
@@ -51,23 +52,45 @@ struct numbered *numbered_free(struct numbered *n)
     return NULL;
 }
 
-/* For who wants to know whether it could be done: nothing stays open. */
-PyObject *numbered_open_files(PyObject *module, PyObject *args)
+/* For who wants to know whether it could be done. NULL with an exception. */
+static struct numbered *numbered_try(PyObject *args)
 {
     struct numbered_files files = {0};
-    _cleanup_(numbered_freep)
     struct numbered *n = NULL;
     struct dl_error err = {0};
     Py_ssize_t len;
 
-    (void)module;
-    if (!PyArg_ParseTuple(args, "s#:open_files", &files.spec, &len))
+    if (!PyArg_ParseTuple(args, "s#", &files.spec, &len))
         return NULL;
     files.len = (size_t)len;
     if (numbered_open(&files, &n, &err) < 0)
-        return PyErr_Format(PyExc_ValueError, "%s%s%s", err.path, err.path[0] ? ": " : "",
-                            err.message);
-    return PyLong_FromUnsignedLongLong(fetcher_length(n->fetcher));
+        PyErr_Format(PyExc_ValueError, "%s%s%s", err.path, err.path[0] ? ": " : "", err.message);
+    return n;
+}
+
+PyObject *numbered_open_files(PyObject *module, PyObject *args)
+{
+    _cleanup_(numbered_freep)
+    struct numbered *n = numbered_try(args);
+
+    (void)module;
+    return n ? PyLong_FromUnsignedLongLong(fetcher_length(n->fetcher)) : NULL;
+}
+
+PyObject *numbered_file_lengths(PyObject *module, PyObject *args)
+{
+    _cleanup_(numbered_freep)
+    struct numbered *n = numbered_try(args);
+    const struct dataset *ds = n ? fetcher_dataset(n->fetcher) : NULL;
+    PyObject *list = ds ? PyList_New((Py_ssize_t)ds->n_sizes) : NULL;
+
+    (void)module;
+    for (uint32_t i = 0; list && i < ds->n_sizes; i++) {
+        PyObject *size = PyLong_FromUnsignedLongLong(ds->sizes[i]);
+        if (!size || PyList_SetItem(list, (Py_ssize_t)i, size) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
 }
 
 /* ---- a batch --------------------------------------------------------------------------------- */
@@ -105,6 +128,9 @@ enum numbered_result numbered_batch(struct numbered *n, PyObject *numbers,
         return NUMBERED_CANNOT;
     }
     own.indices = n->indices;
+    for (size_t i = 0; n->env.remote && i < own.samples; i++)
+        if (n->indices[i] < fetcher_length(n->fetcher))
+            dataset_expect(fetcher_dataset(n->fetcher), n->indices[i]);
     int r = fetcher_fill_samples(n->fetcher, &own, slot, slot_bytes, ret_used, err);
     return r == 0 ? NUMBERED_DONE : r == -ENOBUFS ? NUMBERED_TOO_SMALL : NUMBERED_CANNOT;
 }

@@ -16,7 +16,6 @@ struct numbered;
 struct numbered_files {
     const char *spec; /* of a loader, as JSON: paths are absolute */
     size_t len;
-    struct guard *guard; /* borrowed, for as long as they are open; NULL: nobody looks */
 };
 
 /* -EINVAL and others with `err`: the files cannot be read, or their samples have no numbers. */
@@ -34,7 +33,8 @@ enum numbered_result numbered_batch(struct numbered *numbered, PyObject *numbers
                                     const struct slot_task *task, void *slot, uint64_t slot_bytes,
                                     uint64_t *ret_used, struct dl_error *err);
 
-/* Method of the module: open_files(); see module.c. */
+/* Methods of the module, open_files() and file_lengths(): see module.c. Nothing stays open. */
 PyObject *numbered_open_files(PyObject *module, PyObject *args);
+PyObject *numbered_file_lengths(PyObject *module, PyObject *args);
 
 #endif

@@ -1,6 +1,9 @@
 #include "daemon/worker/python/tar_members.h"
 
+#include "daemon/data/files/guard.h"
+#include "daemon/data/files/source.h"
 #include "daemon/data/kinds/tar/tar_reader.h"
+#include "daemon/worker/python/worker_env.h"
 #include "proto/common/fd_io.h"
 
 #include <errno.h>
@@ -8,11 +11,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <utlist.h>
+
 const char tar_members_open_text[] =
     "tar_members(fd, path) -> handle, or None\n\n"
     "Of a regular file that is open to be read; it may be closed again. None: it is another kind "
     "of\n"
     "file. path: for messages. Nothing is mapped: a file that gets shorter is an error.";
+const char tar_members_url_text[] =
+    "tar_members_of(url) -> handle\n\n"
+    "Of a URL that the daemon's fetcher reads for this worker. OSError: why it does not.";
 const char tar_members_next_text[] =
     "tar_member(handle) -> (name, bytes) of the next member that is a file, or None\n\n"
     "None: there are no more. ValueError: it is damaged, or odd (tar_reader.h), and where; the "
@@ -28,19 +36,34 @@ struct tar_members {
     char *path;      /* owned */
     uint8_t *window; /* owned; what was read last: */
     size_t room;
-    uint64_t begin; /* where in the file it lies, */
-    uint64_t have;  /* and how much it is */
-    uint64_t at;    /* of the next member's first header */
-    uint64_t bytes; /* of the file */
-    int fd;         /* owned */
+    uint64_t begin;                  /* where in the file it lies, */
+    uint64_t have;                   /* and how much it is */
+    uint64_t at;                     /* of the next member's first header */
+    uint64_t bytes;                  /* of the file */
+    int fd;                          /* owned; -1: it is the */
+    struct source source;            /* owned; of a URL */
+    struct tar_members *prev, *next; /* likewise, in tar_members_remote */
     struct tar_reader reader;
 };
+
+/* Those of URLs that are open. */
+static struct tar_members *tar_members_remote;
+
+void tar_members_end(void)
+{
+    struct tar_members *t;
+
+    DL_FOREACH (tar_members_remote, t)
+        source_close(&t->source);
+}
 
 static struct tar_members *tar_members_free(struct tar_members *t)
 {
     if (t) {
-        if (t->fd >= 0)
-            close(t->fd);
+        if (t->prev)
+            DL_DELETE(tar_members_remote, t);
+        source_close(&t->source);
+        close_fdp(&t->fd);
         free(t->path);
         free(t->window);
         free(t);
@@ -58,18 +81,29 @@ static void tar_members_drop(PyObject *handle)
     tar_members_free(PyCapsule_GetPointer(handle, tar_members_door));
 }
 
+/* NULL with an exception. */
+static struct tar_members *tar_members_new(void)
+{
+    struct tar_members *t = calloc(1, sizeof *t);
+
+    if (!t)
+        PyErr_NoMemory();
+    else
+        t->fd = -1;
+    return t;
+}
+
 PyObject *tar_members_open(PyObject *module, PyObject *args)
 {
     _cleanup_(tar_members_freep)
-    struct tar_members *t = calloc(1, sizeof *t);
+    struct tar_members *t = tar_members_new();
     const char *path;
     struct stat st;
     int fd;
 
     (void)module;
     if (!t)
-        return PyErr_NoMemory();
-    t->fd = -1;
+        return NULL;
     if (!PyArg_ParseTuple(args, "is:tar_members", &fd, &path))
         return NULL;
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
@@ -87,12 +121,52 @@ PyObject *tar_members_open(PyObject *module, PyObject *args)
     return handle;
 }
 
+PyObject *tar_members_open_url(PyObject *module, PyObject *url)
+{
+    _cleanup_(tar_members_freep)
+    struct tar_members *t = tar_members_new();
+    const char *path = t ? PyUnicode_AsUTF8AndSize(url, NULL) : NULL;
+    struct dl_error err = {0};
+
+    (void)module;
+    if (!path)
+        return NULL;
+    if (!(t->path = strdup(path)))
+        return PyErr_NoMemory();
+    if (source_open(path, worker_env(), &t->source, &err) < 0)
+        return PyErr_Format(PyExc_OSError, "%s: %s", err.path, err.message);
+    t->bytes = t->source.bytes;
+    DL_APPEND(tar_members_remote, t);
+    PyObject *handle = PyCapsule_New(t, tar_members_door, tar_members_drop);
+    if (handle)
+        t = NULL;
+    return handle;
+}
+
 /* ---- reading -------------------------------------------------------------------------------- */
+
+/* Waits for what has to be fetched. Other threads of the interpreter must not ask for anything
+ * meanwhile: they wait, too. */
+static int tar_members_read_remote(const struct tar_members *t, uint8_t *to, uint64_t size,
+                                   uint64_t at, uint64_t *ret)
+{
+    struct dl_error err = {0};
+
+    *ret = at < t->bytes ? min_u64(size, t->bytes - at) : 0;
+    if (*ret)
+        memcpy(to, t->source.data + at, *ret);
+    if (guard_check(worker_env()->guard, &err) == 0)
+        return 0;
+    PyErr_Format(PyExc_OSError, "%s: %s", err.path, err.message);
+    return -1;
+}
 
 /* As much of `size` as there is. -1 with an exception. */
 static int tar_members_read(const struct tar_members *t, uint8_t *to, uint64_t size, uint64_t at,
                             uint64_t *ret)
 {
+    if (t->source.data)
+        return tar_members_read_remote(t, to, size, at, ret);
     PyThreadState *released = PyEval_SaveThread();
     int64_t n = fd_pread_all(t->fd, to, size, at);
 
