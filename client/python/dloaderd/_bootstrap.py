@@ -350,8 +350,9 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             if padded is not None:
                 source.dataset, source.collate = padded
             numbered = job.numbered_in_worker()
-            if numbered is not None:
-                source.dataset, source.files, source.keeper = numbered, numbered.files, None
+            if numbered is not None and numbered.opens():
+                source.dataset, source.files = numbered, numbered.files
+                source.keeper = _states.Keeper(numbered) if _states.knows(numbered) else None
         if job.has_lazy_pictures():
             # What is known of the dataset is, by now: its functions have to be the library's own.
             from . import _lazy

@@ -132,9 +132,12 @@ def _batch_size(loader: Any) -> int | None:
 
 
 def _kept(loader: Any) -> dict[str, Any]:
-    """What the dataset's part of the spec says of decoded pictures."""
+    """What the dataset's part of the spec says of decoded pictures, or of remote files."""
     root = _native.kept_root(loader) if loader._options.cache else None
-    return {} if root is None else {"cache": loader._options.cache, "paths": root}
+    if root is not None:
+        return {"cache": loader._options.cache, "paths": root}
+    url = _native.remote_of(loader)
+    return {} if url is None else {"paths": url}
 
 
 def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
@@ -179,12 +182,17 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         self._most_words = _batch_size(loader) or 1
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._sent_states: dict | None = None  # what the workers were told of states
-        if _order.has_state(loader.dataset):
+        if _order.has_state(loader.dataset) and not self._gives_numbers():
             self._sent_states = _dataset_state.to_send(self._order.resume, loader)
         self._connection = Connection(loader, args, self._sent_states)
         loader._keeper.connection = weakref.ref(self._connection)
         self._workers = [WorkerProcess(self._connection.host.process, number) for number in range(self._num_workers)]
         self._start()
+
+    def _gives_numbers(self) -> bool:
+        """Its workers say themselves how far they are, in numbers. Not if the dataset has a state to go on from."""
+        resume = self._order.resume
+        return _native.gives_numbers(self._loader) and not (resume is not None and resume.workers.get("states"))
 
     @property
     def is_stale(self) -> bool:
@@ -219,7 +227,8 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
                                             if resume.finished else dict(resume.workers))
             self._steps_before = resume.step
         elif resume is not None and loader._is_iterable and resume.given:
-            step, iterator_states = resume.step, resume.iterator_states
+            # A dataset that has a state of its own is not told that of its numbers.
+            step, iterator_states = resume.step, resume.iterator_states if self._sent_states is None else None
             self._order.position.iterators = resume.iterators
             if iterator_states is None:
                 state.warn_of_loading(resume.given, 6)

@@ -7,7 +7,7 @@ PyTorch's, and so are the errors: an index that is no sample goes to the dataset
 
 Datasets of pictures are another matter: C makes their samples, one by one (_native_pictures.py). Of
 iterable ones, pipelines of webdataset are known, some of whose stages are C's (_native_webdataset.py),
-and that of streaming over local files (_native_streaming.py).
+that of streaming (_native_streaming.py), and datasets' streams of Parquet files (_native_tables.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from . import (
     _native_padding,
     _native_pictures,
     _native_streaming,
+    _native_tables,
     _native_webdataset,
     _rules,
 )
@@ -219,8 +220,13 @@ def _iterable_text(dataset: Any) -> str:
     return "the dataset is iterable"
 
 
+def _numbering(dataset: Any) -> Any:
+    """The module that knows such an iterable dataset, of which C reads the samples by number; None: none does."""
+    return next((one for one in (_native_streaming, _native_tables) if one.is_dataset(type(dataset))), None)
+
+
 def _check_loader(loader: Any) -> None:
-    if loader._is_iterable and not _native_streaming.is_dataset(type(loader.dataset)):
+    if loader._is_iterable and _numbering(loader.dataset) is None:
         raise Unknown(_iterable_text(loader.dataset))
     _check_batches(loader)
 
@@ -242,20 +248,47 @@ def is_on(loader: Any) -> bool:
     return True
 
 
-def numbered(dataset: Any) -> _native_streaming.Numbers | None:
+def numbered(dataset: Any) -> _native_streaming.Numbers | _native_tables.Numbers | None:
     """What stands for an iterable dataset in a worker, and gives numbers of samples whose files C reads; None:
     nothing does.
     """
+    known = _numbering(dataset)
     try:
-        return _native_streaming.Numbers(dataset, _native_streaming.lower(dataset))
+        return None if known is None else known.Numbers(dataset, known.lower(dataset))
     except Unknown:
         return None
+
+
+def remote_of(loader: Any) -> str | None:
+    """A URL that its workers read by the daemon's fetcher; None: there is none."""
+    if loader._options.native == "off" or loader.num_workers == 0 or not loader._is_iterable:
+        return None
+    known = _numbering(loader.dataset)
+    try:
+        if known is not None:
+            return known.lower(loader.dataset).url
+        if _is_pipeline(loader):
+            return _native_webdataset.remote_of(loader.dataset, _how(loader))
+    except Unknown:
+        return None
+    return None
+
+
+def gives_numbers(loader: Any) -> bool:
+    """Whether its workers ask the dataset for no samples, but for numbers of them."""
+    if not is_on(loader) or not loader._is_iterable:
+        return False
+    try:
+        _lower_numbered(loader)
+    except Unknown:
+        return False
+    return True
 
 
 def _lower_numbered(loader: Any) -> None:
     if loader.num_workers == 0:
         raise Unknown("num_workers=0: without workers, it is called")
-    _native_streaming.lower(loader.dataset)
+    _numbering(loader.dataset).lower(loader.dataset)
 
 
 def pads(loader: Any) -> bool:
@@ -383,8 +416,9 @@ def take(dataset: Any, keys: Any, collate: Any = None) -> Any:
 
 # What explain() says to what is not all native.
 _REMEDY = ("a tensor, an array, a TensorDataset or a datasets.Dataset, torchvision's pictures with its "
-           "transforms, or Subset or ConcatDataset of such, or a pipeline of webdataset's, or streaming's "
-           "StreamingDataset of local files, in batches of PyTorch's default_collate; what-runs-native.md lists them")
+           "transforms, or Subset or ConcatDataset of such, or a pipeline of webdataset's, streaming's "
+           "StreamingDataset or datasets' stream of Parquet files, in batches of PyTorch's default_collate; "
+           "what-runs-native.md lists them")
 
 
 # ---- for people ---------------------------------------------------------------------------------
@@ -408,7 +442,7 @@ def _why_not_native(loader: Any) -> str | None:
     if loader._options.native == "off":
         return "native='off'"
     if loader._is_iterable and not _is_pipeline(loader):
-        is_known = _native_streaming.is_dataset(type(loader.dataset))
+        is_known = _numbering(loader.dataset) is not None
         return _why_not(_lower_numbered, loader) if is_known else _iterable_text(loader.dataset)
     if loader.num_workers == 0 and type(loader.dataset) in (Subset, ConcatDataset) and not \
             _native_pictures.has_pictures(loader.dataset):
@@ -447,7 +481,8 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
     if off is None and loader._is_iterable:
         batches = _why_not(_check_loader, loader)
         return [stage("order", _kind_text(loader.dataset), "its own code, once an epoch"),
-                stage("samples", "MDS files", batches), stage("batches", collate, batches)], bool(batches)
+                stage("samples", _numbering(loader.dataset).text_of(loader.dataset), batches),
+                stage("batches", collate, batches)], bool(batches)
     samples = off or _why_not(lower, loader.dataset, loader.collate_fn)
     batches = off or samples or _why_not(_check_loader, loader)
     from . import _own_class

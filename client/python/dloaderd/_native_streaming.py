@@ -1,6 +1,8 @@
 """Lowering of MosaicML's StreamingDataset: C reads its samples, in the order that the dataset itself says.
 
-Known is streaming.StreamingDataset over MDS files that are there, of one stream or several. Which samples
+Known is streaming.StreamingDataset over MDS files, of one stream or several. Those that are in its `local` are read
+there, others from its `remote`, by the daemon's fetcher: then nothing is downloaded to `local` but index.json, which
+the dataset itself does, and so nothing needs cache_limit, predownload, download_retry or keep_zip. Which samples
 a worker has, and in which order, its own code says once an epoch in each worker, with its shared memory
 and barriers: so shuffles, partitions, weights of streams, replication, epochs and places that were loaded
 are its own. What it does for each sample, C does by the number of the sample: daemon/data/kinds/mds reads it,
@@ -17,12 +19,12 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data._utils.collate import default_collate
 
-from . import _versions
+from . import _native_urls, _versions
 from ._native_transforms import Unknown
 
 # What makes samples, and what of the dataset is asked for its order.
@@ -42,6 +44,17 @@ _WHOLE = ("int", "str_int")
 _UNPACKED = ("None", "gz", "zstd")
 # Numbers that are taken from NumPy's memory at once.
 _PIECE = 4096
+
+
+class Files(NamedTuple):
+    """spec: of a loader that has the dataset's samples under its numbers, as JSON. url: of those that are remote, the
+    first; None: all are here. there: the folder that they are not downloaded to.
+    """
+
+    spec: str
+    length: int
+    url: str | None
+    there: str
 
 
 # ---- is it what it seems to be ------------------------------------------------------------------
@@ -88,14 +101,9 @@ def _check_dataset(dataset: Any) -> None:
     _check_attributes(dataset.spanner)
     if type(dataset.spanner).__module__ != "streaming.base.spanner":
         raise Unknown("the StreamingDataset's spanner is not streaming's own")
-    if dataset.cache_limit:
-        raise Unknown("cache_limit: the StreamingDataset may delete its files")
     for number, stream in enumerate(dataset.streams):
         if type(stream) is not sys.modules["streaming.base.stream"].Stream:
             raise Unknown(f"stream {number} is a {type(stream).__name__}")
-        if stream.remote is not None:
-            raise Unknown(f"stream {number} has a remote, {stream.remote}; without one its files are known to be "
-                          "there")
         if stream.validate_hash:
             raise Unknown(f"stream {number} has validate_hash={stream.validate_hash!r}, which Python checks")
 
@@ -134,9 +142,13 @@ def _check_encoding(encoding: str, column: str, coder: Any) -> None:
         raise Unknown(f"the encoding {encoding} is not streaming's own")
 
 
+def _raw_file(shard: Any) -> str:
+    return os.path.join(shard.dirname, shard.split, shard.raw_data.basename)
+
+
 def _check_compression(shard: Any) -> None:
     by = str(shard.compression).partition(":")[0]
-    if by in _UNPACKED or os.path.isfile(os.path.join(shard.dirname, shard.split, shard.raw_data.basename)):
+    if by in _UNPACKED or os.path.isfile(_raw_file(shard)):
         return
     raise Unknown(f"{shard.zip_data.basename} is compressed by {by}, and not unpacked yet")
 
@@ -157,40 +169,93 @@ def _check_shards(dataset: Any) -> None:
 
 # ---- files --------------------------------------------------------------------------------------
 
-def _spec(dataset: Any) -> str:
-    """Of a loader that has the same samples under the same numbers."""
-    parts = [{"kind": "mds", "paths": os.path.abspath(os.path.join(stream.local, stream.split)), "decode": False}
-             for stream in dataset.streams]
-    data = parts[0] if len(parts) == 1 else {"kind": "concat", "datasets": parts}
-    return json.dumps({"dataset": data, "batch": {"size": 1}})
+def _check_remote(remote: str, number: int) -> None:
+    """Unknown: the fetcher would not read it as streaming does."""
+    scheme = _native_urls.scheme_of(remote)
+    if scheme == "s3":
+        _native_urls.check_endpoint(os.environ.get("S3_ENDPOINT_URL"), "S3_ENDPOINT_URL")
+        paying = os.environ.get("MOSAICML_STREAMING_AWS_REQUESTER_PAYS", "").split(",")
+        if remote.split("/")[2] in [name.strip() for name in paying]:
+            raise Unknown(f"stream {number}: MOSAICML_STREAMING_AWS_REQUESTER_PAYS names the bucket of {remote}")
+    elif scheme == "gs" and os.environ.get("GCS_KEY") and os.environ["GCS_KEY"] != os.environ.get("AWS_ACCESS_KEY_ID"):
+        raise Unknown("GCS_KEY is not AWS_ACCESS_KEY_ID, by which the daemon reads gs://")
+    elif scheme not in ("", "s3", "gs", "hf"):
+        raise Unknown(f"stream {number} has the remote {remote}; known are s3://, gs:// and hf://")
 
 
-def _find_files(dataset: Any) -> str:
-    """The spec; Unknown."""
+def _check_remotes(dataset: Any) -> None:
+    for number, stream in enumerate(dataset.streams):
+        if stream.remote is not None:
+            _check_remote(stream.remote, number)
+
+
+def _is_here(dataset: Any, number: int) -> bool:
+    """Whether all files of the stream are in its `local`, for good."""
+    first, count = int(dataset.shard_offset_per_stream[number]), int(dataset.shards_per_stream[number])
+    return not dataset.cache_limit and all(
+        os.path.isfile(_raw_file(shard)) or
+        (shard.zip_data is not None and os.path.isfile(os.path.join(shard.dirname, shard.split,
+                                                                    shard.zip_data.basename)))
+        for shard in dataset.shards[first:first + count])
+
+
+def _place(dataset: Any, number: int) -> str:
+    """The directory or URL where the stream's files are read."""
+    stream = dataset.streams[number]
+    if stream.remote in (None, stream.local) or _is_here(dataset, number):
+        if dataset.cache_limit:
+            raise Unknown("cache_limit: the StreamingDataset may delete its files")
+        return os.path.abspath(os.path.join(stream.local, stream.split))
+    place = os.path.join(stream.remote, stream.split).rstrip("/")
+    return place if _native_urls.is_read(place) else os.path.abspath(place)
+
+
+def _find_files(dataset: Any) -> Files:
+    """Unknown."""
     from . import _worker  # type: ignore[attr-defined]
     _check_shards(dataset)
-    spec = _spec(dataset)
+    places = [_place(dataset, number) for number in range(len(dataset.streams))]
+    parts = [{"kind": "mds", "paths": place, "decode": False} for place in places]
+    data = parts[0] if len(parts) == 1 else {"kind": "concat", "datasets": parts}
+    spec = json.dumps({"dataset": data, "batch": {"size": 1}})
+    remote = next((number for number, place in enumerate(places) if _native_urls.is_read(place)), None)
+    if remote is not None:
+        return Files(spec, dataset.num_samples, places[remote], dataset.streams[remote].local)
+    files = Files(spec, dataset.num_samples, None, "")
     try:
-        length = _worker.open_files(spec)
+        _check_length(files, _worker.open_files(spec))
     except ValueError as error:
         raise Unknown(str(error)) from None
-    if length != dataset.num_samples:
-        raise Unknown(f"its files have {length} samples, and the StreamingDataset {dataset.num_samples}")
-    return spec
+    return files
+
+
+def _check_length(files: Files, length: int) -> None:
+    if length != files.length:
+        raise Unknown(f"its files have {length} samples, and the StreamingDataset {files.length}")
 
 
 # What was found of the shards, as long as the dataset is there and has these.
 _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def lower(dataset: Any) -> str:
-    """The spec, as JSON, of files that have the dataset's samples under its numbers. dataset: one that
-    is_dataset(). Unknown: why it has to be called."""
+def lower(dataset: Any) -> Files:
+    """The files that have the dataset's samples under its numbers. dataset: one that is_dataset(). Unknown: why it
+    has to be called. Of remote ones a worker finds out whether they can be read: Numbers.opens()."""
     _check_dataset(dataset)
     known = _found.get(dataset)
     if known is None or known[0] is not dataset.shards:
         known = _found[dataset] = (dataset.shards, _find_files(dataset))
+    if known[1].url is not None:
+        _check_remotes(dataset)
     return known[1]
+
+
+def text_of(dataset: Any) -> str:
+    """For people, of one that lower() knows."""
+    files = lower(dataset)
+    if files.url is None:
+        return "MDS files"
+    return f"MDS files of {_native_urls.shown(files.url)}, none of which is downloaded to {files.there}"
 
 
 # ---- in a worker --------------------------------------------------------------------------------
@@ -220,10 +285,23 @@ def _numbers_of_epoch(dataset: Any) -> Any:
 class Numbers:
     """In the dataset's place, in a worker: gives the numbers of its samples."""
 
-    def __init__(self, dataset: Any, files: str) -> None:
-        self.files = files
+    def __init__(self, dataset: Any, files: Files) -> None:
+        self.files = files.spec
+        self._known = files
         self._dataset = dataset
         self._rest: Any = None
+
+    def opens(self) -> bool:
+        """Whether this worker can read the files. If not, and it says why, the dataset is called for all."""
+        from . import _worker  # type: ignore[attr-defined]
+        if self._known.url is None:
+            return True
+        try:
+            _check_length(self._known, _worker.open_files(self.files))
+        except (ValueError, Unknown) as why:
+            _native_urls.tell_called(self._known.url, why, "the StreamingDataset")
+            return False
+        return True
 
     def __iter__(self) -> Iterator[int]:
         self._rest = self._each()

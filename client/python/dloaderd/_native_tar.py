@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from . import _native_pictures, _native_transforms
+from . import _native_pictures, _native_shards, _native_transforms, _native_urls, _versions
 
 # ---- members of tar files ------------------------------------------------------------------------
 
@@ -30,10 +30,53 @@ def _is_meta(name: str) -> bool:
     return ("/" not in name and name.endswith("__")) or _META.match(name) is not None
 
 
+class Unopened:
+    """A shard's stream, where C reads the URL of the shard: webdataset opens it only if C cannot.
+
+    theirs: webdataset's stage that opens streams.
+    """
+
+    def __init__(self, url: str, shard: Any, theirs: Callable) -> None:
+        self.url = url
+        self._shard = shard
+        self._theirs = theirs
+
+    def by_c(self) -> Any:
+        """C's handle; None: webdataset is to open it, and why was said, once."""
+        from . import _worker  # type: ignore[attr-defined]
+        try:
+            return _worker.tar_members_of(self.url)
+        except OSError as error:
+            _versions.say_once(f"C does not read {_native_urls.shown(self.url)}, so webdataset does: {error}", "shards")
+            return None
+
+    def by_theirs(self) -> Iterator[dict]:
+        yield from self._theirs(iter([self._shard]))
+
+
+class Opened:
+    """For a stage that opens streams, before Members: those of URLs that C reads stay unopened."""
+
+    def __init__(self, theirs: Callable) -> None:
+        self._theirs = theirs
+
+    def __call__(self, data: Iterable) -> Iterator[dict]:
+        for shard in data:
+            url = shard["url"] if isinstance(shard, dict) and "url" in shard else shard
+            read = _native_shards.read_as(url)
+            if read is None or read.url is None:
+                yield from self._theirs(iter([shard]))
+            else:
+                more = dict(shard) if isinstance(shard, dict) else {"url": url}
+                yield {**more, "stream": Unopened(read.url, shard, self._theirs)}
+
+
 def _open(source: Any) -> Any:
-    """C's handle of an open file that has not been read from; None: it is something else."""
+    """C's handle of an open file that has not been read from, or of a URL; None: it is something else."""
     from . import _worker  # type: ignore[attr-defined]
     stream = source.get("stream") if isinstance(source, dict) and "url" in source else None
+    if type(stream) is Unopened:
+        return stream.by_c()
     if type(stream) is not io.BufferedReader or type(stream.raw) is not io.FileIO or not stream.seekable() or \
             stream.tell() != 0:
         return None
@@ -75,8 +118,10 @@ class _Shard:
         where it is taken for the shard's end."""
         import tarfile
         before, more = self._done, 0
+        stream = self._source["stream"] if isinstance(self._source, dict) else None
+        sources = stream.by_theirs() if type(stream) is Unopened else iter([self._source])
         try:
-            for member in itertools.islice(self._theirs(iter([self._source])), before, None):
+            for member in itertools.islice(self._theirs(sources), before, None):
                 yield member
                 more += 1
         except tarfile.ReadError as error:

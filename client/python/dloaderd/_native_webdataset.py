@@ -4,6 +4,7 @@ A pipeline is a list of stages, each a function of an iterator. Of one that is k
 which some stages are ours (_native_tar.py); all others are called as ever, so that the shards of a worker,
 buffers for shuffling, epochs, grouping and batches are webdataset's own code still. Ours are
 
+    StreamingOpen, url_opener            URLs, which the daemon's fetcher reads (_native_shards.py)
     tar_file_expander, tarfile_samples   members of tar files, read in C
     decode("pil" and the like)           pictures, decoded in C
     map_tuple, map_dict                  torchvision's transforms, in C: of a picture that nobody else sees,
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
-from . import _native_pictures, _native_tar, _native_transforms, _versions
+from . import _native_pictures, _native_shards, _native_tar, _native_transforms, _native_urls, _versions
 from ._native_pictures import Lowered, Stage
 from ._native_transforms import Unknown, name_of
 
@@ -88,6 +89,8 @@ def _check(dataset: Any, kind: type) -> None:
                      tar.group_by_keys):
         if not _is_own(function):
             raise Unknown("functions of webdataset.tariterators are not its own")
+    if not _is_own(_module("gopen").gopen) or not _is_own(vars(_module("cache").StreamingOpen).get("__call__")):
+        raise Unknown("webdataset's gopen or StreamingOpen is not its own")
     if (tar.meta_prefix, tar.meta_suffix) != ("__", "__") or sys.getfilesystemencoding() != "utf-8":
         raise Unknown("webdataset's meta_prefix or meta_suffix was changed, or file names are not UTF-8")
 
@@ -129,9 +132,12 @@ def _is_function(part: _Part, module: str, name: str) -> bool:
         part.stage.f is getattr(_module(module), name, None)
 
 
+def _is_reraising(handler: Any) -> bool:
+    return handler in (_module("handlers").reraise_exception, _module("filters").reraise_exception)
+
+
 def _reraises(part: _Part) -> bool:
-    return part.kw.get("handler", _module("handlers").reraise_exception) in (
-        _module("handlers").reraise_exception, _module("filters").reraise_exception)
+    return "handler" not in part.kw or _is_reraising(part.kw["handler"])
 
 
 def _with(part: _Part, args: tuple, kw: dict[str, Any] | None = None) -> Any:
@@ -167,8 +173,17 @@ def _members(part: _Part) -> Any:
     members = _native_tar.Members(functools.partial(tar.tar_file_expander, eof_value=None, **handler))
     if part.name == "tar_file_expander":
         return members
-    return _native_tar.Samples(functools.partial(tar.url_opener, **handler), members,
+    return _native_tar.Samples(_native_tar.Opened(functools.partial(tar.url_opener, **handler)), members,
                                functools.partial(tar.group_by_keys, **handler))
+
+
+def _opener(part: _Part) -> Any:
+    """What stands for a stage that opens streams of shards; None: it is another one, which is called."""
+    kind = getattr(_module("cache"), "StreamingOpen", None)
+    if type(part.stage) is kind and vars(part.stage).keys() == {"verbose", "handler"} and \
+            _is_reraising(part.stage.handler):
+        return _native_tar.Opened(part.stage)
+    return None
 
 
 # ---- pictures ------------------------------------------------------------------------------------
@@ -312,6 +327,7 @@ class _Reading:
         self.made: list[Any] = [part.stage for part in parts]
         self.stages: list[Stage] = []
         self.why: str | None = None
+        self.url: str | None = None  # the first that C reads
 
     def tell(self, name: str, what: str, why: str | None) -> None:
         self.stages.append(Stage(name, what, why))
@@ -347,6 +363,21 @@ class _Reading:
             self.tell("samples", what, None)
         except Unknown as why:
             self.tell("samples", what, str(why))
+            return
+        opener = _opener(self.parts[number - 1]) if number > 0 else None
+        if opener is not None:
+            self.made[number - 1] = opener
+        if opener is not None or type(self.made[number]) is _native_tar.Samples:
+            self._tell_shards()
+
+    def _tell_shards(self) -> None:
+        """Of those that are no files of this machine."""
+        shards = _native_shards.of_pipeline([part.stage for part in self.parts])
+        self.url = shards.first
+        if shards.first is not None:
+            self.tell("shards", f"{shards.many} such as {_native_urls.shown(shards.first)}", None)
+        if shards.why is not None:
+            self.tell("shards", "opened by webdataset", shards.why)
 
     def _try_decoding(self, number: int) -> _Decoding | None:
         try:
@@ -420,14 +451,25 @@ class _Reading:
             self.tell("transform", found.named, found.why)
 
 
-def lower(dataset: Any, how: _native_pictures.How) -> Lowered:
-    """A pipeline that gives the samples of this one; Unknown: nothing of it is known, and why."""
+def remote_of(dataset: Any, how: _native_pictures.How) -> str | None:
+    """The first URL of a pipeline's shards that C reads; None: there is none."""
+    return _read(dataset, how).url
+
+
+def _read(dataset: Any, how: _native_pictures.How) -> _Reading:
+    """Unknown."""
     kind = _kind(dataset)
     if kind is None:
         raise Unknown(f"{name_of(type(dataset))} is not one of webdataset's pipelines")
     _check(dataset, kind)
     reading = _Reading([_part(stage) for stage in dataset.pipeline], how)
     reading.read()
+    return reading
+
+
+def lower(dataset: Any, how: _native_pictures.How) -> Lowered:
+    """A pipeline that gives the samples of this one; Unknown: nothing of it is known, and why."""
+    reading = _read(dataset, how)
     if all(stage.why for stage in reading.stages):
         raise Unknown(reading.why or "the pipeline reads no tar files")
     return Lowered(_native_pictures.copied(dataset, pipeline=reading.made), reading.stages, reading.why)
