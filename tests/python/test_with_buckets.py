@@ -28,22 +28,23 @@ if not OURS:
     raise unittest.SkipTest("they are about dloaderd's class")
 
 
-class Remote(Case):
-    """One store, and one environment, for all of a class: daemons compare them with their own."""
+def setUpModule():
+    """One store, and one environment: the daemon of this program has what the program had when it was started."""
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    Remote.root = pathlib.Path(folder.name)
+    Remote.bucket = Bucket(folder.name, signed=False)
+    unittest.addModuleCleanup(Remote.bucket.close)
+    Remote.http = f"{Remote.bucket.url}/bucket"
+    environment = mock.patch.dict(os.environ, Remote.bucket.environment)
+    environment.start()
+    unittest.addModuleCleanup(environment.stop)
 
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name, "bucket")
-        cls.root.mkdir()
-        cls.bucket = Bucket(str(cls.root), signed=False)
-        cls.addClassCleanup(cls.bucket.close)
-        cls.http = f"{cls.bucket.url}/bucket"
-        environment = mock.patch.dict(os.environ, cls.bucket.environment)
-        environment.start()
-        cls.addClassCleanup(environment.stop)
+
+class Remote(Case):
+    root: pathlib.Path
+    bucket: Bucket
+    http: str
 
     def setUp(self):
         super().setUp()
@@ -155,6 +156,11 @@ class Shards(Remote):
     def test_explained(self):
         known = DataLoader(self.pipeline(self.http + "/t-{0..3}.tar"), batch_size=5, num_workers=2)
         self.assertRegex(self.explained(known), rf"shards +C +4 such as {self.http}/t-0.tar")
+        alone = DataLoader(self.pipeline(self.http + "/t-{0..3}.tar"), batch_size=5)
+        self.assertRegex(self.explained(alone), "shards +Python.*num_workers=0")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "C does not read")
+            self.assertEqual(sum(len(batch[0]) for batch in alone), 36)
         other = DataLoader(self.pipeline(["pipe:aws s3 cp --profile me s3://bucket/t-1.tar -"]), batch_size=5,
                            num_workers=2)
         self.assertRegex(self.explained(other), "shards +Python.*aws's option --profile is not recognised")
@@ -247,6 +253,8 @@ class Mosaic(Remote):
             self.assertRegex(self.explained(loader), "Python.*S3_ENDPOINT_URL is http://127.0.0.1:1")
         with mock.patch.dict(os.environ, MOSAICML_STREAMING_AWS_REQUESTER_PAYS="other, bucket"):
             self.assertRegex(self.explained(loader), "Python.*MOSAICML_STREAMING_AWS_REQUESTER_PAYS")
+        with mock.patch.object(loader.dataset.streams[0], "remote", "oci://bucket/plain"):
+            self.assertRegex(self.explained(loader), "Python.*stream 0 has the remote oci://bucket/plain")
 
     def test_changed(self):
         """The store has other files than the index says: streaming is called."""
@@ -278,27 +286,33 @@ class Tables(Remote):
         pyarrow.parquet.write_table(table, cls.root / "nulls.parquet")
         cls.rows = sum(cls.sizes)
 
-    def data(self, names=("0", "1", "2", "3"), place=None, **options):
-        files = [f"{place or self.http}/{name}.parquet" for name in names]
-        return datasets.load_dataset("parquet", data_files=files, split="train", streaming=True, **options)
+    def data(self, place=None, names=("0", "1", "2", "3"), **options):
+        """Of local files, whose names are then those of a place: fsspec's thread, by which datasets would look at
+        URLs here, does not outlive a fork."""
+        files = [f"{self.root}/{name}.parquet" for name in names]
+        data = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True, **options)
+        if place is not None:
+            leaf = data._ex_iterable
+            leaf.kwargs = {**leaf.kwargs, "files": [f"{place}/{name}.parquet" for name in names]}
+        return data
 
-    def assert_read(self, make, epochs=2, workers=2, batch=8, **loading):
-        theirs = self.read(TorchLoader, make(), epochs, batch_size=batch, num_workers=workers, **loading)
+    def assert_read(self, make, epochs=2, workers=2, batch=8, place="s3://bucket"):
+        """make: of a place. As datasets reads the local copy, but by C alone."""
+        theirs = self.read(TorchLoader, make(None), epochs, batch_size=batch, num_workers=workers)
         called = mock.patch("pyarrow.dataset.ParquetFileFormat", side_effect=AssertionError("Python reads"))
         with called:
-            ours = self.read(DataLoader, make(), epochs, batch_size=batch, num_workers=workers, native="require",
-                             **loading)
+            ours = self.read(DataLoader, make(place), epochs, batch_size=batch, num_workers=workers, native="require")
         self.assert_same(ours, theirs)
         return ours
 
     def test_in_order(self):
         for workers in 1, 3, 6:
             with self.subTest(workers=workers):
-                ours = self.assert_read(self.data, workers=workers)
+                ours = self.assert_read(self.data, workers=workers, place=self.http if workers == 1 else "s3://bucket")
                 self.assertEqual(sum(len(batch["number"]) for batch in ours[0]), self.rows)
 
     def test_local(self):
-        self.assert_read(lambda: self.data(place=self.root))
+        self.assert_read(self.data, place=self.root)
 
     def test_stages(self):
         stages = {
@@ -312,20 +326,20 @@ class Tables(Remote):
         }
         for number, (name, stage) in enumerate(stages.items()):
             with self.subTest(name):
-                self.assert_read(lambda stage=stage: stage(self.data()), workers=1 + number % 2)
+                self.assert_read(lambda place, stage=stage: stage(self.data(place)), workers=1 + number % 2)
 
     def test_nodes(self):
         from datasets.distributed import split_dataset_by_node
         for rank, world in (1, 2), (0, 3):
             with self.subTest(rank=rank, world=world):
-                self.assert_read(lambda: split_dataset_by_node(self.data().shuffle(seed=2, buffer_size=20), rank,
-                                                               world))
+                self.assert_read(lambda place, rank=rank, world=world: split_dataset_by_node(
+                    self.data(place).shuffle(seed=2, buffer_size=20), rank, world))
 
     def test_epochs(self):
         """set_epoch() shuffles anew."""
         found = []
-        for cls in TorchLoader, DataLoader:
-            data = self.data().shuffle(seed=2, buffer_size=20)
+        for cls, place in (TorchLoader, None), (DataLoader, "s3://bucket"):
+            data = self.data(place).shuffle(seed=2, buffer_size=20)
             loader = cls(data, batch_size=8, num_workers=2)
             epochs = []
             for epoch in range(3):
@@ -340,16 +354,16 @@ class Tables(Remote):
         import pyarrow.parquet
         table = pyarrow.table({"x": pyarrow.array([0.5, 1.5, 2.5], "float32"), "y": [1, 2, 3], "z": ["a", "b", "c"]})
         pyarrow.parquet.write_table(table, self.root / "format.parquet")
-        self.assert_read(lambda: self.data(["format"]).with_format("torch"), workers=1, batch=2)
+        self.assert_read(lambda place: self.data(place, ["format"]).with_format("torch"), workers=1, batch=2)
 
     def test_columns(self):
-        self.assert_read(lambda: self.data(columns=["text", "number"]))
+        self.assert_read(lambda place: self.data(place, columns=["text", "number"]))
 
     def test_sample_of_python(self):
         """A null is datasets' to read: its error, and its samples beside it."""
         told = []
-        for cls in TorchLoader, DataLoader:
-            loader = cls(self.data(["nulls"]), batch_size=1, num_workers=1)
+        for cls, place in (TorchLoader, None), (DataLoader, self.http):
+            loader = cls(self.data(place, ["nulls"]), batch_size=1, num_workers=1)
             found = iter(loader)
             batch = next(found)
             with self.assertRaises(TypeError) as caught:
@@ -358,7 +372,7 @@ class Tables(Remote):
         self.assertEqual(*told)
 
     def test_resumed(self):
-        make = lambda: self.data().shuffle(seed=3, buffer_size=40)  # noqa: E731
+        make = lambda: self.data("s3://bucket").shuffle(seed=3, buffer_size=40)  # noqa: E731
         loader = DataLoader(make(), batch_size=8, num_workers=2, native="require")
         batches = list(loader)
         found = iter(loader)
@@ -404,6 +418,10 @@ class Tables(Remote):
                 check(builder(options), [url])
             self.assertIn(named, str(caught.exception))
             self.assertNotIn("another", str(caught.exception))
+        import fsspec.config
+        with mock.patch.dict(fsspec.config.conf, {"s3": {"endpoint_url": "http://another"}}), \
+                self.assertRaisesRegex(_native_tables.Unknown, "endpoint_url"):
+            check(builder({}), ["s3://b/k"])
         with self.assertRaisesRegex(_native_tables.Unknown, "HF_TOKEN"):
             check(builder({}, "hf_x"), ["hf://datasets/a/b/c"])
 

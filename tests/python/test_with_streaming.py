@@ -430,8 +430,6 @@ class Explain(Streaming):
         with mock.patch.object(streaming, "__version__", "0.99.1"):
             known = " and ".join(_versions.COMPARED["streaming"])
             self.assertIn(f"streaming 0.99.1 has not been compared; {known} has", self.refusal(data))
-        with mock.patch.object(data.streams[0], "remote", "/elsewhere"):
-            self.assertIn("stream 0 has a remote, /elsewhere", self.refusal(data))
         with mock.patch.object(data.streams[0], "validate_hash", "sha1"):
             self.assertIn("stream 0 has validate_hash='sha1'", self.refusal(data))
         with mock.patch.object(data, "cache_limit", 1 << 30):

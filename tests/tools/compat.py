@@ -21,9 +21,10 @@ PATIENCE = 3600  # seconds, of one file of tests; an installation has four times
 # The tests that compare C with the package.
 ORACLES = {
     "torch": ["test_torch_collate", "test_torch_rules"], "torchvision": ["test_with_torchvision"],
-    "pillow": [], "datasets": ["test_with_datasets"],
+    "pillow": [], "datasets": ["test_with_datasets", "test_with_buckets"],
     "transformers": ["test_with_tokenizers", "test_with_transformers"],
-    "webdataset": ["test_with_webdataset"], "mosaicml-streaming": ["test_with_streaming"],
+    "webdataset": ["test_with_webdataset", "test_with_buckets"],
+    "mosaicml-streaming": ["test_with_streaming", "test_with_buckets"],
     "accelerate": ["test_with_accelerate"], "lightning": ["test_with_lightning"],
 }
 # What names older versions of the others than it works with, and what it needs besides.

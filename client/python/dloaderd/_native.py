@@ -496,6 +496,9 @@ def _pipeline_stages(loader: Any, collate: str) -> tuple[list[_native_pictures.S
     try:
         found = _native_webdataset.lower(loader.dataset, _how(loader))
         stages, why = found.stages, found.why
+        if loader.num_workers == 0:
+            unread = "num_workers=0: no daemon reads URLs for this process"
+            stages = [stage._replace(why=unread) if stage.name == "shards" else stage for stage in stages]
     except Unknown as error:
         why = str(error)
         stages = [_native_pictures.Stage("samples", _kind_text(loader.dataset), why)]

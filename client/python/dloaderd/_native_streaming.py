@@ -104,6 +104,8 @@ def _check_dataset(dataset: Any) -> None:
     for number, stream in enumerate(dataset.streams):
         if type(stream) is not sys.modules["streaming.base.stream"].Stream:
             raise Unknown(f"stream {number} is a {type(stream).__name__}")
+        if dataset.cache_limit and stream.remote in (None, stream.local):
+            raise Unknown("cache_limit: the StreamingDataset may delete its files")
         if stream.validate_hash:
             raise Unknown(f"stream {number} has validate_hash={stream.validate_hash!r}, which Python checks")
 
@@ -184,8 +186,9 @@ def _check_remote(remote: str, number: int) -> None:
 
 
 def _check_remotes(dataset: Any) -> None:
+    """Unknown: it has one that C does not read, though it may have to."""
     for number, stream in enumerate(dataset.streams):
-        if stream.remote is not None:
+        if stream.remote not in (None, stream.local) and not _is_here(dataset, number):
             _check_remote(stream.remote, number)
 
 
@@ -203,8 +206,6 @@ def _place(dataset: Any, number: int) -> str:
     """The directory or URL where the stream's files are read."""
     stream = dataset.streams[number]
     if stream.remote in (None, stream.local) or _is_here(dataset, number):
-        if dataset.cache_limit:
-            raise Unknown("cache_limit: the StreamingDataset may delete its files")
         return os.path.abspath(os.path.join(stream.local, stream.split))
     place = os.path.join(stream.remote, stream.split).rstrip("/")
     return place if _native_urls.is_read(place) else os.path.abspath(place)
@@ -214,6 +215,7 @@ def _find_files(dataset: Any) -> Files:
     """Unknown."""
     from . import _worker  # type: ignore[attr-defined]
     _check_shards(dataset)
+    _check_remotes(dataset)
     places = [_place(dataset, number) for number in range(len(dataset.streams))]
     parts = [{"kind": "mds", "paths": place, "decode": False} for place in places]
     data = parts[0] if len(parts) == 1 else {"kind": "concat", "datasets": parts}

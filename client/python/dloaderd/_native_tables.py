@@ -152,10 +152,12 @@ _VARIABLES = {"key": ("AWS_ACCESS_KEY_ID",), "secret": ("AWS_SECRET_ACCESS_KEY",
 
 
 def _by_protocol(options: Any) -> dict[str, dict]:
-    """As datasets divides them: those without a protocol are for each."""
+    """As datasets divides them: those without a protocol are for each. Before them come fsspec's own files and
+    variables, such as FSSPEC_S3_ENDPOINT_URL."""
     options = options or {}
+    fsspec = getattr(sys.modules.get("fsspec.config"), "conf", {})
     own = {name: value for name, value in options.items() if name not in _PROTOCOLS}
-    return {protocol: {**own, **(options.get(protocol) or {})} for protocol in _PROTOCOLS}
+    return {protocol: {**fsspec.get(protocol, {}), **own, **(options.get(protocol) or {})} for protocol in _PROTOCOLS}
 
 
 def _is_found(protocol: str, name: str, value: Any) -> bool:
@@ -192,8 +194,6 @@ def _check_names(names: list[Any]) -> None:
             raise Unknown(f"its files are read from {name}; known are paths and s3://, gs://, hf://, https://")
         if _PATTERN.search(name.partition("?")[0] if _native_urls.is_read(name) else name):
             raise Unknown(f"the name of {_native_urls.shown(name)} has a sign of patterns")
-        if _native_urls.scheme_of(name) == "s3":
-            _native_urls.check_endpoint(os.environ.get("FSSPEC_S3_ENDPOINT_URL"), "FSSPEC_S3_ENDPOINT_URL")
 
 
 def lower(dataset: Any) -> Files:
@@ -205,7 +205,9 @@ def lower(dataset: Any) -> Files:
     builder: Any = getattr(leaf.generate_tables_fn, "__self__", None)
     parquet = sys.modules.get("datasets.packaged_modules.parquet.parquet")
     if parquet is None or type(builder) is not parquet.Parquet:
-        raise Unknown(f"its files are read by {name_of(type(builder))}; known are Parquet files")
+        maker = name_of(type(builder)) if builder is not None else \
+            getattr(leaf.generate_tables_fn, "__qualname__", "a function")
+        raise Unknown(f"its tables are made by {maker}; known are those of Parquet files")
     _check_methods(builder)
     if any(groups is not None for groups in leaf.kwargs.get("row_groups_list") or ()):
         raise Unknown("reshard: its shards are row groups")

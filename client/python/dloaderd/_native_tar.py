@@ -16,6 +16,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from . import _native_pictures, _native_shards, _native_transforms, _native_urls, _versions
 
 # ---- members of tar files ------------------------------------------------------------------------
@@ -42,8 +44,10 @@ class Unopened:
         self._theirs = theirs
 
     def by_c(self) -> Any:
-        """C's handle; None: webdataset is to open it, and why was said, once."""
+        """C's handle; None: webdataset is to open it, and a worker has said why, once."""
         from . import _worker  # type: ignore[attr-defined]
+        if torch.utils.data.get_worker_info() is None:
+            return None
         try:
             return _worker.tar_members_of(self.url)
         except OSError as error:
