@@ -267,8 +267,7 @@ class Mosaic(Remote):
 
 # ---- datasets ------------------------------------------------------------------------------------
 
-@unittest.skipUnless(datasets and _versions.is_compared("datasets", _native_tables._RELEASES),
-                     "datasets of a known version is not there")
+@unittest.skipUnless(datasets and _native_tables.is_known(), "datasets of a known version is not there")
 class Tables(Remote):
     @classmethod
     def setUpClass(cls):

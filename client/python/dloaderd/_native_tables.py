@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 from . import _native_urls, _versions
 from ._native_transforms import Unknown, name_of
 
-# The releases whose inner parts are known here.
-_RELEASES = ("5.2",)
 # Stages that only choose and order rows.
 _STAGES = ("BufferShuffledExamplesIterable", "InterleavedShardsExamplesIterable", "RebatchedArrowExamplesIterable",
            "StepExamplesIterable", "SkipExamplesIterable", "TakeExamplesIterable", "RepeatExamplesIterable")
@@ -62,6 +60,11 @@ class Files(NamedTuple):
 
 
 # ---- is it what it seems to be ------------------------------------------------------------------
+
+def is_known() -> bool:
+    """Whether it is the newest of the releases that are compared: inner parts of others differ."""
+    return _versions.is_compared("datasets", _versions.COMPARED["datasets"][-1:])
+
 
 def _module() -> Any:
     return sys.modules.get("datasets.iterable_dataset")
@@ -198,8 +201,9 @@ def _check_names(names: list[Any]) -> None:
 
 def lower(dataset: Any) -> Files:
     """dataset: one that is_dataset(). Unknown: why it has to be called."""
-    if not _versions.is_compared("datasets", _RELEASES):
-        raise Unknown(f"{_versions.title_of('datasets')} has not been compared; {_RELEASES[0]} has")
+    if not is_known():
+        raise Unknown(f"{_versions.title_of('datasets')} has not been compared; "
+                      f"{_versions.COMPARED['datasets'][-1]} has")
     _check_methods(dataset)
     leaf = _leaf(dataset._ex_iterable)
     builder: Any = getattr(leaf.generate_tables_fn, "__self__", None)
