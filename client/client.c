@@ -19,51 +19,12 @@ const char *dl_version(void)
     return DLOADER_VERSION;
 }
 
-/* The text of client->error; a report belongs to the error before it. */
-static void client_compose_error(struct dl_client *client)
-{
-    const struct dl_error *err = &client->error;
-
-    free(client->detail);
-    client->detail = NULL;
-
-    snprintf(client->error_text, sizeof client->error_text, "%s%s%s", err->path,
-             err->path[0] && err->message[0] ? ": " : "", err->message);
-}
-
 void dl_client_set_progress(struct dl_client *client,
                             void (*tell)(void *data, uint64_t done, uint64_t all, const char *what),
                             void *data)
 {
     client->progress.tell = tell;
     client->progress.data = data;
-}
-
-int client_fail(struct dl_client *client, int code, const char *path, const char *fmt, ...)
-{
-    char text[DL_ERROR_MESSAGE_MAX];
-    va_list args;
-    int r;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    r = dl_error_set(&client->error, code, path, "%s", text);
-    client_compose_error(client);
-    return r;
-}
-
-int client_fail_with(struct dl_client *client, const struct dl_error *err)
-{
-    assert(err->code > 0);
-    client->error = *err;
-    client_compose_error(client);
-    return -err->code;
-}
-
-int client_fatal(struct dl_client *client)
-{
-    return client_fail_with(client, &client->conn.fatal);
 }
 
 int client_begin(struct dl_client *client)
@@ -94,37 +55,6 @@ static int client_connect_failure(struct connection *conn, const char *path, int
             return connection_fail(conn, code == EAGAIN ? ETIMEDOUT : code, path, "%s",
                                    remedies[i].text);
     return connection_fail(conn, code, path, "connect: %s", strerror(code));
-}
-
-/* One that waits in connect() for so long, less than a second; 0: not at all. */
-static int client_make_socket(uint64_t wait_ns)
-{
-    const struct timeval wait = {.tv_usec = (suseconds_t)(wait_ns / 1000 + 1)};
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (wait_ns ? 0 : SOCK_NONBLOCK), 0);
-
-    assert(wait_ns < NS_PER_S);
-    if (fd >= 0 && wait_ns && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) < 0)
-        close_fdp(&fd);
-    return fd < 0 ? -errno : fd;
-}
-
-int client_dial(const char *path, uint64_t wait_ns, int *ret)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    _cleanup_fd_ int fd = client_make_socket(wait_ns);
-    size_t len = strlen(path);
-
-    if (fd < 0)
-        return fd;
-    if (len >= sizeof address.sun_path)
-        return -ENAMETOOLONG;
-    memcpy(address.sun_path, path, len + 1);
-    if (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
-        return errno == EINTR ? -EAGAIN : -errno;
-    if (wait_ns && fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
-        return -errno;
-    *ret = steal_fd(&fd);
-    return 0;
 }
 
 /* A connected socket is kept if it is a daemon's for this user. 0, or the latched error. */
@@ -211,22 +141,6 @@ static int client_open_default(struct connection *conn, char *buf, size_t size, 
     if (r < 0 && why.code)
         client_add_to_failure(conn, &why);
     return r;
-}
-
-static struct dl_message client_hello_message(const struct dl_client *client, const char *agent)
-{
-    struct dl_message hello = {.number = DL_MSG_HELLO};
-
-    hello.hello.version = client->says;
-    hello.hello.agent = span_str(agent ? agent : "libdlclient");
-    return hello;
-}
-
-void client_greet(struct dl_client *client, const char *agent)
-{
-    struct dl_message hello = client_hello_message(client, agent);
-
-    client_send(client, &hello);
 }
 
 /* HELLO and WELCOME. 0, or the latched error. */

@@ -30,7 +30,7 @@ static int hosts_make_way(struct dl_client *client, uint64_t deadline)
 }
 
 /* All that was queued before is on its way. */
-static int hosts_flush_all(struct dl_client *client, uint64_t deadline)
+int hosts_flush_all(struct dl_client *client, uint64_t deadline)
 {
     int r;
 
@@ -95,7 +95,7 @@ int hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd
 /* ---- the host's end ---- */
 
 /* Gives the host one end of a new connection; *ret_sock, owned, is the daemon's. */
-static int hosts_connect(int channel, int *ret_sock)
+int hosts_connect(int channel, int *ret_sock)
 {
     int pair[2];
 
@@ -135,7 +135,7 @@ static void hosts_drop(struct brought_host **link)
     hosts_free(host);
 }
 
-static struct brought_host **hosts_find(struct dl_client *client, uint64_t number)
+struct brought_host **hosts_find(struct dl_client *client, uint64_t number)
 {
     struct brought_host **link = &client->hosts;
 
@@ -144,7 +144,7 @@ static struct brought_host **hosts_find(struct dl_client *client, uint64_t numbe
     return link;
 }
 
-static void hosts_forget(struct dl_client *client, uint64_t number)
+void hosts_forget(struct dl_client *client, uint64_t number)
 {
     struct brought_host **link = hosts_find(client, number);
 
@@ -153,7 +153,7 @@ static void hosts_forget(struct dl_client *client, uint64_t number)
 }
 
 /* The newest first; of a number the last. */
-static int hosts_keep(struct dl_client *client, int channel, uint64_t number)
+int hosts_keep(struct dl_client *client, int channel, uint64_t number)
 {
     struct brought_host *host = calloc(1, sizeof *host), *last;
 
@@ -299,55 +299,4 @@ int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *r
         }
     }
     return 0;
-}
-
-/* ---- now ---- */
-
-/* A client that can lose its daemon keeps the host. Returns 1 if a daemon that took over meanwhile
- * already has it. */
-static int hosts_prepare(struct dl_client *client, int channel, uint64_t number, uint64_t deadline)
-{
-    int r = client_may_reconnect(client) ? hosts_keep(client, channel, number) : 0;
-
-    if (r < 0)
-        return r;
-    client_queue_pending(client);
-    r = hosts_flush_all(client, deadline);
-    if (r == 0)
-        r = reconnect_await(client, DEADLINE_NONE);
-    if (r < 0)
-        return client_fatal(client);
-    const struct brought_host *host = *hosts_find(client, number);
-    return host && host->has_it == client->incarnation;
-}
-
-int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
-{
-    struct dl_message msg = {.number = DL_MSG_HOST, .host = {.host = number}};
-    _cleanup_fd_ int sock = -1;
-    int r = client_begin(client);
-
-    if (r < 0)
-        return r;
-    if (client->fd < 0)
-        return client_fail(client, ENOTSUP, "dataset.host",
-                           "this client has no daemon to bring a host to");
-    if (number == 0)
-        return client_fail(client, EINVAL, "dataset.host",
-                           "0 is not a host's number; use 1 or "
-                           "more");
-    if (fcntl(channel, F_GETFD) < 0)
-        return client_fail(client, EBADF, "dataset.host", "%d is not an open file descriptor",
-                           channel);
-    uint64_t deadline = deadline_after(REQUEST_TIMEOUT);
-    r = hosts_prepare(client, channel, number, deadline);
-    if (r != 0)
-        return r < 0 ? r : 0;
-    if ((r = hosts_connect(channel, &sock)) < 0) {
-        hosts_forget(client, number);
-        return client_fail(client, -r, "dataset.host",
-                           "the host cannot be reached by its channel: %s", strerror(-r));
-    }
-    r = hosts_send_fd(client, &msg, sock, deadline);
-    return r < 0 ? client_fatal(client) : 0;
 }

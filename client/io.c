@@ -74,14 +74,6 @@ int wait_fd(int fd, short events, uint64_t deadline)
     }
 }
 
-void client_send(struct dl_client *client, const struct dl_message *msg)
-{
-    int r = connection_send(&client->conn, msg);
-
-    /* All numbers, bounded by what the daemon sent: requests, which carry texts, go another way. */
-    assert(r == 0 || r == connection_check(&client->conn));
-}
-
 int client_flush(struct dl_client *client)
 {
     if (client->reconnect.away == AWAY_CONNECTING) /* no socket yet, so nothing to write */
@@ -102,6 +94,23 @@ int client_flush(struct dl_client *client)
         else
             return connection_fail(&client->conn, (int)-n, "", "writing to the daemon: %s",
                                    strerror((int)-n));
+    }
+}
+
+void epoch_flush_if_due(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+    int r;
+
+    if (feed_may_wait(epoch))
+        return;
+    epoch->n_feeds = 0;
+    if (epoch->count == 0 ||
+        epoch->n_releases + epoch->n_pins + epoch->n_former_returned >= epoch->flush_at)
+        epoch_queue_pending(epoch);
+    if (connection_output(&client->conn).len > 0) {
+        r = client_flush(client); /* a failure is latched for the next call */
+        (void)r;
     }
 }
 
@@ -170,6 +179,21 @@ int client_wait(struct dl_client *client, uint64_t deadline)
     return r;
 }
 
+int reconnect_await(struct dl_client *client, uint64_t deadline)
+{
+    while (client_is_away(client)) {
+        int r = client_flush(client);
+
+        if (r == 0)
+            r = client_pump(client);
+        if (r == 0 && client_is_away(client))
+            r = client_wait(client, deadline);
+        if (r < 0)
+            return r;
+    }
+    return connection_check(&client->conn);
+}
+
 enum { ANSWER_LOST = 1 };
 
 /* 0, ANSWER_LOST: the daemon ended before it answered, or the latched error. */
@@ -224,7 +248,7 @@ static int io_ask_once(struct dl_client *client, const struct dl_message *msg, u
             return 0; /* as if it were refused */
         if (r < 0)
             return r;
-        world_change_send_place(client->call.epoch);
+        client_send_place(client->call.epoch);
         weights_send(client->call.epoch->loader);
     }
     r = connection_send(&client->conn, &again);

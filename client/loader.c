@@ -8,31 +8,6 @@
 #include <limits.h>
 #include <stdio.h>
 
-struct dl_loader *loader_free(struct dl_loader *loader)
-{
-    struct dl_loader **link;
-
-    if (!loader)
-        return NULL;
-    assert(!loader->epochs);
-    for (link = &loader->client->loaders; *link; link = &(*link)->next)
-        if (*link == loader) {
-            *link = loader->next;
-            break;
-        }
-    if (loader->local)
-        local_loader_close(loader);
-    if (loader->client->reconnect.call.loader == loader)
-        loader->client->reconnect.call.loader = NULL;
-    hosts_free(loader->hosts);
-    buffer_deinit(&loader->spec);
-    buffer_deinit(&loader->weights.list);
-    free(loader->base);
-    free(loader->name);
-    free(loader);
-    return NULL;
-}
-
 static void loader_freep(struct dl_loader **loader)
 {
     loader_free(*loader);
@@ -84,19 +59,6 @@ static int loader_pack_text(struct dl_client *client, const char *spec, size_t l
 }
 
 enum { OPEN_HERE = 1 };
-
-struct dl_message loader_open_message(struct dl_loader *loader)
-{
-    struct dl_message msg = {.number = DL_MSG_OPEN};
-
-    msg.open.request = connection_request(&loader->client->conn);
-    msg.open.base = span_str(loader->base);
-    msg.open.spec = (struct dl_span){loader->spec.data, loader->spec.len};
-    msg.open.seeded = loader->name || loader->client->has_seed; /* `name`: it was open before */
-    msg.open.seed = loader->name ? loader->seed : loader->client->seed;
-    msg.open.writable = loader->wants_writable;
-    return msg;
-}
 
 /* OPEN and its answer; OPEN_HERE: the daemon leaves the loading to us. */
 static int loader_open_remote(struct dl_loader *loader)
@@ -210,17 +172,6 @@ static void loader_give_batches_back(struct dl_loader *loader)
     }
 }
 
-/* CLOSE ends all leases: it is not sent before the last tensor's batch is released. */
-static void loader_end_and_free(struct dl_loader *loader)
-{
-    struct dl_message msg = {.number = DL_MSG_CLOSE};
-
-    msg.close.loader = loader->id;
-    if (!loader->local && !loader->needs_open)
-        client_send(loader->client, &msg);
-    loader_free(loader);
-}
-
 /* Tensors hold its batches still: they need memory, but no workers. */
 static void loader_send_leave(struct dl_loader *loader)
 {
@@ -228,13 +179,6 @@ static void loader_send_leave(struct dl_loader *loader)
 
     msg.leave.loader = loader->id;
     client_send(loader->client, &msg);
-}
-
-void loader_drop_tensor_owned(struct dl_loader *loader)
-{
-    assert(loader->n_tensor_owned > 0);
-    if (--loader->n_tensor_owned == 0 && loader->closed)
-        loader_end_and_free(loader);
 }
 
 struct dl_loader *dl_loader_close(struct dl_loader *loader)

@@ -5,7 +5,7 @@
  * them (a quarter of the credits) wait, when no delivered batch is left here, and before the client
  * blocks. So a client with batches in store makes one system call per quarter of its credits. A
  * client that is the sampler may skip the last case while the daemon has enough work: see
- * next_is_fed().
+ * feed_may_wait().
  */
 #include "client/internal.h"
 
@@ -13,195 +13,10 @@
 #include <endian.h>
 #include <errno.h>
 
-enum {
-    ENTRIES_MIN = 16,
-    HURRY_NS = 100 * 1000, /* between two batches, for a user who hardly works on them */
-};
-
-/* ---- the queue ---- */
-
-struct fault *fault_free(struct fault *fault)
-{
-    if (fault) {
-        free(fault->path);
-        free(fault->message);
-        free(fault->detail);
-        free(fault);
-    }
-    return NULL;
-}
-
-void entry_deinit(struct entry *entry)
-{
-    entry->mapping = mapping_unref(entry->mapping);
-    entry->fault = fault_free(entry->fault);
-}
-
-bool entry_is_lent(const struct dl_client *client, const struct entry *entry)
-{
-    if (entry->mapping)
-        return client_has_lease(client, entry->mapping);
-    return entry->fault && entry->descriptor.step != UINT64_MAX &&
-           entry->fault->incarnation == client->incarnation;
-}
-
-bool entry_is_former_lease(const struct dl_client *client, const struct entry *entry)
-{
-    bool has_step = entry->mapping || entry->descriptor.step != UINT64_MAX;
-
-    return has_step && !entry_is_lent(client, entry);
-}
-
-static int next_grow(struct dl_epoch *epoch)
-{
-    uint32_t cap = epoch->cap ? epoch->cap * 2 : ENTRIES_MIN;
-    struct entry *grown = calloc(cap, sizeof *grown);
-
-    if (!grown)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < epoch->count; i++)
-        grown[i] = epoch->entries[(epoch->head + i) & (epoch->cap - 1)];
-    free(epoch->entries);
-    epoch->entries = grown;
-    epoch->cap = cap;
-    epoch->head = 0;
-    return 0;
-}
-
-int epoch_push(struct dl_epoch *epoch, const struct entry *entry)
-{
-    if (epoch->count == epoch->cap && next_grow(epoch) < 0) {
-        struct entry lost = *entry;
-
-        entry_deinit(&lost);
-        return -ENOMEM;
-    }
-    epoch->entries[(epoch->head + epoch->count) & (epoch->cap - 1)] = *entry;
-    epoch->count++;
-    if (entry->fault) {
-        epoch->faults++;
-        epoch->detail_bytes += entry->fault->detail_len;
-    }
-    return 0;
-}
-
-struct entry epoch_pop(struct dl_epoch *epoch)
-{
-    struct entry *entry = &epoch->entries[epoch->head];
-
-    assert(epoch->count > 0);
-    epoch->head = (epoch->head + 1) & (epoch->cap - 1);
-    epoch->count--;
-    if (entry->fault) {
-        epoch->faults--;
-        epoch->detail_bytes -= entry->fault->detail_len;
-    }
-    return *entry;
-}
+/* Between two batches, for a user who hardly works on them. */
+enum { HURRY_NS = 100 * 1000 };
 
 /* ---- giving back ---- */
-
-static void next_send_steps(struct dl_epoch *epoch, bool pins)
-{
-    struct dl_message msg = {.number = pins ? DL_MSG_PIN : DL_MSG_RELEASE};
-    uint32_t *n = pins ? &epoch->n_pins : &epoch->n_releases;
-    struct dl_span steps = {.data = (const uint8_t *)(pins ? epoch->pins : epoch->releases),
-                            .len = *n * sizeof(uint64_t)};
-
-    if (*n == 0)
-        return;
-    if (pins) {
-        msg.pin.stream = epoch->stream;
-        msg.pin.steps = steps;
-    } else {
-        msg.release.stream = epoch->stream;
-        msg.release.steps = steps;
-        msg.release.waited = epoch->wait_ns - epoch->wait_reported_ns;
-        epoch->wait_reported_ns = epoch->wait_ns;
-    }
-    *n = 0;
-    client_send(epoch->loader->client, &msg);
-}
-
-/* Pending steps as messages. Pins first: a release may end one of them. */
-void epoch_queue_pending(struct dl_epoch *epoch)
-{
-    next_send_steps(epoch, true);
-    next_send_steps(epoch, false);
-    former_leases_report(epoch);
-    assert(epoch->lent >= epoch->unsent);
-    epoch->lent -= epoch->unsent;
-    epoch->unsent = 0;
-}
-
-void client_queue_pending(struct dl_client *client)
-{
-    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
-        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next) {
-            epoch_queue_pending(epoch);
-            feed_catch_up(epoch);
-        }
-}
-
-void client_release_step(struct dl_client *client, uint32_t stream, uint64_t step)
-{
-    struct dl_message msg = {.number = DL_MSG_RELEASE};
-    uint64_t le = htole64(step);
-
-    msg.release.stream = stream;
-    msg.release.steps = (struct dl_span){(const uint8_t *)&le, sizeof le};
-    client_send(client, &msg);
-}
-
-void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step)
-{
-    if (epoch->local)
-        return;
-    epoch->pins[epoch->n_pins++] = htole64(step);
-    epoch->unsent++;
-    if (epoch->n_pins == epoch->flush_at)
-        epoch_queue_pending(epoch);
-}
-
-void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
-{
-    epoch->releases[epoch->n_releases++] = htole64(step);
-    epoch->unsent += credit;
-    if (epoch->n_releases == epoch->flush_at)
-        epoch_queue_pending(epoch);
-}
-
-/*
- * Fed steps can wait and be sent together, since a message costs more than a small batch. The
- * daemon has half of what it may load ahead, less than a quarter waits here, and the user returns
- * at once: the daemon never waits for what is held back.
- */
-static bool next_is_fed(const struct dl_epoch *epoch)
-{
-    uint64_t ahead = epoch->feed.steps - epoch->received;
-    uint32_t waiting =
-        epoch->n_feeds + epoch->n_releases + epoch->n_pins + epoch->n_former_returned;
-
-    return epoch->hurried && epoch->feed.on && !epoch->feed.ended &&
-           ahead >= epoch->credits / 2 + epoch->n_feeds && waiting < epoch->credits / 4;
-}
-
-void epoch_flush_if_due(struct dl_epoch *epoch)
-{
-    struct dl_client *client = epoch->loader->client;
-    int r;
-
-    if (next_is_fed(epoch))
-        return;
-    epoch->n_feeds = 0;
-    if (epoch->count == 0 ||
-        epoch->n_releases + epoch->n_pins + epoch->n_former_returned >= epoch->flush_at)
-        epoch_queue_pending(epoch);
-    if (connection_output(&client->conn).len > 0) {
-        r = client_flush(client); /* a failure is latched for the next call */
-        (void)r;
-    }
-}
 
 /* ---- next ---- */
 
@@ -290,7 +105,7 @@ static int next_need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
     next_drop_stale(epoch);
     if (epoch->count > 0)
         return 0;
-    if (!next_is_fed(epoch)) {
+    if (!feed_may_wait(epoch)) {
         epoch->n_feeds = 0;
         client_queue_pending(client);
     }
@@ -357,7 +172,7 @@ static int next_await_cut(struct dl_epoch *epoch, int64_t timeout_ns)
         if (r < 0)
             return client_fatal(client);
         if (epoch->phase == EPOCH_LEFT || epoch->phase == EPOCH_UNWANTED)
-            world_change_drop_position(epoch);
+            place_drop(epoch);
         if (epoch->outcome == EPOCH_CUT || !epoch->used)
             return 0;
         if (r > 0)
@@ -385,7 +200,7 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
     if (r < 0)
         return client_fatal(client);
     r = next_need_entry(epoch, timeout_ns);
-    while (r == 0 && epoch->outcome != EPOCH_CUT && !world_change_may_use(epoch))
+    while (r == 0 && epoch->outcome != EPOCH_CUT && !place_may_use(epoch))
         r = next_await_cut(epoch, timeout_ns);
 
     if (epoch->outcome == EPOCH_CUT && (r == 0 || r == DL_END))

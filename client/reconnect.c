@@ -474,21 +474,6 @@ uint64_t reconnect_wake(const struct dl_client *client)
     return rc->call.done ? 0 : rc->due;
 }
 
-int reconnect_await(struct dl_client *client, uint64_t deadline)
-{
-    while (client_is_away(client)) {
-        int r = client_flush(client);
-
-        if (r == 0)
-            r = client_pump(client);
-        if (r == 0 && client_is_away(client))
-            r = client_wait(client, deadline);
-        if (r < 0)
-            return r;
-    }
-    return connection_check(&client->conn);
-}
-
 void reconnect_deinit(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;

@@ -18,63 +18,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* ---- the rank's place, for the daemon ---- */
-
-void world_change_send_place(struct dl_epoch *epoch)
-{
-    struct dl_message msg = {.number = DL_MSG_PLACE};
-
-    if (!epoch->cluster)
-        return;
-    msg.place.loader = epoch->loader->id;
-    if (epoch->loader->former.local == epoch->local_rank) {
-        msg.place.rank = epoch->loader->former.rank;
-        msg.place.world = epoch->loader->former.world;
-    }
-    client_send(epoch->loader->client, &msg);
-}
-
-static bool world_change_is_position(int fd, uint64_t bytes)
-{
-    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
-    int seals = fcntl(fd, F_GET_SEALS);
-    struct stat st;
-
-    return seals >= 0 && (seals & wanted) == wanted && bytes == POSITION_BYTES &&
-           fstat(fd, &st) == 0 && st.st_size == POSITION_BYTES;
-}
-
-int world_change_map_position(struct dl_epoch *epoch, int fd, uint64_t bytes)
-{
-    void *memory;
-
-    if (!world_change_is_position(fd, bytes))
-        return -EPROTO;
-    memory = mmap(NULL, POSITION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
-        return -ENOMEM;
-    world_change_drop_position(epoch);
-    epoch->used = memory;
-    return 0;
-}
-
-void world_change_drop_position(struct dl_epoch *epoch)
-{
-    if (epoch->used)
-        munmap(epoch->used, POSITION_BYTES);
-    epoch->used = NULL;
-}
-
-bool world_change_may_use(struct dl_epoch *epoch)
-{
-    const struct entry *first = &epoch->entries[epoch->head];
-
-    return !epoch->used || first->descriptor.step == UINT64_MAX ||
-           position_advance(epoch->used, first->descriptor.step + 1);
-}
-
-/* ---- following ---- */
-
 static bool world_change_is_in_order(const struct dl_epoch *epoch)
 {
     return !epoch->loader->iterable && !epoch->feed.on;
@@ -105,7 +48,7 @@ static void world_change_forget_stream(struct dl_epoch *epoch)
     epoch->first = epoch->expected = epoch->position = 0;
     epoch->delivered = epoch->received = 0;
     epoch->lent = 0;
-    world_change_drop_position(epoch);
+    place_drop(epoch);
 }
 
 /* The daemon starts no stream for it any more: next() says the error, then DL_END. The loader owns
@@ -152,7 +95,7 @@ static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
 static int world_change_tell(struct dl_epoch *epoch, const struct dl_error *why)
 {
     epoch_leave_stream(epoch);
-    world_change_drop_position(epoch);
+    place_drop(epoch);
     epoch->phase = EPOCH_LEFT;
     epoch->outcome = EPOCH_BROKEN;
     epoch->world_over = true;

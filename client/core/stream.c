@@ -2,7 +2,7 @@
  * What arrives in an epoch's stream: batches, faults and warnings, and its end. Each step must be
  * one that can be due, by what was requested and has arrived.
  */
-#include "client/dispatch.h"
+#include "client/core/dispatch.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
  * epoch's stream in stream.c. Every number is checked: one that does not fit what was requested and
  * delivered so far ends the session with an error text.
  */
-#include "client/dispatch.h"
+#include "client/core/dispatch.h"
 
 #include "proto/mix_changes.h"
 #include "proto/pages.h"
@@ -15,21 +15,6 @@
 #define DAEMON_SPEAKS \
     "the daemon speaks version %llu of the protocol, this library " DL_PROTOCOL_SPOKEN
 #define SAME_RELEASE "install the same release of both"
-
-int no_memory_for(struct dl_client *client, const struct dl_message *msg)
-{
-    return connection_fail(&client->conn, ENOMEM, "", "no memory to handle %s",
-                           message_name(msg->number));
-}
-
-struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
-{
-    for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
-        for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (!epoch->local && epoch_rules_of(epoch)->daemon_has_it && epoch->stream == stream)
-                return epoch;
-    return NULL;
-}
 
 /* ---- answers ---- */
 
@@ -177,7 +162,7 @@ static int dispatch_on_position(struct dl_client *client, const struct dl_messag
         !call->epoch || !call->epoch->cluster)
         return violated(client, "POSITION of request %llu, which is not a pending START",
                         (ull)msg->position.request);
-    int r = world_change_map_position(call->epoch, fd, msg->position.bytes);
+    int r = place_map(call->epoch, fd, msg->position.bytes);
     if (r == -ENOMEM)
         return no_memory_for(client, msg);
     return r < 0 ? violated(client, "POSITION: not a sealed memfd of %d bytes", POSITION_BYTES) : 0;
@@ -318,15 +303,6 @@ static int dispatch_on_error(struct dl_client *client, const struct dl_message *
 }
 
 /* ---- segments ---- */
-
-uint32_t client_find_segment(const struct dl_client *client, uint64_t id)
-{
-    uint32_t i = client->n_segments;
-
-    while (i > 0 && client->segments[i - 1]->id != id)
-        i--;
-    return i > 0 ? i - 1 : UINT32_MAX;
-}
 
 static int dispatch_on_segment(struct dl_client *client, const struct dl_message *msg, int fd)
 {

@@ -1,5 +1,5 @@
 /* A set of steps: step_set.h. */
-#include "client/step_set.h"
+#include "client/core/step_set.h"
 
 #include <assert.h>
 #include <errno.h>

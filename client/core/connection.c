@@ -1,5 +1,5 @@
 /* Framing, numbering and the latch of a session: connection.h. */
-#include "client/connection.h"
+#include "client/core/connection.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,15 +11,12 @@
 #include <endian.h>
 #include <errno.h>
 
-/* Feeding stops while the daemon has this much unread; one step is far smaller. */
-enum { FEED_OUTPUT_MAX = CONNECTION_OUTPUT_MAX / 4 };
-
-static uint64_t feed_batch_size(const struct dl_epoch *epoch)
+static uint64_t feeding_batch_size(const struct dl_epoch *epoch)
 {
     return max_u64(epoch->loader->batch_size, 1);
 }
 
-static bool feed_has_room(const struct dl_epoch *epoch)
+static bool feeding_has_room(const struct dl_epoch *epoch)
 {
     uint64_t ahead = epoch->feed.steps - epoch->received;
 
@@ -28,15 +25,8 @@ static bool feed_has_room(const struct dl_epoch *epoch)
            connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
 }
 
-bool feed_is_due(const struct dl_epoch *epoch)
-{
-    const struct feed *feed = &epoch->feed;
-
-    return feed->on && !feed->ended && feed->steps == epoch->received;
-}
-
 /* 0 if the user may feed more. */
-static int feed_check(struct dl_epoch *epoch)
+static int feeding_check(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
     uint64_t size = epoch->loader->batch_size;
@@ -56,91 +46,8 @@ static int feed_check(struct dl_epoch *epoch)
     return 0;
 }
 
-/* ---- to the daemon ---- */
-
-static void feed_send_step(struct dl_epoch *epoch, const struct fed *fed, bool end)
-{
-    struct feed *feed = &epoch->feed;
-    struct dl_message msg = {.number = DL_MSG_FEED};
-
-    msg.feed.stream = epoch->stream;
-    msg.feed.end = feed->end_sent = end;
-    if (fed)
-        msg.feed.indices = (struct dl_span){.data = (const uint8_t *)fed->indices,
-                                            .len = fed->n * sizeof *fed->indices};
-    client_send(epoch->loader->client, &msg);
-    epoch->n_feeds++;
-}
-
-static bool feed_may_send(const struct dl_epoch *epoch)
-{
-    return epoch->feed.ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
-           connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
-}
-
-void feed_catch_up(struct dl_epoch *epoch)
-{
-    struct feed *feed = &epoch->feed;
-
-    if (!feed->on || epoch->local || !epoch_rules_of(epoch)->daemon_sends)
-        return;
-    while (feed->unsent && feed_may_send(epoch)) {
-        const struct fed *fed = feed->unsent;
-
-        feed->unsent = fed->next;
-        feed->sent++;
-        feed->ahead++;
-        feed_send_step(epoch, fed, feed->ended && !fed->next);
-    }
-    if (feed->ended && !feed->end_sent && !feed->unsent)
-        feed_send_step(epoch, NULL, true);
-}
-
-void feed_rewind(struct dl_epoch *epoch)
-{
-    struct feed *feed = &epoch->feed;
-
-    feed->unsent = feed->head;
-    feed->sent = feed->first_buffered;
-    feed->ahead = 0;
-    feed->end_sent = false;
-}
-
-/* The first step that is kept is not needed any more. */
-static void feed_drop_first(struct feed *feed)
-{
-    struct fed *fed = feed->head;
-
-    if (feed->unsent == fed) { /* a bad daemon delivered a step that it was not sent */
-        feed->unsent = fed->next;
-        feed->sent++;
-    }
-    feed->head = fed->next;
-    if (!feed->head)
-        feed->tail = NULL;
-    feed->first_buffered++;
-    free(fed);
-}
-
-void feed_arrived(struct dl_epoch *epoch)
-{
-    struct feed *feed = &epoch->feed;
-
-    if (feed->ahead > 0)
-        feed->ahead--;
-    while (feed->head && feed->first_buffered < epoch->expected - epoch->first)
-        feed_drop_first(feed);
-}
-
-void feed_deinit(struct feed *feed)
-{
-    while (feed->head)
-        feed_drop_first(feed);
-    free(feed->batch);
-}
-
 /* The batch that is held is kept until it has arrived. */
-static int feed_keep_step(struct dl_epoch *epoch)
+static int feeding_keep_step(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
     struct fed *fed = malloc(sizeof *fed + feed->n_buffered * sizeof fed->indices[0]);
@@ -161,18 +68,16 @@ static int feed_keep_step(struct dl_epoch *epoch)
     return 0;
 }
 
-/* ---- from the user ---- */
-
 /* Keeps the buffered batch, complete or last, as the next step; without one, only the end. Sends
  * what the daemon may have. */
-static int feed_say(struct dl_epoch *epoch)
+static int feeding_say(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
     int r = 0;
 
     if (feed->n_buffered > 0)
         r = epoch->local ? local_epoch_feed(epoch, feed->batch, feed->n_buffered)
-                         : feed_keep_step(epoch);
+                         : feeding_keep_step(epoch);
     if (r < 0)
         return r;
     if (epoch->local && feed->ended)
@@ -184,13 +89,13 @@ static int feed_say(struct dl_epoch *epoch)
 }
 
 /* Room for the indices of one step, at least `n` words; the buffer must be empty. */
-static int feed_need_batch(struct dl_epoch *epoch, size_t n)
+static int feeding_need_batch(struct dl_epoch *epoch, size_t n)
 {
     struct feed *feed = &epoch->feed;
 
     if (feed->batch && n <= feed->cap)
         return 0;
-    n = n > feed_batch_size(epoch) ? n : feed_batch_size(epoch);
+    n = n > feeding_batch_size(epoch) ? n : feeding_batch_size(epoch);
     free(feed->batch);
     feed->cap = 0;
     feed->batch = calloc(n, sizeof *feed->batch);
@@ -201,13 +106,13 @@ static int feed_need_batch(struct dl_epoch *epoch, size_t n)
 }
 
 /* The most words of one step: pickled keys are not one word a sample. */
-static uint64_t feed_words_max(const struct dl_epoch *epoch, const uint64_t *indices, size_t n)
+static uint64_t feeding_words_max(const struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
-    return n > 2 && indices[0] == SLOT_KEYS_MARK ? DL_MAX_FEED_INDICES : feed_batch_size(epoch);
+    return n > 2 && indices[0] == SLOT_KEYS_MARK ? DL_MAX_FEED_INDICES : feeding_batch_size(epoch);
 }
 
 /* Nothing is fed: everything that is under way must be received before. */
-static int feed_is_full(struct dl_epoch *epoch)
+static int feeding_is_full(struct dl_epoch *epoch)
 {
     return client_fail(epoch->loader->client, EAGAIN, "",
                        "%llu steps were fed and not received yet; call dl_epoch_next()",
@@ -215,7 +120,7 @@ static int feed_is_full(struct dl_epoch *epoch)
 }
 
 /* The latched error, or 0. */
-static int feed_flush(struct dl_epoch *epoch)
+static int feeding_flush(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
 
@@ -226,35 +131,35 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
     struct feed *feed = &epoch->feed;
     size_t taken = 0;
-    int r = feed_check(epoch);
+    int r = feeding_check(epoch);
 
     if (r == 0)
-        r = feed_need_batch(epoch, 1);
-    while (r == 0 && taken < n && feed_has_room(epoch)) {
+        r = feeding_need_batch(epoch, 1);
+    while (r == 0 && taken < n && feeding_has_room(epoch)) {
         feed->batch[feed->n_buffered++] = indices[taken++];
-        if (feed->n_buffered < feed_batch_size(epoch))
+        if (feed->n_buffered < feeding_batch_size(epoch))
             continue;
-        r = feed_say(epoch);
+        r = feeding_say(epoch);
         if (r < 0) { /* no memory for it here: it is not taken */
             feed->n_buffered--;
             taken--;
         }
         /* Written as soon as there is much of it: what the daemon has read leaves room. */
         if (r == 0 && connection_output(&epoch->loader->client->conn).len > FEED_OUTPUT_MAX)
-            r = feed_flush(epoch);
+            r = feeding_flush(epoch);
     }
     if (r == 0)
-        r = feed_flush(epoch);
+        r = feeding_flush(epoch);
     if (r < 0 && (taken == 0 || !dl_client_is_usable(epoch->loader->client)))
         return r;
-    return taken == 0 && n > 0 ? feed_is_full(epoch) : (int64_t)taken;
+    return taken == 0 && n > 0 ? feeding_is_full(epoch) : (int64_t)taken;
 }
 
 int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
     struct feed *feed = &epoch->feed;
     struct dl_client *client = epoch->loader->client;
-    int r = feed_check(epoch);
+    int r = feeding_check(epoch);
 
     if (r < 0)
         return r;
@@ -262,18 +167,18 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
         return client_fail(client, EINVAL, "indices",
                            "%u indices of dl_epoch_feed() wait for their batch of %llu: feed the "
                            "rest of it first",
-                           feed->n_buffered, (unsigned long long)feed_batch_size(epoch));
-    if (n == 0 || n > feed_words_max(epoch, indices, n))
+                           feed->n_buffered, (unsigned long long)feeding_batch_size(epoch));
+    if (n == 0 || n > feeding_words_max(epoch, indices, n))
         return client_fail(client, EINVAL, "indices", "%zu for a step, which has 1 to %llu", n,
-                           (unsigned long long)feed_batch_size(epoch));
-    if (!feed_has_room(epoch))
-        return feed_is_full(epoch);
-    r = feed_need_batch(epoch, n);
+                           (unsigned long long)feeding_batch_size(epoch));
+    if (!feeding_has_room(epoch))
+        return feeding_is_full(epoch);
+    r = feeding_need_batch(epoch, n);
     if (r < 0)
         return r;
     memcpy(feed->batch, indices, n * sizeof *indices);
     feed->n_buffered = (uint32_t)n;
-    r = feed_say(epoch);
+    r = feeding_say(epoch);
     if (r < 0) {
         feed->n_buffered = 0; /* nothing was taken */
         return r;
@@ -286,7 +191,7 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
 
 int dl_epoch_feed_end(struct dl_epoch *epoch)
 {
-    int r = feed_check(epoch);
+    int r = feeding_check(epoch);
 
     if (r < 0)
         return r;
@@ -294,8 +199,8 @@ int dl_epoch_feed_end(struct dl_epoch *epoch)
         epoch->feed.n_buffered = 0;
     epoch->feed.ended = true;
     if (!epoch_rules_of(epoch)->is_over)
-        r = feed_say(epoch);
+        r = feeding_say(epoch);
     if (r < 0)
         epoch->feed.ended = false; /* so that the end is sent again */
-    return r < 0 ? r : feed_flush(epoch);
+    return r < 0 ? r : feeding_flush(epoch);
 }

@@ -7,7 +7,7 @@
  * needed by a user who takes batches ahead of the one being worked on. An older state also works:
  * the worker skips what lies between.
  */
-#include "client/internal.h"
+#include "client/core/core.h"
 #include "proto/shared/words.h"
 
 #include <errno.h>

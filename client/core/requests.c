@@ -1,0 +1,140 @@
+/*
+ * What the daemon is asked for: greetings, loaders, streams and their end.
+ */
+#include "client/core/core.h"
+
+#include <errno.h>
+
+struct dl_message client_hello_message(const struct dl_client *client, const char *agent)
+{
+    struct dl_message hello = {.number = DL_MSG_HELLO};
+
+    hello.hello.version = client->says;
+    hello.hello.agent = span_str(agent ? agent : "libdlclient");
+    return hello;
+}
+
+void client_greet(struct dl_client *client, const char *agent)
+{
+    struct dl_message hello = client_hello_message(client, agent);
+
+    client_send(client, &hello);
+}
+
+struct dl_message loader_open_message(struct dl_loader *loader)
+{
+    struct dl_message msg = {.number = DL_MSG_OPEN};
+
+    msg.open.request = connection_request(&loader->client->conn);
+    msg.open.base = span_str(loader->base);
+    msg.open.spec = (struct dl_span){loader->spec.data, loader->spec.len};
+    msg.open.seeded = loader->name || loader->client->has_seed; /* `name`: it was open before */
+    msg.open.seed = loader->name ? loader->seed : loader->client->seed;
+    msg.open.writable = loader->wants_writable;
+    return msg;
+}
+
+struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
+                                      uint8_t before[static HISTORY_BYTES])
+{
+    struct dl_message msg = {.number = DL_MSG_START};
+
+    msg.start.request = connection_request(&epoch->loader->client->conn);
+    msg.start.loader = epoch->loader->id;
+    msg.start.epoch = epoch->number;
+    msg.start.rank = epoch->cluster ? epoch->local_rank : epoch->rank;
+    msg.start.world = epoch->cluster ? 0 : epoch->world;
+    msg.start.step = step;
+    msg.start.credits = epoch->credits;
+    msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
+    msg.start.job = span_str(epoch->job);
+    msg.start.priority = epoch->priority;
+    msg.start.former_lease = former_leases_lowest(epoch);
+    msg.start.replica = epoch->replica;
+    msg.start.replicas = epoch->replicas;
+    msg.start.told = epoch->loader->weights.known;
+    msg.start.expected = epoch->expected_steps;
+    return msg;
+}
+
+void client_send_place(struct dl_epoch *epoch)
+{
+    struct dl_message msg = {.number = DL_MSG_PLACE};
+
+    if (!epoch->cluster)
+        return;
+    msg.place.loader = epoch->loader->id;
+    if (epoch->loader->former.local == epoch->local_rank) {
+        msg.place.rank = epoch->loader->former.rank;
+        msg.place.world = epoch->loader->former.world;
+    }
+    client_send(epoch->loader->client, &msg);
+}
+
+/* Batches may be on their way until the daemon has read STOP. */
+static void requests_remember_stopped(struct dl_client *client, uint32_t stream)
+{
+    if (client->n_stopped == client->cap_stopped) {
+        uint32_t cap = client->cap_stopped ? client->cap_stopped * 2 : 8;
+        struct stopped *grown = reallocarray(client->stopped, cap, sizeof *grown);
+
+        if (!grown) {
+            connection_fail(&client->conn, ENOMEM, "", "no memory to stop an epoch");
+            return;
+        }
+        client->stopped = grown;
+        client->cap_stopped = cap;
+    }
+    client->stopped[client->n_stopped++] =
+        (struct stopped){.stream = stream, .request = client->conn.last_request};
+}
+
+void client_stop_stream(struct dl_client *client, uint32_t stream, bool over)
+{
+    struct dl_message msg = {.number = DL_MSG_STOP};
+
+    msg.stop.stream = stream;
+    client_send(client, &msg);
+    if (!over)
+        requests_remember_stopped(client, stream);
+}
+
+/* Everything delivered and not handed out goes back. */
+static void requests_give_entries_back(struct dl_epoch *epoch)
+{
+    while (epoch->count > 0) {
+        struct entry entry = epoch_pop(epoch);
+
+        if (entry_is_lent(epoch->loader->client, &entry))
+            epoch_queue_release(epoch, entry.descriptor.step, true);
+        entry_deinit(&entry);
+    }
+}
+
+/* What outlives the epoch. */
+static void requests_disown(const struct dl_epoch *epoch, struct dl_batch *list)
+{
+    for (; list; list = list->next)
+        if (list->epoch == epoch)
+            list->epoch = NULL;
+}
+
+void epoch_disown(struct dl_epoch *epoch)
+{
+    requests_disown(epoch, epoch->loader->client->batches);
+    requests_disown(epoch, epoch->loader->client->tensor_owned);
+}
+
+void epoch_leave_stream(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+
+    /* Batches that the user never saw are not acknowledged: they are released once the stream has
+     * stopped. STOP is sent even after FINISHED, since it frees the stream's number. */
+    epoch_queue_pending(epoch);
+    if (epoch_rules_of(epoch)->daemon_has_it)
+        client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
+    requests_give_entries_back(epoch);
+    epoch_disown(epoch);
+    epoch_queue_pending(epoch);
+}
