@@ -287,7 +287,8 @@ static void batch_end_withheld(struct dl_client *client, struct dl_batch *batch)
     batch->mapping = copy;
 }
 
-void batch_finish(struct dl_client *client, struct dl_batch *batch)
+/* The last reference is gone: sends RELEASE and puts the batch back into the pool. */
+static void batch_finish(struct dl_client *client, struct dl_batch *batch)
 {
     assert(!batch->view);
     if (batch->detached)
@@ -301,6 +302,43 @@ void batch_finish(struct dl_client *client, struct dl_batch *batch)
     batch->reclaim = reclaim_unref(batch->reclaim);
     batch->next = client->pool;
     client->pool = batch;
+}
+
+static void batch_finish_all(struct dl_client *client, struct dl_batch *batch)
+{
+    while (batch) {
+        struct dl_batch *next = batch->dropped;
+
+        batch_finish(client, batch);
+        batch = next;
+    }
+}
+
+void client_drain(struct dl_client *client)
+{
+    if (client->reclaim)
+        batch_finish_all(client, reclaim_take(client->reclaim));
+}
+
+void client_drain_last(struct dl_client *client)
+{
+    if (!client->reclaim)
+        return;
+    /* Once the list is closed, any of these may vanish with its last tensor: never reach one
+     * through its neighbour in the list. */
+    while (client->tensor_owned) {
+        struct dl_batch *batch = client->tensor_owned;
+
+        client->tensor_owned = batch->next;
+        batch->next = batch->prev = NULL;
+    }
+    batch_finish_all(client, reclaim_close(client->reclaim));
+}
+
+int client_begin(struct dl_client *client)
+{
+    client_drain(client);
+    return connection_check(&client->conn) < 0 ? client_fatal(client) : 0;
 }
 
 void batch_give_back(struct dl_batch *batch)
@@ -458,7 +496,7 @@ int dl_batch_may_keep(const struct dl_batch *batch)
 
     if (batch->detached || !batch_is_lent(batch))
         return 1;
-    reclaim_drain(batch->client);
+    client_drain(batch->client);
     if (loader->local)
         return batch_may_keep_private(&loader->memory);
     return loader->extra_leases < max_u64(KEEP_MIN, loader->credits / 2) &&
@@ -480,7 +518,7 @@ struct dl_batch *dl_batch_release(struct dl_batch *batch)
         return NULL;
     client = batch->client;
     epoch = batch->epoch;
-    reclaim_drain(client);
+    client_drain(client);
     batch_give_back(batch);
     if (epoch) {
         epoch_flush_if_due(epoch);

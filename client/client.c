@@ -27,12 +27,6 @@ void dl_client_set_progress(struct dl_client *client,
     client->progress.data = data;
 }
 
-int client_begin(struct dl_client *client)
-{
-    reclaim_drain(client);
-    return connection_check(&client->conn) < 0 ? client_fatal(client) : 0;
-}
-
 /* ---- connecting ---- */
 
 static int client_connect_failure(struct connection *conn, const char *path, int code)
@@ -306,11 +300,11 @@ struct dl_client *dl_client_close(struct dl_client *client)
 
     if (!client)
         return NULL;
-    reclaim_drain(client);
+    client_drain(client);
     while ((loader = client_first_open(client)))
         dl_loader_close(loader);
     assert(!client->batches);
-    reclaim_close(client);
+    client_drain_last(client);
     leased = client->loaders != NULL;
     /* Loaders with batches that tensors still hold: the daemon keeps them while the socket is
      * open. */

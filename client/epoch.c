@@ -130,7 +130,7 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
     if (!epoch)
         return NULL;
     client = epoch->loader->client;
-    reclaim_drain(client);
+    client_drain(client);
     if (epoch->current)
         batch_give_back(epoch->current);
     if (epoch->local) {
@@ -153,7 +153,7 @@ uint64_t dl_epoch_failed_step(const struct dl_epoch *epoch)
 
 uint64_t dl_epoch_held_bytes(const struct dl_epoch *epoch)
 {
-    reclaim_drain(epoch->loader->client);
+    client_drain(epoch->loader->client);
     return epoch->loader->held_bytes;
 }
 

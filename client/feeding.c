@@ -150,7 +150,7 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
     }
     if (r == 0)
         r = feeding_flush(epoch);
-    if (r < 0 && (taken == 0 || !dl_client_is_usable(epoch->loader->client)))
+    if (r < 0 && (taken == 0 || connection_check(&epoch->loader->client->conn) < 0))
         return r;
     return taken == 0 && n > 0 ? feeding_is_full(epoch) : (int64_t)taken;
 }
@@ -186,7 +186,7 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
     if (epoch->local)
         return 0;
     epoch_flush_if_due(epoch);
-    return dl_client_is_usable(client) ? 0 : client_fatal(client);
+    return connection_check(&client->conn) < 0 ? client_fatal(client) : 0;
 }
 
 int dl_epoch_feed_end(struct dl_epoch *epoch)

@@ -53,9 +53,6 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent,
  * connections was full for `wait_ns`, or a signal came. */
 int _nodiscard_ client_dial(const char *path, uint64_t wait_ns, int *ret);
 
-/* First line of every public call: takes reclaimed batches home; the latched error, or 0. */
-int _nodiscard_ client_begin(struct dl_client *client);
-
 /* A request that INFO answers; the answer is then in client->answer. *request: its field. */
 int _nodiscard_ client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
                            uint64_t timeout_ns);
@@ -216,15 +213,20 @@ void local_unload(struct dl_client *client); /* the module, if it is loaded */
 
 /* ---- batch.c ---- */
 
+/* Ends the leases of batches that tensors have dropped. */
+void client_drain(struct dl_client *client);
+/* For the last time: tensors that are left keep their batches without the client. */
+void client_drain_last(struct dl_client *client);
+
+/* First line of every public call: takes reclaimed batches home; the latched error, or 0. */
+int _nodiscard_ client_begin(struct dl_client *client);
+
 /* Makes the batch of an entry, consuming its reference even on failure: 0, a latched error, or an
  * error of this step only (it has no rows for this rank), after which the client continues. */
 int _nodiscard_ batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret);
 
 /* The user releases it: the lease ends, or stays for its DLPack tensors as a pin. */
 void batch_give_back(struct dl_batch *batch);
-
-/* The last reference is gone: sends RELEASE and puts the batch back into the pool. */
-void batch_finish(struct dl_client *client, struct dl_batch *batch);
 
 /* ---- reclaim.c ---- */
 
@@ -237,9 +239,9 @@ void reclaim_drop(struct dl_batch *batch);
 
 /* In a child made by fork(): its descriptor goes, and nothing else. */
 void reclaim_abandon(struct reclaim *reclaim);
-/* Client's thread: finishes what came back. reclaim_close(): for the last time; later tensors end
- * their batches by themselves. */
-void reclaim_drain(struct dl_client *client);
-void reclaim_close(struct dl_client *client);
+/* Client's thread: what came back, linked by dl_batch.dropped. reclaim_close(): for the last time;
+ * later tensors end their batches by themselves. */
+struct dl_batch *reclaim_take(struct reclaim *reclaim);
+struct dl_batch *reclaim_close(struct reclaim *reclaim);
 
 #endif

@@ -189,7 +189,7 @@ struct dl_loader *dl_loader_close(struct dl_loader *loader)
     if (!loader)
         return NULL;
     client = loader->client;
-    reclaim_drain(client);
+    client_drain(client);
     while (loader->epochs)
         dl_epoch_end(loader->epochs);
     loader_give_batches_back(loader);

@@ -90,41 +90,16 @@ void reclaim_drop(struct dl_batch *batch)
                                                     memory_order_release, memory_order_acquire));
 }
 
-static void reclaim_finish_all(struct dl_client *client, struct dl_batch *batch)
+struct dl_batch *reclaim_take(struct reclaim *reclaim)
 {
-    while (batch) {
-        struct dl_batch *next = batch->dropped;
-
-        batch_finish(client, batch);
-        batch = next;
-    }
-}
-
-void reclaim_drain(struct dl_client *client)
-{
-    struct reclaim *reclaim = client->reclaim;
-
     /* Relaxed: a push seen late is taken by the next call; the exchange orders what is taken. */
-    if (reclaim && atomic_load_explicit(&reclaim->head, memory_order_relaxed))
-        reclaim_finish_all(client,
-                           atomic_exchange_explicit(&reclaim->head, NULL, memory_order_acquire));
+    if (!atomic_load_explicit(&reclaim->head, memory_order_relaxed))
+        return NULL;
+    return atomic_exchange_explicit(&reclaim->head, NULL, memory_order_acquire);
 }
 
-void reclaim_close(struct dl_client *client)
+struct dl_batch *reclaim_close(struct reclaim *reclaim)
 {
-    struct reclaim *reclaim = client->reclaim;
-
-    if (!reclaim)
-        return;
-    /* From the exchange on, any of these may vanish with its last tensor: never reach one through
-     * its neighbour in the list. */
-    while (client->tensor_owned) {
-        struct dl_batch *batch = client->tensor_owned;
-
-        client->tensor_owned = batch->next;
-        batch->next = batch->prev = NULL;
-    }
     /* Acquire: for what is taken; release: orphans' threads see the batches as we left them. */
-    reclaim_finish_all(client,
-                       atomic_exchange_explicit(&reclaim->head, CLOSED, memory_order_acq_rel));
+    return atomic_exchange_explicit(&reclaim->head, CLOSED, memory_order_acq_rel);
 }
