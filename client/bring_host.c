@@ -8,16 +8,14 @@
 
 /* A client that can lose its daemon keeps the host. Returns 1 if a daemon that took over meanwhile
  * already has it. */
-static int hosts_prepare(struct dl_client *client, int channel, uint64_t number, uint64_t deadline)
+static int bring_host_prepare(struct dl_client *client, int channel, uint64_t number)
 {
     int r = client_may_reconnect(client) ? hosts_keep(client, channel, number) : 0;
 
     if (r < 0)
         return r;
     client_queue_pending(client);
-    r = hosts_flush_all(client, deadline);
-    if (r == 0)
-        r = reconnect_await(client, DEADLINE_NONE);
+    r = reconnect_await(client, DEADLINE_NONE);
     if (r < 0)
         return client_fatal(client);
     const struct brought_host *host = *hosts_find(client, number);
@@ -42,8 +40,7 @@ int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
     if (fcntl(channel, F_GETFD) < 0)
         return client_fail(client, EBADF, "dataset.host", "%d is not an open file descriptor",
                            channel);
-    uint64_t deadline = deadline_after(REQUEST_TIMEOUT);
-    r = hosts_prepare(client, channel, number, deadline);
+    r = bring_host_prepare(client, channel, number);
     if (r != 0)
         return r < 0 ? r : 0;
     if ((r = hosts_connect(channel, &sock)) < 0) {
@@ -51,6 +48,8 @@ int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
         return client_fail(client, -r, "dataset.host",
                            "the host cannot be reached by its channel: %s", strerror(-r));
     }
-    r = hosts_send_fd(client, &msg, sock, deadline);
+    r = connection_send_fd(&client->conn, &msg, steal_fd(&sock));
+    if (r == 0)
+        r = client_flush_all(client, deadline_after(REQUEST_TIMEOUT));
     return r < 0 ? client_fatal(client) : 0;
 }

@@ -345,8 +345,7 @@ void dl_client_abandon(struct dl_client *client)
         reclaim_abandon(client->reclaim);
     client->fd = -1;
     close_fdp(&client->reconnect.watch);
-    for (int fd; (fd = frame_reader_take_fd(&client->conn.in)) >= 0;)
-        close(fd); /* of a message that is on its way */
+    connection_abandon(&client->conn);
     client->hosts = hosts_free(client->hosts);
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         loader->hosts = hosts_free(loader->hosts);

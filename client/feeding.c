@@ -22,7 +22,7 @@ static bool feeding_has_room(const struct dl_epoch *epoch)
 
     assert(epoch->feed.steps >= epoch->received);
     return !epoch_rules_of(epoch)->is_over && ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
-           connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
+           connection_unsent(&epoch->loader->client->conn) <= FEED_OUTPUT_MAX;
 }
 
 /* 0 if the user may feed more. */
@@ -145,7 +145,7 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
             taken--;
         }
         /* Written as soon as there is much of it: what the daemon has read leaves room. */
-        if (r == 0 && connection_output(&epoch->loader->client->conn).len > FEED_OUTPUT_MAX)
+        if (r == 0 && connection_unsent(&epoch->loader->client->conn) > FEED_OUTPUT_MAX)
             r = feeding_flush(epoch);
     }
     if (r == 0)

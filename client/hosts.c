@@ -12,86 +12,6 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
-/* What came is taken in, so that neither side waits for the other. 0, or the latched error. */
-static int hosts_make_way(struct dl_client *client, uint64_t deadline)
-{
-    int r = client_pump(client);
-
-    if (r == 0)
-        r = client_wait(client, deadline);
-    else if (r > 0 && clock_ns() >= deadline)
-        r = -ETIMEDOUT;
-    if (r == -ETIMEDOUT)
-        return connection_fail(
-            &client->conn, ETIMEDOUT, "",
-            "the daemon did not read a message with a file descriptor within %g s",
-            (double)REQUEST_TIMEOUT / (double)NS_PER_S);
-    return r < 0 ? r : 0;
-}
-
-/* All that was queued before is on its way. */
-int hosts_flush_all(struct dl_client *client, uint64_t deadline)
-{
-    int r;
-
-    for (;;) {
-        r = client_flush(client);
-        if (r < 0 || connection_output(&client->conn).len == 0)
-            return r;
-        r = hosts_make_way(client, deadline);
-        if (r < 0)
-            return r;
-    }
-}
-
-/* Sends the first queued bytes with `fd`; the rest is sent as ordinary output. */
-static int hosts_send_with(struct dl_client *client, int fd, uint64_t deadline)
-{
-    for (;;) {
-        struct dl_span out = connection_output(&client->conn);
-        ssize_t n;
-        int r = 0;
-
-        if (out.len == 0) /* the daemon hung up or was replaced: its end is read later */
-            return connection_check(&client->conn);
-        n = fdpass_send(client->fd, out.data, out.len, &fd, 1, MSG_DONTWAIT);
-        if (n > 0) {
-            connection_written(&client->conn, (size_t)n);
-            return client_flush(client);
-        }
-        if (n == -EPIPE || n == -ECONNRESET)
-            connection_hang_up(&client->conn);
-        else if (n == -EAGAIN || n == 0)
-            r = hosts_make_way(client, deadline);
-        else
-            r = connection_fail(&client->conn, (int)-n, "",
-                                "passing a file descriptor to the daemon: %s", strerror((int)-n));
-        if (r < 0)
-            return r;
-    }
-}
-
-int hosts_push_fd(struct dl_client *client, const struct dl_message *msg, int fd)
-{
-    client_send(client, msg);
-    struct dl_span out = connection_output(&client->conn);
-    ssize_t n = fdpass_send(client->fd, out.data, out.len, &fd, 1, MSG_DONTWAIT);
-    if (n < 0 || (size_t)n != out.len)
-        return n < 0 ? (int)n : -EAGAIN;
-    connection_written(&client->conn, (size_t)n);
-    return 0;
-}
-
-int hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd, uint64_t deadline)
-{
-    int r = hosts_flush_all(client, deadline);
-
-    if (r < 0)
-        return r;
-    client_send(client, msg);
-    return hosts_send_with(client, fd, deadline);
-}
-
 /* ---- the host's end ---- */
 
 /* Gives the host one end of a new connection; *ret_sock, owned, is the daemon's. */
@@ -277,7 +197,7 @@ static int hosts_send_again(struct dl_client *client, struct brought_host *host)
 
     if (r < 0)
         return r == -EPIPE || r == -ECONNRESET ? 1 : r;
-    r = hosts_push_fd(client, &msg, sock);
+    r = connection_send_fd(&client->conn, &msg, steal_fd(&sock));
     if (r == 0)
         host->has_it = client->incarnation;
     return r;

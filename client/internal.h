@@ -68,6 +68,10 @@ int _nodiscard_ wait_fd(int fd, short events, uint64_t deadline);
 /* Writes as much queued output as the socket accepts now. 0 or the latched error. */
 int _nodiscard_ client_flush(struct dl_client *client);
 
+/* Writes all of it, by the deadline, which is one of messages with a descriptor. 0 or the latched
+ * error. */
+int _nodiscard_ client_flush_all(struct dl_client *client, uint64_t deadline);
+
 /* Reads once and handles what came: 1, 0 when nothing was there, or the latched error. */
 int _nodiscard_ client_pump(struct dl_client *client);
 
@@ -109,24 +113,14 @@ int _nodiscard_ world_change_follow(struct dl_epoch *epoch);
 
 /* ---- hosts.c ---- */
 
-/*
- * Brings the hosts to another daemon: 0, or a negative errno. The output must be empty. Hosts that
- * have ended are dropped; *ret_ended is the number of one of them, or 0.
- */
+/* Queues the hosts for another daemon: 0, or a negative errno. Hosts that have ended are dropped;
+ * *ret_ended is the number of one of them, or 0. */
 int _nodiscard_ hosts_send(struct dl_client *client, struct brought_host **list,
                            uint64_t *ret_ended);
-/* A message with a descriptor, borrowed, behind all that is queued, and all of it at once: 0,
- * -EAGAIN or another negative errno. */
-int _nodiscard_ hosts_push_fd(struct dl_client *client, const struct dl_message *msg, int fd);
-/* The same once all earlier output is sent. 0 or the latched error. */
-int _nodiscard_ hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd,
-                              uint64_t deadline);
 /* Moves the hosts that the spec of a loader just opened names from the client to the loader. */
 void hosts_take(struct dl_loader *loader, const char *spec, size_t len);
 /* Gives the host one end of a new connection; *ret_sock, owned, is the daemon's. */
 int _nodiscard_ hosts_connect(int channel, int *ret_sock);
-/* All that was queued before is on its way. */
-int _nodiscard_ hosts_flush_all(struct dl_client *client, uint64_t deadline);
 int _nodiscard_ hosts_keep(struct dl_client *client, int channel, uint64_t number);
 struct brought_host **hosts_find(struct dl_client *client, uint64_t number);
 void hosts_forget(struct dl_client *client, uint64_t number);
@@ -173,14 +167,12 @@ int _nodiscard_ weights_read_answer(struct dl_client *client, const void *data, 
 
 /* ---- sample_weights.c ---- */
 
-/* Before the CHANGES and START of an epoch: the tables that it needs and that the daemon may not
- * have. `waits`: until the socket takes them; else -EAGAIN. 0; a negative errno with `err` where
- * they are not found, or without where the socket fails. */
-int _nodiscard_ sample_weights_bring(struct dl_epoch *epoch, bool waits, struct dl_error *err);
-/* One of them: 0; or a negative errno with `err`, or latched. */
+/* Queues, before the CHANGES and START of an epoch, the tables that it needs and that the daemon
+ * may not have. 0; a negative errno with `err` where they are not found, or latched. */
+int _nodiscard_ sample_weights_bring(struct dl_epoch *epoch, struct dl_error *err);
+/* One of them: the same. */
 int _nodiscard_ sample_weights_bring_table(struct dl_client *client,
-                                           const struct weight_table *table, bool waits,
-                                           struct dl_error *err);
+                                           const struct weight_table *table, struct dl_error *err);
 
 /* ---- state.c ---- */
 

@@ -79,12 +79,13 @@ int client_flush(struct dl_client *client)
     if (client->reconnect.away == AWAY_CONNECTING) /* no socket yet, so nothing to write */
         return connection_check(&client->conn);
     for (;;) {
-        struct dl_span out = connection_output(&client->conn);
+        int fd;
+        struct dl_span out = connection_output(&client->conn, &fd);
         ssize_t n;
 
         if (out.len == 0)
             return connection_check(&client->conn);
-        n = fdpass_send(client->fd, out.data, out.len, NULL, 0, MSG_DONTWAIT);
+        n = fdpass_send(client->fd, out.data, out.len, &fd, fd >= 0, MSG_DONTWAIT);
         if (n > 0)
             connection_written(&client->conn, (size_t)n);
         else if (n == -EAGAIN || n == 0)
@@ -92,7 +93,8 @@ int client_flush(struct dl_client *client)
         else if (n == -EPIPE || n == -ECONNRESET) /* why is in what can still be read */
             connection_hang_up(&client->conn);
         else
-            return connection_fail(&client->conn, (int)-n, "", "writing to the daemon: %s",
+            return connection_fail(&client->conn, (int)-n, "", "%s the daemon: %s",
+                                   fd >= 0 ? "passing a file descriptor to" : "writing to",
                                    strerror((int)-n));
     }
 }
@@ -108,7 +110,7 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
     if (epoch->count == 0 ||
         epoch->n_releases + epoch->n_pins + epoch->n_former_returned >= epoch->flush_at)
         epoch_queue_pending(epoch);
-    if (connection_output(&client->conn).len > 0) {
+    if (connection_unsent(&client->conn) > 0) {
         r = client_flush(client); /* a failure is latched for the next call */
         (void)r;
     }
@@ -165,7 +167,7 @@ int client_wait(struct dl_client *client, uint64_t deadline)
     short events = POLLIN;
     int r;
 
-    if (connection_output(&client->conn).len > 0)
+    if (connection_unsent(&client->conn) > 0)
         events |= POLLOUT;
     r = wait_fd(client->fd, events, min_u64(deadline, wake));
     if (r == -ETIMEDOUT && wake < deadline)
@@ -176,6 +178,28 @@ int client_wait(struct dl_client *client, uint64_t deadline)
                                "is over; connect again");
     if (r < 0 && r != -ETIMEDOUT)
         return connection_fail(&client->conn, -r, "", "waiting for the daemon: %s", strerror(-r));
+    return r;
+}
+
+/* What came is taken in meanwhile, so that neither side waits for the other. */
+int client_flush_all(struct dl_client *client, uint64_t deadline)
+{
+    int r;
+
+    while ((r = client_flush(client)) == 0 && connection_unsent(&client->conn) > 0) {
+        r = client_pump(client);
+        if (r == 0)
+            r = client_wait(client, deadline);
+        else if (r > 0 && clock_ns() >= deadline)
+            r = -ETIMEDOUT;
+        if (r == -ETIMEDOUT)
+            return connection_fail(
+                &client->conn, ETIMEDOUT, "",
+                "the daemon did not read a message with a file descriptor within %g s",
+                (double)REQUEST_TIMEOUT / (double)NS_PER_S);
+        if (r < 0)
+            return r;
+    }
     return r;
 }
 
@@ -242,7 +266,7 @@ static int io_ask_once(struct dl_client *client, const struct dl_message *msg, u
     if (msg->number == DL_MSG_START) {
         struct dl_error err = {0};
 
-        r = sample_weights_bring(client->call.epoch, true, &err);
+        r = sample_weights_bring(client->call.epoch, &err);
         client->call.refused = err;
         if (r < 0 && err.code)
             return 0; /* as if it were refused */

@@ -132,7 +132,7 @@ static int mix_hand_over(struct dl_client *client, const struct weight_table *ta
     client_queue_pending(client);
     r = reconnect_await(client, DEADLINE_NONE);
     if (r == 0)
-        r = sample_weights_bring_table(client, table, true, &err);
+        r = sample_weights_bring_table(client, table, &err);
     if (err.code)
         return client_fail_with(client, &err);
     return r < 0 ? client_fatal(client) : 0;

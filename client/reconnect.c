@@ -310,12 +310,12 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
         .request = msg.start.request, .answer = DL_MSG_STARTED, .is_repeat = true, .epoch = epoch};
     rc->away = AWAY_STARTING;
     rc->due = deadline_after(REQUEST_TIMEOUT);
-    int r = sample_weights_bring(epoch, false, &err);
+    int r = sample_weights_bring(epoch, &err);
     if (r < 0 && err.code)
         return connection_fail(&client->conn, err.code, err.path, "a new daemon is running, but %s",
                                err.message);
-    if (r < 0) /* what does not go at once with a new socket is tried with another one */
-        return client_lost(client, NULL);
+    if (r < 0)
+        return r;
     saved_states_queue(epoch);
     weights_send(epoch->loader);
     client_send(client, &msg);
@@ -437,11 +437,6 @@ static int reconnect_go_on(struct dl_client *client)
     struct dl_epoch *epoch = reconnect_next_epoch(client);
     uint64_t ended; /* one that no loader needs */
 
-    /* A host's descriptor goes with the first byte of its message. */
-    if (client_flush(client) < 0)
-        return connection_check(&client->conn);
-    if (connection_output(&client->conn).len > 0)
-        return 0;
     if (rc->away == AWAY_GREETING && hosts_send(client, &client->hosts, &ended) < 0)
         return client_lost(client, NULL);
     if (loader)

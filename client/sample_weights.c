@@ -15,16 +15,15 @@ static struct dl_message sample_weights_message(const struct weight_table *table
 }
 
 int sample_weights_bring_table(struct dl_client *client, const struct weight_table *table,
-                               bool waits, struct dl_error *err)
+                               struct dl_error *err)
 {
-    _cleanup_fd_ int fd = weight_table_memfd(table->weights, table->n);
+    int fd = weight_table_memfd(table->weights, table->n);
 
     if (fd < 0)
         return dl_error_set(err, -fd, "weights", "no memory to pass them to the daemon: %s",
                             strerror(-fd));
     const struct dl_message msg = sample_weights_message(table);
-    return waits ? hosts_send_fd(client, &msg, fd, deadline_after(REQUEST_TIMEOUT))
-                 : hosts_push_fd(client, &msg, fd);
+    return connection_send_fd(&client->conn, &msg, fd);
 }
 
 /* The daemon has them if it sent the list, or accepted a START of that epoch or an earlier one. */
@@ -36,7 +35,7 @@ static bool sample_weights_are_there(const struct dl_epoch *epoch)
            epoch->number >= loader->weights.from;
 }
 
-int sample_weights_bring(struct dl_epoch *epoch, bool waits, struct dl_error *err)
+int sample_weights_bring(struct dl_epoch *epoch, struct dl_error *err)
 {
     struct dl_loader *loader = epoch->loader;
     _cleanup_(mix_changes_unrefp)
@@ -52,6 +51,6 @@ int sample_weights_bring(struct dl_epoch *epoch, bool waits, struct dl_error *er
     int r = weight_files_fill(dir, list, epoch->number, err);
     uint32_t end = mix_changes_of_epoch(list, epoch->number, &first);
     for (uint32_t i = first; r == 0 && i < end; i++)
-        r = sample_weights_bring_table(loader->client, list->items[i].table, waits, err);
+        r = sample_weights_bring_table(loader->client, list->items[i].table, err);
     return r;
 }

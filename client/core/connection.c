@@ -4,11 +4,26 @@
 #include <errno.h>
 #include <stdio.h>
 
+static void connection_drop_output(struct connection *conn)
+{
+    while (conn->n_fds > 0)
+        close_fdp(&conn->fds[--conn->n_fds].fd);
+    conn->sent = conn->out.len = 0;
+}
+
+void connection_abandon(struct connection *conn)
+{
+    for (int fd; (fd = frame_reader_take_fd(&conn->in)) >= 0;)
+        close(fd); /* of a message that is on its way */
+    connection_drop_output(conn);
+}
+
 void connection_deinit(struct connection *conn)
 {
     frame_reader_deinit(&conn->in);
+    connection_drop_output(conn);
     buffer_deinit(&conn->out);
-    conn->sent = 0;
+    free(conn->fds);
 }
 
 int connection_fail(struct connection *conn, int code, const char *path, const char *fmt, ...)
@@ -41,8 +56,6 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
                                "the daemon has stopped reading; %zu bytes are "
                                "unsent",
                                conn->out.len - conn->sent);
-    if (conn->sent > 0 && conn->sent == conn->out.len)
-        conn->sent = conn->out.len = 0;
     struct dl_message sent = *msg;
     sent.version = protocol_sent_to(conn->version);
     if (sent.number == DL_MSG_START && sent.version && sent.version < 3)
@@ -53,15 +66,56 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
     return r;
 }
 
-struct dl_span connection_output(const struct connection *conn)
+static int connection_grow_fds(struct connection *conn)
 {
-    if (conn->fatal.code || conn->sent == conn->out.len)
+    uint32_t cap = conn->cap_fds ? conn->cap_fds * 2 : 4;
+    struct sent_fd *grown;
+
+    if (conn->n_fds < conn->cap_fds)
+        return 0;
+    grown = reallocarray(conn->fds, cap, sizeof *grown);
+    if (!grown)
+        return connection_fail(conn, ENOMEM, "", "no memory for a message to the daemon");
+    conn->fds = grown;
+    conn->cap_fds = cap;
+    return 0;
+}
+
+int connection_send_fd(struct connection *conn, const struct dl_message *msg, int fd)
+{
+    _cleanup_fd_ int owned = fd;
+    size_t at = conn->out.len;
+    int r = connection_grow_fds(conn);
+
+    if (r == 0)
+        r = connection_send(conn, msg);
+    if (r == 0 && !conn->hung_up)
+        conn->fds[conn->n_fds++] = (struct sent_fd){at, steal_fd(&owned)};
+    return r;
+}
+
+size_t connection_unsent(const struct connection *conn)
+{
+    return conn->fatal.code ? 0 : conn->out.len - conn->sent;
+}
+
+struct dl_span connection_output(const struct connection *conn, int *ret_fd)
+{
+    bool with_fd = conn->n_fds > 0 && conn->fds[0].at == conn->sent;
+    size_t end = conn->n_fds > with_fd ? conn->fds[with_fd].at : conn->out.len;
+
+    *ret_fd = with_fd ? conn->fds[0].fd : -1;
+    if (connection_unsent(conn) == 0)
         return (struct dl_span){0};
-    return (struct dl_span){conn->out.data + conn->sent, conn->out.len - conn->sent};
+    return (struct dl_span){conn->out.data + conn->sent, end - conn->sent};
 }
 
 void connection_written(struct connection *conn, size_t len)
 {
+    if (len > 0 && conn->n_fds > 0 && conn->fds[0].at == conn->sent) {
+        close_fdp(&conn->fds[0].fd);
+        memmove(&conn->fds[0], &conn->fds[1], --conn->n_fds * sizeof conn->fds[0]);
+    }
     conn->sent += len;
     if (conn->sent == conn->out.len)
         conn->sent = conn->out.len = 0;
@@ -70,7 +124,7 @@ void connection_written(struct connection *conn, size_t len)
 void connection_hang_up(struct connection *conn)
 {
     conn->hung_up = true;
-    conn->sent = conn->out.len = 0;
+    connection_drop_output(conn);
 }
 
 static int connection_take_fd(struct connection *conn, const struct dl_message *msg, int *ret_fd)

@@ -14,10 +14,18 @@
 /* Bytes that may wait for a daemon which does not read: far more than any credits can cause. */
 enum { CONNECTION_OUTPUT_MAX = 4 * 1024 * 1024 };
 
+/* A descriptor that goes with the first byte of its message. */
+struct sent_fd {
+    size_t at; /* in the output */
+    int fd;    /* owned */
+};
+
 struct connection {
     struct frame_reader in;
     struct dl_buffer out; /* from `sent` on: not yet written */
     size_t sent;
+    struct sent_fd *fds; /* owned; of messages there, in their order */
+    uint32_t n_fds, cap_fds;
     bool hung_up;          /* the peer takes nothing more; what it wrote before can still be read */
     uint64_t last_request; /* the last number used; 0: no request yet */
     uint32_t version;      /* of the protocol, that WELCOME named; 0: it has not come yet */
@@ -46,9 +54,16 @@ uint64_t connection_request(struct connection *conn);
  */
 int _nodiscard_ connection_send(struct connection *conn, const struct dl_message *msg);
 
-/* The bytes to write next; then how many of them were written. */
-struct dl_span connection_output(const struct connection *conn);
+/* The same with a descriptor, which is consumed. */
+int _nodiscard_ connection_send_fd(struct connection *conn, const struct dl_message *msg, int fd);
+
+/* Bytes that are not written yet. */
+size_t connection_unsent(const struct connection *conn);
+/* The bytes to write next, with *ret_fd (borrowed; -1: with none); then how many were written. */
+struct dl_span connection_output(const struct connection *conn, int *ret_fd);
 void connection_written(struct connection *conn, size_t len);
+/* In a child made by fork(): descriptors on their way are closed, and nothing else. */
+void connection_abandon(struct connection *conn);
 
 /* The peer closed its reading end (EPIPE): output is dropped from now on. */
 void connection_hang_up(struct connection *conn);

@@ -28,7 +28,7 @@ static void feed_send_step(struct dl_epoch *epoch, const struct fed *fed, bool e
 static bool feed_may_send(const struct dl_epoch *epoch)
 {
     return epoch->feed.ahead < DL_MAX_FEED_AHEAD * epoch->credits &&
-           connection_output(&epoch->loader->client->conn).len <= FEED_OUTPUT_MAX;
+           connection_unsent(&epoch->loader->client->conn) <= FEED_OUTPUT_MAX;
 }
 
 void feed_catch_up(struct dl_epoch *epoch)

@@ -319,7 +319,7 @@ static void test_steps_that_do_not_fit_a_message(void **state)
     run_fed(&f, (struct batching){.size = DL_MAX_FEED_INDICES}, 0);
     assert_int_equal(setsockopt(f.client->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
     assert_int_equal(dl_epoch_feed_batch(f.epoch, indices, DL_MAX_FEED_INDICES), 0);
-    while (connection_output(&f.client->conn).len > 0) {
+    while (connection_unsent(&f.client->conn) > 0) {
         assert_true(fdpass_recv(f.sock, &f.in, MSG_DONTWAIT) > 0);
         assert_int_equal(client_flush(f.client), 0);
     }
@@ -342,7 +342,7 @@ static void test_a_daemon_that_does_not_read(void **state)
         ;
     assert_int_equal(r, -EAGAIN);
     assert_int_equal(dl_epoch_feed(f.epoch, indices, DL_MAX_FEED_INDICES), -EAGAIN);
-    assert_true(connection_output(&f.client->conn).len < CONNECTION_OUTPUT_MAX / 2);
+    assert_true(connection_unsent(&f.client->conn) < CONNECTION_OUTPUT_MAX / 2);
     assert_true(dl_client_is_usable(f.client));
     free(indices);
     fake_end(&f);

@@ -715,7 +715,7 @@ static void test_output_waits(void **state)
         client_send(f.client, &query);
         assert_int_equal(client_flush(f.client), 0);
         queued++;
-    } while (connection_output(&f.client->conn).len == 0);
+    } while (connection_unsent(&f.client->conn) == 0);
     assert_int_equal(client_wait(f.client, clock_ns()), -ETIMEDOUT);
     /* The last one is cut off by the socket's end. */
     while (--queued > 0)
