@@ -20,7 +20,6 @@
  *   reconnect.c      finding the next daemon after one has ended
  *   sample_weights.c tables of weights, brought to the daemon
  *   hosts.c          the client's own Python hosts, and how the daemon reaches them
- *   place.c          the position that the daemon and an epoch share
  *   core/            the machine
  *   reclaim.c        batches that tensors in any thread keep alive
  *   dial.c           a connected socket
@@ -38,6 +37,7 @@
 
 #include "client/core/core.h"
 #include "client/local.h"
+#include "proto/common/clock.h"
 
 struct weight_table;
 
@@ -99,8 +99,8 @@ int _nodiscard_ reconnect_await(struct dl_client *client, uint64_t deadline);
  * latched error. */
 int _nodiscard_ reconnect_turn(struct dl_client *client);
 
-/* When reconnect_turn() is due even if nothing arrives. */
-uint64_t reconnect_wake(const struct dl_client *client);
+/* Puts a timer in the socket's place, where there is none: 0, or the latched error. */
+int _nodiscard_ reconnect_arm(struct dl_client *client);
 
 void reconnect_deinit(struct dl_client *client);
 

@@ -10,11 +10,7 @@
 
 uint64_t deadline_after(uint64_t timeout_ns)
 {
-    uint64_t deadline;
-
-    if (add_overflows(clock_ns(), timeout_ns, &deadline))
-        return DEADLINE_NONE;
-    return deadline;
+    return deadline_of(clock_ns(), timeout_ns);
 }
 
 /* How often the check is called: a handler may have run in another thread, without interrupting
@@ -125,7 +121,7 @@ static int io_receive(struct dl_client *client)
     if (n == -EAGAIN)
         return 0;
     if (n == 0 || n == -ECONNRESET || n == -EPIPE)
-        return client_lost(client, NULL);
+        return client_lost(client, NULL, clock_ns());
     if (n == -EMFILE)
         return connection_fail(&client->conn, EMFILE, "",
                                "a segment's file descriptor was lost: this process can have no "
@@ -134,7 +130,7 @@ static int io_receive(struct dl_client *client)
                            strerror((int)-n));
 }
 
-int client_pump(struct dl_client *client)
+static int io_pump(struct dl_client *client)
 {
     struct dl_message msg;
     int fd = -1;
@@ -150,7 +146,7 @@ int client_pump(struct dl_client *client)
     if (r <= 0)
         return r;
     while ((r = connection_next(&client->conn, &msg, &fd)) > 0) {
-        r = client_dispatch(client, &msg, fd);
+        r = client_dispatch(client, &msg, fd, clock_ns());
         if (r < 0)
             return r;
     }
@@ -161,9 +157,16 @@ int client_pump(struct dl_client *client)
     return r < 0 ? r : 1;
 }
 
+int client_pump(struct dl_client *client)
+{
+    int r = io_pump(client);
+
+    return r >= 0 && reconnect_arm(client) < 0 ? connection_check(&client->conn) : r;
+}
+
 int client_wait(struct dl_client *client, uint64_t deadline)
 {
-    uint64_t wake = client_is_away(client) ? reconnect_wake(client) : DEADLINE_NONE;
+    uint64_t wake = client_is_away(client) ? away_wake(client) : DEADLINE_NONE;
     short events = POLLIN;
     int r;
 

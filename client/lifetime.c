@@ -30,7 +30,7 @@ struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     view_unref(epoch->slice);
     saved_states_deinit(epoch);
     fault_free(epoch->cut);
-    place_drop(epoch);
+    epoch_drop_position(epoch);
     free(epoch->job);
     free(epoch->entries);
     feed_deinit(&epoch->feed);

@@ -175,7 +175,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
     r = local_load_batch(epoch, &entry.mapping, &made);
     epoch->wait_ns += clock_ns() - begin;
     if (r == DL_END) {
-        epoch->phase = EPOCH_OVER;
+        epoch_apply(epoch, EPOCH_ENDED);
         epoch->outcome = EPOCH_HAD_ALL;
     }
     if (r != 0)

@@ -2,6 +2,7 @@
 #include "client/mapping.h"
 
 #include "proto/limits.h"
+#include "proto/position.h"
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -182,4 +183,35 @@ const uint8_t *mapping_slot(const struct mapping *mapping, const struct dl_descr
     if (from % mapping->slot_bytes != 0 || from / mapping->slot_bytes >= mapping->slots)
         return NULL;
     return mapping->base + descriptor->offset;
+}
+
+/* ---- what a rank of the cluster shares with its daemon ---- */
+
+static bool mapping_is_position(int fd, uint64_t bytes)
+{
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    return seals >= 0 && (seals & wanted) == wanted && bytes == POSITION_BYTES &&
+           fstat(fd, &st) == 0 && st.st_size == POSITION_BYTES;
+}
+
+int mapping_position(int fd, uint64_t bytes, struct rank_position **ret)
+{
+    void *memory;
+
+    if (!mapping_is_position(fd, bytes))
+        return -EPROTO;
+    memory = mmap(NULL, POSITION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return -ENOMEM;
+    *ret = memory;
+    return 0;
+}
+
+void mapping_drop_position(struct rank_position *position)
+{
+    if (position)
+        munmap(position, POSITION_BYTES);
 }

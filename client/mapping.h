@@ -55,4 +55,11 @@ int _nodiscard_ mapping_pin(struct mapping *mapping, struct pin *pin, struct dl_
 /* The slot a descriptor names, or NULL when it lies anywhere but exactly on one. */
 const uint8_t *mapping_slot(const struct mapping *mapping, const struct dl_descriptor *descriptor);
 
+struct rank_position;
+
+/* A rank's position in an epoch, which it shares with its daemon: 0 and a mapping of its own,
+ * -EPROTO or -ENOMEM. */
+int _nodiscard_ mapping_position(int fd, uint64_t bytes, struct rank_position **ret);
+void mapping_drop_position(struct rank_position *position); /* NULL is fine */
+
 #endif

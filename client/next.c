@@ -9,6 +9,8 @@
  */
 #include "client/internal.h"
 
+#include "proto/position.h"
+
 #include <assert.h>
 #include <endian.h>
 #include <errno.h>
@@ -172,7 +174,7 @@ static int next_await_cut(struct dl_epoch *epoch, int64_t timeout_ns)
         if (r < 0)
             return client_fatal(client);
         if (epoch->phase == EPOCH_LEFT || epoch->phase == EPOCH_UNWANTED)
-            place_drop(epoch);
+            epoch_drop_position(epoch);
         if (epoch->outcome == EPOCH_CUT || !epoch->used)
             return 0;
         if (r > 0)
@@ -184,6 +186,16 @@ static int next_await_cut(struct dl_epoch *epoch, int64_t timeout_ns)
         if (r < 0)
             return client_fatal(client);
     }
+}
+
+/* The first entry is about to be given out. False: its world is over, as the daemon is about to
+ * say. */
+static bool next_may_use(struct dl_epoch *epoch)
+{
+    const struct entry *first = &epoch->entries[epoch->head];
+
+    return !epoch->used || first->descriptor.step == UINT64_MAX ||
+           position_advance(epoch->used, first->descriptor.step + 1);
 }
 
 static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
@@ -200,7 +212,7 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
     if (r < 0)
         return client_fatal(client);
     r = next_need_entry(epoch, timeout_ns);
-    while (r == 0 && epoch->outcome != EPOCH_CUT && !place_may_use(epoch))
+    while (r == 0 && epoch->outcome != EPOCH_CUT && !next_may_use(epoch))
         r = next_await_cut(epoch, timeout_ns);
 
     if (epoch->outcome == EPOCH_CUT && (r == 0 || r == DL_END))

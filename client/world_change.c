@@ -42,13 +42,13 @@ static void world_change_forget_stream(struct dl_epoch *epoch)
 {
     step_set_deinit(&epoch->arrived);
     epoch->arrived = (struct step_set){0};
-    epoch->phase = EPOCH_RUNNING;
+    epoch_apply(epoch, EPOCH_ANEW);
     epoch->outcome = EPOCH_OPEN;
     epoch->resumed = false;
     epoch->first = epoch->expected = epoch->position = 0;
     epoch->delivered = epoch->received = 0;
     epoch->lent = 0;
-    place_drop(epoch);
+    epoch_drop_position(epoch);
 }
 
 /* The daemon starts no stream for it any more: next() says the error, then DL_END. The loader owns
@@ -59,7 +59,7 @@ static int world_change_stay_behind(struct dl_epoch *epoch)
     char why[sizeof client->error_text];
 
     epoch->world_over = false;
-    epoch->phase = EPOCH_LEFT;
+    epoch_apply(epoch, EPOCH_DROPPED);
     epoch->outcome = EPOCH_BROKEN;
     epoch->next = epoch->loader->epochs;
     epoch->loader->epochs = epoch;
@@ -79,7 +79,7 @@ static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
     char text[256];
 
     epoch_leave_stream(epoch);
-    epoch->phase = EPOCH_LEFT;
+    epoch_apply(epoch, EPOCH_DROPPED);
     epoch->outcome = EPOCH_HAD_ALL;
     (void)snprintf(
         text, sizeof text,
@@ -95,8 +95,8 @@ static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
 static int world_change_tell(struct dl_epoch *epoch, const struct dl_error *why)
 {
     epoch_leave_stream(epoch);
-    place_drop(epoch);
-    epoch->phase = EPOCH_LEFT;
+    epoch_drop_position(epoch);
+    epoch_apply(epoch, EPOCH_DROPPED);
     epoch->outcome = EPOCH_BROKEN;
     epoch->world_over = true;
     return client_fail_with(epoch->loader->client, why);

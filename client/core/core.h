@@ -3,6 +3,7 @@
  * program's calls do to them. It waits for nothing, and has no socket: messages for the daemon are
  * queued in `conn`.
  *
+ *   phase.c          where an epoch's stream is, and what becomes of that
  *   session.c        the last error, a message on its way, what a number means
  *   connection.c     framing, request numbers and the latched error
  *   requests.c       what the daemon is asked for: loaders, streams and their end
@@ -14,6 +15,7 @@
  *   feed.c           the client as the sampler: the steps that are sent
  *   saved_states.c   the dataset's own states, for resuming
  *   weights.c        changed weights, in force at the daemon or in a state
+ *   away.c           the way back to a daemon after one has ended
  *
  * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
  * ones. A batch that only DLPack tensors keep alive comes back through `reclaim` with the last one.
@@ -27,7 +29,6 @@
 #include "client/mapping.h"
 #include "client/view.h"
 
-#include "proto/common/clock.h"
 #include "proto/state_token.h"
 
 enum {
@@ -43,6 +44,13 @@ enum {
 #define REQUEST_TIMEOUT (30 * NS_PER_S)
 #define OPEN_TIMEOUT    (600 * NS_PER_S) /* the workers open the dataset: it may be unpacked */
 #define PATIENCE        (30 * NS_PER_S)  /* with a daemon that is away, by default */
+
+static inline uint64_t deadline_of(uint64_t now, uint64_t timeout_ns)
+{
+    uint64_t deadline;
+
+    return add_overflows(now, timeout_ns, &deadline) ? DEADLINE_NONE : deadline;
+}
 
 /* The answer a blocked call waits for. */
 struct call {
@@ -66,7 +74,7 @@ struct brought_host {
                         again */
 };
 
-/* How far a client has come with reconnecting; see reconnect.c. */
+/* How far a client has come with reconnecting; see away.c. */
 enum away { AWAY_NOT, AWAY_CONNECTING, AWAY_GREETING, AWAY_OPENING, AWAY_STARTING };
 
 struct reconnect {
@@ -80,6 +88,8 @@ struct reconnect {
     uint64_t due;      /* OPENING, STARTING: when the answer must have come */
     uint64_t pause;    /* after the next try that fails */
     uint64_t next_try;
+    uint64_t
+        armed; /* of that, what the timer in the socket's place knows; 0: the socket is there */
     struct call call;      /* the answer it waits for */
     struct dl_error cause; /* why the session ended, or the last try failed */
     int watch;             /* owned; returned by dl_client_fd(): an epoll of `fd`; may be -1 */
@@ -238,16 +248,21 @@ enum epoch_phase {
     EPOCH_UNWANTED, /* the same, and the next daemon does not start it */
 };
 
+/* What changes that; phase.c has what becomes of it. */
+enum epoch_event {
+    EPOCH_ENDED,    /* its last message has come, or none can */
+    EPOCH_LOST,     /* the daemon is gone */
+    EPOCH_TAKEN_UP, /* another one has started it */
+    EPOCH_REFUSED,  /* another one has not, and is not needed */
+    EPOCH_DROPPED,  /* its stream is stopped, and no other follows */
+    EPOCH_ANEW,     /* its stream is stopped, and it is started in another world */
+    EPOCH_EVENTS,
+};
+
 struct epoch_rules {
     bool is_over;       /* nothing more comes for next() */
     bool daemon_has_it; /* the daemon knows it by its number, */
     bool daemon_sends;  /* and may send something for it */
-};
-
-static const struct epoch_rules epoch_rules[] = {
-    [EPOCH_RUNNING] = {false, true, true}, [EPOCH_AWAY] = {false, false, false},
-    [EPOCH_OVER] = {true, true, false},    [EPOCH_ENDING] = {true, true, true},
-    [EPOCH_LEFT] = {true, false, false},   [EPOCH_UNWANTED] = {true, false, false},
 };
 
 /* What next() has come to. */
@@ -369,15 +384,15 @@ struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream);
 /* The segment's place in the client's table; UINT32_MAX if it has no segment of that number. */
 uint32_t client_find_segment(const struct dl_client *client, uint64_t id);
 
-static inline const struct epoch_rules *epoch_rules_of(const struct dl_epoch *epoch)
-{
-    return &epoch_rules[epoch->phase];
-}
+/* ---- phase.c ---- */
 
-/* The daemon sends nothing more for it, or is gone. */
-static inline void epoch_note_end(struct dl_epoch *epoch)
+const struct epoch_rules *epoch_rules_of(const struct dl_epoch *epoch);
+void epoch_apply(struct dl_epoch *epoch, enum epoch_event event);
+
+static inline void epoch_drop_position(struct dl_epoch *epoch)
 {
-    epoch->phase = epoch_rules_of(epoch)->daemon_has_it ? EPOCH_OVER : EPOCH_LEFT;
+    mapping_drop_position(epoch->used);
+    epoch->used = NULL;
 }
 
 static inline bool client_is_away(const struct dl_client *client)
@@ -418,7 +433,8 @@ void epoch_disown(struct dl_epoch *epoch); /* the batches that outlive it */
 /* ---- dispatch.c ---- */
 
 /* Does what the message says; consumes `fd`. 0 or the latched error. */
-int _nodiscard_ client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd);
+int _nodiscard_ client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd,
+                                uint64_t now);
 
 /* ---- stream.c ---- */
 
@@ -502,26 +518,44 @@ struct dl_span weights_for(const struct dl_loader *loader, const struct dl_epoch
 int _nodiscard_ weights_take(struct dl_loader *loader, const struct dl_epoch_options *o);
 void weights_send(struct dl_loader *loader); /* before START */
 
-/* ---- place.c ---- */
-
-/* Maps what the daemon shares: 0, or -EPROTO or -ENOMEM. */
-int _nodiscard_ place_map(struct dl_epoch *epoch, int fd, uint64_t bytes);
-void place_drop(struct dl_epoch *epoch);
-/* The first entry is about to be given out. False: its world is over, as the daemon is about to
- * say. */
-bool _nodiscard_ place_may_use(struct dl_epoch *epoch);
-
-/* ---- reconnect.c ---- */
+/* ---- away.c ---- */
 
 /* The session's end is not the client's. */
 bool client_may_reconnect(const struct dl_client *client);
 
 /* The stream of bytes ended, or `why` (may be NULL) was the daemon's last word: the client is away
  * from now on, and 0; or the latched error. */
-int _nodiscard_ client_lost(struct dl_client *client, const struct dl_error *why);
+int _nodiscard_ client_lost(struct dl_client *client, const struct dl_error *why, uint64_t now);
+
+/* What a client that is away cannot do here. */
+struct errand {
+    enum {
+        ERRAND_NONE,
+        ERRAND_DIAL,   /* connect: away_dialed() */
+        ERRAND_HOSTS,  /* queue `hosts` for the new daemon: away_brought_hosts() */
+        ERRAND_TABLES, /* queue the tables of weights that `epoch` needs: away_brought_tables() */
+    } kind;
+    struct brought_host **hosts; /* borrowed, as all of it */
+    struct dl_loader *loader;    /* whose they are; NULL: no loader's */
+    struct dl_epoch *epoch;
+};
+
+/* Does what it can: 1, 0 when there was nothing or *ret is to be done, or the latched error. */
+int _nodiscard_ away_turn(struct dl_client *client, uint64_t now, struct errand *ret);
+
+/* How an errand went; they return as away_turn(). `connected`: a socket is there. `r`, `ended`: of
+ * hosts_send(). `err`: code 0 for tables that are queued. */
+int _nodiscard_ away_dialed(struct dl_client *client, bool connected, uint64_t now);
+int _nodiscard_ away_brought_hosts(struct dl_client *client, struct dl_loader *loader, int r,
+                                   uint64_t ended, uint64_t now);
+int _nodiscard_ away_brought_tables(struct dl_client *client, struct dl_epoch *epoch,
+                                    const struct dl_error *err, uint64_t now);
+
+/* When away_turn() is due even if nothing arrives. */
+uint64_t away_wake(const struct dl_client *client);
 
 /* Answers to a client that is away. 0, or the latched error. */
-int _nodiscard_ reconnect_opened(struct dl_client *client, const struct dl_msg_opened *opened);
-int _nodiscard_ reconnect_started(struct dl_client *client, const struct dl_msg_started *started);
+int _nodiscard_ away_opened(struct dl_client *client, const struct dl_msg_opened *opened);
+int _nodiscard_ away_started(struct dl_client *client, const struct dl_msg_started *started);
 
 #endif

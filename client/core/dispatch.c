@@ -93,7 +93,7 @@ static int dispatch_on_opened(struct dl_client *client, const struct dl_message 
         if (!loader->local && !loader->needs_open && loader->id == opened->loader)
             return violated(client, "OPENED: loader %u is open already", loader->id);
     if (dispatch_due_call(client)->is_repeat)
-        return reconnect_opened(client, opened);
+        return away_opened(client, opened);
     loader = client->call.loader;
     loader->name = span_dup(opened->label);
     if (!loader->name)
@@ -162,10 +162,15 @@ static int dispatch_on_position(struct dl_client *client, const struct dl_messag
         !call->epoch || !call->epoch->cluster)
         return violated(client, "POSITION of request %llu, which is not a pending START",
                         (ull)msg->position.request);
-    int r = place_map(call->epoch, fd, msg->position.bytes);
+    struct rank_position *used;
+    int r = mapping_position(fd, msg->position.bytes, &used);
     if (r == -ENOMEM)
         return no_memory_for(client, msg);
-    return r < 0 ? violated(client, "POSITION: not a sealed memfd of %d bytes", POSITION_BYTES) : 0;
+    if (r < 0)
+        return violated(client, "POSITION: not a sealed memfd of %d bytes", POSITION_BYTES);
+    epoch_drop_position(call->epoch);
+    call->epoch->used = used;
+    return 0;
 }
 
 /* The loader may have been closed meanwhile; then the message is dropped. */
@@ -199,7 +204,7 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
     if (client_find_epoch(client, (uint32_t)started->stream))
         return violated(client, "STARTED: stream %llu runs already", (ull)started->stream);
     if (dispatch_due_call(client)->is_repeat)
-        return reconnect_started(client, started);
+        return away_started(client, started);
     if (epoch->cluster && (r = dispatch_take_place(client, epoch, started)) < 0)
         return r;
     if (!epoch->cluster && epoch->number != DL_RESUME &&
@@ -248,7 +253,8 @@ static int dispatch_on_info(struct dl_client *client, const struct dl_message *m
 }
 
 /* The session is over. A daemon that does not speak the version may speak the one before. */
-static int dispatch_on_end(struct dl_client *client, int code, const char *path, const char *text)
+static int dispatch_on_end(struct dl_client *client, int code, const char *path, const char *text,
+                           uint64_t now)
 {
     bool of_version =
         code == EPROTONOSUPPORT && client->conn.version == 0 && client->says > DL_PROTOCOL_OLDEST;
@@ -260,7 +266,7 @@ static int dispatch_on_end(struct dl_client *client, int code, const char *path,
         (void)!dl_error_set(&why, code, path, "%s", text);
         if (of_version)
             client->says = DL_PROTOCOL_OLDEST;
-        return client_lost(client, &why);
+        return client_lost(client, &why, now);
     }
     if (code == EBADMSG && client->conn.version == 1)
         return connection_fail(&client->conn, code, path, "%s; " DAEMON_SPEAKS "; " SAME_RELEASE,
@@ -283,7 +289,7 @@ static void dispatch_refuse(struct dl_client *client, int code, const char *path
         dl_error_set(&call->refused, code, path, "%s", text);
 }
 
-static int dispatch_on_error(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_error(struct dl_client *client, const struct dl_message *msg, uint64_t now)
 {
     _cleanup_free_ char *path = span_dup(msg->error.path);
     _cleanup_free_ char *text = span_dup(msg->error.message);
@@ -293,7 +299,7 @@ static int dispatch_on_error(struct dl_client *client, const struct dl_message *
     if (!path || !text)
         return no_memory_for(client, msg);
     if (msg->error.request == 0)
-        return dispatch_on_end(client, code, path, text);
+        return dispatch_on_end(client, code, path, text, now);
     r = dispatch_check_answer(client, msg, msg->error.request);
     if (r < 0)
         return r;
@@ -347,7 +353,7 @@ static int dispatch_on_retire(struct dl_client *client, const struct dl_message 
 
 /* ---- the table ---- */
 
-int client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd)
+int client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd, uint64_t now)
 {
     _cleanup_fd_ int owned = fd;
 
@@ -368,7 +374,7 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
     case DL_MSG_INFO:
         return dispatch_on_info(client, msg);
     case DL_MSG_ERROR:
-        return dispatch_on_error(client, msg);
+        return dispatch_on_error(client, msg, now);
     case DL_MSG_CHANGED:
         return dispatch_on_changed(client, msg);
     case DL_MSG_SEGMENT:

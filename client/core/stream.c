@@ -257,7 +257,7 @@ static struct fault *stream_fault_new(const struct dl_epoch *epoch, const struct
  * and is ignored once all was returned. */
 static int stream_cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fault)
 {
-    epoch_note_end(epoch);
+    epoch_apply(epoch, EPOCH_ENDED);
     if (epoch->outcome == EPOCH_HAD_ALL || epoch->outcome == EPOCH_CUT)
         return 0;
     epoch->outcome = EPOCH_CUT;
@@ -303,18 +303,18 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
     if (r <= 0)
         return r < 0 ? r : connection_check(&client->conn);
     if (stream_ends_without(epoch, fault)) {
-        epoch_note_end(epoch);
+        epoch_apply(epoch, EPOCH_ENDED);
         if (epoch->left_out == DL_LEFT_OUT_WARN && stream_note_warning(epoch, fault->message) < 0)
             return no_memory_for(client, msg);
         return 0;
     }
     if (epoch->phase == EPOCH_ENDING && fault->step == UINT64_MAX) { /* all steps had come */
         if (fault->final)
-            epoch_note_end(epoch);
+            epoch_apply(epoch, EPOCH_ENDED);
         return 0;
     }
     if (fault->final) {
-        epoch_note_end(epoch);
+        epoch_apply(epoch, EPOCH_ENDED);
         epoch->outcome = EPOCH_BROKEN;
     }
     if (fault->step != UINT64_MAX && stream_is_known(epoch, fault->step)) {
@@ -372,6 +372,6 @@ int stream_finished(struct dl_client *client, const struct dl_message *msg)
     if (due != DL_UNKNOWN && epoch->delivered < due)
         return violated(client, "FINISHED: stream %u ends after %llu of the %llu steps from %llu",
                         epoch->stream, (ull)epoch->delivered, (ull)due, (ull)epoch->first);
-    epoch_note_end(epoch);
+    epoch_apply(epoch, EPOCH_ENDED);
     return 0;
 }

@@ -19,6 +19,9 @@ PROTO = {"proto/common/", "proto/", "proto/shared/"}
 DATA = ("daemon/data/base/", "daemon/data/files/", "daemon/data/decode/", "daemon/data/plugin/", "daemon/data/collate/",
         "daemon/data/kinds/", "daemon/data/")
 
+# Of libdlclient, what knows of memory alone: segments, and the tensors in them.
+SLOTS = {"client/pin.h", "client/mapping.h", "client/view.h"}
+
 # Layer → the layers it may include, besides itself. Public: the face that strangers include.
 LAYERS = {
     "proto/common/": set(),
@@ -52,7 +55,12 @@ LAYERS = {
     "daemon/serve/page/": {*PROTO, "daemon/serve/base/", "daemon/serve/page/page_html.h"},
     "daemon/serve/": {*PROTO, "daemon/fetcher/", "daemon/serve/base/", "daemon/serve/page/", "daemon/serve/pool/",
                       "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/"},
-    "client/": {*PROTO, "client/dlclient.h", "client/local.h"},
+    "client/": {*PROTO, *SLOTS, "client/dlclient.h", "client/local.h", "client/core/"},
+    # What decides in libdlclient, below what waits, opens sockets or is called by the program.
+    "client/core/": {*PROTO, *SLOTS, "client/dlclient.h"},
+    "client/pin.h": {*PROTO},
+    "client/mapping.h": {*PROTO, "client/pin.h"},
+    "client/view.h": {*PROTO, "client/dlclient.h"},
     # Between libdlclient and its module, which alone has the datasets.
     "client/local.h": {*PROTO, "client/dlclient.h"},
     "client/local/": {*PROTO, "client/dlclient.h", "client/local.h", *DATA},
@@ -75,6 +83,7 @@ LAYERS = {
                *DATA, "daemon/worker/", "daemon/sandbox/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
+               *SLOTS, "client/core/",
                "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
@@ -119,12 +128,13 @@ DOORS = {
     "dloader-plugin.h": ("daemon/examples/",),
 }
 
-# The plan is a pure function, and the loader's core a pure machine: no files, no clock, no output, no
-# other process. The core writes sentences: it may have snprintf(); so may remote/, which also computes
+# The plan is a pure function, and the loader's core and the client's pure machines: no files, no clock, no
+# output, no other process. They write sentences: they may have snprintf(); so may remote/, which also computes
 # with dates, and has one file that reads AWS's two by stdio.
 IMPURE = re.compile(r"(fcntl|poll|signal|stdio|time|threads|sys/(file|socket|stat|time|wait)|"
                     r"sys/(epoll|eventfd|random|types))\.h$")
-PURE = {"daemon/plan/": set(), "daemon/remote/": {"stdio.h", "time.h"}, "daemon/serve/core/": {"stdio.h"}}
+PURE = {"daemon/plan/": set(), "daemon/remote/": {"stdio.h", "time.h"}, "daemon/serve/core/": {"stdio.h"},
+        "client/core/": {"stdio.h"}}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
