@@ -56,6 +56,7 @@ static void away_leave_epoch(struct dl_epoch *epoch)
     epoch_apply(epoch, EPOCH_LOST);
     epoch->lent = epoch->unsent = 0;
     epoch->n_releases = epoch->n_pins = epoch->n_feeds = 0;
+    assert(!epoch_rules_of(epoch)->daemon_has_it);
 }
 
 /* Forgets everything that concerned only the former daemon. */
@@ -218,6 +219,7 @@ static int away_open_again(struct dl_client *client, struct dl_loader *loader, u
 int away_brought_hosts(struct dl_client *client, struct dl_loader *loader, int r, uint64_t ended,
                        uint64_t now)
 {
+    assert(client->reconnect.call.done && (!loader || loader->needs_open));
     if (r < 0) /* what does not go now is tried with another daemon */
         return client_lost(client, NULL, now);
     if (!loader) {
@@ -242,6 +244,7 @@ int away_brought_tables(struct dl_client *client, struct dl_epoch *epoch,
     if (err->code)
         return connection_fail(&client->conn, err->code, err->path,
                                "a new daemon is running, but %s", err->message);
+    assert(!epoch_rules_of(epoch)->daemon_has_it && !epoch->loader->needs_open);
     msg = epoch_start_message(epoch, epoch->expected, before);
     rc->call = (struct call){
         .request = msg.start.request, .answer = DL_MSG_STARTED, .is_repeat = true, .epoch = epoch};
@@ -383,6 +386,7 @@ int away_turn(struct dl_client *client, uint64_t now, struct errand *ret)
     struct reconnect *rc = &client->reconnect;
 
     *ret = (struct errand){0};
+    assert(client_is_away(client));
     if (rc->away == AWAY_CONNECTING) {
         ret->kind = now < rc->next_try ? ERRAND_NONE : ERRAND_DIAL;
         return 0;

@@ -1,6 +1,7 @@
 /* Framing, numbering and the latch of a session: connection.h. */
 #include "client/core/connection.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -91,6 +92,7 @@ int connection_send_fd(struct connection *conn, const struct dl_message *msg, in
         r = connection_send(conn, msg);
     if (r == 0 && !conn->hung_up)
         conn->fds[conn->n_fds++] = (struct sent_fd){at, steal_fd(&owned)};
+    assert(conn->n_fds <= conn->cap_fds);
     return r;
 }
 
@@ -117,6 +119,7 @@ void connection_written(struct connection *conn, size_t len)
         memmove(&conn->fds[0], &conn->fds[1], --conn->n_fds * sizeof conn->fds[0]);
     }
     conn->sent += len;
+    assert(conn->sent <= conn->out.len);
     if (conn->sent == conn->out.len)
         conn->sent = conn->out.len = 0;
 }
@@ -185,4 +188,5 @@ void connection_restart(struct connection *conn)
 
     connection_deinit(conn);
     *conn = (struct connection){.last_request = last_request};
+    assert(connection_unsent(conn) == 0);
 }

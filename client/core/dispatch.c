@@ -9,6 +9,7 @@
 #include "proto/pages.h"
 #include "proto/position.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <errno.h>
 
@@ -334,6 +335,7 @@ static int dispatch_on_segment(struct dl_client *client, const struct dl_message
         return connection_fail(&client->conn, err.code, err.path, "%s", err.message);
     mapping->incarnation = client->incarnation;
     client->segments[client->n_segments++] = mapping;
+    assert(client->n_segments <= CLIENT_SEGMENTS_MAX);
     /* Not locked it is only slower: the next dl_client_pin() says why. */
     if (client->pin && mapping_pin(mapping, client->pin, &err) < 0)
         client->pin = pin_unref(client->pin);

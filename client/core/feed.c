@@ -4,6 +4,8 @@
  */
 #include "client/core/core.h"
 
+#include <assert.h>
+
 bool feed_is_due(const struct dl_epoch *epoch)
 {
     const struct feed *feed = &epoch->feed;
@@ -57,6 +59,7 @@ void feed_rewind(struct dl_epoch *epoch)
     feed->sent = feed->first_buffered;
     feed->ahead = 0;
     feed->end_sent = false;
+    assert(feed->sent <= feed->steps);
 }
 
 /* The first step that is kept is not needed any more. */
@@ -64,6 +67,7 @@ static void feed_drop_first(struct feed *feed)
 {
     struct fed *fed = feed->head;
 
+    assert(feed->first_buffered < feed->steps);
     if (feed->unsent == fed) { /* a bad daemon delivered a step that it was not sent */
         feed->unsent = fed->next;
         feed->sent++;

@@ -126,6 +126,7 @@ void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step)
 {
     if (epoch->local)
         return;
+    assert(epoch->n_pins < epoch->flush_at);
     epoch->pins[epoch->n_pins++] = htole64(step);
     epoch->unsent++;
     if (epoch->n_pins == epoch->flush_at)
@@ -134,6 +135,7 @@ void epoch_queue_pin(struct dl_epoch *epoch, uint64_t step)
 
 void epoch_queue_release(struct dl_epoch *epoch, uint64_t step, bool credit)
 {
+    assert(epoch->n_releases < epoch->flush_at);
     epoch->releases[epoch->n_releases++] = htole64(step);
     epoch->unsent += credit;
     if (epoch->n_releases == epoch->flush_at)

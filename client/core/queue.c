@@ -66,6 +66,7 @@ int epoch_push(struct dl_epoch *epoch, const struct entry *entry)
     }
     epoch->entries[(epoch->head + epoch->count) & (epoch->cap - 1)] = *entry;
     epoch->count++;
+    assert(epoch->count <= epoch->cap);
     if (entry->fault) {
         epoch->faults++;
         epoch->detail_bytes += entry->fault->detail_len;
@@ -81,6 +82,7 @@ struct entry epoch_pop(struct dl_epoch *epoch)
     epoch->head = (epoch->head + 1) & (epoch->cap - 1);
     epoch->count--;
     if (entry->fault) {
+        assert(epoch->faults > 0);
         epoch->faults--;
         epoch->detail_bytes -= entry->fault->detail_len;
     }

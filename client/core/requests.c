@@ -3,6 +3,7 @@
  */
 #include "client/core/core.h"
 
+#include <assert.h>
 #include <errno.h>
 
 struct dl_message client_hello_message(const struct dl_client *client, const char *agent)
@@ -135,6 +136,7 @@ void epoch_leave_stream(struct dl_epoch *epoch)
     if (epoch_rules_of(epoch)->daemon_has_it)
         client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
     requests_give_entries_back(epoch);
+    assert(epoch->count == 0 && epoch->faults == 0 && epoch->detail_bytes == 0);
     epoch_disown(epoch);
     epoch_queue_pending(epoch);
 }

@@ -10,6 +10,7 @@
 #include "client/core/core.h"
 #include "proto/shared/words.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static uint64_t saved_states_workers(const struct dl_epoch *epoch)
@@ -39,6 +40,7 @@ static void saved_states_keep(struct dl_epoch *epoch, uint64_t worker, struct dl
 {
     struct saved_states *states = &epoch->saved_states;
 
+    assert(worker < saved_states_workers(epoch) && record.len > 0);
     if (!states->workers)
         states->workers = calloc(saved_states_workers(epoch), sizeof *states->workers);
     uint8_t *bytes = states->workers ? malloc(record.len) : NULL;

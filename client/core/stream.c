@@ -4,6 +4,7 @@
  */
 #include "client/core/dispatch.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static bool stream_is_stopped(const struct dl_client *client, uint64_t stream)
@@ -98,6 +99,7 @@ static int stream_count_step(struct dl_epoch *epoch, uint64_t step)
         epoch->expected++;
     while (epoch->arrived.count > 0 && step_set_has(&epoch->arrived, epoch->expected))
         step_set_remove(&epoch->arrived, epoch->expected++);
+    assert(epoch->arrived.count == 0 || !epoch->loader->in_order);
     feed_arrived(epoch);
     return r;
 }
@@ -175,6 +177,7 @@ static int stream_deliver_one(struct dl_client *client, const struct dl_message 
     if (epoch_push(epoch, &entry) < 0)
         return no_memory_for(client, msg);
     epoch->lent++;
+    assert(epoch->lent <= epoch->credits);
     if (stream_count_step(epoch, d->step) < 0)
         return no_memory_for(client, msg);
     return 0;

@@ -43,6 +43,7 @@ OBJECT = re.compile(rf"^static\b[^;={{}}()]*(?:{BODY}[^;={{}}()]*)?"
 # Pure machines, and the files of each.
 MACHINES = {
     "the loader's core": ("daemon/serve/core/*.[ch]",),
+    "the client's core": ("client/core/*.[ch]",),
     "slots and segments": ("daemon/serve/ring/*.[ch]",),
     "the rendezvous": tuple(f"daemon/cluster/rendezvous{part}.[ch]" for part in ("", "_state", "_turn", "_watch")),
     "the plan": ("daemon/plan/*.[ch]",),
