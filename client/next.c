@@ -29,12 +29,17 @@ static bool next_looks_in_vain(const struct dl_epoch *epoch)
     return epoch->hurried && !client_is_away(epoch->loader->client) && !feed_is_due(epoch);
 }
 
+static bool next_is_there(const struct dl_epoch *epoch)
+{
+    return epoch->count > 0 || epoch_rules_of(epoch)->is_over;
+}
+
 /* Until an entry is there, or nothing more will come. */
 static int next_wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
 {
     struct dl_client *client = epoch->loader->client;
 
-    for (int turn = 0; epoch->count == 0 && !epoch_rules_of(epoch)->is_over; turn++) {
+    for (int turn = 0; !next_is_there(epoch); turn++) {
         int r;
 
         feed_catch_up(epoch);
@@ -44,7 +49,7 @@ static int next_wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block
         if (r < 0)
             return client_fatal(client);
         /* Other epochs' messages may keep arriving, but the caller's time is limited. */
-        if (r > 0 && turn < CLIENT_POLL_TURNS)
+        if (r > 0 && (turn < CLIENT_POLL_TURNS || next_is_there(epoch)))
             continue;
         if (feed_is_due(epoch))
             return -ENODATA;
