@@ -253,7 +253,7 @@ static void kill_worker(struct sim *sim, uint32_t index)
     sim_retire_segments(sim, index, false);
 }
 
-static void work(struct sim *sim, uint32_t index)
+void sim_work(struct sim *sim, uint32_t index)
 {
     struct sim_worker *worker = &sim->workers[index];
 
@@ -269,7 +269,7 @@ static void work(struct sim *sim, uint32_t index)
 
 /* ---- the game -------------------------------------------------------------------------------- */
 
-static void begin(struct sim *sim)
+void sim_begin(struct sim *sim)
 {
     static const struct config_limits any = {.sessions = 1000000,
                                              .loaders = 1000000,
@@ -310,7 +310,7 @@ static void play_one(struct sim *sim)
     if (sim_draw(sim, 256) == 1)
         sim->now += 2 * LINGER_NS;
     if (sim_draw(sim, 2))
-        work(sim, sim_draw(sim, sim->rules->workers));
+        sim_work(sim, sim_draw(sim, sim->rules->workers));
     else
         act(sim, sim_draw(sim, sim->rules->ranks));
     if (sim_draw(sim, 4) == 0)
@@ -367,7 +367,7 @@ static void end(struct sim *sim)
             help(sim, i, epoch, idle >= 8);
         for (uint32_t i = 0; i < sim->rules->workers; i++) {
             if (sim->workers[i].dead)
-                work(sim, i);
+                sim_work(sim, i);
             while (sim->workers[i].n_tasks > 0)
                 complete(sim, i);
         }
@@ -380,7 +380,7 @@ static void end(struct sim *sim)
         help(sim, i, 0, false);
 }
 
-static void close_all(struct sim *sim)
+void sim_close(struct sim *sim)
 {
     struct segment *segment, *next;
 
@@ -410,10 +410,10 @@ void sim_play(const struct sim_rules *rules, uint64_t seed, uint64_t events, con
     struct sim *sim = must_alloc(sizeof *sim);
 
     *sim = (struct sim){.rules = rules, .totals = totals, .seed = seed, .data = data, .len = len};
-    begin(sim);
+    sim_begin(sim);
     for (uint64_t i = 0; data ? sim->len > 0 : i < events; i++)
         play_one(sim);
     end(sim);
-    close_all(sim);
+    sim_close(sim);
     free(sim);
 }

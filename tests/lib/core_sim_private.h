@@ -1,5 +1,5 @@
-/* The inside of core_sim.h: the world that clients and workers play in. Its two files alone include
- * it. */
+/* The inside of core_sim.h: the world that clients and workers play in. For its two files, and for
+ * client_sim.c, whose client is libdlclient. */
 #ifndef DL_CORE_SIM_PRIVATE_H
 #define DL_CORE_SIM_PRIVATE_H
 
@@ -61,8 +61,18 @@ struct sim_worker {
     struct sim_task tasks[TASKS_MAX];
 };
 
+struct sim;
+
+/* Who hears what the core says to clients, where those are not the naive ones. */
+struct sim_ears {
+    void (*step)(struct sim *sim, struct stream *stream, struct step *step, bool fault);
+    void (*starves)(struct sim *sim, struct stream *stream, const struct dl_error *err);
+    void (*finish)(struct sim *sim, struct stream *stream);
+};
+
 struct sim {
     const struct sim_rules *rules;
+    const struct sim_ears *ears; /* NULL: its passes */
     struct sim_totals *totals;
     uint64_t seed, draws, now;
     const uint8_t *data;
@@ -97,6 +107,11 @@ bool sim_add_segment(struct sim *sim, uint32_t worker);
 void sim_retire_segments(struct sim *sim, uint32_t worker, bool unused);
 void sim_settle_segment(struct sim *sim, struct segment *segment);
 void sim_slot(struct sim *sim, struct segment *segment, uint32_t slot, enum slot_event event);
+/* Before the first event, and behind the last: nothing is left. */
+void sim_begin(struct sim *sim);
+void sim_close(struct sim *sim);
+/* A worker does what comes next, or is not there for a while. */
+void sim_work(struct sim *sim, uint32_t index);
 /* All plans are worked out, and prepared. */
 void sim_settle_all(struct sim *sim);
 void sim_execute(struct sim *sim);

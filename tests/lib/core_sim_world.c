@@ -155,10 +155,17 @@ static uint32_t credits_used(const struct sim_pass *pass)
 }
 
 /* A batch or a fault comes. */
-static void hear_step(struct sim *sim, struct stream *stream, uint64_t step, bool fault)
+static void hear_step(struct sim *sim, struct stream *stream, struct step *made, bool fault)
 {
     struct sim_pass *pass = stream->sink;
+    uint64_t step = made->number;
 
+    if (sim->ears) {
+        sim->ears->step(sim, stream, made, fault);
+        sim->totals->batches += !fault;
+        sim->totals->faults += fault;
+        return;
+    }
     SIM_ASSERT(pass && pass->stream == stream && !pass->finished && !pass->stopped);
     SIM_ASSERT(step < STEPS_MAX && step >= pass->first && !pass->came[step]);
     SIM_ASSERT(fault || sim_exists(sim, pass->epoch, pass->rank, step));
@@ -181,6 +188,11 @@ static void hear_finish(struct sim *sim, struct stream *stream)
 {
     struct sim_pass *pass = stream->sink;
 
+    if (sim->ears) {
+        sim->ears->finish(sim, stream);
+        sim->totals->finished++;
+        return;
+    }
     SIM_ASSERT(pass && pass->stream == stream && !pass->finished && !pass->stopped);
     for (uint64_t step = pass->first; step < STEPS_MAX; step++)
         SIM_ASSERT(sim_exists(sim, pass->epoch, pass->rank, step) ? pass->came[step]
@@ -326,13 +338,15 @@ static void execute(struct sim *sim, struct core_command *c)
         expect(sim, c->stream);
         break;
     case CORE_DELIVER:
-        hear_step(sim, c->stream, c->step->number, false);
+        hear_step(sim, c->stream, c->step, false);
         break;
     case CORE_FAULT:
         SIM_ASSERT(!c->final);
         sim->totals->starved += !c->step;
         if (c->step)
-            hear_step(sim, c->stream, c->step->number, true);
+            hear_step(sim, c->stream, c->step, true);
+        else if (sim->ears)
+            sim->ears->starves(sim, c->stream, c->err);
         break;
     case CORE_FINISH:
         hear_finish(sim, c->stream);
