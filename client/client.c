@@ -5,10 +5,8 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 
 /* The socket's queue of connections is full: so long one waits in it for a place at a time. */

@@ -3,7 +3,6 @@
 #include "client/internal.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 static void epoch_freep(struct dl_epoch **epoch)
 {

@@ -2,7 +2,6 @@
 #include "client/internal.h"
 
 #include "proto/fdpass.h"
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>

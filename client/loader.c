@@ -2,7 +2,6 @@
 #include "client/internal.h"
 
 #include "proto/value.h"
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

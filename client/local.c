@@ -6,9 +6,7 @@
  * tensors. The memory of a released batch is reused; memory.limit bounds all of it.
  */
 #include "client/internal.h"
-#include "proto/shared/words.h"
 
-#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /*
- * Receiving an epoch: the queue of delivered batches, next(), and returning leases.
+ * Receiving an epoch: next(), and when leases go back.
  *
  * Steps released or pinned collect in `releases` and `pins` and go out together: when flush_at of
  * them (a quarter of the credits) wait, when no delivered batch is left here, and before the client
@@ -11,16 +11,10 @@
 
 #include "proto/position.h"
 
-#include <assert.h>
-#include <endian.h>
 #include <errno.h>
 
 /* Between two batches, for a user who hardly works on them. */
 enum { HURRY_NS = 100 * 1000 };
-
-/* ---- giving back ---- */
-
-/* ---- next ---- */
 
 /* Whether reading the socket would find nothing: a user who returns at once has just received all
  * that had arrived, while one who was away longer usually finds the next batch. */

@@ -6,8 +6,6 @@
 #include "client/internal.h"
 #include "proto/shared/weight_files.h"
 
-#include <errno.h>
-
 static struct dl_message sample_weights_message(const struct weight_table *table)
 {
     return (struct dl_message){.number = DL_MSG_TABLE,

@@ -9,14 +9,9 @@
  */
 #include "client/internal.h"
 
-#include "proto/position.h"
-
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 static bool world_change_is_in_order(const struct dl_epoch *epoch)
 {
