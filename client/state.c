@@ -129,31 +129,42 @@ static void state_hear(struct dl_loader *loader)
         r = client_pump(client);
 }
 
-int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
+/* At `step`, or (DL_UNKNOWN) where the epoch is; `whole`: with the dataset's own states. */
+static int state_write_epoch(struct dl_epoch *epoch, uint64_t step, bool whole, void *buf,
+                             size_t *len)
 {
-    struct dl_loader *loader = epoch->loader;
+    _cleanup_(buffer_deinit)
+    struct dl_buffer list = {0};
     struct state_place place = {
-        .epoch = epoch->number, .step = epoch->position, .before = epoch->before};
-    int r = client_begin(loader->client);
+        .epoch = epoch->number,
+        .step = step == DL_UNKNOWN ? epoch->position : step,
+        .before = epoch->before,
+    };
+    int r = 0;
 
-    if (r < 0)
-        return r;
-    state_hear(loader);
-    if (epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
+    state_hear(epoch->loader);
+    if (step == DL_UNKNOWN && epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
-        r = state_check_order(loader);
+        r = state_check_order(epoch->loader);
+    if (r == 0 && whole && place.epoch == epoch->number &&
+        saved_states_write(epoch, place.step, &list) < 0)
+        r = client_fail(epoch->loader->client, ENOMEM, "", "no memory for a state");
     if (r < 0)
         return r;
-    return state_write(loader, &place, epoch->world, (struct dl_span){0}, weights_of(loader), buf,
-                       len);
+    return state_write(epoch->loader, &place, epoch->world, (struct dl_span){list.data, list.len},
+                       weights_of(epoch->loader), buf, len);
+}
+
+int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
+{
+    int r = client_begin(epoch->loader->client);
+
+    return r < 0 ? r : state_write_epoch(epoch, DL_UNKNOWN, false, buf, len);
 }
 
 int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer list = {0};
-    struct state_place place = {.epoch = epoch->number, .step = step, .before = epoch->before};
     int r = client_begin(epoch->loader->client);
 
     if (r == 0 && step != DL_UNKNOWN && (step < epoch->first || step > epoch->position))
@@ -161,21 +172,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
                         "%" PRIu64 " is none between the first, %" PRIu64 ", and what was given "
                         "out, %" PRIu64,
                         step, epoch->first, epoch->position);
-    if (r < 0)
-        return r;
-    state_hear(epoch->loader);
-    if (step == DL_UNKNOWN)
-        place.step = epoch->position;
-    if (step == DL_UNKNOWN && epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
-        place = (struct state_place){.epoch = epoch->number + 1};
-    else if (epoch->received > 0)
-        r = state_check_order(epoch->loader);
-    if (r == 0 && place.epoch == epoch->number && saved_states_write(epoch, place.step, &list) < 0)
-        r = client_fail(epoch->loader->client, ENOMEM, "", "no memory for a state");
-    if (r < 0)
-        return r;
-    return state_write(epoch->loader, &place, epoch->world, (struct dl_span){list.data, list.len},
-                       weights_of(epoch->loader), buf, len);
+    return r < 0 ? r : state_write_epoch(epoch, step, true, buf, len);
 }
 
 int dl_epoch_has_dataset_state(const struct dl_epoch *epoch)
