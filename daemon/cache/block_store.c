@@ -83,20 +83,6 @@ static uint32_t store_taken(uint64_t record_bytes)
     return (uint32_t)align_up(record_bytes, STORE_PAGE);
 }
 
-static int store_write_at(int fd, const void *data, uint64_t len, uint64_t at)
-{
-    for (uint64_t done = 0; done < len;) {
-        ssize_t n = pwrite(fd, (const char *)data + done, len - done, (off_t)(at + done));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -ENOSPC;
-        done += (uint64_t)n;
-    }
-    return 0;
-}
-
 /* Its bytes are the file system's again, where that can take them; if not, the slot's next record
  * overwrites them. */
 static void store_punch(const struct block_store *store, uint32_t slot, uint64_t n)
@@ -108,7 +94,7 @@ static void store_punch(const struct block_store *store, uint32_t slot, uint64_t
 static int store_write_entry(const struct block_store *store, uint32_t slot,
                              const struct store_entry *entry)
 {
-    return store_write_at(store->index, entry, sizeof *entry, store_entry_at(slot));
+    return fd_pwrite_all(store->index, entry, sizeof *entry, store_entry_at(slot));
 }
 
 /* First the entry: without its record it would be read for nothing. */
@@ -157,7 +143,7 @@ static int store_begin_anew(struct block_store *store, struct dl_error *err)
     store->seed = header.seed;
     int r = ftruncate(store->index, 0) < 0 || ftruncate(store->blocks, 0) < 0 ? -errno : 0;
     if (r == 0)
-        r = store_write_at(store->index, &header, sizeof header, 0);
+        r = fd_pwrite_all(store->index, &header, sizeof header, 0);
     return r < 0 ? dl_error_set(err, -r, "index", "it cannot be written: %s", strerror(-r)) : 0;
 }
 
@@ -454,9 +440,9 @@ static int store_write_record(struct block_write *write)
     if (fstat(store->blocks, &st) < 0 || st.st_nlink == 0)
         return -ESTALE;
     record_seal(write->head, write->head_bytes, write->data);
-    if ((r = store_write_at(store->blocks, write->head, write->head_bytes, at)) < 0 ||
-        (r = store_write_at(store->blocks, write->data.data, write->data.len,
-                            at + write->head_bytes)) < 0)
+    if ((r = fd_pwrite_all(store->blocks, write->head, write->head_bytes, at)) < 0 ||
+        (r = fd_pwrite_all(store->blocks, write->data.data, write->data.len,
+                           at + write->head_bytes)) < 0)
         return r;
     entry.check = store_entry_check(store, write->slot, &entry);
     return store_write_entry(store, write->slot, &entry);

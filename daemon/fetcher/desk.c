@@ -55,7 +55,7 @@ static void asker_end_question(struct asker *asker)
         return;
     if (asker->n > 0)
         blocks_leave(&asker->desk->objects, object, asker->first, asker->n);
-    asker->n = 0;
+    asker->first = asker->n = 0; /* no blocks concern the next one until it has some */
     object_leave(&asker->desk->objects, object);
 }
 

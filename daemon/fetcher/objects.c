@@ -202,20 +202,6 @@ void object_give_up(struct objects *objects, struct object *object, uint64_t fir
     }
 }
 
-static int object_write(const struct object *object, uint64_t at, struct dl_span data)
-{
-    while (data.len > 0) {
-        ssize_t n = pwrite(object->fd, data.data, data.len, (off_t)at);
-
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        data.data += n;
-        data.len -= (size_t)n;
-        at += (uint64_t)n;
-    }
-    return 0;
-}
-
 int object_put(struct objects *objects, struct object *object, uint64_t first, struct dl_span data)
 {
     uint64_t n = blocks_of(data.len);
@@ -223,7 +209,7 @@ int object_put(struct objects *objects, struct object *object, uint64_t first, s
 
     assert(first + n <= object->n_blocks && data.len == object_bytes_of(object, first, n));
     if (object->fd >= 0)
-        r = object_write(object, first * REMOTE_BLOCK_BYTES, data);
+        r = fd_pwrite_all(object->fd, data.data, data.len, first * REMOTE_BLOCK_BYTES);
     else if (!object->data && !(object->data = malloc(object->bytes)))
         r = -ENOMEM;
     if (r < 0)

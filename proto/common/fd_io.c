@@ -32,10 +32,13 @@ int64_t fd_pread_all(int fd, void *to, uint64_t len, uint64_t at)
     return fd_io_read(fd, to, len, &at);
 }
 
-int fd_write_all(int fd, const void *from, uint64_t len)
+/* `at`: likewise, by pwrite(). */
+static int fd_io_write(int fd, const void *from, uint64_t len, const uint64_t *at)
 {
     for (uint64_t done = 0; done < len;) {
-        ssize_t n = write(fd, (const char *)from + done, min_u64(len - done, FD_IO_STEP));
+        const char *rest = (const char *)from + done;
+        uint64_t step = min_u64(len - done, FD_IO_STEP);
+        ssize_t n = at ? pwrite(fd, rest, step, (off_t)(*at + done)) : write(fd, rest, step);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -44,4 +47,14 @@ int fd_write_all(int fd, const void *from, uint64_t len)
         done += (uint64_t)n;
     }
     return 0;
+}
+
+int fd_write_all(int fd, const void *from, uint64_t len)
+{
+    return fd_io_write(fd, from, len, NULL);
+}
+
+int fd_pwrite_all(int fd, const void *from, uint64_t len, uint64_t at)
+{
+    return fd_io_write(fd, from, len, &at);
 }

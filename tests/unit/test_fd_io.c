@@ -60,6 +60,13 @@ ssize_t __wrap_write(int fd, const void *from, size_t len)
     return n;
 }
 
+ssize_t __wrap_pwrite64(int fd, const void *from, size_t len, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *from, size_t len, off_t at)
+{
+    assert_int_equal(at, script.next);
+    return __wrap_write(fd, from, len);
+}
+
 static void begin(const ssize_t results[static CALLS_MAX], size_t next)
 {
     memset(&script, 0, sizeof script);
@@ -100,14 +107,19 @@ static void test_reads(void **state)
     }
 }
 
-static void test_write(void **state)
+static void test_writes(void **state)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
+        bool by_offset = i % 2;
+        size_t at = by_offset ? 20 : 0;
+
         memset(file, 0, sizeof file);
-        begin(rows[i].results, 0);
-        assert_int_equal(fd_write_all(7, "0123456789", 10), rows[i].write);
-        assert_int_equal(script.n, rows[i].calls);
-        assert_memory_equal(file, "0123456789", script.next);
+        begin(rows[i / 2].results, at);
+        int r =
+            by_offset ? fd_pwrite_all(7, "0123456789", 10, at) : fd_write_all(7, "0123456789", 10);
+        assert_int_equal(r, rows[i / 2].write);
+        assert_int_equal(script.n, rows[i / 2].calls);
+        assert_memory_equal(file + at, "0123456789", script.next - at);
     }
 }
 
@@ -118,12 +130,13 @@ static void test_nothing(void **state)
     assert_int_equal(fd_read_all(-1, NULL, 0), 0);
     assert_int_equal(fd_pread_all(-1, NULL, 0, 5), 0);
     assert_int_equal(fd_write_all(-1, NULL, 0), 0);
+    assert_int_equal(fd_pwrite_all(-1, NULL, 0, 5), 0);
     assert_int_equal(script.n, 0);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reads),
-    cmocka_unit_test(test_write),
+    cmocka_unit_test(test_writes),
     cmocka_unit_test(test_nothing),
 };
 
