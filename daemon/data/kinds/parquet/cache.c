@@ -187,6 +187,17 @@ static void cache_expect_columns(const struct parquet_table *table,
     }
 }
 
+void parquet_table_expect(struct parquet_table *table, uint64_t row)
+{
+    const struct parquet_group *group;
+
+    if (!remote_has_maps)
+        return;
+    group = parquet_table_group(table, row);
+    if (!group->decoded && !cache_wants_pages(table, group))
+        cache_expect_columns(table, group);
+}
+
 /* A column of the group; or, if `paged` is not NULL, its page of that number. */
 static int cache_decode(const struct parquet_table *table, const struct parquet_group *group,
                         uint32_t number, struct parquet_paged *paged, uint32_t page,

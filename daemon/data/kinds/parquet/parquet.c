@@ -330,10 +330,20 @@ static void parquet_close(struct dataset *ds)
     free(parquet);
 }
 
-static const struct dataset_ops parquet_ops = {
-    .get = parquet_get, .lengths = parquet_lengths, .name = parquet_name, .close = parquet_close};
-static const struct dataset_ops parquet_rows_ops = {
-    .read_rows = parquet_read_rows, .name = parquet_name, .close = parquet_close};
+static void parquet_expect(struct dataset *ds, uint64_t index)
+{
+    parquet_table_expect(&container_of(ds, struct parquet, base)->table, index);
+}
+
+static const struct dataset_ops parquet_ops = {.get = parquet_get,
+                                               .lengths = parquet_lengths,
+                                               .name = parquet_name,
+                                               .expect = parquet_expect,
+                                               .close = parquet_close};
+static const struct dataset_ops parquet_rows_ops = {.read_rows = parquet_read_rows,
+                                                    .name = parquet_name,
+                                                    .expect = parquet_expect,
+                                                    .close = parquet_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

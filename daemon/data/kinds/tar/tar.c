@@ -98,7 +98,7 @@ static struct tar_shard *tar_shard_open(const struct tar *tar, uint32_t number)
 }
 
 /* What is read when the one in hand is at its end. */
-enum { TAR_NEXT_BYTES = 4 << 20 };
+enum { TAR_NEXT_BYTES = 16 << 20 };
 
 static void tar_expect_next(const struct tar_iter *it)
 {
