@@ -1,7 +1,7 @@
 /*
  * The wire between workers and the fetcher, the daemon's process that reads remote objects: a
  * SOCK_SEQPACKET socket that the daemon gives to both. Each packet is one question or one answer. A
- * worker has one question open at a time; REMOTE_EXPECT has no answer and may be sent at any time.
+ * worker has one question open at a time; those without an answer may be sent at any time.
  * Both ends are of one build, on one machine: structs are sent as they are.
  *
  * Workers are not trusted: the fetcher checks each packet and drops a worker that sends a bad one.
@@ -22,6 +22,8 @@ enum remote_op {
     REMOTE_EXPECT,   /* bytes likewise, or of the object at the URL, soon; no answer */
     REMOTE_DROP,     /* the asker reads these bytes no more, unless it asks again; no answer */
     REMOTE_CLOSE,    /* nothing more of this object; no answer */
+    REMOTE_AHEAD,    /* as REMOTE_EXPECT, but later than all that is; in this order; no answer */
+    REMOTE_ANEW,     /* REMOTE_AHEAD that was not begun is forgotten; no answer */
 };
 
 enum {
@@ -32,14 +34,14 @@ enum {
 
 struct remote_question {
     uint32_t op;
-    uint32_t object; /* REMOTE_NEED, _DROP, _CLOSE, _EXPECT without a URL: the number that came with
-                        it */
-    uint64_t first;  /* byte; REMOTE_NEED, _EXPECT, _DROP; or REMOTE_FROM_END */
-    uint64_t bytes;  /* REMOTE_EXPECT of a URL: may be more than there are */
+    uint32_t object; /* REMOTE_NEED, _DROP, _CLOSE, _EXPECT and _AHEAD without a URL: the number
+                        that came with it */
+    uint64_t first;  /* byte; REMOTE_NEED, _EXPECT, _AHEAD, _DROP; or REMOTE_FROM_END */
+    uint64_t bytes;  /* REMOTE_EXPECT, _AHEAD of a URL: may be more than there are */
     char url[REMOTE_ASKED_MAX]; /* as much of it as is sent, ended by a 0 */
 };
 
-/* REMOTE_EXPECT of a URL: its last bytes, if it is known how many there are. */
+/* REMOTE_EXPECT, _AHEAD of a URL: its last bytes, if it is known how many there are. */
 #define REMOTE_FROM_END UINT64_MAX
 
 enum remote_sort { REMOTE_OBJECT = 1, REMOTE_DIRECTORY };

@@ -9,6 +9,7 @@
 #include "proto/common/clock.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -583,6 +584,18 @@ void fetcher_expect(struct fetcher *f, const void *slot, uint64_t slot_bytes)
     for (uint64_t i = 0; i < task.samples; i++) {
         uint64_t index = fetch_index(&task, i);
         if (index < f->dataset->length)
+            dataset_expect(f->dataset, index);
+    }
+}
+
+void fetcher_foresee(struct fetcher *f, struct dl_span indices)
+{
+    uint64_t index;
+
+    for (size_t at = 0; at + sizeof index <= indices.len; at += sizeof index) {
+        memcpy(&index, indices.data + at, sizeof index);
+        index = le64toh(index);
+        if (!dataset_is_iterable(f->dataset) && index < f->dataset->length)
             dataset_expect(f->dataset, index);
     }
 }

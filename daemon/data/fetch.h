@@ -64,6 +64,9 @@ int _nodiscard_ fetcher_fill_samples(struct fetcher *fetcher, const struct slot_
 /* Asks for what lies far away of a task that will be filled; of a slot that has none, nothing. */
 void fetcher_expect(struct fetcher *fetcher, const void *slot, uint64_t slot_bytes);
 
+/* The same of a map-style dataset's samples: their indices, u64 little-endian each. */
+void fetcher_foresee(struct fetcher *fetcher, struct dl_span indices);
+
 /* Of the last fetcher_fill(): ns it took to collate. 0 where rows are read to where they stay. */
 uint64_t fetcher_collate_ns(const struct fetcher *fetcher);
 

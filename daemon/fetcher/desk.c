@@ -140,14 +140,14 @@ static void desk_count_given(struct desk *desk, struct object *object, uint64_t 
     struct remote_tally *tally = transfers_tally(desk->transfers);
 
     for (uint64_t i = first; i < first + n; i++) {
-        struct block *block = &object->blocks[i];
+        const struct block *block = &object->blocks[i];
 
         remote_tally_add(tally,
                          block->given       ? REMOTE_FROM_MEMORY
                          : block->from_disk ? REMOTE_FROM_DISK
                                             : REMOTE_FROM_STORE,
                          (int64_t)object_bytes_of(object, i, 1));
-        block->given = true;
+        object_give(&desk->objects, object, i);
     }
 }
 
@@ -316,28 +316,41 @@ static void desk_expect_bytes(struct desk *desk, struct object *object, uint64_t
         return;
     bytes = min_u64(bytes, object->bytes - first);
     uint64_t block = first / REMOTE_BLOCK_BYTES;
-    if (bytes > 0 && objects_have_room(&desk->objects, bytes))
+    if (bytes > 0)
         desk_want(desk, object, block, (first + bytes - 1) / REMOTE_BLOCK_BYTES + 1 - block, false);
 }
 
-/* Nobody waits for it: no room, no fetching. */
-static void asker_expect_url(struct asker *asker, const struct remote_question *question)
+void asker_expect(struct asker *asker, struct object *object, uint64_t first, uint64_t bytes)
 {
     struct desk *desk = asker->desk;
-    struct object *object;
     /* A part of a block would not be kept. */
-    uint64_t probe =
-        min_u64(question->first == REMOTE_FROM_END ? 0 : question->bytes, TRANSFER_BYTES_MAX);
+    uint64_t probe = min_u64(first == REMOTE_FROM_END ? 0 : bytes, TRANSFER_BYTES_MAX);
 
     probe = probe > DESK_STAT_BYTES ? blocks_of(probe) * REMOTE_BLOCK_BYTES : DESK_STAT_BYTES;
-    if (!objects_have_room(&desk->objects, probe) ||
-        desk_find_object(desk, question->url, &object, NULL) < 0)
-        return;
-    if (!asker_knows(asker, object))
+    if (asker_knows(asker, object))
+        desk_expect_bytes(desk, object, first, bytes);
+    else if (objects_have_room(&desk->objects, probe))
         desk_probe(desk, object, probe, false);
+}
+
+/* Nobody waits for it. */
+static void asker_expect_question(struct asker *asker, struct object *object,
+                                  const struct remote_question *question)
+{
+    if (question->op == REMOTE_AHEAD)
+        asker_put_ahead(asker, object, question->first, question->bytes);
     else
-        desk_expect_bytes(desk, object, question->first, question->bytes);
-    object_leave(&desk->objects, object);
+        asker_expect(asker, object, question->first, question->bytes);
+}
+
+static void asker_expect_url(struct asker *asker, const struct remote_question *question)
+{
+    struct object *object;
+
+    if (desk_find_object(asker->desk, question->url, &object, NULL) < 0)
+        return;
+    asker_expect_question(asker, object, question);
+    object_leave(&asker->desk->objects, object);
 }
 
 /* False: they are none of the file's. */
@@ -371,9 +384,8 @@ static bool asker_ask_file(struct asker *asker, const struct remote_question *qu
         asker_drop_blocks(asker, file, first, n);
         return true;
     }
-    if (question->op == REMOTE_EXPECT) {
-        if (objects_have_room(&desk->objects, question->bytes))
-            desk_want(desk, file->object, first, n, false);
+    if (question->op == REMOTE_EXPECT || question->op == REMOTE_AHEAD) {
+        asker_expect_question(asker, file->object, question);
         return true;
     }
     asker->op = REMOTE_NEED;
@@ -409,7 +421,11 @@ static bool asker_ask(struct asker *asker, const struct remote_question *questio
         asker->op = REMOTE_LIST;
         desk_list(asker, url, false);
         return true;
+    case REMOTE_ANEW:
+        asker_forget_ahead(asker);
+        return true;
     case REMOTE_EXPECT:
+    case REMOTE_AHEAD:
         if (*url) {
             asker_expect_url(asker, question);
             return true;
@@ -437,6 +453,7 @@ static void asker_free(struct asker *asker)
 
     if (asker->op == REMOTE_LIST || asker->walk)
         desk_walk_cancel(asker);
+    asker_forget_ahead(asker);
     asker_end_question(asker);
     HASH_ITER (hh, asker->files, file, next)
         asker_remove_file(asker, file);
@@ -506,6 +523,12 @@ bool desk_is_used(const struct desk *desk)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
+/* When all that has happened is dealt with. */
+static void desk_on_prepare(uv_prepare_t *prepare)
+{
+    desk_go_ahead(prepare->data);
+}
+
 struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, struct kept *kept,
                       uint64_t limit)
 {
@@ -515,6 +538,10 @@ struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, struct kept 
     desk->transfers = transfers;
     desk->kept = kept;
     objects_init(&desk->objects, limit);
+    desk->prepare.data = desk;
+    (void)uv_prepare_init(loop, &desk->prepare);
+    (void)uv_prepare_start(&desk->prepare, desk_on_prepare);
+    uv_unref((uv_handle_t *)&desk->prepare);
     return desk;
 }
 
@@ -528,6 +555,11 @@ void desk_tell_held(const struct desk *desk)
     kept_tell(desk->kept, tally);
 }
 
+static void desk_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
 struct desk *desk_free(struct desk *desk)
 {
     struct asker *asker, *next;
@@ -538,6 +570,7 @@ struct desk *desk_free(struct desk *desk)
         asker_free(asker);
     desk_stop(desk);
     objects_deinit(&desk->objects);
-    free(desk);
+    (void)uv_prepare_stop(&desk->prepare);
+    uv_close((uv_handle_t *)&desk->prepare, desk_closed);
     return NULL;
 }

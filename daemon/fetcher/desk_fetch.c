@@ -231,6 +231,8 @@ void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_
 
     if (urgent)
         fetch_hurry(object, first, n);
+    else if (!objects_have_room(&desk->objects, object_lacks(object, first, n)))
+        return;
     for (uint64_t at = first, run; at < end; at += max_u64(run, 1)) {
         bool is_kept = kept_has(desk->kept, object, at);
 

@@ -1,4 +1,5 @@
-/* Shared by desk.c (who asks), desk_fetch.c (what comes) and desk_list.c (directories). */
+/* Shared by desk.c (who asks), desk_fetch.c (what comes), desk_ahead.c (what will be asked for) and
+ * desk_list.c (directories). */
 #ifndef DL_REMOTE_DESK_PRIVATE_H
 #define DL_REMOTE_DESK_PRIVATE_H
 
@@ -7,11 +8,13 @@
 
 struct desk {
     uv_loop_t *loop;
+    uv_prepare_t prepare;
     struct transfers *transfers; /* borrowed, both */
     struct kept *kept;
     struct objects objects;
     struct asker *askers;
-    struct fetch *fetches; /* all that are under way */
+    struct asker *planners; /* those with something ahead: the next one's turn is the first's */
+    struct fetch *fetches;  /* all that are under way */
     void (*unused)(void *owner);
     void *owner;
     uint64_t turn;   /* counts workers that came, and questions what is at a URL */
@@ -40,7 +43,10 @@ struct asker {
     uint64_t first, n; /* blocks that are used for it */
     bool waited;       /* it could not be answered at once */
     struct desk_walk *walk;
-    struct asker *prev, *next; /* desk->askers */
+    struct ahead *ahead; /* what it will ask for later, in this order (utlist) */
+    uint32_t n_ahead;
+    struct asker *prev, *next;                 /* desk->askers */
+    struct asker *planner_prev, *planner_next; /* desk->planners */
 };
 
 /* Answers and ends the question. `fd`: -1, or what goes with it, and stays the caller's. */
@@ -52,15 +58,26 @@ void asker_serve(struct asker *asker);
 /* The object of its question is not what is at the URL any more: begins anew. */
 void asker_ask_again(struct asker *asker);
 
+/* Bytes that will be asked for, if there is room for them; `first` may be REMOTE_FROM_END. */
+void asker_expect(struct asker *asker, struct object *object, uint64_t first, uint64_t bytes);
+
 /* ---- desk_fetch.c --------------------------------------------------------------------------- */
 
 /* What is at the URL: its first bytes, and with them its size; of one that is known, or kept on
  * disk, whether it is still that one. */
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent);
-/* Blocks, those that are absent, from the disk or the store; `urgent`: somebody waits for them. */
+/* Blocks, those that are absent, from the disk or the store; `urgent`: somebody waits for them,
+ * else only if there is room. */
 void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_t n, bool urgent);
 /* No transfer is under way. */
 void desk_stop(struct desk *desk);
+
+/* ---- desk_ahead.c --------------------------------------------------------------------------- */
+
+void asker_put_ahead(struct asker *asker, struct object *object, uint64_t first, uint64_t bytes);
+void asker_forget_ahead(struct asker *asker);
+/* Begins what is ahead, as far as nothing nearer waits and there is room. */
+void desk_go_ahead(struct desk *desk);
 
 /* ---- desk_list.c ---------------------------------------------------------------------------- */
 

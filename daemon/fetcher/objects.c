@@ -47,7 +47,7 @@ void objects_deinit(struct objects *objects)
     objects->limit = 0;
     (void)objects_have_room(objects, 0);
     objects->limit = limit;
-    assert(!objects->table && objects->held == 0);
+    assert(!objects->table && objects->held == 0 && objects->ahead == 0);
 }
 
 struct object *objects_find(struct objects *objects, const char *url)
@@ -120,6 +120,18 @@ static void block_count(struct objects *objects, struct block *block, bool is_he
 
     object->held += is_held ? bytes : -bytes;
     objects->held += is_held ? bytes : -bytes;
+    if (!block->given)
+        objects->ahead += is_held ? bytes : -bytes;
+}
+
+void object_give(struct objects *objects, struct object *object, uint64_t block)
+{
+    struct block *given = &object->blocks[block];
+
+    assert(given->state == BLOCK_THERE);
+    if (!given->given)
+        objects->ahead -= object_bytes_of(object, block, 1);
+    given->given = true;
 }
 
 static void objects_drop(struct objects *objects, struct block *block)
@@ -189,6 +201,7 @@ void object_await(struct objects *objects, struct object *object, uint64_t first
     for (struct block *block = object->blocks + first; n > 0; block++, n--) {
         assert(block->state == BLOCK_ABSENT);
         block->state = BLOCK_COMING;
+        block->given = false;
         block_count(objects, block, true);
     }
 }
@@ -219,11 +232,21 @@ int object_put(struct objects *objects, struct object *object, uint64_t first, s
     for (struct block *block = object->blocks + first; n > 0; block++, n--) {
         assert(block->state == BLOCK_COMING);
         block->state = BLOCK_THERE;
-        block->given = block->from_disk = block->kept = false;
+        block->from_disk = block->kept = false;
         if (block->users == 0)
             DL_APPEND(objects->idle, block);
     }
     return 0;
+}
+
+uint64_t object_lacks(const struct object *object, uint64_t block, uint64_t n)
+{
+    uint64_t lacks = 0;
+
+    assert(block + n <= object->n_blocks);
+    for (uint64_t i = block; i < block + n; i++)
+        lacks += object->blocks[i].state == BLOCK_ABSENT ? object_bytes_of(object, i, 1) : 0;
+    return lacks;
 }
 
 uint64_t object_there(const struct object *object, uint64_t block, uint64_t n)

@@ -55,6 +55,7 @@ struct objects {
     struct object *table;
     struct block *idle; /* the one used longest ago first */
     uint64_t held;      /* bytes, of all */
+    uint64_t ahead;     /* of these: no worker was given them yet */
     uint64_t limit;
 };
 
@@ -91,6 +92,9 @@ void object_give_up(struct objects *objects, struct object *object, uint64_t fir
 int _nodiscard_ object_put(struct objects *objects, struct object *object, uint64_t first,
                            struct dl_span data);
 
+/* A worker is given a block that is there. */
+void object_give(struct objects *objects, struct object *object, uint64_t block);
+
 /* How many bytes `n` blocks from `block` on have, which the object has. */
 static inline uint64_t object_bytes_of(const struct object *object, uint64_t block, uint64_t n)
 {
@@ -101,6 +105,9 @@ static inline uint64_t blocks_of(uint64_t bytes)
 {
     return bytes / REMOTE_BLOCK_BYTES + (bytes % REMOTE_BLOCK_BYTES > 0);
 }
+
+/* How many bytes of the `n` blocks from `block` on are neither there nor coming. */
+uint64_t object_lacks(const struct object *object, uint64_t block, uint64_t n);
 
 /* How many of the `n` blocks from `block` on are there, one after another. */
 uint64_t object_there(const struct object *object, uint64_t block, uint64_t n);

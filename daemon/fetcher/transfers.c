@@ -5,6 +5,7 @@
 #include "daemon/fetcher/keys.h"
 #include "daemon/serve/base/memory.h"
 #include "proto/common/clock.h"
+#include "proto/remote_wire.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,6 +18,9 @@
 enum {
     /* At 20 ms to an answer and 100 KiB an object these fill 2 Gbit/s. */
     TRANSFERS_AT_ONCE = 96,
+    TRANSFERS_SPARE = 16, /* of these, for what is needed soon */
+    /* Others wait behind what is on its way: this is 2 Gbit/s for an eighth of a second. */
+    TRANSFERS_AHEAD_BYTES = 32 << 20,
     TRY_MS = 60 * 1000,
     SILENT_S = 15,
 };
@@ -36,6 +40,7 @@ struct transfer {
     struct transfer_order order;
     struct attempt attempts[2]; /* the second while the first takes long */
     unsigned tries;
+    uint64_t bytes;               /* that it is thought to bring */
     uint64_t sent_ns;             /* when it was sent last, the first time */
     uv_timer_t *timer;            /* owned; in ->pausing until it goes on, in ->running until it is
                                      sent a second time */
@@ -51,7 +56,9 @@ struct transfers {
     bool has_crypto;
     /* `locked`: those that wait for keys. */
     struct transfer *urgent, *expected, *running, *pausing, *locked;
-    uint32_t n_running;
+    uint32_t n_running, n; /* the latter: of all lists */
+    uint64_t bytes;        /* that these are thought to bring */
+    uint64_t typical;      /* bytes of an object whose size was not known */
     struct hedge hedge;
     struct remote_tally *tally; /* borrowed */
 };
@@ -67,6 +74,8 @@ static void transfer_count_moved(struct transfer *transfer, int more)
     bool runs = transfer->list == &transfers->running;
 
     transfers->n_running += runs ? (uint32_t)more : 0;
+    transfers->n += (uint32_t)more;
+    transfers->bytes += more < 0 ? -transfer->bytes : transfer->bytes;
     remote_tally_add(transfers->tally, runs ? REMOTE_UNDER_WAY : REMOTE_WAITING, more);
 }
 
@@ -290,6 +299,8 @@ static void transfer_on_answer(void *owner, const struct http_answer *answer)
         transfers_run(transfers);
         return;
     }
+    if (r == 0 && transfer->order.total == REMOTE_UNKNOWN)
+        transfers->typical = (7 * transfers->typical + answer->body.len) / 8;
     if (r == 0)
         hedge_note(&transfers->hedge, transfer_kind(transfer), clock_ns() - transfer->sent_ns);
     transfer_end(attempt,
@@ -391,6 +402,21 @@ static void transfers_on_keys(void *owner)
     transfers_run(transfers);
 }
 
+bool transfers_have_room(const struct transfers *transfers)
+{
+    return transfers->n < TRANSFERS_AT_ONCE - TRANSFERS_SPARE &&
+           transfers->bytes < TRANSFERS_AHEAD_BYTES;
+}
+
+/* Of an object that is not known more is asked for than most have. */
+static uint64_t transfer_guess(const struct transfer *transfer)
+{
+    const struct transfer_order *order = &transfer->order;
+    uint64_t asked = order->page ? 0 : order->last - order->first + 1;
+
+    return order->total == REMOTE_UNKNOWN ? min_u64(asked, transfer->transfers->typical) : asked;
+}
+
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)
 {
     struct transfer *transfer = must_alloc(sizeof *transfer);
@@ -404,6 +430,7 @@ struct transfer *transfers_begin(struct transfers *transfers, const struct trans
     transfer->timer = must_alloc(sizeof *transfer->timer);
     (void)uv_timer_init(transfers->loop, transfer->timer);
     transfer->timer->data = transfer;
+    transfer->bytes = transfer_guess(transfer);
     uv_timer_start(transfer->timer, transfer_on_timer, 0, 0);
     transfer_move(transfer, &transfers->pausing);
     return transfer;
@@ -483,6 +510,7 @@ int transfers_new(uv_loop_t *loop, struct remote_tally *tally, const struct netw
 
     transfers->loop = loop;
     transfers->tally = tally;
+    transfers->typical = REMOTE_BLOCK_BYTES;
     transfers->has_crypto = sigv4_crypto_find(&transfers->crypto);
     if (r == 0)
         r = http_new(&options, &transfers->http, err);

@@ -68,6 +68,9 @@ const struct remote_settings *transfers_settings(const struct transfers *transfe
 /* Where this process counts; the desk, too. */
 struct remote_tally *transfers_tally(const struct transfers *transfers);
 
+/* Whether one that nobody needs soon may be begun: it would be sent at once, and those that are
+ * needed could be, too. */
+bool transfers_have_room(const struct transfers *transfers);
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order);
 /* Somebody waits for it now. */
 void transfer_hurry(struct transfer *transfer);

@@ -72,6 +72,11 @@ static void worker_main_engine_expect(void *engine, const void *slot, uint64_t s
     fetcher_expect(engine, slot, slot_bytes);
 }
 
+static void worker_main_engine_foresee(void *engine, struct dl_span indices)
+{
+    fetcher_foresee(engine, indices);
+}
+
 static uint64_t worker_main_engine_collate_ns(const void *engine)
 {
     return fetcher_collate_ns(engine);
@@ -103,6 +108,7 @@ static const struct worker_engine fetch_engine = {
     .slot_bytes = worker_main_engine_slot_bytes,
     .fill = worker_main_engine_fill,
     .expect = worker_main_engine_expect,
+    .foresee = worker_main_engine_foresee,
     .collate_ns = worker_main_engine_collate_ns,
     .slowest = worker_main_engine_slowest,
     .name = worker_main_engine_name,

@@ -8,6 +8,7 @@
 #include "daemon/data/kinds/files_identity.h"
 #include "daemon/data/kinds/index_files.h"
 #include "daemon/worker/forked.h"
+#include "daemon/worker/segments.h"
 #include "daemon/worker/worker_socket.h"
 #include "proto/common/clock.h"
 #include "proto/queue.h"
@@ -42,14 +43,6 @@ enum {
     LOOK_BUSY_NS = 500 * 1000 * 1000, /* while it never runs out of tasks */
     LOOK_PART = 20,
     EXPECT_BYTES = 4 * CACHE_LINE, /* header, and the first indices */
-};
-
-struct segment {
-    uint32_t id;
-    uint32_t slots;
-    uint64_t slot_bytes;
-    uint64_t bytes;
-    void *base; /* owned mapping */
 };
 
 /* What a dataset is opened with, besides its spec. */
@@ -410,28 +403,6 @@ static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
                                             .sizes = listed}});
 }
 
-/*
- * Allocates the segment's memory now, so that running out of it is an answer here and not a
- * SIGBUS in the middle of a batch, and maps it with every page present: first touch of shared
- * memory costs many times the copy into it.
- */
-static int worker_map_segment(int fd, struct segment *seg, struct dl_error *err)
-{
-    if (posix_fallocate(fd, 0, (off_t)seg->bytes) != 0)
-        return dl_error_set(err, ENOMEM, "memory.limit",
-                            "the system has no %llu bytes of shared memory left for a segment; "
-                            "lower memory.limit, workers.prefetch or batch.size",
-                            (unsigned long long)seg->bytes);
-    seg->base = mmap(NULL, seg->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (seg->base == MAP_FAILED) {
-        int code = errno;
-        return dl_error_set(err, code, "memory.limit", "cannot map a segment of %llu bytes: %s",
-                            (unsigned long long)seg->bytes, strerror(code));
-    }
-    forked_keep(seg->base, seg->bytes);
-    return 0;
-}
-
 static int worker_handle_segment(struct worker *w, const struct dl_msg_w_segment *msg)
 {
     _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
@@ -445,7 +416,7 @@ static int worker_handle_segment(struct worker *w, const struct dl_msg_w_segment
     if (!grown)
         return -ENOMEM;
     w->segments = grown;
-    if (worker_map_segment(fd, &seg, &err) < 0)
+    if (segment_map(fd, &seg, &err) < 0)
         return worker_send_failed(w, seg.id, &err);
     w->segments[w->n_segments++] = seg;
     return worker_send_message(
@@ -525,6 +496,18 @@ static int worker_handle_look(struct worker *w, const struct dl_msg_w_look *msg)
     return 0;
 }
 
+/* Samples of tasks that will come, to it or to others. */
+static void worker_handle_expect(struct worker *w, const struct dl_msg_w_expect *msg)
+{
+    struct remote *remote = w->inputs.env.remote;
+
+    if (!w->dataset || !remote || !w->engine->foresee)
+        return;
+    remote_look_ahead(remote, msg->anew);
+    w->engine->foresee(w->dataset, msg->indices);
+    remote_look_ahead_off(remote);
+}
+
 static int worker_handle_message(void *owner, const struct dl_message *msg)
 {
     struct worker *w = owner;
@@ -545,6 +528,9 @@ static int worker_handle_message(void *owner, const struct dl_message *msg)
     case DL_MSG_W_UNMAP:
         worker_handle_unmap(w, &msg->w_unmap);
         return 0;
+    case DL_MSG_W_EXPECT:
+        worker_handle_expect(w, &msg->w_expect);
+        return 0;
     case DL_MSG_W_FORGET:
         if (w->dataset)
             w->engine->forget(w->dataset, (uint32_t)msg->w_forget.stream);
@@ -563,23 +549,11 @@ static int worker_handle_socket(struct worker *w)
 
 /* ---- tasks ---------------------------------------------------------------------------------- */
 
-static void *worker_find_slot(struct worker *w, const struct queue_task *task, uint64_t *ret_bytes)
-{
-    for (uint32_t i = 0; i < w->n_segments; i++) {
-        struct segment *seg = &w->segments[i];
-        if (seg->id == task->segment && task->slot < seg->slots) {
-            *ret_bytes = seg->slot_bytes;
-            return (char *)seg->base + slot_offset(seg->slot_bytes, task->slot);
-        }
-    }
-    return NULL;
-}
-
 /* What the next task will touch first was last written by another core: fetch it meanwhile. */
 static void worker_expect(struct worker *w, const struct queue_task *next)
 {
     uint64_t slot_bytes;
-    const char *slot = worker_find_slot(w, next, &slot_bytes);
+    const char *slot = segments_find_slot(w->segments, w->n_segments, next, &slot_bytes);
 
     for (size_t line = 0; slot && line < EXPECT_BYTES; line += CACHE_LINE)
         __builtin_prefetch(slot + line);
@@ -594,7 +568,7 @@ static void worker_expect_far(struct worker *w)
     if (!w->inputs.env.remote || !w->engine->expect)
         return;
     while (task_look(w->queues, &w->expected, &task)) {
-        const void *slot = worker_find_slot(w, &task, &slot_bytes);
+        const void *slot = segments_find_slot(w->segments, w->n_segments, &task, &slot_bytes);
         if (slot)
             w->engine->expect(w->dataset, slot, slot_bytes);
     }
@@ -609,8 +583,8 @@ static bool worker_is_last(struct worker *w, const struct queue_task *task)
 
     if (!task_peek(w->queues, &after))
         return true;
-    slot = worker_find_slot(w, task, &bytes);
-    next = worker_find_slot(w, &after, &bytes);
+    slot = segments_find_slot(w->segments, w->n_segments, task, &bytes);
+    next = segments_find_slot(w->segments, w->n_segments, &after, &bytes);
     return !slot || !next || slot->epoch != next->epoch;
 }
 
@@ -680,7 +654,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
     struct queue_task next;
     struct dl_error err; /* unused: the text goes into the slot */
     uint64_t slot_bytes = 0;
-    void *slot = worker_find_slot(w, task, &slot_bytes);
+    void *slot = segments_find_slot(w->segments, w->n_segments, task, &slot_bytes);
     int r = -EFAULT;
 
     if (task_peek(w->queues, &next))

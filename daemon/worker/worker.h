@@ -43,6 +43,9 @@ struct worker_engine {
                 struct dl_error *err);
     /* What lies far away of a task that will come to fill(); may be NULL. */
     void (*expect)(void *engine, const void *slot, uint64_t slot_bytes);
+    /* The same of samples of tasks that will come, to this worker or others: their indices, u64
+     * little-endian each; may be NULL. */
+    void (*foresee)(void *engine, struct dl_span indices);
     uint64_t (*collate_ns)(const void *engine); /* of the last fill() */
     /* The same, with the other times in `done`: the part that was Python's code; may be NULL. */
     void (*tell_python)(const void *engine, struct queue_done *done);

@@ -114,6 +114,12 @@ void process_send_forget(struct process *p, uint32_t stream)
     FUZZ_ASSERT(p && stream > 0);
 }
 
+void process_send_expect(struct process *p, bool anew, struct dl_span indices)
+{
+    (void)p;
+    FUZZ_ASSERT(anew ? indices.len == 0 : indices.len > 0 && indices.len % sizeof(uint64_t) == 0);
+}
+
 void process_send_look(struct process *p, struct dl_span spec)
 {
     FUZZ_ASSERT(spec.len > 0);

@@ -124,6 +124,34 @@ class Together(RemoteCase):
         return out.getvalue()
 
 
+class Ahead(RemoteCase):
+    """What later steps read is asked for while earlier ones are read."""
+
+    def sounds(self, count):
+        os.makedirs(self.path("sounds/c0"))
+        for i in range(count):
+            self.write(f"sounds/c0/{i:03}.wav", media.wav([i] * 50, 1, 16000))
+        return {"kind": "audiofolder", "paths": self.path("sounds"), "dtype": "int16", "frames": 50, "channels": "mono"}
+
+    def test_plan(self):
+        """Two workers have two tasks of two samples each, and no answer comes before 60 are asked for."""
+        dataset = self.sounds(150)
+        spec = {"batch": {"size": 2}, "sampler": {"kind": "random"}, "seed": 5, "workers": {"count": 2}}
+        for order in "native", "torch":
+            with self.subTest(order=order):
+                spec["sampler"]["order"] = order
+                local = self.spec("local", dataset=dataset, **spec)
+                want = dlctl_json("check", local, "--digest")
+                bucket = self.make_bucket()
+                bucket.together(".wav", 60, free=10)
+                daemon = self.daemon_of(bucket)
+                remote = self.spec("remote", dataset=self.remote(dataset), **spec)
+                have = dlctl_json("run", remote, "--digest", daemon=daemon)
+                daemon.stop()
+                self.assertEqual(have["digest"], want["digest"])
+                self.assertLessEqual(max(bucket.asked[name] for name in bucket.names), 2)
+
+
 class Little(RemoteCase):
     def test_memory(self):
         """With room for a part of what is read at random by three workers, blocks go and come again: nothing is

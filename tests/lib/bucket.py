@@ -198,7 +198,7 @@ class Bucket:
         self.told, self.written = collections.Counter(), 0
         self.keys, self.tokens, self.users = {KEY: SECRET}, {}, collections.Counter()
         self.ended = threading.Event()
-        self.gathering, self.enough, self.gathered, self.names = (), 0, threading.Event(), set()
+        self.gathering, self.enough, self.free, self.gathered, self.names = (), 0, 0, threading.Event(), set()
         self.lock = threading.Lock()
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.bucket = self
@@ -206,9 +206,10 @@ class Bucket:
         self.environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": self.url}
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def together(self, ending, count):
-        """Objects with that ending are given when so many different ones have been asked for."""
-        self.gathering, self.enough, self.gathered = ending, count, threading.Event()
+    def together(self, ending, count, free=0):
+        """Objects with that ending are given when so many different ones have been asked for; the first `free` ones at
+        once."""
+        self.gathering, self.enough, self.free, self.gathered = ending, count, free, threading.Event()
 
     def gather(self, name):
         if not name.endswith(self.gathering):
@@ -217,6 +218,8 @@ class Bucket:
             self.names.add(name)
             if len(self.names) == self.enough:
                 self.gathered.set()
+            if len(self.names) <= self.free:
+                return
         self.gathered.wait()
 
     def next_fault(self):

@@ -14,6 +14,8 @@
 
 #include <utlist.h>
 
+enum { STORE_ROOM = 5 }; /* transfers, with which none is begun that nobody needs soon */
+
 struct transfer {
     struct transfer_order order;
     struct transfer *prev, *next;
@@ -50,6 +52,11 @@ int transfers_check(const struct transfers *transfers, struct dl_error *err)
 struct remote_tally *transfers_tally(const struct transfers *transfers)
 {
     return (struct remote_tally *)&transfers->tally;
+}
+
+bool transfers_have_room(const struct transfers *transfers)
+{
+    return transfers->n < STORE_ROOM;
 }
 
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)

@@ -133,7 +133,7 @@ static void ask_url(struct sim *sim, struct worker *worker, uint32_t op)
     size_t i = below(sim, OBJECTS);
 
     snprintf(question.url, sizeof question.url, "s3://bucket/%zu", i);
-    if (op != REMOTE_EXPECT) {
+    if (op <= REMOTE_NEED) {
         worker->op = op;
         worker->i = i;
     }
@@ -184,10 +184,10 @@ static void take_action(struct sim *sim, struct worker *worker)
             remove_worker(worker);
         break;
     case 1:
-        ask_url(sim, worker, REMOTE_EXPECT);
+        ask_url(sim, worker, below(sim, 2) ? REMOTE_EXPECT : REMOTE_AHEAD);
         break;
     case 2:
-        ask_blocks(sim, worker, REMOTE_EXPECT);
+        ask_blocks(sim, worker, below(sim, 2) ? REMOTE_EXPECT : REMOTE_AHEAD);
         break;
     case 3:
         if (!worker->op)
@@ -195,6 +195,8 @@ static void take_action(struct sim *sim, struct worker *worker)
         break;
     case 4:
         close_file(sim, worker);
+        if (below(sim, 4) == 0)
+            send_question(sim, worker, &(struct remote_question){.op = REMOTE_ANEW});
         break;
     case 5:
     case 6:
@@ -402,7 +404,109 @@ static void test_asked_twice(void **state)
     end(&sim);
 }
 
+static void ask_block(struct sim *sim, struct worker *worker, uint32_t op, uint64_t block)
+{
+    send_question(
+        sim, worker,
+        &(struct remote_question){
+            .op = op, .object = worker->files[0].number, .first = block * BLOCK, .bytes = BLOCK});
+}
+
+/* One that is there. */
+static void read_block(struct sim *sim, struct worker *worker, uint64_t block)
+{
+    worker->op = REMOTE_NEED;
+    worker->first = block;
+    worker->file = &worker->files[0];
+    worker->i = 2;
+    ask_block(sim, worker, REMOTE_NEED, block);
+    assert_int_equal(count_open(sim), 0);
+}
+
+/* Of two workers that have mapped the object of 20 blocks; its first block is held then. */
+static void begin_mapped(struct sim *sim)
+{
+    begin(sim, 1);
+    for (size_t k = 0; k < 2; k++) {
+        struct worker *worker = &sim->workers[k];
+
+        add_worker(sim, worker);
+        worker->op = REMOTE_PAGED;
+        worker->i = 2;
+        send_question(sim, worker,
+                      &(struct remote_question){.op = REMOTE_PAGED, .url = "s3://bucket/2"});
+        answer_transfer(sim);
+        run_loop(sim);
+        assert_int_equal(count_open(sim), 0);
+        assert_int_equal(worker->n_files, 1);
+    }
+}
+
+/* The only transfer is of that block; it is answered. */
+static void answer_block(struct sim *sim, uint64_t block)
+{
+    assert_int_equal(store.n, 1);
+    assert_int_equal(store.list->order.first, block * BLOCK);
+    answer_transfer(sim);
+    run_loop(sim);
+}
+
+/* What is ahead is fetched in its order, each worker's in turn, until a fourth of the memory has
+ * what nobody has read yet; what is expected is fetched before it. */
+static void test_ahead(void **state)
+{
+    struct sim sim;
+    struct worker *a = &sim.workers[0], *b = &sim.workers[1];
+
+    (void)state;
+    begin_mapped(&sim);
+    ask_block(&sim, a, REMOTE_AHEAD, 5);
+    ask_block(&sim, a, REMOTE_AHEAD, 7);
+    ask_block(&sim, a, REMOTE_AHEAD, 9);
+    ask_block(&sim, b, REMOTE_AHEAD, 15);
+    answer_block(&sim, 5); /* it and the first one are a fourth */
+    assert_int_equal(store.n, 0);
+    ask_block(&sim, b, REMOTE_EXPECT, 12);
+    answer_block(&sim, 12);
+    read_block(&sim, a, 12);
+    assert_int_equal(store.n, 0);
+    read_block(&sim, a, 5);
+    answer_block(&sim, 7);
+    read_block(&sim, a, 7);
+    answer_block(&sim, 15);
+    ask_block(&sim, a, REMOTE_ANEW, 0);
+    read_block(&sim, b, 15);
+    assert_int_equal(store.n, 0); /* and not block 9 */
+    end(&sim);
+}
+
+/* Where there is room in memory, the store has no more to do for it than it has to answer. */
+static void test_ahead_waits_for_requests(void **state)
+{
+    struct sim sim;
+    struct worker *worker = &sim.workers[0];
+
+    (void)state;
+    begin_mapped(&sim);
+    read_block(&sim, worker, 0); /* all of the fourth is free */
+    for (uint64_t block = 1; block <= STORE_ROOM; block++)
+        ask_block(&sim, worker, REMOTE_EXPECT, 2 * block);
+    assert_int_equal(store.n, STORE_ROOM);
+    ask_block(&sim, worker, REMOTE_AHEAD, 1);
+    assert_int_equal(store.n, STORE_ROOM);
+    while (store.n > 0) { /* they are more than a fourth */
+        answer_transfer(&sim);
+        run_loop(&sim);
+    }
+    for (uint64_t block = 1; block <= STORE_ROOM; block++)
+        read_block(&sim, worker, 2 * block);
+    answer_block(&sim, 1);
+    end(&sim);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_ahead),
+    cmocka_unit_test(test_ahead_waits_for_requests),
     cmocka_unit_test(test_asked_twice),
     cmocka_unit_test(test_schedules),
 };

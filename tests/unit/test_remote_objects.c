@@ -111,7 +111,7 @@ static void take_step(struct sim *sim)
     if (!known->object)
         find_object(sim, i);
     uint64_t block = below(sim, blocks_in(known));
-    switch (below(sim, 6)) {
+    switch (below(sim, 7)) {
     case 0:
     case 1:
         if (known->object->blocks[block].state == BLOCK_ABSENT)
@@ -130,6 +130,10 @@ static void take_step(struct sim *sim)
     case 4:
         check_block(sim, i, block);
         break;
+    case 5:
+        if (known->object->blocks[block].state == BLOCK_THERE)
+            object_give(&sim->objects, known->object, block);
+        break;
     default:
         (void)objects_have_room(&sim->objects, 0);
     }
@@ -138,7 +142,7 @@ static void take_step(struct sim *sim)
 /* What is there, by looking at each block. */
 static void check_counts(const struct sim *sim)
 {
-    uint64_t held = 0;
+    uint64_t held = 0, ahead = 0;
 
     for (size_t i = 0; i < OBJECTS; i++) {
         const struct known *known = &sim->known[i];
@@ -147,9 +151,13 @@ static void check_counts(const struct sim *sim)
             const struct block *is = &known->object->blocks[block];
             assert_int_equal(is->users, known->users[block]);
             held += is->state == BLOCK_THERE ? bytes : 0;
+            ahead += is->state == BLOCK_THERE && !is->given ? bytes : 0;
+            assert_int_equal(object_lacks(known->object, block, 1),
+                             is->state == BLOCK_THERE ? 0 : bytes);
         }
     }
     assert_int_equal(held, sim->objects.held);
+    assert_int_equal(ahead, sim->objects.ahead);
 }
 
 static void leave_all(struct sim *sim)

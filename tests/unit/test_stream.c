@@ -218,6 +218,42 @@ static void test_lost_steps_run_again(void **state)
     end(stream);
 }
 
+/* Steps that follow are foreseen once one was made, up to where they may yet become others. */
+static void test_steps_are_foreseen(void **state)
+{
+    static const struct {
+        uint32_t made, running; /* steps from the first one on */
+        uint64_t foreseen, limit, hold;
+        uint64_t first, n;
+    } rows[] = {
+        {0, 2, 0, UINT64_MAX, UINT64_MAX, 7, 0},
+        {1, 1, 0, UINT64_MAX, UINT64_MAX, 7, 6},
+        {1, 1, 10, UINT64_MAX, UINT64_MAX, 10, 3},
+        {1, 1, 13, UINT64_MAX, UINT64_MAX, 13, 0},
+        {1, 1, 6, UINT64_MAX, UINT64_MAX, 7, 6},
+        {1, 1, 0, 9, UINT64_MAX, 7, 2},
+        {1, 1, 0, UINT64_MAX, 8, 7, 1},
+        {1, 1, 0, 6, UINT64_MAX, 7, 0},
+        {2, 8, 0, UINT64_MAX, UINT64_MAX, 15, 5},
+        {2, 13, 0, UINT64_MAX, UINT64_MAX, 20, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct stream *stream = stream_of(5, 20, 16);
+        uint64_t first;
+
+        for (uint32_t k = 0; k < rows[i].made + rows[i].running; k++)
+            (void)(k < rows[i].made ? ready_next(stream) : run_next(stream));
+        stream->foreseen = rows[i].foreseen;
+        stream->limit = rows[i].limit;
+        stream->hold = rows[i].hold;
+        assert_int_equal(stream_foresees(stream, 6, &first), rows[i].n);
+        assert_int_equal(first, rows[i].first);
+        end(stream);
+    }
+}
+
 /* ---- leases and pins ------------------------------------------------------------------------ */
 
 static void test_pins_return_their_credit(void **state)
@@ -493,6 +529,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_tokens_are_counted_at_delivery),
     cmocka_unit_test(test_faults_stand_in_their_step_s_place),
     cmocka_unit_test(test_lost_steps_run_again),
+    cmocka_unit_test(test_steps_are_foreseen),
     cmocka_unit_test(test_pins_return_their_credit),
     cmocka_unit_test(test_used_steps_are_reused),
     cmocka_unit_test(test_lease_of_a_former_daemon),

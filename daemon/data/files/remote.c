@@ -26,6 +26,15 @@ int remote_send(struct remote *remote, const struct remote_question *question)
     return 0;
 }
 
+bool remote_note(uint64_t table[static REMOTE_EXPECTED_MAX], uint64_t hash)
+{
+    uint64_t *known = &table[hash % REMOTE_EXPECTED_MAX];
+    bool was = *known == hash;
+
+    *known = hash;
+    return was;
+}
+
 union remote_control {
     struct cmsghdr align;
     uint8_t space[CMSG_SPACE(sizeof(int))];
@@ -163,13 +172,12 @@ int remote_list(struct remote *remote, const char *url, void **ret, uint64_t *re
 
 void remote_expect_file(struct remote *remote, const char *url)
 {
-    struct remote_question question = {.op = REMOTE_EXPECT};
+    struct remote_question question = {.op = remote->ahead ? REMOTE_AHEAD : REMOTE_EXPECT};
     size_t bytes = strlen(url) + 1;
-    uint64_t hash = XXH3_64bits(url, bytes), *known = &remote->expected[hash % REMOTE_EXPECTED_MAX];
 
-    if (bytes > sizeof question.url || *known == hash)
+    if (bytes > sizeof question.url ||
+        remote_note(remote->ahead ? remote->said : remote->expected, XXH3_64bits(url, bytes)))
         return;
-    *known = hash;
     question.bytes = UINT64_MAX;
     memcpy(question.url, url, bytes);
     (void)remote_send(remote, &question);
@@ -177,13 +185,27 @@ void remote_expect_file(struct remote *remote, const char *url)
 
 void remote_expect_part(struct remote *remote, const char *url, uint64_t first, uint64_t bytes)
 {
-    struct remote_question question = {.op = REMOTE_EXPECT, .first = first, .bytes = bytes};
+    struct remote_question question = {
+        .op = remote->ahead ? REMOTE_AHEAD : REMOTE_EXPECT, .first = first, .bytes = bytes};
     size_t len = strlen(url) + 1;
 
     if (len > sizeof question.url)
         return;
     memcpy(question.url, url, len);
     (void)remote_send(remote, &question);
+}
+
+void remote_look_ahead(struct remote *remote, bool anew)
+{
+    if (anew)
+        (void)remote_send(remote, &(struct remote_question){.op = REMOTE_ANEW});
+    remote->ahead = true;
+    memset(remote->said, 0, sizeof remote->said);
+}
+
+void remote_look_ahead_off(struct remote *remote)
+{
+    remote->ahead = false;
 }
 
 int remote_open_pages(struct remote *remote, const char *url, struct remote_answer *ret,

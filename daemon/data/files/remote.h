@@ -65,6 +65,11 @@ void remote_expect_file(struct remote *remote, const char *url);
  * once. */
 void remote_expect_part(struct remote *remote, const char *url, uint64_t first, uint64_t bytes);
 
+/* What is expected from now on is for later: it waits for room, and for what is expected otherwise.
+ * `off` ends that. With `anew`, what was expected for later, and not begun, is forgotten. */
+void remote_look_ahead(struct remote *remote, bool anew);
+void remote_look_ahead_off(struct remote *remote);
+
 /* Of a sample whose size is not known yet: its beginning, and often all of it. */
 enum { REMOTE_UNTOLD_BYTES = 64 * 1024 };
 

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <utlist.h>
+#include <xxhash.h>
 
 enum {
     BLOCK = REMOTE_BLOCK_BYTES,
@@ -285,6 +286,21 @@ void remote_unmap(struct remote_map *map)
     remote_map_free(map);
 }
 
+/* The same, for later: whether somebody has asked for it says nothing then. */
+static void remote_map_look_ahead(struct remote_map *map, uint64_t block, uint64_t n)
+{
+    for (; n > 0 && map->state[block] == READY; n--)
+        block++;
+    const uint64_t what[] = {map->object, block, n};
+    const struct remote_question question = {.op = REMOTE_AHEAD,
+                                             .object = map->object,
+                                             .first = block * BLOCK,
+                                             .bytes = remote_map_block_bytes(map, block, n)};
+
+    if (n > 0 && !remote_note(map->remote->said, XXH3_64bits(what, sizeof what)))
+        (void)remote_send(map->remote, &question);
+}
+
 void remote_expect_memory(const void *at, uint64_t bytes)
 {
     struct remote_map *map = remote_find_map(at);
@@ -293,7 +309,11 @@ void remote_expect_memory(const void *at, uint64_t bytes)
         return;
     uint64_t first = (uint64_t)((const uint8_t *)at - map->data);
     uint64_t end = min_u64(map->bytes, first + bytes);
-    remote_map_expect(map, first / BLOCK, (end - 1) / BLOCK - first / BLOCK + 1);
+    uint64_t n = (end - 1) / BLOCK - first / BLOCK + 1;
+    if (map->remote->ahead)
+        remote_map_look_ahead(map, first / BLOCK, n);
+    else
+        remote_map_expect(map, first / BLOCK, n);
 }
 
 /* Asked for again when it is read again. */

@@ -24,14 +24,18 @@ struct remote {
     uint32_t window;            /* so many */
     uint32_t next_ready;
     uint64_t waited_ns; /* for answers */
-    uint64_t
-        expected[REMOTE_EXPECTED_MAX]; /* hashes of URLs, each at a place of its own; 0: none */
+    /* Hashes of URLs, each at a place of its own; 0: none. */
+    uint64_t expected[REMOTE_EXPECTED_MAX];
+    bool ahead;                         /* for later */
+    uint64_t said[REMOTE_EXPECTED_MAX]; /* likewise; since then: of URLs, and blocks */
     /* Of the block that could not be fetched last. */
     struct remote_answer failed;
 };
 
-/* Async-signal-safe, both. */
+/* Async-signal-safe, all three. */
 int remote_send(struct remote *remote, const struct remote_question *question); /* -errno */
+/* Whether it was noted; notes it. */
+bool remote_note(uint64_t table[static REMOTE_EXPECTED_MAX], uint64_t hash);
 /* `ret_fd`: -1, or what came with it. Without a fetcher this process cannot go on, and ends: the
  * daemon starts another one, which repeats its step. */
 void remote_ask(struct remote *remote, const struct remote_question *question,

@@ -582,6 +582,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     drop = core_command(core, CORE_DROP, NULL);
     drop->epoch = stream->epoch;
     drop->number = stream->params.replicas ? stream->number : 0;
+    drop->final = stream->foreseen > stream->to_plan;
     quota_return(core->o.account, QUOTA_OVERHEAD, stream->paid_bytes);
     core_pay_for_rosters(core);
     core_keep_mixture(core, stream);

@@ -65,7 +65,7 @@ enum core_command_kind {
     CORE_BAD,     /* the same about a bad sample; also logged */
     CORE_LOG,     /* `text` about `stream`, only for the log */
     CORE_DROP,    /* a stream is gone: its `epoch` is not used any more, nor is what workers keep
-                     of its `number` */
+                     of its `number`; `final`: steps that were foreseen may never come */
 };
 
 #define CORE_ANY UINT32_MAX /* not one worker in particular */

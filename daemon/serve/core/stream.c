@@ -296,6 +296,20 @@ struct step *stream_plan(struct stream *stream)
     return step;
 }
 
+uint64_t stream_foresees(const struct stream *stream, uint64_t most, uint64_t *ret_first)
+{
+    const struct stream_params *params = &stream->params;
+    uint32_t unmade = stream->in_state[STEP_WAITING] + stream->in_state[STEP_RUNNING];
+    uint64_t end = min_u64(min_u64(params->steps, stream->limit), stream->hold);
+
+    *ret_first = max_u64(stream->foreseen, stream->to_plan);
+    if (params->replicas || params->fed || !stream_rules[stream->phase].plans ||
+        (stream->to_plan - params->first == unmade && !stream->predecessor))
+        return 0;
+    end = stream->to_plan + min_u64(most, end - min_u64(stream->to_plan, end));
+    return end - min_u64(*ret_first, end);
+}
+
 void stream_skip(struct stream *stream, uint64_t number)
 {
     assert(stream_is_source(stream));
@@ -329,6 +343,7 @@ void step_lost(struct step *step)
     bad_list_deinit(&step->bad);
     step->segment = NULL;
     step->own_lease = false;
+    stream->foreseen = 0; /* what its worker had heard of may be lost, too */
     if (stream->settled) {
         uint64_t *settled = &stream->settled[step_replica(stream, step->number)];
         if (step->number < *settled)

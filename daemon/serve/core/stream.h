@@ -218,6 +218,7 @@ struct stream {
 
     uint64_t to_plan;      /* next step to be planned, if it exists */
     uint64_t to_deliver;   /* next step for the client, if it exists; not with any_order */
+    uint64_t foreseen;     /* steps before this one were told of, besides those that were planned */
     uint64_t limit;        /* it ends before this step, though its epoch continues; or UINT64_MAX */
     uint64_t hold;         /* it plans no step from this one on, for now; UINT64_MAX: it does */
     uint64_t former_lease; /* the lowest step that its client still has from a former daemon; or
@@ -330,6 +331,14 @@ uint64_t stream_next(const struct stream *stream);
 
 /* Plans the next step: WAITING. */
 struct step *stream_plan(struct stream *stream);
+
+/*
+ * Steps that are not planned, up to `most` of them, and that workers should hear of to fetch what
+ * is far away: how many, from *ret_first on, which the caller adds to ->foreseen. No step is,
+ * before one was made: that one is waited for; nor what its client feeds, or a replica knows by
+ * itself.
+ */
+uint64_t stream_foresees(const struct stream *stream, uint64_t most, uint64_t *ret_first);
 
 /* The step of that number, planned and not released; or NULL. */
 struct step *stream_find(const struct stream *stream, uint64_t number);

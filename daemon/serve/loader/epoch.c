@@ -144,13 +144,19 @@ int epoch_work_out(struct epoch *epoch, void (*done)(void *owner), void *owner)
     return epoch->busy ? 1 : epoch->worked_out;
 }
 
+bool epoch_is_near(const struct epoch *epoch, uint64_t rank, uint64_t step)
+{
+    return !epoch->busy && epoch->worked_out == 0 &&
+           plan_backlog(epoch->plan, rank, step) <= BACKLOG_ON_LOOP;
+}
+
 bool epoch_prepare(struct epoch *epoch, uint64_t rank, uint64_t step, void (*done)(void *owner),
                    void *owner)
 {
     if (epoch->busy)
         return false;
     assert(epoch->worked_out == 0);
-    if (plan_backlog(epoch->plan, rank, step) <= BACKLOG_ON_LOOP)
+    if (epoch_is_near(epoch, rank, step))
         return true;
     if (!epoch->scratch)
         epoch->scratch = must_alloc(plan_most(epoch->plan) * sizeof *epoch->scratch);

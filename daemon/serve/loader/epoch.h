@@ -49,6 +49,9 @@ int _nodiscard_ epoch_work_out(struct epoch *epoch, void (*done)(void *owner), v
 bool _nodiscard_ epoch_prepare(struct epoch *epoch, uint64_t rank, uint64_t step,
                                void (*done)(void *owner), void *owner);
 
+/* Whether epoch_prepare() has nothing to do that would take a thread. */
+bool epoch_is_near(const struct epoch *epoch, uint64_t rank, uint64_t step);
+
 /* plan_step() of a prepared step. */
 size_t epoch_step(struct epoch *epoch, uint64_t rank, uint64_t step, uint64_t *indices);
 

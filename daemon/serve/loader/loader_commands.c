@@ -158,6 +158,7 @@ static bool commands_fault_dead_worker(struct loader *loader, struct step *step,
 static void commands_run(struct loader *loader, struct step *step, uint32_t worker)
 {
     struct core *core = &loader->core;
+    struct stream *stream = step->stream;
     struct dl_error err = {0};
     struct place place;
 
@@ -178,6 +179,7 @@ static void commands_run(struct loader *loader, struct step *step, uint32_t work
              slot_indices(segment_slot(place.segment, place.slot)), n, loader->now);
     if (!commands_fault_dead_worker(loader, step, &place))
         pool_run(loader->pool, &place, step);
+    loader_look_ahead(loader, stream);
 }
 
 /* ---- what a mixture's datasets have of what was delivered ---------------------------------- */
@@ -271,6 +273,8 @@ static void commands_drop(struct loader *loader, const struct core_command *c)
         epoch_unref(&loader->epochs, c->epoch);
     if (c->number)
         pool_forget(loader->pool, c->number);
+    if (c->final)
+        loader_look_ahead_anew(loader);
     quota_return(loader->o.pool.account, QUOTA_EPOCHS, 1);
 }
 

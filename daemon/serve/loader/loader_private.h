@@ -9,6 +9,7 @@
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
+ *   loader_ahead.c      what its next steps read, where that is far away
  *   loader_measure.c    lengths, before it is open
  *   loader_lately.c     where the time went: lately, and in the last ten minutes
  *   loader_headspace.c  what a faster one would be worth
@@ -141,6 +142,13 @@ void loader_tell_written(struct loader *loader, struct stream *stream);
 
 /* Of struct pool_events; `loader` is a struct loader. */
 void loader_on_looked(void *loader, enum pool_files files);
+
+/* ---- loader_ahead.c */
+
+/* A step of the stream was run: workers hear of those that follow. */
+void loader_look_ahead(struct loader *loader, struct stream *stream);
+/* Steps that they have heard of may never come. */
+void loader_look_ahead_anew(struct loader *loader);
 
 /* ---- loader_measure.c */
 

@@ -155,6 +155,12 @@ void pool_measures(struct pool *pool, bool measures);
 /* Workers need not keep what they have of a stream over an iterable dataset. */
 void pool_forget(struct pool *pool, uint32_t stream);
 
+/* Tells a worker, that one or the next that is there, of samples of tasks that will come: their
+ * indices, u64 little-endian each. Its files are remote. */
+void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices);
+/* They may never come. */
+void pool_expect_anew(struct pool *pool);
+
 /* Applies an event to a slot that was taken. May call `retired`. */
 void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event);
 

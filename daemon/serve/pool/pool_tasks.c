@@ -96,6 +96,26 @@ void pool_forget(struct pool *pool, uint32_t stream)
     }
 }
 
+void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[(worker + i) % pool->n_members];
+
+        if (m->state != WORKER_READY || !m->process)
+            continue;
+        process_send_expect(m->process, false, indices);
+        return;
+    }
+}
+
+void pool_expect_anew(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        if (pool->members[i].state == WORKER_READY && pool->members[i].process)
+            process_send_expect(pool->members[i].process, true, (struct dl_span){0});
+    }
+}
+
 void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event)
 {
     slot_apply(&segment->slots, slot, event);

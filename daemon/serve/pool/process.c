@@ -31,6 +31,7 @@ struct process {
     uv_pipe_t errors; /* the worker's standard error */
     uint32_t handles; /* open ones; freed at 0 */
     bool running;
+    bool fetches;   /* it was given a way to remote files */
     bool abandoned; /* process_free() was called */
     struct peer peer;
     int queues_fd;                /* owned; until it is told to open the dataset */
@@ -354,6 +355,15 @@ void process_send_forget(struct process *p, uint32_t stream)
             NULL, 0);
 }
 
+void process_send_expect(struct process *p, bool anew, struct dl_span indices)
+{
+    if (p->running && p->fetches)
+        process_send_message(p,
+                             &(struct dl_message){.number = DL_MSG_W_EXPECT,
+                                                  .w_expect = {.anew = anew, .indices = indices}},
+                             NULL, 0);
+}
+
 void process_send_look(struct process *p, struct dl_span spec)
 {
     if (p->running)
@@ -586,6 +596,7 @@ static void process_send_remote(struct process *p, const struct process_options 
     else
         process_send_message(p, &(struct dl_message){.number = DL_MSG_W_REMOTE, .w_remote = told},
                              &fd, 1);
+    p->fetches = fd >= 0;
 }
 
 static const uint8_t process_nil[] = {0xc0}; /* of msgpack */

@@ -87,6 +87,8 @@ void process_kill(struct process *process);
 void process_send_segment(struct process *process, const struct segment *segment);
 void process_send_unmap(struct process *process, uint32_t segment);
 void process_send_forget(struct process *process, uint32_t stream);
+/* Samples of tasks that will come, to it or others; `anew`: those it heard of before may never. */
+void process_send_expect(struct process *process, bool anew, struct dl_span indices);
 /* Asks how the files of the spec, packed, are now. */
 void process_send_look(struct process *process, struct dl_span spec);
 

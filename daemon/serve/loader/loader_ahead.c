@@ -1,0 +1,76 @@
+/*
+ * What the next steps read, told to workers where files are far away: they know which bytes of
+ * which file a sample is, and the process that fetches gets these early, in the order of the plan.
+ *
+ * How far ahead that is, is the fetcher's business (daemon/fetcher/desk_ahead.c): it fetches as far
+ * as its memory reaches. What is said here is only more than that.
+ */
+#include "daemon/serve/base/memory.h"
+#include "daemon/serve/loader/loader_private.h"
+
+#include <endian.h>
+
+#include <utlist.h>
+
+enum {
+    AHEAD_SAMPLES = 4096,  /* that are told of */
+    AHEAD_TOGETHER = 64,   /* or of one step, at least: a message has so many */
+    AHEAD_MESSAGE = 65536, /* bytes that it takes */
+};
+
+static void ahead_tell(struct loader *loader, uint32_t worker, uint64_t *indices, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        indices[i] = htole64(indices[i]);
+    for (size_t at = 0, bytes = n * sizeof *indices; at < bytes; at += AHEAD_MESSAGE)
+        pool_expect(
+            loader->pool, worker,
+            (struct dl_span){(const uint8_t *)indices + at, min_u64(bytes - at, AHEAD_MESSAGE)});
+}
+
+/* The indices of `n` steps; fewer: a thread has to work on the plan before. */
+static size_t ahead_fill(struct stream *stream, uint64_t first, uint64_t n, uint64_t *indices)
+{
+    uint64_t rank = stream->params.rank;
+    size_t filled = 0;
+
+    for (uint64_t step = first; step < first + n; step++) {
+        if (!epoch_is_near(stream->epoch, rank, step))
+            break;
+        filled += epoch_step(stream->epoch, rank, step, indices + filled);
+    }
+    return filled;
+}
+
+void loader_look_ahead(struct loader *loader, struct stream *stream)
+{
+    if (!pool_remotes(loader->pool) || !stream->plan)
+        return;
+    uint64_t each = max_u64(plan_most(stream->plan), 1), first;
+    uint64_t together = max_u64(AHEAD_TOGETHER / each, 1);
+    uint64_t n = stream_foresees(stream, max_u64(AHEAD_SAMPLES / each, together), &first);
+    bool ends = first + n == stream->params.steps;
+    _cleanup_free_ uint64_t *indices =
+        n >= together || (ends && n > 0) ? must_alloc(together * each * sizeof *indices) : NULL;
+
+    for (uint64_t some; indices && n > 0; n -= some, first += some) {
+        some = min_u64(n, together);
+        if (some < together && !ends)
+            break;
+        size_t filled = ahead_fill(stream, first, some, indices);
+        ahead_tell(loader, (uint32_t)(first / together % pool_workers(loader->pool)), indices,
+                   filled);
+        stream->foreseen = first + some;
+    }
+}
+
+void loader_look_ahead_anew(struct loader *loader)
+{
+    struct stream *stream;
+
+    if (!pool_remotes(loader->pool))
+        return;
+    pool_expect_anew(loader->pool);
+    DL_FOREACH (loader->core.streams, stream)
+        stream->foreseen = 0;
+}
