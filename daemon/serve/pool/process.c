@@ -357,7 +357,8 @@ void process_send_forget(struct process *p, uint32_t stream)
 
 void process_send_expect(struct process *p, bool anew, struct dl_span indices)
 {
-    if (p->running && p->fetches)
+    /* One that is at a long task does not read what is not needed. */
+    if (p->running && p->fetches && (anew || peer_pending(&p->peer) == 0))
         process_send_message(p,
                              &(struct dl_message){.number = DL_MSG_W_EXPECT,
                                                   .w_expect = {.anew = anew, .indices = indices}},
