@@ -249,6 +249,19 @@ void shelf_take_off(struct shelf *shelf, uint32_t slot)
     *is = (struct shelf_slot){0};
 }
 
+void shelf_reorder(struct shelf *shelf, uint32_t slot, uint32_t order)
+{
+    struct shelf_slot *is = &shelf->slots[slot];
+
+    assert(is->key != 0);
+    if (is->order == order)
+        return;
+    shelf->bits = shelf->bits - shelf_bits(is->order) + shelf_bits(order);
+    is->order = order;
+    shelf_rise(shelf, is->at);
+    shelf_sink(shelf, is->at);
+}
+
 void shelf_give_back(struct shelf *shelf, uint32_t slot)
 {
     assert(shelf->slots[slot].key == 0);

@@ -27,7 +27,8 @@ enum { SHELF_SLOTS_MOST = 1 << 25 };
 struct shelf_slot {
     uint64_t key;     /* 0: nothing is in it */
     uint64_t used;    /* shelf->passed when it was asked for last */
-    uint64_t checked; /* these three are the owner's; 0 when a block comes */
+    uint64_t checked; /* these four are the owner's; 0 when a block comes */
+    uint32_t point;
     bool there;
     bool unwanted;
     uint16_t busy;  /* by how many; such a one stays */
@@ -53,6 +54,9 @@ struct shelf {
 
 void shelf_init(struct shelf *shelf, uint64_t limit);
 void shelf_deinit(struct shelf *shelf); /* zeroes it; a zeroed one is fine */
+
+/* The one in that slot has another order by now. */
+void shelf_reorder(struct shelf *shelf, uint32_t slot, uint32_t order);
 
 /* The slot with that key, or SHELF_NONE. */
 uint32_t shelf_find(const struct shelf *shelf, uint64_t key);

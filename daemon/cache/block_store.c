@@ -22,14 +22,14 @@ struct store_header {
     char magic[8];
     uint32_t version;
     uint32_t slot_bytes;
-    uint64_t seed; /* of keys and orders: drawn */
+    uint64_t seed; /* of keys: drawn */
     uint64_t check;
 };
 
 /* Then there is one for each slot. */
 struct store_entry {
     uint64_t key; /* 0: nothing is in it */
-    uint32_t order;
+    uint32_t point;
     uint32_t bytes; /* of the record */
     uint64_t check;
 };
@@ -39,7 +39,8 @@ _Static_assert(sizeof(struct store_header) == 32 && sizeof(struct store_entry) =
 struct block_store {
     int index, blocks; /* owned */
     uint64_t seed;
-    bool closed; /* nothing more is written */
+    bool closed;                       /* nothing more is written */
+    const struct placement *placement; /* borrowed; NULL: none */
     struct shelf shelf;
 };
 
@@ -59,11 +60,16 @@ static uint64_t store_key(const struct block_store *store, const char *where, ui
     return key ? key : 1;
 }
 
-static uint32_t store_order(const struct block_store *store, const char *where, uint64_t block)
+static uint32_t store_order(const struct block_store *store, uint32_t point)
 {
-    uint64_t seed = ~store->seed - block / STORE_GROUP_BLOCKS;
+    return store->placement ? placement_order(store->placement, point) : point;
+}
 
-    return (uint32_t)(XXH3_64bits_withSeed(where, strlen(where), seed) >> 32);
+/* As its entry has it, or where it is another: an earlier release's points were the store's own. */
+static void store_set_point(struct block_store *store, uint32_t slot, uint32_t point)
+{
+    store->shelf.slots[slot].point = point;
+    shelf_reorder(&store->shelf, slot, store_order(store, point));
 }
 
 static uint64_t store_entry_check(const struct block_store *store, uint32_t slot,
@@ -167,7 +173,8 @@ static void store_load_entry(struct block_store *store, uint32_t slot,
     if (entry->key == 0 || entry->bytes == 0 || entry->bytes > RECORD_SLOT_BYTES ||
         entry->check != store_entry_check(store, slot, entry))
         return;
-    (void)shelf_load(&store->shelf, slot, entry->key, entry->order, entry->bytes);
+    if (shelf_load(&store->shelf, slot, entry->key, entry->point, entry->bytes))
+        store->shelf.slots[slot].point = entry->point;
 }
 
 /* Of slots without a block something may be there: whoever wrote it was killed before its entry. */
@@ -294,6 +301,26 @@ void block_store_check(struct block_store *store, const char *where, uint64_t bl
         store->shelf.slots[slot].checked = checked;
 }
 
+bool block_store_wants(struct block_store *store, const char *where, uint64_t block)
+{
+    uint32_t order = store_order(store, placement_point(where, block));
+
+    return !store->closed &&
+           shelf_find(&store->shelf, store_key(store, where, block)) == SHELF_NONE &&
+           (shelf_fits(&store->shelf, RECORD_SLOT_BYTES) ||
+            shelf_victim(&store->shelf, order) != SHELF_NONE);
+}
+
+void block_store_place(struct block_store *store, const struct placement *placement)
+{
+    const struct shelf *shelf = &store->shelf;
+
+    store->placement = placement;
+    for (uint32_t slot = 0; slot < shelf->n_slots; slot++)
+        if (shelf->slots[slot].key != 0)
+            store_set_point(store, slot, shelf->slots[slot].point);
+}
+
 /* When nobody is at it any more. */
 static void store_drop_slot(struct block_store *store, uint32_t slot)
 {
@@ -323,6 +350,7 @@ bool block_read_begin(struct block_store *store, const char *where, uint64_t blo
     struct shelf_slot *is = &store->shelf.slots[slot];
     ret->bytes = is->bytes;
     is->busy++;
+    store_set_point(store, slot, placement_point(where, block));
     shelf_pass(&store->shelf, is->bytes);
     shelf_use(&store->shelf, slot);
     return true;
@@ -388,14 +416,15 @@ static void store_give_back_gone(struct block_store *store, const struct block_w
 /* It takes the place of one that goes, if one does: the files do not grow. */
 static bool store_admit(struct block_store *store, struct block_write *write)
 {
-    bool fits = store_make_room(store, write->order, write->bytes, write);
+    uint32_t order = store_order(store, write->point);
+    bool fits = store_make_room(store, order, write->bytes, write);
 
     write->replaces = fits && write->n_gone > 0;
     if (write->replaces)
         shelf_give_back(&store->shelf, write->gone[--write->n_gone]);
-    if (fits &&
-        shelf_add(&store->shelf, write->key, write->order, write->bytes, &write->slot) == 0) {
+    if (fits && shelf_add(&store->shelf, write->key, order, write->bytes, &write->slot) == 0) {
         store->shelf.slots[write->slot].busy = 1;
+        store->shelf.slots[write->slot].point = write->point;
         return true;
     }
     store_erase_gone(write);
@@ -418,7 +447,7 @@ bool block_write_begin(struct block_store *store, const struct block_name *name,
                                 .data = data,
                                 .head_bytes = head,
                                 .key = key,
-                                .order = store_order(store, name->where, name->block),
+                                .point = placement_point(name->where, name->block),
                                 .bytes = taken};
     if (!(ret->head = malloc(head)))
         return false;
@@ -432,7 +461,7 @@ bool block_write_begin(struct block_store *store, const struct block_name *name,
 static int store_write_record(struct block_write *write)
 {
     const struct block_store *store = write->store;
-    struct store_entry entry = {.key = write->key, .order = write->order, .bytes = write->bytes};
+    struct store_entry entry = {.key = write->key, .point = write->point, .bytes = write->bytes};
     uint64_t at = write->slot * (uint64_t)RECORD_SLOT_BYTES;
     struct stat st;
     int r;

@@ -19,12 +19,12 @@
 #define DL_BLOCK_STORE_H
 
 #include "daemon/cache/block_shelf.h"
+#include "daemon/cache/placement.h"
 #include "proto/common/bytes.h"
 #include "proto/common/error.h"
 
 enum {
-    STORE_GROUP_BLOCKS = 16, /* of one order: what one request fetches is kept together */
-    STORE_GONE_MOST = 64,    /* blocks that go for one that comes */
+    STORE_GONE_MOST = 64, /* blocks that go for one that comes */
 };
 
 struct block_store;
@@ -46,6 +46,10 @@ int _nodiscard_ block_store_open(int dir, uint64_t limit, struct block_store **r
 /* No job is under way. NULL is fine; returns NULL. */
 struct block_store *block_store_close(struct block_store *store);
 
+/* Which blocks come first is as this says from now on; borrowed, and to be said again whenever it
+ * has changed. NULL: any are as good as others. */
+void block_store_place(struct block_store *store, const struct placement *placement);
+
 /* As long as the store is. */
 const struct shelf *block_store_shelf(const struct block_store *store);
 
@@ -55,6 +59,8 @@ bool block_store_has(const struct block_store *store, const char *where, uint64_
 uint64_t block_store_checked(const struct block_store *store, const char *where, uint64_t block);
 void block_store_check(struct block_store *store, const char *where, uint64_t block,
                        uint64_t checked);
+/* Whether one that comes would be kept, as far as that is known without its bytes. */
+bool block_store_wants(struct block_store *store, const char *where, uint64_t block);
 /* It is of no use any more. */
 void block_store_drop(struct block_store *store, const char *where, uint64_t block);
 
@@ -88,7 +94,7 @@ struct block_write {
     uint8_t *head;       /* owned; of the record: what precedes the data */
     size_t head_bytes;
     uint64_t key;
-    uint32_t order, bytes; /* of the slot's entry: other threads don't see the shelf */
+    uint32_t point, bytes; /* of the slot's entry: other threads don't see the shelf */
     uint32_t slot;
     bool replaces;   /* another record is in its slot */
     uint32_t n_gone; /* further slots that go for it */

@@ -276,7 +276,8 @@ static void http_set_up(struct http_call *call)
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     if (call->body) {
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(call->body));
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE,
+                         (long)(request->body_bytes ? request->body_bytes : strlen(call->body)));
     }
     if (request->method)
         curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
@@ -355,7 +356,11 @@ int http_send(struct http *http, const struct http_request *request, struct http
     call->http = http;
     call->request = *request;
     call->easy = must_have(curl_easy_init());
-    call->body = request->body ? must_strdup(request->body) : NULL;
+    if (request->body && request->body_bytes)
+        call->body =
+            memcpy(must_have(malloc(request->body_bytes)), request->body, request->body_bytes);
+    else if (request->body)
+        call->body = must_strdup(request->body);
     if (!http_set_headers(call)) {
         http_call_free(call);
         return -EINVAL;

@@ -40,6 +40,7 @@ struct http_answer {
 struct http_request {
     const char *url;      /* sent as it is: a path with "." or ".." too */
     const char *body;     /* by POST; NULL: none, by GET */
+    size_t body_bytes;    /* of it; 0: a NUL ends it */
     const char *type;     /* of the body; NULL: JSON */
     const char *method;   /* another one than these, static; NULL: none */
     const char *token;    /* of the Authorization header; NULL: none */

@@ -83,7 +83,8 @@ static const char *confine_getenv(const char *name, void *of)
     return getenv(name);
 }
 
-void confine_begin(struct confine *confine, const char *profile_token, const char *cache)
+void confine_begin(struct confine *confine, const char *profile_token, const char *cache,
+                   bool peers)
 {
     static const char *const authorities[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"};
     struct confining confining = {.confine = confine};
@@ -100,7 +101,7 @@ void confine_begin(struct confine *confine, const char *profile_token, const cha
     if (*cache)
         sandbox_files_allow_writing(&confining.files, cache);
     (void)sandbox_files_hold(&confining.files);
-    (void)sandbox_calls_online(sandbox_landlock() > 0);
+    (void)sandbox_calls_online(sandbox_landlock() > 0, peers);
 }
 
 void confine_deinit(struct confine *confine)

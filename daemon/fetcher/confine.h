@@ -25,9 +25,10 @@ struct confine {
 };
 
 /* With one thread alone. `profile_token`: a file that the profile names; NULL: none. `cache`: the
- * directory of what is kept, in which files may be written; "": none. What the kernel or the build
- * cannot do is not done. */
-void confine_begin(struct confine *confine, const char *profile_token, const char *cache);
+ * directory of what is kept, in which files may be written; "": none. `peers`: other nodes may
+ * call. What the kernel or the build cannot do is not done. */
+void confine_begin(struct confine *confine, const char *profile_token, const char *cache,
+                   bool peers);
 void confine_deinit(struct confine *confine); /* ends nothing; takes {0} */
 
 /* A place of credentials is another one than it was, or there is one where there was none. */

@@ -145,6 +145,7 @@ static void desk_count_given(struct desk *desk, struct object *object, uint64_t 
         remote_tally_add(tally,
                          block->given       ? REMOTE_FROM_MEMORY
                          : block->from_disk ? REMOTE_FROM_DISK
+                         : block->from_peer ? REMOTE_FROM_PEERS
                                             : REMOTE_FROM_STORE,
                          (int64_t)object_bytes_of(object, i, 1));
         object_give(&desk->objects, object, i);
@@ -514,6 +515,11 @@ void desk_on_unused(struct desk *desk, void (*unused)(void *owner), void *owner)
         return;
     desk->unused = unused;
     desk->owner = owner;
+}
+
+void desk_set_peers(struct desk *desk, struct peers *peers)
+{
+    desk->peers = peers;
 }
 
 bool desk_is_used(const struct desk *desk)

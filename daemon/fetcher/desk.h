@@ -8,6 +8,7 @@
 #define DL_REMOTE_DESK_H
 
 #include "daemon/fetcher/kept.h"
+#include "daemon/fetcher/peers.h"
 #include "daemon/fetcher/transfers.h"
 
 struct desk;
@@ -19,6 +20,9 @@ struct desk *desk_free(struct desk *desk); /* NULL is fine; returns NULL */
 
 /* `unused`: called when the last worker has gone; NULL: nobody wants to know. */
 void desk_on_unused(struct desk *desk, void (*unused)(void *owner), void *owner);
+
+/* Other nodes, which keep other parts; NULL: none do. Borrowed. */
+void desk_set_peers(struct desk *desk, struct peers *peers);
 
 /* There are workers. */
 bool desk_is_used(const struct desk *desk);

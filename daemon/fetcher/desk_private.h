@@ -11,6 +11,7 @@ struct desk {
     uv_prepare_t prepare;
     struct transfers *transfers; /* borrowed, both */
     struct kept *kept;
+    struct peers *peers; /* borrowed; NULL: none */
     struct objects objects;
     struct asker *askers;
     struct asker *planners; /* those with something ahead: the next one's turn is the first's */

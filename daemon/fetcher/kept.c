@@ -20,8 +20,9 @@ struct kept {
     char *path; /* owned */
     int dir;    /* owned; -1: nothing is kept */
     uint64_t limit;
-    struct block_store *store; /* owned; NULL: it is not open */
-    bool lost;                 /* its files were removed */
+    struct block_store *store;         /* owned; NULL: it is not open */
+    const struct placement *placement; /* borrowed; NULL: none */
+    bool lost;                         /* its files were removed */
     bool told_busy, told_full, told_failed;
     bool freed;
     uint32_t n_handles; /* the timer, and tasks under way */
@@ -58,8 +59,10 @@ static void kept_open(struct kept *kept)
     struct dl_error err = {0};
     int r = block_store_open(kept->dir, kept->limit, &kept->store, &err);
 
-    if (r == 0)
+    if (r == 0) {
+        block_store_place(kept->store, kept->placement);
         uv_timer_stop(&kept->retry);
+    }
     if (r == 0 || (r == -EBUSY && kept->told_busy))
         return;
     kept->told_busy = true;
@@ -203,8 +206,25 @@ void kept_check(struct kept *kept, const struct object *object)
 
 void kept_drop(struct kept *kept, const struct object *object)
 {
-    if (kept_store(kept))
-        block_store_drop(kept->store, object->where, 0);
+    kept_drop_blocks(kept, object, 0, 1);
+}
+
+void kept_drop_blocks(struct kept *kept, const struct object *object, uint64_t first, uint64_t n)
+{
+    for (uint64_t i = first; kept_store(kept) && i < first + n; i++)
+        block_store_drop(kept->store, object->where, i);
+}
+
+void kept_set_placement(struct kept *kept, const struct placement *placement)
+{
+    kept->placement = placement;
+    if (kept->store)
+        block_store_place(kept->store, placement);
+}
+
+bool kept_wants(const struct kept *kept, const struct object *object, uint64_t block)
+{
+    return kept_store(kept) && block_store_wants(kept->store, object->where, block);
 }
 
 /* ---- tasks ---------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #ifndef DL_REMOTE_KEPT_H
 #define DL_REMOTE_KEPT_H
 
+#include "daemon/cache/placement.h"
 #include "daemon/fetcher/objects.h"
 #include "proto/remote_counts.h"
 
@@ -45,6 +46,14 @@ bool kept_has(const struct kept *kept, const struct object *object, uint64_t blo
 void kept_check(struct kept *kept, const struct object *object);
 /* What is there of its first block is of another object. */
 void kept_drop(struct kept *kept, const struct object *object);
+/* Likewise of other blocks. */
+void kept_drop_blocks(struct kept *kept, const struct object *object, uint64_t first, uint64_t n);
+
+/* Which blocks come first; borrowed, and to be said again whenever it has changed. NULL: none do.
+ */
+void kept_set_placement(struct kept *kept, const struct placement *placement);
+/* Whether the block would be kept if it came. */
+bool kept_wants(const struct kept *kept, const struct object *object, uint64_t block);
 
 /* Reads blocks that may be there, at most KEPT_BLOCKS. Of an object whose size is not known, the
  * first one. */

@@ -232,7 +232,7 @@ int object_put(struct objects *objects, struct object *object, uint64_t first, s
     for (struct block *block = object->blocks + first; n > 0; block++, n--) {
         assert(block->state == BLOCK_COMING);
         block->state = BLOCK_THERE;
-        block->from_disk = block->kept = false;
+        block->from_disk = block->from_peer = block->kept = false;
         if (block->users == 0)
             DL_APPEND(objects->idle, block);
     }

@@ -25,7 +25,8 @@ struct block {
     uint32_t users;
     uint8_t state;  /* enum block_state */
     bool given;     /* to a worker, since it came */
-    bool from_disk; /* it came from there */
+    bool from_disk; /* it came from there, */
+    bool from_peer; /* or from another node's */
     bool kept;      /* it is there: it goes before others */
 };
 

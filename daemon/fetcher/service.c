@@ -3,6 +3,9 @@
 #include "daemon/fetcher/confine.h"
 #include "daemon/fetcher/sight.h"
 #include "daemon/sandbox/sandbox.h"
+#include "proto/common/bytes.h"
+#include "proto/common/fd_io.h"
+#include "proto/fetcher_control.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -12,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct service {
@@ -20,6 +24,7 @@ struct service {
     int fd;
     struct transfers *transfers;
     struct kept *kept;
+    struct peers *peers; /* NULL: there are none */
     struct desk *desk;
     struct confine confine;
     struct remote_tally *tally;
@@ -33,11 +38,11 @@ union service_control {
     uint8_t space[CMSG_SPACE(sizeof(int))];
 };
 
-/* The next worker's socket; -1: none came. *ret_ended: the daemon has gone. */
-static int service_receive(int control, bool *ret_ended)
+/* The next descriptor, and what it is; -1: none came. *ret_ended: the daemon has gone. */
+static int service_receive(int control, enum fetcher_control *ret_what, bool *ret_ended)
 {
     union service_control space;
-    char byte;
+    uint8_t byte = 0;
     struct iovec iov = {&byte, 1};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
@@ -50,16 +55,46 @@ static int service_receive(int control, bool *ret_ended)
     *ret_ended = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     if (c && c->cmsg_type == SCM_RIGHTS)
         memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    *ret_what = byte;
     return fd;
+}
+
+static void service_read_peers(struct service *service, int fd)
+{
+    struct stat st;
+    _cleanup_free_ uint8_t *text = NULL;
+
+    if (fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > FETCHER_PEER_LIST_MAX ||
+        !(text = malloc((size_t)st.st_size)) ||
+        fd_pread_all(fd, text, (size_t)st.st_size, 0) != st.st_size)
+        return;
+    peers_set_list(service->peers, (struct dl_span){text, (size_t)st.st_size});
+}
+
+/* Of other nodes. */
+static void service_hear_of_peers(struct service *service, enum fetcher_control what, int fd)
+{
+    if (service->peers && what == FETCHER_LISTENER) {
+        peers_listen(service->peers, fd);
+        return;
+    }
+    if (service->peers && what == FETCHER_PEER_LIST)
+        service_read_peers(service, fd);
+    close(fd);
 }
 
 static void service_on_control(uv_poll_t *poll, int status, int events)
 {
     struct service *service = container_of(poll, struct service, control);
+    enum fetcher_control what = FETCHER_WORKER;
     bool ended;
-    int fd = service_receive(service->fd, &ended);
+    int fd = service_receive(service->fd, &what, &ended);
 
     (void)status, (void)events;
+    if (fd >= 0 && what != FETCHER_WORKER) {
+        service_hear_of_peers(service, what, fd);
+        return;
+    }
     /* What reads what is there by now is the process that the worker's successor asks. */
     bool stale = fd >= 0 && transfers_are_stale(service->transfers);
     if (fd >= 0 && !desk_is_used(service->desk) && (stale || confine_is_stale(&service->confine))) {
@@ -97,6 +132,17 @@ static void service_raise_files(void)
     }
 }
 
+/* Without them the store is asked for all. */
+static void service_begin_peers(struct service *service)
+{
+    struct dl_error err = {0};
+
+    if (peers_new(&service->loop, service->kept, service->tally, &service->peers, &err) < 0)
+        fprintf(stderr, "dloaderd: %s: %s; other nodes are not asked for blocks\n", err.path,
+                err.message);
+    desk_set_peers(service->desk, service->peers);
+}
+
 static int service_begin(struct service *service, const struct remote_service *options)
 {
     struct dl_error err = {0};
@@ -116,6 +162,8 @@ static int service_begin(struct service *service, const struct remote_service *o
     }
     service->kept = kept_new(&service->loop, options->cache, options->kept);
     service->desk = desk_new(&service->loop, service->transfers, service->kept, options->memory);
+    if (options->peers)
+        service_begin_peers(service);
     service->sight = sight_new(&service->loop, service->desk);
     desk_on_unused(service->desk, service_on_unused, service);
     if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
@@ -155,13 +203,15 @@ int remote_serve(const struct remote_service *options)
     (void)uv_timer_init(&service.loop, &service.idle);
     int r = service_begin(&service, options);
     if (r == 0 && options->confined)
-        confine_begin(&service.confine, transfers_identity_file(service.transfers), options->cache);
+        confine_begin(&service.confine, transfers_identity_file(service.transfers), options->cache,
+                      service.peers != NULL);
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
     confine_deinit(&service.confine);
     sight_free(service.sight);
     desk_on_unused(service.desk, NULL, NULL);
     desk_free(service.desk);
+    peers_free(service.peers);
     kept_free(service.kept);
     transfers_free(service.transfers);
     uv_close((uv_handle_t *)&service.idle, NULL);

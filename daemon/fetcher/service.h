@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 struct remote_service {
-    int control;
+    int control;         /* by which enum fetcher_control comes */
     int page;            /* memory for what is counted (sight.h) */
     bool confined;       /* it closes itself in */
+    bool peers;          /* other nodes are to be asked, and may ask */
     uint64_t memory;     /* bytes that are held of what no worker has in use */
     uint64_t linger_ms;  /* without workers it ends after this; UINT64_MAX: never */
     const char *cache;   /* directory of what is kept on disk; "": nothing is, */

@@ -9,9 +9,9 @@ uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
     return 0;
 }
 
-uint32_t sandbox_calls_online(bool landlock)
+uint32_t sandbox_calls_online(bool landlock, bool accepts)
 {
-    (void)landlock;
+    (void)landlock, (void)accepts;
     return 0;
 }
 
@@ -80,9 +80,12 @@ static const char *const sandbox_outside[] = {
     "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "setns", "unshare",
     "modify_ldt", "adjtimex",
     /* other processes' ears; what the worker has open already, it may use */
-    "listen", "accept", "accept4", "shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv",
-    "msgctl", "semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink", "io_uring_setup",
-    "io_uring_enter", "io_uring_register"};
+    "listen", "shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl", "semget",
+    "semop", "semtimedop", "semctl", "mq_open", "mq_unlink", "io_uring_setup", "io_uring_enter",
+    "io_uring_register"};
+
+/* Who is called on a socket that listens already. */
+static const char *const sandbox_called[] = {"accept", "accept4"};
 
 /* Networks, for who has no business there. */
 static const char *const sandbox_sockets[] = {"socket", "bind", "connect"};
@@ -295,18 +298,21 @@ uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
         return 0;
     if (level == SANDBOX_FULL) {
         sandbox_calls_forbid_outside(&f, landlock);
+        sandbox_calls_forbid(&f, sandbox_called, ARRAY_SIZE(sandbox_called));
         sandbox_calls_forbid(&f, sandbox_sockets, ARRAY_SIZE(sandbox_sockets));
     }
     return sandbox_calls_hold(&f);
 }
 
-uint32_t sandbox_calls_online(bool landlock)
+uint32_t sandbox_calls_online(bool landlock, bool accepts)
 {
     struct filter f = sandbox_calls_begin();
 
     if (!f.ctx)
         return 0;
     sandbox_calls_forbid_outside(&f, landlock);
+    if (!accepts)
+        sandbox_calls_forbid(&f, sandbox_called, ARRAY_SIZE(sandbox_called));
     sandbox_calls_forbid_families(&f);
     return sandbox_calls_hold(&f);
 }

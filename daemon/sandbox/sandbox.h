@@ -56,8 +56,8 @@ void sandbox_close_from(int first);
  */
 uint32_t sandbox_calls(enum sandbox_level level, bool landlock);
 /* As SANDBOX_FULL, but for sockets that go out: by IP, to the system's resolvers, and to the kernel
- * for its routes. */
-uint32_t sandbox_calls_online(bool landlock);
+ * for its routes. `accepts`: and for sockets that come in, on one that listens already. */
+uint32_t sandbox_calls_online(bool landlock, bool accepts);
 
 /* Which files may be read, while that is being said. */
 struct sandbox_files {

@@ -50,8 +50,16 @@ static void daemon_on_world(void *context, enum world_event event, const struct 
         session_world_happens(s, event, why);
 }
 
-static const struct members_events members_events = {.changed = daemon_on_members_changed,
-                                                     .happened = daemon_on_world};
+static void daemon_on_peers(void *context, const char *list)
+{
+    const struct daemon *d = context;
+
+    if (d->remotes)
+        remotes_set_peers(d->remotes, list);
+}
+
+static const struct members_events members_events = {
+    .changed = daemon_on_members_changed, .happened = daemon_on_world, .peers = daemon_on_peers};
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
@@ -296,7 +304,7 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
         daemon_refuse_config(err);
-    } else if (daemon_check_shared(d, &config, err) < 0 || remotes_check(&config.remote, err) < 0 ||
+    } else if (daemon_check_shared(d, &config, err) < 0 || remotes_check(&config, err) < 0 ||
                members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
                daemon_move_metrics(d, &config, &metrics, err) < 0 ||
                members_reload(d->members, &d->config.rendezvous, &config.rendezvous, err) < 0) {
@@ -601,7 +609,7 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
         daemon_name_passed(&d->config, passed);
     d->shared = !d->options.private && daemon_is_shared(&d->config, passed >= 0);
     int r = daemon_check_shared(d, &d->config, err);
-    if (r < 0 || (r = remotes_check(&d->config.remote, err)) < 0)
+    if (r < 0 || (r = remotes_check(&d->config, err)) < 0)
         return r;
     daemon_hold_signals(SIG_BLOCK);
     const struct door_options door = {.loop = &d->loop,
@@ -679,6 +687,17 @@ static int daemon_bound_descriptors(struct daemon *d, struct dl_error *err)
     return 0;
 }
 
+/* Once the configuration was checked as a whole. */
+static int daemon_meet_peers(struct daemon *d, struct dl_error *err)
+{
+    const struct peer_card *card = NULL;
+    int r = remotes_listen(d->remotes, &card, err);
+
+    if (r == 0 && card)
+        members_tell_peers(d->members, card);
+    return r;
+}
+
 static int daemon_begin(struct daemon *d, struct dl_error *err)
 {
     char path[PATH_MAX];
@@ -703,7 +722,7 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     d->begun_ns = uv_hrtime();
     if (r == 0 && (r = daemon_draw_life(d, err)) == 0)
         r = members_new(&d->loop, &d->config.rendezvous, &members_events, d, &d->members, err);
-    if (r < 0 || (r = daemon_listen_for_all(d, err)) < 0)
+    if (r < 0 || (r = daemon_listen_for_all(d, err)) < 0 || (r = daemon_meet_peers(d, err)) < 0)
         return r;
     daemon_note_crashes(d);
     daemon_begin_to_watch(d);

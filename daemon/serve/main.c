@@ -60,7 +60,16 @@ static bool dloaderd_parse_fd(const char *text, int *ret)
 }
 
 /* What remotes.c writes: numbers, colons between them. */
-enum { FETCH_CONTROL, FETCH_PAGE, FETCH_HELD, FETCH_CONFINED, FETCH_LINGER, FETCH_KEPT, FETCH_N };
+enum {
+    FETCH_CONTROL,
+    FETCH_PAGE,
+    FETCH_HELD,
+    FETCH_CONFINED,
+    FETCH_LINGER,
+    FETCH_KEPT,
+    FETCH_PEERS,
+    FETCH_N
+};
 
 static bool dloaderd_read_numbers(const char *text, uint64_t ret[static FETCH_N])
 {
@@ -93,6 +102,7 @@ static int dloaderd_fetch(const char *text, char *const *rest)
     return remote_serve(&(struct remote_service){.control = (int)how[FETCH_CONTROL],
                                                  .page = (int)how[FETCH_PAGE],
                                                  .confined = how[FETCH_CONFINED] != 0,
+                                                 .peers = how[FETCH_PEERS] != 0,
                                                  .memory = how[FETCH_HELD],
                                                  .linger_ms = how[FETCH_LINGER],
                                                  .cache = rest[0],

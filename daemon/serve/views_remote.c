@@ -23,7 +23,8 @@ int view_remote(const struct daemon *d, struct value *ret)
     row_uint_if(&row, "pid", pid, (uint64_t)pid);
     for (int i = 0; i < REMOTE_COUNTS; i++)
         row_uint(&row, remote_count_key(i), counts[i]);
-    given = counts[REMOTE_FROM_STORE] + counts[REMOTE_FROM_DISK] + counts[REMOTE_FROM_MEMORY];
+    given = counts[REMOTE_FROM_STORE] + counts[REMOTE_FROM_PEERS] + counts[REMOTE_FROM_DISK] +
+            counts[REMOTE_FROM_MEMORY];
     views_remote_add_share(&row, "hit_share", given - counts[REMOTE_FROM_STORE], given);
     views_remote_add_share(&row, "throttled_share", counts[REMOTE_THROTTLED],
                            counts[REMOTE_REQUESTS]);

@@ -63,7 +63,7 @@ static int confined(int (*attempt)(const char *), const char *name)
         struct confine confine;
 
         sandbox_harden();
-        confine_begin(&confine, at("token/identity"), "");
+        confine_begin(&confine, at("token/identity"), "", false);
         int r = attempt(name);
         confine_deinit(&confine);
         _exit(r);
@@ -175,7 +175,7 @@ static bool stale_after(void (*change)(void))
         struct confine confine;
 
         close(go[1]);
-        confine_begin(&confine, NULL, "");
+        confine_begin(&confine, NULL, "", false);
         if (confine_is_stale(&confine) || write(go[0], "x", 1) != 1 || read(go[0], &byte, 1) != 0)
             _exit(2);
         int stale = confine_is_stale(&confine);

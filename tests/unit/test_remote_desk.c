@@ -73,6 +73,46 @@ static void give_page(struct transfer *transfer)
                                            .body = {(const uint8_t *)page, sizeof page - 1}});
 }
 
+/* Another node has blocks of the version that is asked for, or of any that ever was; or some of
+ * them, or none, or they may be on disk by now. */
+static void answer_peer(struct sim *sim)
+{
+    struct peer_call *call = others.list;
+    struct peer_result result = {.modified = -1};
+    static uint8_t content[TRANSFER_BYTES_MAX];
+    char etag[REMOTE_ETAG_MAX];
+    uint64_t version;
+
+    if (others.n == 0)
+        return;
+    for (uint64_t skip = below(sim, others.n); skip > 0; skip--)
+        call = call->next;
+    struct peer_call ended = *call;
+    peer_call_cancel(call);
+    result.n = 1 + below(sim, ended.n);
+    result.again = below(sim, 4) == 0;
+    result.wanted = below(sim, 2) == 0;
+    if (*ended.etag)
+        version = strtoull(ended.etag + 1, NULL, 10);
+    else
+        version = 1 + below(sim, sim->versions[ended.i]);
+    if (!result.again && sizes[ended.i] > 0 && below(sim, 3) > 0) {
+        uint64_t begin = ended.first * BLOCK,
+                 end = min_u64(sizes[ended.i], begin + result.n * BLOCK);
+
+        snprintf(etag, sizeof etag, "\"%llu\"", (unsigned long long)version);
+        for (uint64_t at = begin; at < end; at += BLOCK)
+            memset(content + (at - begin), content_at(ended.i, version, at),
+                   min_u64(BLOCK, end - at));
+        result = (struct peer_result){.n = result.n,
+                                      .data = {content, end - begin},
+                                      .bytes = sizes[ended.i],
+                                      .etag = etag,
+                                      .modified = (int64_t)version};
+    }
+    ended.done(ended.owner, &result);
+}
+
 static void answer_transfer(struct sim *sim)
 {
     struct transfer *transfer = store.list;
@@ -316,6 +356,8 @@ static void begin(struct sim *sim, uint64_t seed)
     assert_int_equal(uv_loop_init(&sim->loop), 0);
     sim->kept = kept_new(&sim->loop, "", 0);
     sim->desk = desk_new(&sim->loop, &store, sim->kept, LIMIT);
+    others = (struct peers){.random = seed};
+    desk_set_peers(sim->desk, seed % 2 ? &others : NULL);
     for (size_t i = 0; i < OBJECTS; i++)
         sim->versions[i] = 1;
     for (size_t k = 0; k < WORKERS; k++)
@@ -331,21 +373,22 @@ static void end(struct sim *sim)
     sim->kept = kept_free(sim->kept);
     run_loop(sim);
     assert_int_equal(store.n, 0);
+    assert_int_equal(others.n, 0);
     assert_int_equal(uv_loop_close(&sim->loop), 0);
     remote_settings_deinit(&store.settings);
 }
 
-/* Nobody waits for nothing: who has a question open waits for a transfer. */
+/* Nobody waits for nothing: who has a question open waits for a transfer, or another node. */
 static void check_progress(struct sim *sim, uint64_t seed)
 {
-    if (count_open(sim) > 0 && store.n == 0)
+    if (count_open(sim) > 0 && store.n + others.n == 0)
         fail_msg("schedule %llu: a worker waits, and nothing is under way",
                  (unsigned long long)seed);
 }
 
 static void take_step(struct sim *sim)
 {
-    switch (below(sim, 5)) {
+    switch (below(sim, 6)) {
     case 0:
     case 1:
         take_action(sim, &sim->workers[below(sim, WORKERS)]);
@@ -353,6 +396,9 @@ static void take_step(struct sim *sim)
     case 2:
         if (below(sim, 12) == 0)
             sim->versions[below(sim, OBJECTS)]++;
+        break;
+    case 3:
+        answer_peer(sim);
         break;
     default:
         answer_transfer(sim);
@@ -364,6 +410,8 @@ static void test_schedules(void **state)
 {
     struct sim sim;
 
+    uint64_t asked = 0, brought = 0, came = 0;
+
     (void)state;
     for (uint64_t seed = 1; seed <= SCHEDULES; seed += harness_stride()) {
         begin(&sim, seed);
@@ -371,13 +419,18 @@ static void test_schedules(void **state)
             take_step(&sim);
             check_progress(&sim, seed);
         }
-        while (store.n > 0) {
+        while (store.n + others.n > 0) {
             answer_transfer(&sim);
+            answer_peer(&sim);
             run_loop(&sim);
             check_progress(&sim, seed);
         }
+        asked += others.asked;
+        brought += others.brought;
+        came += others.came;
         end(&sim);
     }
+    assert_true(asked > 0 && brought > 0 && came > 0);
 }
 
 /* Two workers want to know what an object is; the second one came after it was asked for the first.
@@ -387,7 +440,7 @@ static void test_asked_twice(void **state)
     struct sim sim;
 
     (void)state;
-    begin(&sim, 1);
+    begin(&sim, 2);
     for (size_t k = 0; k < 2; k++) {
         add_worker(&sim, &sim.workers[k]);
         sim.workers[k].op = REMOTE_STAT;
@@ -417,6 +470,7 @@ static void read_block(struct sim *sim, struct worker *worker, uint64_t block)
 {
     worker->op = REMOTE_NEED;
     worker->first = block;
+    worker->bytes = BLOCK;
     worker->file = &worker->files[0];
     worker->i = 2;
     ask_block(sim, worker, REMOTE_NEED, block);
@@ -426,7 +480,7 @@ static void read_block(struct sim *sim, struct worker *worker, uint64_t block)
 /* Of two workers that have mapped the object of 20 blocks; its first block is held then. */
 static void begin_mapped(struct sim *sim)
 {
-    begin(sim, 1);
+    begin(sim, 2);
     for (size_t k = 0; k < 2; k++) {
         struct worker *worker = &sim->workers[k];
 

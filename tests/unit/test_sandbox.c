@@ -197,7 +197,7 @@ enum { ONLINE = 100 }; /* besides the levels: what goes out to servers */
 static bool close_in(unsigned level, bool landlock)
 {
     if (level == ONLINE)
-        return sandbox_calls_online(landlock) == SANDBOX_CALLS;
+        return sandbox_calls_online(landlock, false) == SANDBOX_CALLS;
     return sandbox_calls((enum sandbox_level)level, landlock) ==
            (level == SANDBOX_OFF ? 0 : SANDBOX_CALLS);
 }

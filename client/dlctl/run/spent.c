@@ -100,6 +100,7 @@ static void spent_read_remote(const struct value *view, struct spent *ret)
                                         .requests = spent_count_of(view, "requests"),
                                         .throttled = spent_count_of(view, "throttled"),
                                         .given = spent_count_of(view, "from_store_bytes") +
+                                                 spent_count_of(view, "from_peers_bytes") +
                                                  spent_count_of(view, "from_disk_bytes") +
                                                  spent_count_of(view, "from_memory_bytes")};
 }

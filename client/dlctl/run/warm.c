@@ -19,16 +19,17 @@
 enum { WARM_FULL_BYTES = 4 << 20 };
 
 /* Of the view `remote`. */
-static const char *const warm_keys[] = {
-    "requests",         "received_bytes",  "repeated",          "failed",
-    "from_store_bytes", "from_disk_bytes", "from_memory_bytes", "held_bytes",
-    "limit_bytes",      "kept_bytes",      "kept_limit_bytes"};
+static const char *const warm_keys[] = {"requests",        "received_bytes",    "repeated",
+                                        "failed",          "from_store_bytes",  "from_peers_bytes",
+                                        "from_disk_bytes", "from_memory_bytes", "held_bytes",
+                                        "limit_bytes",     "kept_bytes",        "kept_limit_bytes"};
 enum warm_count {
     WARM_REQUESTS,
     WARM_RECEIVED,
     WARM_REPEATED,
     WARM_FAILED,
     WARM_FROM_STORE,
+    WARM_FROM_PEERS,
     WARM_FROM_DISK,
     WARM_FROM_MEMORY,
     WARM_HELD, /* this and the next are as it is now */
@@ -214,13 +215,14 @@ static int warm_report_json(const struct warm *warm)
 /* "1.2 GiB from the store by 3.4k requests in 12 s (100 MiB/s); 3.0 MiB were there" */
 static int warm_report(const struct warm *warm)
 {
-    char store[UNITS_MAX], disk[UNITS_MAX], memory[UNITS_MAX], held[UNITS_MAX], limit[UNITS_MAX],
-        rate[UNITS_MAX], seconds[UNITS_MAX];
+    char store[UNITS_MAX], peers[UNITS_MAX], disk[UNITS_MAX], memory[UNITS_MAX], held[UNITS_MAX],
+        limit[UNITS_MAX], rate[UNITS_MAX], seconds[UNITS_MAX];
     double received = (double)warm_more(warm, WARM_RECEIVED);
 
     if (warm->o->json)
         return warm_report_json(warm);
     format_bytes(received, store, sizeof store);
+    format_bytes((double)warm_more(warm, WARM_FROM_PEERS), peers, sizeof peers);
     format_bytes((double)warm_more(warm, WARM_FROM_DISK), disk, sizeof disk);
     format_bytes((double)warm_more(warm, WARM_FROM_MEMORY), memory, sizeof memory);
     format_bytes((double)warm->now[WARM_HELD], held, sizeof held);
@@ -231,6 +233,8 @@ static int warm_report(const struct warm *warm)
            seconds);
     printf("from the store: %s by %" PRIu64 " requests, %s/s; repeated %" PRIu64 "\n", store,
            warm_more(warm, WARM_REQUESTS), rate, warm_more(warm, WARM_REPEATED));
+    if (warm_more(warm, WARM_FROM_PEERS) > 0)
+        printf("from peers: %s\n", peers);
     printf("from disk: %s\nfrom memory: %s\n", disk, memory);
     printf("held: %s of %s%s\n", held, limit,
            warm_fits(warm) ? ""

@@ -730,6 +730,7 @@ void config_deinit(struct config *config)
     free(config->cache);
     free(config->worker);
     free(config->remote.cache);
+    free(config->remote.peers);
     free(config->metrics.listen);
     free(config->metrics.token);
     free(config->metrics.token_file);

@@ -92,6 +92,7 @@ struct config_remote {
     struct config_dirs denied; /* networks, as networks_parse() takes them */
     char *cache;               /* owned; a directory, or "": nothing is kept on disk, */
     uint64_t kept;             /* else so many bytes */
+    char *peers;               /* owned; an address for other nodes, or "": there are none */
 };
 
 struct config {

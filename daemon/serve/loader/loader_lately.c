@@ -148,6 +148,7 @@ static struct verdict_store verdict_store_of(const struct loader *loader, uint64
     store.requests = recent_since(&recently[REMOTE_REQUESTS], n[REMOTE_REQUESTS]);
     store.throttled = recent_since(&recently[REMOTE_THROTTLED], n[REMOTE_THROTTLED]);
     store.given = recent_since(&recently[REMOTE_FROM_STORE], n[REMOTE_FROM_STORE]) +
+                  recent_since(&recently[REMOTE_FROM_PEERS], n[REMOTE_FROM_PEERS]) +
                   recent_since(&recently[REMOTE_FROM_DISK], n[REMOTE_FROM_DISK]) +
                   recent_since(&recently[REMOTE_FROM_MEMORY], n[REMOTE_FROM_MEMORY]);
     return store;

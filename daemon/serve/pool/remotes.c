@@ -20,6 +20,7 @@ enum { REMOTES_CONTROL = 3, REMOTES_PAGE }; /* descriptors in the process */
 struct remotes {
     uv_loop_t *loop;
     const struct config *config;    /* borrowed */
+    struct remote_peers *peers;     /* owned; NULL: there are none */
     struct fetching *head;          /* (utlist) */
     uint64_t before[REMOTE_COUNTS]; /* counted by processes that have gone */
 };
@@ -75,6 +76,8 @@ static void fetching_on_exit(uv_process_t *process, int64_t status, int signal)
         log_warning("the process that fetches remote files%s has ended (status %lld, signal %d); "
                     "the next worker starts another",
                     fetching->own ? "" : " for another user", (long long)status, signal);
+    if (fetching->remotes && fetching->own && fetching->remotes->peers)
+        remote_peers_note(fetching->remotes->peers, false);
     fetching_end(fetching);
 }
 
@@ -141,10 +144,11 @@ static int fetching_spawn(struct fetching *fetching, int control, int page)
     for (uint32_t i = 0; i < denied->n; i++)
         args[4 + i] = denied->paths[i];
     args[3] = fetching->own ? config->remote.cache : none;
-    snprintf(how, sizeof how, "%d:%d:%llu:%d:%llu:%llu", REMOTES_CONTROL, REMOTES_PAGE,
+    snprintf(how, sizeof how, "%d:%d:%llu:%d:%llu:%llu:%d", REMOTES_CONTROL, REMOTES_PAGE,
              (unsigned long long)config->remote.held, config->sandbox != CONFIG_SANDBOX_OFF,
              fetching->own ? ULLONG_MAX : (unsigned long long)(config->linger / 1000000),
-             (unsigned long long)config->remote.kept);
+             (unsigned long long)config->remote.kept,
+             fetching->own && fetching->remotes->peers != NULL);
     if (fetching->own)
         return uv_spawn(fetching->remotes->loop, &fetching->process, &options);
     /* The user can reach into it, and is to write nothing into the daemon's log. */
@@ -191,6 +195,10 @@ static int remotes_start(struct remotes *remotes, const struct credentials *user
         return dl_error_set(err, -r, "remote files",
                             "the process that fetches them cannot be started: %s", uv_strerror(r));
     }
+    if (fetching->own && remotes->peers) {
+        remote_peers_note(remotes->peers, true);
+        remote_peers_tell(remotes->peers, fetching->control, true);
+    }
     *ret = fetching;
     return 0;
 }
@@ -232,10 +240,43 @@ int remotes_connect(struct remotes *remotes, const struct credentials *user, int
     return 0;
 }
 
-int remotes_check(const struct config_remote *config, struct dl_error *err)
+/* ---- other nodes ---------------------------------------------------------------------------- */
+
+/* They may have what this one kept before it ended. */
+static void remotes_on_called(void *owner)
 {
+    struct remotes *remotes = owner;
+    struct fetching *fetching = remotes_find(remotes, NULL);
+    struct dl_error err = {0};
+
+    if (!fetching && remotes_start(remotes, NULL, &fetching, &err) < 0)
+        log_warning("%s: %s", err.path, err.message);
+}
+
+int remotes_listen(struct remotes *remotes, const struct peer_card **ret, struct dl_error *err)
+{
+    int r = remote_peers_new(remotes->loop, remotes->config, remotes_on_called, remotes,
+                             &remotes->peers, err);
+
+    *ret = remotes->peers ? remote_peers_card(remotes->peers) : NULL;
+    return r;
+}
+
+void remotes_set_peers(struct remotes *remotes, const char *list)
+{
+    const struct fetching *own = remotes_find(remotes, NULL);
+
+    remote_peers_set_list(remotes->peers, list);
+    if (own && !own->ended)
+        remote_peers_tell(remotes->peers, own->control, false);
+}
+
+int remotes_check(const struct config *all, struct dl_error *err)
+{
+    const struct config_remote *config = &all->remote;
+
     if (!*config->cache || (config->cache[0] == '/' && strlen(config->cache) < PATH_MAX))
-        return 0;
+        return remote_peers_check(all, err);
     return dl_error_set(err, EINVAL, "remote.cache",
                         "\"%s\" is not the absolute path of a directory, such as "
                         "/var/cache/dloader/blocks",
@@ -273,6 +314,7 @@ struct remotes *remotes_free(struct remotes *remotes)
         if (!fetching->ended)
             (void)uv_process_kill(&fetching->process, SIGKILL);
     }
+    remote_peers_free(remotes->peers);
     free(remotes);
     return NULL;
 }

@@ -16,13 +16,14 @@
 
 #include "daemon/serve/base/config.h"
 #include "daemon/serve/base/credentials.h"
+#include "daemon/serve/pool/remote_peers.h"
 #include "proto/common/error.h"
 #include "proto/remote_counts.h"
 
 #include <uv.h>
 
-/* -EINVAL: remote.cache is no absolute path. */
-int _nodiscard_ remotes_check(const struct config_remote *config, struct dl_error *err);
+/* -EINVAL: remote.cache is no absolute path, or remote.peers no address. */
+int _nodiscard_ remotes_check(const struct config *config, struct dl_error *err);
 
 struct remotes;
 
@@ -30,6 +31,13 @@ struct remotes;
 struct remotes *remotes_new(uv_loop_t *loop, const struct config *config);
 /* Ends the processes. NULL is fine; returns NULL. */
 struct remotes *remotes_free(struct remotes *remotes);
+
+/* Listens for other nodes, where remote.peers says so. *ret: what they are to be told, borrowed;
+ * NULL: nothing. */
+int _nodiscard_ remotes_listen(struct remotes *remotes, const struct peer_card **ret,
+                               struct dl_error *err);
+/* Who they are (members_events.peers). */
+void remotes_set_peers(struct remotes *remotes, const char *list);
 
 /* A worker's end of its socket to the process of `user`, NULL: the daemon's own; the caller's.
  * -EPERM: the daemon cannot start one for that user. */

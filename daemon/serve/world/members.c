@@ -229,6 +229,7 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     shared_loaders_enter_round(m);
     m->events->happened(m->context, WORLD_NOTED, NULL);
     shared_loaders_publish(m);
+    peers_told_enter_round(m);
     m->events->changed(m->context);
 }
 
@@ -522,6 +523,7 @@ static void members_destroy(struct members *m)
     shared_weights_deinit(m);
     sights_deinit(m);
     m->member = member_free(m->member); /* and the backend */
+    peers_told_deinit(m);
     left_out_deinit(m);
     m->predecessor = predecessor_close(m->predecessor);
     m->closing = 3;

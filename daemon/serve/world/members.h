@@ -25,6 +25,9 @@ struct members_events {
     /* All streams in the world of members_place() are treated as world_actions[] says; `why` is for
      * their clients, NULL with WORLD_NOTED. WORLD_LEFT does not come from here. */
     void (*happened)(void *context, enum world_event event, const struct dl_error *why);
+    /* After members_tell_peers(): who has told the like, this node included, as
+     * daemon/fetcher/peers.h has it. */
+    void (*peers)(void *context, const char *list);
 };
 
 /* Checks the configuration of the rendezvous: 0, or -EINVAL. */
@@ -39,6 +42,10 @@ int _nodiscard_ members_new(uv_loop_t *loop, const struct config_rendezvous *con
  * all else is as it was, with a word in the log where `now` differs. NULL is fine. */
 int _nodiscard_ members_reload(struct members *members, const struct config_rendezvous *before,
                                const struct config_rendezvous *now, struct dl_error *err);
+/* Before members_join(): what the others are told of where this node gives blocks of remote files.
+ * Copied. */
+struct peer_card;
+void members_tell_peers(struct members *members, const struct peer_card *card);
 /* Joins the rendezvous. In the file at `path` daemons of one socket note which node they are, so
  * that the next one takes its place at once (predecessor.h). `members` NULL is fine. */
 void members_join(struct members *members, const char *path);

@@ -79,6 +79,7 @@ struct members {
     char trouble[sizeof(struct dl_error)]; /* of the store or what lies there; "": none */
     struct left_out *left_outs;            /* the shared loaders' */
     struct left_out_call *left_out_calls;  /* owned */
+    struct peers_told *peers_told;         /* owned; NULL: nothing is told of blocks */
     struct weights_call *weights_calls;    /* owned */
     struct weights_reach *weights_reaches; /* owned */
     uint64_t left_out;                     /* samples, said so far */
@@ -139,6 +140,12 @@ void restarts_forget(struct members *m, const char *loader, uint64_t node);
 void shared_weights_tick(struct members *m, uint64_t now);
 void shared_weights_leave_rounds(struct members *m);
 void shared_weights_deinit(struct members *m);
+
+/* ---- peers_told.c --------------------------------------------------------------------------- */
+
+void peers_told_enter_round(struct members *m);
+void peers_told_tick(struct members *m, uint64_t now);
+void peers_told_deinit(struct members *m); /* the backend is gone */
 
 /* ---- members_config.c ----------------------------------------------------------------------- */
 

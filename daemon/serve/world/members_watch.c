@@ -166,6 +166,7 @@ static void members_watch_on_timer(uv_timer_t *timer)
     if (!members_watch_is_blind(m))
         sights_tick(m);
     shared_weights_tick(m, now);
+    peers_told_tick(m, now);
 }
 
 void members_watch_begin(struct members *m)
