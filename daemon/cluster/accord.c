@@ -25,7 +25,7 @@ void accord_enter(struct accord *accord, uint64_t round, bool fresh)
         accord->own = mix_changes_unref(accord->own);
     }
     accord->entered++;
-    accord->said = 0; /* whoever asks hears those of this round */
+    accord->said = 0; /* the node that asks gets those of this round */
 }
 
 void accord_give_up(struct accord *accord)

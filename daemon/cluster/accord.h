@@ -9,7 +9,7 @@
  *   say     each node that sees this plans nothing at or behind that position from now on, and
  *           then says how far it has planned: its reach
  *   decide  the node that asked has heard the reach of all nodes of the round, and writes the list
- *           with the change, behind all of them; or that there is none (withdraws)
+ *           with the change, behind all of them; or that nothing changes (withdraws)
  *
  * Nodes hold until they see a value with a greater number. Others withdraw what was asked by a node
  * that is not in the round any more, or that takes too long: compare-and-set lets one of both win.
@@ -25,7 +25,7 @@
 
 /* In the store. */
 struct accord_value {
-    uint64_t number;          /* one more with each value written; 0: there is none */
+    uint64_t number;          /* one more with each value written; 0: no value */
     uint64_t born;            /* the round in which the list was begun */
     uint64_t asker;           /* node that wants to change it; 0: none does; */
     uint64_t asked;           /* from that position on; 0: the first that is possible */
@@ -48,7 +48,7 @@ enum accord_do {
     ACCORD_NOTHING, /* until something happens */
     ACCORD_READ,    /* the value */
     ACCORD_WRITE,   /* `ret`, in the place of `token` */
-    ACCORD_SAY,     /* how far this node has planned, once it holds; who has asked hears all */
+    ACCORD_SAY,     /* how far this node has planned, once it holds; the asker reads all */
 };
 
 /* What becomes of a change that this node was asked for. */
@@ -92,8 +92,8 @@ void accord_deinit(struct accord *accord);
 
 /* The loader's beginning in that round is known; `fresh`: all nodes are new to it. */
 void accord_enter(struct accord *accord, uint64_t round, bool fresh);
-/* Nothing is in the store, and for so long nobody has put it back that nobody there knows what it
- * was: who was to begin the list is gone. So this node does. */
+/* Nothing is in the store, and has been empty for so long that no node there can know what it was:
+ * the node that was to begin the list is gone. So this one does. */
 void accord_give_up(struct accord *accord);
 /* The round is over. What is held is held on. */
 void accord_leave(struct accord *accord);
@@ -101,7 +101,7 @@ void accord_leave(struct accord *accord);
 void accord_bring(struct accord *accord, struct mix_changes *list);
 /* The list that ranks read by is known: seen.list, up to accord_hold(). */
 bool accord_is_known(const struct accord *accord);
-/* Nothing is planned at or behind that position; UINT64_MAX: there is none. */
+/* Nothing is planned at or behind that position; UINT64_MAX: no such position. */
 uint64_t accord_hold(const struct accord *accord);
 
 /* The list is known, and no change of this node's is on its way, nor to be withdrawn yet. */

@@ -4,7 +4,7 @@
  *
  * Each node publishes now and then how far its ranks are at least. Of one that is gone that is the
  * last that is known; those who stay went on at another point, or have come to the epoch's end.
- * What lies between is missing, unless the node comes back and its ranks go on.
+ * What lies between is missing, unless the node comes back and its ranks continue.
  */
 #ifndef DL_ACCOUNT_H
 #define DL_ACCOUNT_H
@@ -22,7 +22,7 @@ struct account_absence {
 
 /* Steps that each of its ranks was still to take, in the last world where there are any. */
 struct account_range {
-    uint64_t world, from, to; /* from ≤ step < to; of so many ranks */
+    uint64_t world, from, to; /* from ≤ step < to; of this many ranks */
     uint64_t steps;           /* in all, in earlier worlds, too */
 };
 

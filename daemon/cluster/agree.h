@@ -1,6 +1,6 @@
 /*
- * One number that all nodes agree on: of those who propose one under a key, the first in the store
- * has it, and everybody else takes that one. It never changes again.
+ * One number that all nodes agree on: of several proposed under a key, the first one in the store
+ * counts, and all other nodes take it. It never changes again.
  */
 #ifndef DL_AGREE_H
 #define DL_AGREE_H
@@ -22,7 +22,7 @@ struct agree_options {
 
 /* `done` never comes from inside it. */
 struct agreement *agree(const struct agree_options *options);
-/* `done` does not come any more; the backend has to be freed before the loop goes on. NULL is
+/* `done` does not come any more; the backend has to be freed before the loop runs again. NULL is
  * fine; returns NULL. */
 struct agreement *agree_cancel(struct agreement *agreement);
 

@@ -20,15 +20,14 @@ enum {
 
 enum { NAMES_MAX = 400, HEAD_MAX = 32 };
 
-/* From so many values on that are missing, or of so few nodes, all are read at once. Where nodes
- * are many, each asks more rarely, by so many of them. */
+/* From LIST_MIN missing values on, or among LIST_NODES_MAX nodes or fewer, all values are read at
+ * once. Among many nodes each asks more rarely: a millisecond for each NODES_A_MS of them. */
 enum { LIST_MIN = 5, LIST_NODES_MAX = 16, NODES_A_MS = 4 };
 
 /* Values of nodes that are gone, at most, that one list removes. */
 enum { DROPS_MAX = 16 };
 
-/* Of the nodes that are waited for so many are in front; each time that so long has passed, twice
- * as many. */
+/* FRONT of the nodes that this one waits for are in front; each FRONT_MS their number doubles. */
 enum { FRONT = 4, FRONT_MS = 30000 };
 
 /* Values that are read at once, at most; pauses after which a node makes sure that the store still

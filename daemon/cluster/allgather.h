@@ -3,11 +3,11 @@
  * value under a key of its own. Of many, those in front read the values of the others once they are
  * there, and leave them as one text (allgather_sum.h), which is all that the rest read: so what a
  * node reads hardly grows with their number. Should that text not come, more and more of the others
- * read the values, too: whoever is in front may lack what this node waits for, or nothing. In a
- * round a value never changes; that of the next round takes its place, so that the store does not
- * grow with the rounds. So an allgather whose round is over may time out, and need not be retried:
- * the next round gathers again. As long as a node waits for others it writes its value again if the
- * store has lost it.
+ * read the values, too: a node in front may lack some that this node waits for. In a round a value
+ * never changes; that of the next round takes its place, so that the store does not grow with the
+ * rounds. So an allgather whose round is over may time out, and need not be retried: the next round
+ * gathers again. As long as a node waits for others it writes its value again if the store has lost
+ * it.
  */
 #ifndef DL_ALLGATHER_H
 #define DL_ALLGATHER_H
@@ -41,7 +41,7 @@ struct allgather_options {
 
 /* `done` never comes from inside it. */
 struct allgather *allgather_start(const struct allgather_options *options);
-/* `done` does not come any more; the backend has to be freed before the loop goes on. NULL is
+/* `done` does not come any more; the backend has to be freed before the loop runs again. NULL is
  * fine; returns NULL. */
 struct allgather *allgather_cancel(struct allgather *allgather);
 

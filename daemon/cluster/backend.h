@@ -74,7 +74,7 @@ struct backend_health {
     uint64_t failures;      /* of them, answered by an error */
     struct dl_error latest; /* why the last one that failed did; code 0: none has */
     bool here;              /* the store is served by this process, */
-    uint64_t peers;         /* and so many connections are open to it, its own included */
+    uint64_t peers;         /* connections that are open to it, its own included */
 };
 
 struct backend;

@@ -136,7 +136,7 @@ static void c10d_on_noted(void *owner, const struct tcpstore_answer *with)
 {
     struct c10d_call *call = owner;
 
-    (void)with; /* it is not said again: who has nothing of it reads the value itself */
+    (void)with; /* it is not said again: a node that missed it reads the value itself */
     c10d_answer_value(call, c10d_span_of(&call->data), true);
 }
 

@@ -2,10 +2,10 @@
  * A TCPStore as a backend: one that PyTorch serves, of either generation, or one of ours.
  *
  * The store has values and no tokens, and compares whole values: a token here is a hash of the
- * bytes, and a set compares with the bytes it is of. It reads without waiting for keys that are
- * not there, and without changing anything: by COMPARE_SET of a value that nobody stores with
- * itself. So each call is one request, but a set whose bytes are not at hand, which reads them
- * first. It does not watch: who waits in a TCPStore waits for keys that appear, not for changes.
+ * bytes, and a set compares with the bytes it is of. It reads without waiting for keys that are not
+ * there, and without changing anything: by COMPARE_SET of a value that nobody stores with itself.
+ * So each call is one request, but a set whose bytes are not at hand, which reads them first. It
+ * does not watch: a client of a TCPStore can wait for a key to appear, not for it to change.
  *
  * With the prefix "/dloader/" a key lies in the store as "/dloader/KEY", where PyTorch's clients
  * find it as "dloader/KEY", or behind PrefixStore("dloader", store) as "KEY". Theirs are others:

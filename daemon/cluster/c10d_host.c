@@ -16,7 +16,7 @@ struct c10d_host {
     uv_getaddrinfo_t lookup;
     bool looking_up;
     bool ending;
-    int told; /* why it does not serve, as an errno, so that it is told once; 0: not */
+    int told; /* why it does not serve, as an errno, so that this is logged once; 0: it serves */
 };
 
 static void _printf_(3, 4)
@@ -55,7 +55,7 @@ static bool c10d_host_is_loopback(const struct sockaddr *address)
            ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Also true of others' addresses, on a machine that is told to let that be. */
+/* Also true of others' addresses, on a machine whose settings allow that. */
 static bool c10d_host_can_be_bound(const struct addrinfo *found)
 {
     _cleanup_fd_ int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

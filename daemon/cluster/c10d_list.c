@@ -64,7 +64,7 @@ static void c10d_list_on_directory(void *owner, const struct tcpstore_answer *wi
     c10d_list_change_directory(call, current);
 }
 
-/* The name is put into it, or taken out; then the call goes on. */
+/* The name is put into it, or taken out; then the call continues. */
 static void c10d_list_change_directory(struct c10d_call *call, struct dl_span current)
 {
     const char *name = c10d_name_of(call);

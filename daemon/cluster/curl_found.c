@@ -1,7 +1,7 @@
 /*
  * Stands in for -lcurl where libcurl is the system's own, found at run time (meson option
  * found_at_run_time): its functions by their own names, for http.c. curl_global_init(), which comes
- * first, looks for it and fails where there is none.
+ * first, looks for it and fails where libcurl is missing.
  */
 #include "proto/common/library.h"
 

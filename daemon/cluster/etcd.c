@@ -68,7 +68,7 @@ void etcd_answer_error(struct etcd_call *call, int code, const char *what)
     etcd_answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
 }
 
-/* Whether the watched key is the same one that was there before; 0: there is none. */
+/* Whether the watched key is the same one that was there before; 0: no key is watched. */
 static void etcd_notice_created(struct etcd *etcd, uint64_t created)
 {
     if (etcd->created > 0 && created != etcd->created) {

@@ -10,7 +10,7 @@
  * nodes that list keys ask it to forget what was before.
  *
  * With `keep_s` all that is written depends on one lease, the run's, whose id all nodes make of its
- * name. Whoever is first grants it, and each keeps it alive: so all keys of a run go, and at once,
+ * name. The first node grants it, and each keeps it alive: so all keys of a run go, and at once,
  * when none of its nodes has been in touch with the store for that long. Where nodes differ in
  * `keep_s` that of the first counts, until the lease has ended.
  */

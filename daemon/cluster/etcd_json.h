@@ -9,7 +9,7 @@
 
 /* Bodies of requests; owned by the caller. NULL: out of memory. */
 char *etcd_range_body(const char *key);
-/* Writes if the key was last written at that revision; 0: if there is none; and with it the
+/* Writes if the key was last written at that revision; 0: if it does not exist; and with it the
  * notes (may be NULL). Either way the answer says what is there. `lease` 0: none. */
 char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease,
                     const struct backend_note *note);

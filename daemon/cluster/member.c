@@ -231,7 +231,7 @@ static void member_on_timer(uv_timer_t *timer)
     member_tell(member, &deferred);
 }
 
-/* NULL: there is none, or none that this release can read: then the state says so. */
+/* NULL: the store has none, or none that this release can read: then the state says so. */
 static const struct rdzv_head *member_read_head(struct dl_span data, struct rdzv_head *head)
 {
     return data.len > 0 && rdzv_head_unpack(data, head) ? head : NULL;
@@ -249,7 +249,7 @@ static void member_on_changed(void *owner, struct dl_span data)
     member_follow(member, &out);
 }
 
-/* A request of the owner. Its outcome is told later, from the loop. */
+/* A request of the owner. Its outcome comes later, from the loop. */
 static void member_request(struct member *member, enum rdzv_event_type type, const char *reason)
 {
     struct rdzv_event event = {.type = type, .reason = reason};

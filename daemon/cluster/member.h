@@ -1,10 +1,10 @@
 /*
  * This node as a member of a run: the rendezvous (rendezvous.h) with time, a store and an owner.
  *
- * Its owner joins, is told of each round that is complete with this node, and when that round is
+ * Its owner joins, and learns of each round that is complete with this node, and when that round is
  * over; it then stops what works with those ranks and says that it is ready for the next. Main
- * thread only. Callbacks come from the loop, never from inside a call; the owner may do anything
- * in them. After member_free() none comes.
+ * thread only. Callbacks come from the loop, never from inside a call; the owner may do anything in
+ * them. After member_free() none comes.
  */
 #ifndef DL_MEMBER_H
 #define DL_MEMBER_H

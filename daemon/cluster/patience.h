@@ -1,8 +1,8 @@
 /*
  * How long a store is given to answer a call. A store that is slow, as many use it, answers in the
- * end: who gave up and asked again each time would have no answer, and be one more to ask. So each
- * call that was not answered in time doubles it, up to a limit, and answers that come soon bring it
- * down again. Pure.
+ * end: a client that gave up and asked again each time would get no answer, and add to the load. So
+ * each call that was not answered in time doubles it, up to a limit, and answers that come soon
+ * bring it down again. Pure.
  */
 #ifndef DL_PATIENCE_H
 #define DL_PATIENCE_H

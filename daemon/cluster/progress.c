@@ -265,9 +265,9 @@ static bool progress_take_former(const struct progress *progress,
 /* ---- where a rank resumes ---------------------------------------------------------------------
  */
 
-/* On the way from that point to where the ranks are by now there was another world than the one
- * that there is now: who goes back there would have to do without the ranks of then. Or this pass
- * has begun behind that point. */
+/* Between that point and where the ranks are by now there was another world than the present one: a
+ * rank that went back there would lack the ranks of that world. Or this pass began behind that
+ * point. */
 static bool progress_is_behind_other_world(const struct progress *progress,
                                            const struct progress_point *point)
 {

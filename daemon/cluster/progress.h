@@ -2,11 +2,11 @@
  * Progress: how far a loader's ranks are, over the rounds of a cluster: where each round's world
  * began, what of the world before it is still to be done, and where ranks resume. Pure.
  *
- * A *point* is a place in the order of an epoch: behind so many steps of so many ranks, and so on.
- * It is the same for all ranks. Each round has one where its world begins: the furthest that any
- * rank of the nodes that meet had been given. A rank that is not there yet resumes in the world
- * before, at its rank of then, until it is. So each sample comes once, though no two ranks are
- * at the same step when a round ends.
+ * A *point* is a place in the order of an epoch: after some steps of some number of ranks, then
+ * some of another number, and so on. It is the same for all ranks. Each round has one where its
+ * world begins: the furthest that any rank of the nodes that meet had been given. A rank that is
+ * not there yet resumes in the world before, at its rank of then, until it is. So each sample comes
+ * once, though no two ranks are at the same step when a round ends.
  *
  * In each new round every node publishes a *report*: how far its ranks are, and where the rounds
  * began that it knows of. All who were in the last round read the same reports, and so come to the
@@ -47,7 +47,7 @@ void progress_point_text(const struct progress_point *point, char ret[static PRO
 
 /* For the store: " 0 3 4:12 6:5" and the line's end: pass, epoch, and steps of each world. */
 void progress_point_write(const struct progress_point *point, struct dl_buffer *out);
-/* `*at`, of a text that ends with a NUL, is then behind it. False: there is none. */
+/* `*at`, of a text that ends with a NUL, is then behind it. False: the text has none. */
 bool _nodiscard_ progress_point_read(const char **at, struct progress_point *ret);
 
 /* ---- the rounds that a node knows ---- */
@@ -79,7 +79,7 @@ const struct progress_round *progress_first(const struct progress *progress);
 bool progress_next(const struct progress *progress, const struct progress_point *point,
                    struct progress_point *ret);
 
-/* Of an epoch's stream in the world of that round, of so many ranks, begun behind `before`: the
+/* Of an epoch's stream in the world of that round, of `world` ranks, begun behind `before`: the
  * step that it ends before; UINT64_MAX: it goes to the end of the epoch. */
 uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
                         uint64_t pass, uint64_t epoch, const struct history *before);
@@ -138,8 +138,8 @@ int _nodiscard_ progress_resume(const struct progress *progress, const struct pr
 /*
  * No node knows where the round begins, since all daemons are new; but the rank that asks has the
  * place that it had before, of this node whose rank 0 is `first` of `world`. Where its world began
- * is then as good as any other place at which nobody is yet: each rank goes on at its own step, as
- * if nothing had happened. False: it has another place now, or had none.
+ * is then as good as any other place at which nobody is yet: each rank continues at its own step,
+ * as if nothing had happened. False: the round begins elsewhere now, or never had a beginning.
  */
 bool progress_begin_as_before(const struct resume_request *request, uint64_t first, uint64_t world,
                               struct progress_point *ret);

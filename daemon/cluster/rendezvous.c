@@ -14,16 +14,16 @@
 static const uint64_t RETRY_NS = SECOND / 250, CROWD_NS = SECOND / 1000;
 enum { RETRY_SHIFT_MAX = 8 };
 
-/* Of those who begin a run a few look first: as long as a slot is, or so many calls of a store that
- * is slow, as all come at once, the others wait until what these have seen is written. */
+/* When a run begins, a few nodes look first: for a slot, or for some calls of a store that is slow
+ * because all come at once, the others wait until what these saw is written. */
 static const uint64_t FIRST_SLOT_NS = SECOND / 50;
 enum { FIRST_SLOT_CALLS = 4, RETRY_CALLS = 2 };
 
 /* Nodes that read each change of a state that does not concern them; more go by its head. */
 enum { RDZV_READERS = RDZV_LISTED_MAX };
 
-/* While nodes gather the state changes, and is told to all, once in so many parts of poll_ns as
- * there are nodes. */
+/* While nodes gather, the state changes, and all of them read it: where they are many, one change
+ * takes a poll_ns for each NODES_A_CHANGE of them. */
 enum { NODES_A_CHANGE = 256 };
 
 /* A list that did not come in time was one of many: it takes longer to be asked for again. */
@@ -226,7 +226,7 @@ static bool rdzv_goes_by_place(const struct rdzv *rdzv)
 }
 
 /* A state that concerns this node is read soon: one by which its round is over, or another is
- * complete. Others by so many nodes as are not too many. */
+ * complete. Other states are read by only as many nodes as the store can bear. */
 static void rdzv_plan_read(struct rdzv *rdzv)
 {
     const struct rdzv_head *head = &rdzv->head;
@@ -267,7 +267,7 @@ static uint64_t rdzv_first_look(struct rdzv *rdzv)
     return (slots - before) * slot + rdzv_within(rdzv, slot);
 }
 
-/* Nobody is there: the run is new, or the store lost it. Who is in front sees to it. */
+/* Nobody is there: the run is new, or the store lost it. A node in front sees to it. */
 static void rdzv_plan_begin(struct rdzv *rdzv, bool lost)
 {
     uint64_t poll = rdzv->set.poll_ns;
@@ -288,7 +288,7 @@ static uint64_t rdzv_patience(struct rdzv *rdzv)
     return 2 * poll + rdzv_within(rdzv, 2 * poll);
 }
 
-/* Nobody is in what there is: whoever comes is the first. */
+/* The state has no members: a node that comes is the first. */
 static bool rdzv_is_empty(const struct rdzv *rdzv)
 {
     return !rdzv->has_head || (rdzv->head.n == 0 && !rdzv->head.closed);
@@ -326,7 +326,7 @@ static void rdzv_on_head(struct rdzv *rdzv, const struct rdzv_head *head, struct
     }
     rdzv_notice_opened(rdzv, out);
     rdzv_plan_read(rdzv);
-    if (!had && is_new && !rdzv->present) /* one left behind, of who is not there, is told again */
+    if (!had && is_new && !rdzv->present) /* left behind by a node that is gone: it comes again */
         rdzv->look_at = rdzv->clock + rdzv_patience(rdzv);
 }
 
@@ -387,7 +387,7 @@ static void rdzv_take_turn(struct rdzv *rdzv, struct rdzv_turn *turn)
     }
 }
 
-/* Of many who come, whoever was first goes on with it. */
+/* When many nodes come, only the first of them changes the state. */
 static bool rdzv_yields(const struct rdzv *rdzv)
 {
     return rdzv->want == RDZV_WANT_IN && rdzv->n_peers > RDZV_READERS && !rdzv_is_in_front(rdzv);
@@ -501,8 +501,8 @@ static void rdzv_note_queue(struct rdzv *rdzv, const struct rdzv_event *event)
         rdzv->queue += !event->state || !rdzv_state_find(event->state, event->cards[i].id);
 }
 
-/* Each change of an open round is told to all who gather: of many, those who come one after the
- * other are let in together, unless they are the last. */
+/* All nodes that gather read each change of an open round: where they are many, those that come one
+ * after the other are let in together, unless they are the last. */
 static bool rdzv_can_wait(const struct rdzv *rdzv, const struct rdzv_turn *turn)
 {
     const struct rdzv_state *now = turn->state, *next = turn->next;

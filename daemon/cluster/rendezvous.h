@@ -48,29 +48,31 @@
  * each poll_ns however many nodes there are, and if those in front die the next one sees to it. A
  * node that finds others silent looks in each poll_ns until it knows.
  *
- * Among many nodes the head is enough to know that a round is over, and which is open: it is told,
- * and answered, before the state is read. All of a thousand read that in their turn.
+ * Among many nodes the head is enough to know that a round is over, and which is open: its owner
+ * learns of it, and answers, before the state is read. Each of a thousand nodes reads that in its
+ * turn.
  *
  * Where the store has pages of places, and the owner needs no list of the nodes, a node of many
  * reads a page in the place of a state of a thousand nodes; those in front read the state, to look.
  *
  * A node that has just come writes its card and waits for those that are in; if none sees to it, it
  * looks itself. Where nobody is in, each waits for a time that it draws: few draw a short one, and
- * of many the first one or two look while the others wait. Who has waited asks for the head before
- * it looks at the cards of many; who was not the first to write leaves it to that one. A state is
- * written on the grounds of cards that are not older than it.
+ * of many the first one or two look while the others wait. A node that has waited asks for the head
+ * before it looks at the cards of many; one that was not the first to write leaves it to that one.
+ * A state is written on the grounds of cards that are not older than it.
  *
- * Clocks are never compared. A node is dead when its beat did not change for rdzv_silence() of
- * this node's own time, between when the beat was first seen and when a later look began.
- * Of time in which this node did not run, or its clock jumped, or the store was stuck, only an
- * eighth of rdzv_silence() counts, and after it who may have slept, too, has time to show that it
- * lives. So it is, too, where a call of the store failed, if there is room for a beat after it.
- * Else, and where it has failed for a whole silence, all watching starts anew: who was cut off
- * takes nobody for dead.
+ * Clocks are never compared. A node is dead when its beat did not change for rdzv_silence() of this
+ * node's own time, between when the beat was first seen and when a later look began. Of time in
+ * which this node did not run, or its clock jumped, or the store was stuck, only an eighth of
+ * rdzv_silence() counts, and after it who may have slept, too, has time to show that it lives. So
+ * it is, too, where a call of the store failed, if there is room for a beat after it. Else, and
+ * where it has failed for a whole silence, all watching starts anew: a node that was cut off takes
+ * no other for dead.
  *
  * A node whose owner knows that another one is dead, as a daemon does of the one before it, says so
- * on its card: it replaces that one, which whoever looks takes out at once, however short its
- * silence. No node is ever there again under the id of a dead one, so that this stays true.
+ * on its card: it replaces that one, which the next node that looks takes out at once, however
+ * short its silence. No node is ever there again under the id of a dead one, so that this stays
+ * true.
  */
 #ifndef DL_RENDEZVOUS_H
 #define DL_RENDEZVOUS_H
@@ -120,7 +122,7 @@ struct rdzv_event {
     bool won;                       /* SEEN: this node wrote it */
     uint64_t now;                   /* ns of the monotonic clock */
     const char *reason;             /* borrowed, as all here */
-    const struct rdzv_state *state; /* SEEN, LOOKED: NULL: there is none */
+    const struct rdzv_state *state; /* SEEN, LOOKED; NULL: the store has none */
     const struct rdzv_state *last;  /* likewise: the one seen before; NULL: none was */
     const struct rdzv_head *head;   /* NULL: there is none */
     const struct rdzv_found *found; /* FOUND: NULL: the page says nothing of this node */
@@ -144,7 +146,7 @@ enum rdzv_news {
     RDZV_ROUND,   /* a round is complete, with this node: ranks are in the state that was seen */
     RDZV_PLACED,  /* likewise, at out->place; the state was not read. ROUND follows when it is */
     RDZV_OPENED,  /* that round is over, and a new one open: RDZV_READY when all here stand still */
-    RDZV_EVICTED, /* that round goes on without this node, or is over: likewise */
+    RDZV_EVICTED, /* that round continues without this node, or is over: likewise */
     RDZV_CLOSED,  /* `error` says why; the machine is out, as after the following */
     RDZV_FAILED,  /* `error` */
     RDZV_LEFT,
@@ -209,7 +211,7 @@ struct rdzv {
     uint64_t peek_at, post_at, read_at, find_at, look_at; /* next */
     uint64_t not_before;                                  /* any of them: the store fails */
     uint32_t failures;                                    /* of it, one after another */
-    uint64_t quorum_at; /* when the quorum was first seen; UINT64_MAX: there is none, */
+    uint64_t quorum_at; /* when the quorum was first seen; UINT64_MAX: no quorum, */
     uint64_t quorum;    /* this one, */
     uint64_t open_round;
     uint64_t deadline; /* UINT64_MAX: none */

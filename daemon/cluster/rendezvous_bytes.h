@@ -11,7 +11,7 @@ void rdzv_bytes_put_uint(struct dl_buffer *out, uint64_t n);
 void rdzv_bytes_put_uints(struct dl_buffer *out, const uint64_t *numbers, size_t n);
 void rdzv_bytes_put_array(struct dl_buffer *out, uint32_t n);
 void rdzv_bytes_put_text(struct dl_buffer *out, const char *text);
-/* The head of so many bytes. */
+/* The head of `len` bytes. */
 void rdzv_bytes_put_bin(struct dl_buffer *out, uint32_t len);
 
 struct rdzv_reader {
@@ -22,7 +22,7 @@ struct rdzv_reader {
 
 /* These make it bad where something else is there, and from then on return zeros. */
 struct token rdzv_bytes_take(struct rdzv_reader *in, enum token_type type);
-/* The head of an array with so many fields, or more: a later release may have added some at the
+/* The head of an array with at least so many fields: a later release may have added some at the
  * end. Returns how many. */
 uint64_t rdzv_bytes_take_fields(struct rdzv_reader *in, uint64_t known);
 uint64_t rdzv_bytes_take_uint(struct rdzv_reader *in, uint64_t least, uint64_t most);

@@ -15,7 +15,7 @@ bool rdzv_formats_meet(struct rdzv_formats *all, const struct rdzv_formats *one)
     return true;
 }
 
-/* The card of that id; NULL: there is none. Cards are by id. */
+/* The card of that id, or NULL. Cards are by id. */
 static const struct rdzv_card *rdzv_format_card(const struct rdzv_card *cards, uint32_t n,
                                                 uint64_t id)
 {

@@ -46,8 +46,8 @@ static void rdzv_nodes_take_row(struct rdzv_reader *in, struct rdzv_node *node)
     rdzv_bytes_skip(in, more);
 }
 
-/* So many nodes, of at least so many bytes each: a count that says more than is there costs
- * nothing. False: it is bad, or none. */
+/* Memory for `n` nodes of at least `bytes` each: a count beyond what the input holds costs nothing.
+ * False: it is 0, or the input is bad. */
 static bool rdzv_nodes_make(struct rdzv_reader *in, uint64_t n, uint64_t bytes,
                             struct rdzv_state *ret)
 {

@@ -8,12 +8,13 @@
  *               needs no more reads the page of its id
  *   cards       of each node one, which it alone writes: that it lives, and what it wants
  *
- * Whoever looks at all cards brings the state up to them, for all nodes at once (rendezvous.h).
+ * A node that looks at all cards brings the state up to date with them, for all nodes at once
+ * (rendezvous.h).
  *
  * A round is open or complete. In an open round members gather: each has to say that it is ready
- * before the round can be complete. A complete round never changes: whoever leaves it, or is let
- * in, opens the next one, which those who stay are members of, not ready yet. Who finds no place
- * waits.
+ * before the round can be complete. A complete round never changes: a node that leaves it, or is
+ * let in, opens the next one, which those that stay are members of, not ready yet. A node that
+ * finds no place waits.
  *
  * There is no time in it. A node shows that it lives by counting up the `beat` of its card.
  *
@@ -27,13 +28,13 @@
  *
  * A release that has more to say adds fields at the end of an array, of a node's, too, and takes
  * those that are missing for what they were not: so nodes of old and new releases are in one run,
- * and agree on what the oldest knows. Who does not know the fields steps over them, and does not
- * write them again. What cannot be said in this way is another format, which the state and its head
- * begin with. All releases read a card, for it says which formats its node knows, from the least to
- * the greatest: those of 2 alone do not say so. The state is written in the greatest that all nodes
- * know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor cards.
- * From format 3 on nodes in front say for all what they have read (allgather.h, sights.h); from 4
- * on the state has its nodes by columns.
+ * and agree on what the oldest knows. A release that does not know the fields steps over them, and
+ * does not write them again. What cannot be said in this way is another format, which the state and
+ * its head begin with. All releases read a card, for it says which formats its node knows, from the
+ * least to the greatest: those of 2 alone do not say so. The state is written in the greatest that
+ * all nodes know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor
+ * cards. From format 3 on nodes in front say for all what they have read (allgather.h, sights.h);
+ * from 4 on the state has its nodes by columns.
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H
@@ -132,7 +133,7 @@ uint64_t rdzv_rules_hash(const struct rdzv_rules *rules);
 void rdzv_state_deinit(struct rdzv_state *state); /* frees all below; zeroes state */
 void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to);
 
-/* NULL: there is none of that id. */
+/* NULL: no node has that id. */
 struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id);
 
 /* The node was removed since the last complete round, and let in again: it has no rank of that
@@ -168,8 +169,8 @@ void rdzv_state_open(struct rdzv_state *state, uint64_t known, const char *why);
 void rdzv_state_complete(struct rdzv_state *state);
 
 /*
- * To be called when all changes are made: who waits takes the places that are free in an open
- * round, and one that is full, with all ready, is complete.
+ * To be called when all changes are made: nodes that wait take the places that are free in an open
+ * round, and a round that is full, with all ready, is complete.
  */
 void rdzv_state_settle(struct rdzv_state *state);
 
@@ -187,8 +188,8 @@ struct rdzv_found {
     uint32_t index; /* among all nodes, by id */
     struct rdzv_place place;
 };
-/* Of a complete round of so many members: 0: there are none. The page of a node is the one of that
- * number that its id leaves, divided by it. */
+/* Pages of a complete round of that many members; 0: it has no pages. A node's page has the number
+ * id modulo pages. */
 uint32_t rdzv_pages(uint32_t members);
 
 /* Drawn from numbers that are a step apart, as splitmix64 does it. */
@@ -204,7 +205,7 @@ int rdzv_state_compare_nodes(const void *a, const void *b);
 /* The place of that id among the nodes, or where it would be. */
 uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id);
 
-/* Ids of the first nodes; of fewer, the last one again; 0: there is none. */
+/* Ids of the first nodes; where they are fewer, the last one again; 0: the state has no nodes. */
 void rdzv_state_front(const struct rdzv_state *state, uint64_t ret[static RDZV_FRONT]);
 
 /* The node of that id is one of the first, or may be as far as the head says; false where it says

@@ -64,7 +64,7 @@ static bool rdzv_turn_is_my_round(const struct rdzv *rdzv, const struct rdzv_sta
            state->stamp == rdzv->stamp;
 }
 
-/* The round that the owner works in is over: nobody here may go on with its ranks. */
+/* The round that the owner works in is over: nothing here may continue with its ranks. */
 static void rdzv_turn_notice_end(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
@@ -159,7 +159,7 @@ static void rdzv_turn_say_ready(struct rdzv_turn *turn, uint64_t id)
     node->ready = true;
 }
 
-/* Whoever looks says it once of each. */
+/* A node that looks says it once of each. */
 static bool rdzv_turn_meets(struct rdzv_turn *turn, const struct rdzv_card *card)
 {
     struct rdzv_peer *peer = rdzv_peer_of(turn->rdzv, card->id);
@@ -329,7 +329,7 @@ static void rdzv_turn_give_up(struct rdzv_turn *turn)
     }
 }
 
-/* All places are taken: whoever waits does so as long as it takes. */
+/* All places are taken: a node that waits does so as long as it takes. */
 static bool rdzv_turn_is_full(const struct rdzv_state *state)
 {
     return state->complete && rdzv_state_count(state).members >= state->rules.max;

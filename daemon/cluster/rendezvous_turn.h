@@ -12,7 +12,7 @@
 
 struct rdzv_turn {
     struct rdzv *rdzv;
-    const struct rdzv_state *state; /* NULL: there is none */
+    const struct rdzv_state *state; /* or NULL */
     bool looked;                    /* at these, since that was read: it can be changed */
     const struct rdzv_card *cards;
     uint32_t n_cards;

@@ -5,7 +5,7 @@
 #include <assert.h>
 
 /* Longer than that between two steps, and this node was asleep; a shorter nap, or a store that was
- * stuck as long, is told from a death: with the beat that was just not due yet it is no silence. */
+ * stuck as long, differs from a death: with the beat that was just not due yet it is no silence. */
 static uint64_t rdzv_watch_patience(const struct rdzv *rdzv)
 {
     uint64_t slack = rdzv_silence(&rdzv->set) - rdzv->set.beat_ns;
@@ -71,7 +71,7 @@ struct rdzv_peer *rdzv_peer_of(struct rdzv *rdzv, uint64_t id)
     return rdzv_watch_find(rdzv, id);
 }
 
-/* What is known of it from earlier looks, and now. Who has no card any more has not beaten. */
+/* What is known of it from earlier looks, and now. A node without a card has not beaten. */
 static struct rdzv_peer rdzv_watch_peer(const struct rdzv *rdzv, const struct rdzv_node *node,
                                         const struct rdzv_card *card)
 {

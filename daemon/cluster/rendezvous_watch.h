@@ -13,8 +13,8 @@ void rdzv_watch_failed(struct rdzv *rdzv);
 /* The next number of its own. */
 uint64_t rdzv_draw(struct rdzv *rdzv);
 
-/* Notes the beats of all nodes of the state (NULL: there is none) and of the cards, which were just
- * looked at; and whether somebody is suspected to be dead. */
+/* Notes the beats of all nodes of the state (or NULL) and of the cards, which were just looked
+ * at; and whether somebody is suspected to be dead. */
 void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state, const struct rdzv_card *cards,
                 uint32_t n);
 void rdzv_watch_none(struct rdzv *rdzv);

@@ -1,7 +1,7 @@
 /*
  * What a TCPStore server keeps and does: keys with values, queues, waits, barriers, watches, for
  * peers that speak either dialect of tcpstore_wire.h. Bytes of a peer go in, bytes for it and for
- * others come out; who carries them is tcpstore_server.h's affair. Pure: no I/O, no clock.
+ * others come out; tcpstore_server.h carries them. Pure: no I/O, no clock.
  *
  * A peer is any stranger who can reach the port. What all together may take of memory is bounded:
  * what is stored, and apart from it what is on its way in and out; when the latter is used up, the

@@ -201,7 +201,8 @@ static void tcpstore_client_say_late(const struct tcpstore_client *c,
                             s, c->attempts, *c->why ? c->why : "no answer yet");
 }
 
-/* A wait that was sent: the store is told, or where that cannot be, left. */
+/* Ends a wait that was sent: cancels it in the store, or where that is not possible, leaves the
+ * store. */
 static bool tcpstore_client_cancel_wait(struct tcpstore_client *c, struct client_request *request)
 {
     struct dl_error err = {0};
@@ -254,7 +255,7 @@ static bool tcpstore_client_expire_queue(struct tcpstore_client *c)
         tcpstore_client_say_late(c, request, false, &err);
         if (!tcpstore_client_fail(c, &c->queue, request, &err))
             return false;
-        request = c->queue; /* whoever was answered may have asked for more */
+        request = c->queue; /* the caller may have asked for more from its callback */
     }
     return true;
 }

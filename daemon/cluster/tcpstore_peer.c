@@ -77,7 +77,7 @@ struct tcpstore_peer *tcpstore_peer_free(struct tcpstore_peer *peer)
     return NULL;
 }
 
-/* Its interests stay until it is freed: whoever breaks it may be going through them. */
+/* Its interests stay until it is freed: the code that breaks it may be iterating over them. */
 int tcpstore_break(struct tcpstore_peer *peer, int code, const char *why)
 {
     if (!peer->why) {

@@ -11,7 +11,7 @@
 
 enum tcpstore_table { TCPSTORE_WAITS, TCPSTORE_WATCHES, TCPSTORE_LINKS };
 
-/* A peer's interest in a key: waits for it, or is told of its changes. */
+/* A peer's interest in a key: it waits for it, or watches its changes. */
 struct tcpstore_link {
     struct tcpstore_link *prev, *next;           /* entry.links[kind] */
     struct tcpstore_link *peer_prev, *peer_next; /* peer.links[kind] */
@@ -73,7 +73,7 @@ struct tcpstore {
 /* ---- tcpstore.c ----------------------------------------------------------------------------- */
 
 struct tcpstore_entry *tcpstore_find(struct tcpstore *store, struct dl_span key); /* may be NULL */
-/* Makes it if there is none. NULL: no memory, or beyond the limit. */
+/* Makes it if it does not exist. NULL: no memory, or beyond the limit. */
 struct tcpstore_entry *tcpstore_enter(struct tcpstore *store, struct dl_span key);
 /* Frees it unless there is something of it. NULL is fine. */
 void tcpstore_tidy(struct tcpstore *store, struct tcpstore_entry *entry);
@@ -99,7 +99,7 @@ void tcpstore_unlink_all(struct tcpstore_peer *peer, enum tcpstore_table kind);
 /* The connection has to end; returns -code. `why` is static. */
 int tcpstore_break(struct tcpstore_peer *peer, int code, const char *why);
 
-/* Appends to what the peer is told; does nothing for one that is broken, or gets broken by it. */
+/* Appends to the peer's output; does nothing for one that is broken, or gets broken by it. */
 void tcpstore_tell(struct tcpstore_peer *peer, const void *data, size_t len);
 void tcpstore_tell_u8(struct tcpstore_peer *peer, uint8_t value);
 void tcpstore_tell_i64(struct tcpstore_peer *peer, int64_t value);

@@ -55,7 +55,7 @@ static int tcpstore_requests_await(struct tcpstore_peer *peer, struct dl_span ke
     return 0;
 }
 
-/* Those who watch the key are told what it was and becomes. */
+/* Tells the peers that watch the key what it was and becomes. */
 static void tcpstore_requests_tell_watchers(const struct tcpstore_entry *entry, uint8_t change,
                                             struct dl_span head, struct dl_span tail)
 {
@@ -114,8 +114,8 @@ static bool tcpstore_requests_is_value(const struct tcpstore_entry *entry, struc
 }
 
 /*
- * Where there is no such key, one who expects some value is told that very value, and nothing is
- * stored: what TCPStore's clients are used to.
+ * Where the key does not exist, a client that expects some value gets that very value back, and
+ * nothing is stored: what TCPStore's clients are used to.
  */
 static int tcpstore_requests_compare_set(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
@@ -321,7 +321,7 @@ static void tcpstore_requests_queue_length(struct tcpstore_peer *peer,
     tcpstore_tell_i64(peer, entry ? (int64_t)entry->queued : 0);
 }
 
-/* Who comes is counted in the key itself; whoever gives up waiting stays counted. */
+/* The key itself counts the clients that come; one that gives up waiting stays counted. */
 static int tcpstore_requests_barrier(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     struct dl_span key = tcpstore_take_span(fields);

@@ -157,7 +157,7 @@ static bool tcpstore_server_send_some(struct conn *c)
     return true;
 }
 
-/* Tells all who are to be told. Those whose socket is full are told when it no longer is. */
+/* Sends all output. A peer whose socket is full gets its own when there is room again. */
 static void tcpstore_server_settle(struct tcpstore_server *s)
 {
     struct tcpstore_peer *peer;
@@ -216,13 +216,13 @@ static void tcpstore_server_on_ready(uv_poll_t *poll, int status, int events)
         return;
     /* Only now: what was answered has mostly gone out, without the socket being watched for it. */
     tcpstore_server_watch(c);
-    /* What is not answered, as a set, comes in many: its sender goes on, and they are read
-     * together. */
+    /* Requests without an answer, such as sets, come in many: their sender does not wait, and they
+     * are read together. */
     if (!answered && !tcpstore_peer_is_amid(c->peer))
         (void)sched_yield();
 }
 
-/* ---- those who do not go on ----------------------------------------------------------------- */
+/* ---- peers that end ------------------------------------------------------------------------- */
 
 static void tcpstore_server_on_stall(uv_timer_t *timer)
 {

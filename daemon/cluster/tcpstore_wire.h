@@ -97,7 +97,7 @@ uint32_t tcpstore_take_u32(struct tcpstore_fields *fields);
 
 /* ---- putting together ----------------------------------------------------------------------- */
 
-/* The byte that a request begins with; -1: the dialect has none. */
+/* The byte that a request begins with; -1: the dialect does not have that request. */
 int tcpstore_op_byte(enum tcpstore_op op, enum tcpstore_dialect dialect);
 
 /* Each appends; 0 or -ENOMEM, and then `out` may have a part of it. */

@@ -1,4 +1,4 @@
-/* What a host says and is told: host.h, host_private.h. */
+/* What a host says and gets: host.h, host_private.h. */
 #include "daemon/serve/pool/host_private.h"
 
 #include "daemon/serve/base/memory.h"
@@ -9,10 +9,10 @@
 
 #include <utlist.h>
 
-/* ---- what it is told ------------------------------------------------------------------------ */
+/* ---- messages to it ------------------------------------------------------------------------- */
 
-/* One that has not said which protocol it speaks is told nothing yet. A socket that fails is that
- * of one that is dying; its exit will be reported. */
+/* One that has not said which protocol it speaks gets no message yet. A socket that fails is
+ * that of one that is dying; its exit will be reported. */
 static void host_flush(struct host *h)
 {
     bool full = h->state == HOST_READY ? peer_flush(&h->peer) == -ENOBUFS
@@ -104,7 +104,7 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
                             &(struct host_end){.status = (int)msg->w_exited.status,
                                                .signal = (int)msg->w_exited.signal});
         if (h->wait == WAIT_STARTED || h->wait == WAIT_REAPED)
-            h->wait = WAIT_NONE; /* it does what it is told: time begins anew */
+            h->wait = WAIT_NONE; /* it follows its orders: time begins anew */
     }
     host_rearm(h);
 }

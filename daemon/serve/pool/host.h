@@ -6,7 +6,7 @@
  *     its host, it does to its own loader. One whose workers have all ended serves the next loader
  *     of that interpreter. It ends when nobody has wanted a worker of it for a while, or, in a
  *     private daemon, with the daemon; one that died is started anew with the next worker, so that
- *     whoever paces the workers' starts paces its own;
+ *     pacing the workers' starts paces its own;
  *   - one that a client has brought for one loader: a process of the client's, known by its socket
  *     alone. It ends with its loader, and nothing takes its place.
  *

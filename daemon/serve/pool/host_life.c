@@ -125,7 +125,7 @@ void host_drop_child(struct host *h, struct host_child *child, const struct host
     free(child);
 }
 
-/* Its workers are told that it is no more, and why. */
+/* Tells its workers that it is gone, and why. */
 static void host_bury(struct host *h, const struct host_end *told)
 {
     host_close_handles(h);
@@ -448,7 +448,7 @@ int host_adopt(struct hosts *hosts, int sock, int pid, struct host **ret, struct
                             uv_strerror(r));
     }
     h->pid = pid;
-    h->handles++; /* of who has it from here */
+    h->handles++; /* of the user that has it from here */
     host_rearm(h);
     *ret = h;
     return 0;

@@ -16,7 +16,7 @@ enum host_wait { WAIT_NONE, WAIT_READY, WAIT_STARTED, WAIT_REAPED, WAIT_IDLE, WA
 
 struct host_child {
     struct host_child *prev, *next; /* host.children (utlist) */
-    struct host *host;              /* borrowed; NULL while `ended` is told */
+    struct host *host;              /* borrowed; NULL while `ended` runs */
     uint32_t number;
     bool started;
     bool killed;
@@ -31,7 +31,7 @@ struct host {
     struct peer peer;
     uv_pipe_t errors;
     uv_timer_t timer;
-    uint32_t handles; /* open ones, and who has it from host_adopt(); freed at 0 */
+    uint32_t handles; /* open ones, and the user of host_adopt(); freed at 0 */
     enum host_state state;
     enum host_wait wait;
     char *interpreter;           /* owned; NULL: a client has brought it */
@@ -61,7 +61,7 @@ static inline struct log_fields host_log_fields(const struct host *h)
 {
     return (struct log_fields){.client_uid = LOG_N(h->uid)};
 }
-/* It is of no more use; its workers are told when it is reaped. */
+/* It is of no more use; its workers learn it when it is reaped. */
 void host_fail(struct host *h, const char *fmt, ...) _printf_(2, 3);
 /* One handle fewer; frees it with the last. */
 void host_unref(void *host);

@@ -363,7 +363,7 @@ struct pool *pool_free(struct pool *pool)
     pool_end_workers(pool);
     for (uint32_t i = 0; i < pool->n_members; i++)
         uv_close((uv_handle_t *)&pool->members[i].backoff, pool_on_backoff_close);
-    assert(!pool->retiring); /* whoever held a lease gave it back before */
+    assert(!pool->retiring); /* every lease was given back before */
     uv_close((uv_handle_t *)&pool->tick, pool_on_tick_close);
     return NULL;
 }

@@ -62,7 +62,7 @@ static int pool_memory_wait(struct pool *pool, const struct dl_error *err)
     return -err->code;
 }
 
-/* What others have let go of counts, whoever pays for it. */
+/* What others have let go of counts, no matter who pays for it. */
 static int pool_memory_take(struct pool *pool, uint64_t bytes, struct dl_error *err)
 {
     static const char remedy[] = "lower memory.limit, workers.prefetch or batch.size";
@@ -158,9 +158,9 @@ static bool pool_memory_serves(const struct member *m)
     return false;
 }
 
-/* Memory of others may come back at any time, and nobody says so: whoever can wait asks again. Who
- * has none of its own, and nobody to stand in for it, would wait for strangers; not if its own
- * clients have still to let go of some. */
+/* Memory of others may come back at any time without notice: a pool that can wait asks again. One
+ * without memory of its own, for which no other worker stands in, would wait for strangers; not if
+ * its own clients have still to let go of some. */
 void pool_memory_ask_again(struct pool *pool)
 {
     struct dl_error err = pool->refused;

@@ -1,11 +1,11 @@
 /*
  * Opening has a limit: open_timeout. What counts is progress and not how long it takes, as a large
- * dataset may be indexed for an hour: a worker goes on if it says how far it is, turns to another
- * file, or uses the processor. One that does none of these waits, mostly for storage that does not
- * answer.
+ * dataset may be indexed for an hour: a worker progresses if it says how far it is, turns to
+ * another file, or uses the processor. One that does none of these waits, mostly for storage that
+ * does not answer.
  *
- * As long as nobody has the dataset open, all wait for the one that goes on: it may fetch what they
- * need. Later only those that open it again are meant, and those that take lengths.
+ * As long as nobody has the dataset open, all wait for the one that progresses: it may fetch what
+ * they need. Later only those that open it again are meant, and those that take lengths.
  */
 #include "daemon/serve/pool/pool_private.h"
 #include "daemon/serve/pool/usage.h"

@@ -101,7 +101,7 @@ struct look {
     uint64_t identity;       /* of the files, just before they were first opened; 0: not known */
     bool wanted;             /* `looked` is to be called */
     uint64_t since;          /* ns; when that was asked for */
-    const struct member *by; /* borrowed; who looks; NULL: nobody yet */
+    const struct member *by; /* borrowed; the worker that looks; NULL: none yet */
 };
 
 struct pool {
@@ -116,7 +116,7 @@ struct pool {
     struct dl_buffer roots, seen_as;
     struct dl_buffer plugins;
     struct index_list indexes; /* of the dataset, so far */
-    uint32_t wanted_indexes;   /* so many will there be */
+    uint32_t wanted_indexes;   /* how many there will be */
     struct stuck *stuck;       /* owned list */
     uint64_t opening_ns;       /* how long the first opening of the dataset took */
     uint64_t length;           /* samples in the dataset, once opened */
@@ -176,7 +176,7 @@ void pool_break(struct pool *pool, const struct dl_error *err);
 bool member_has_stand_in(const struct member *m);
 /*
  * The worker has no segment, as the system had no memory or descriptor for one. While others have
- * some the loader goes on, and this one is started again after a while; a user's quota, and a
+ * some the loader continues, and this one is started again after a while; a user's quota, and a
  * loader that nobody works for, do not wait.
  */
 void member_without_memory(struct member *m, const struct dl_error *err);
@@ -190,7 +190,7 @@ void pool_indexes_on_indexed(void *member, const struct dl_msg_w_indexed *what, 
 /* pool_opening.c */
 /* It has said how far it is. */
 void member_goes_on(struct member *m);
-/* It opens the dataset again, and does not go on. */
+/* It opens the dataset again, and makes no progress. */
 bool pool_opening_hangs(struct member *m);
 /* Why it was killed then. */
 void member_name_opening(const struct member *m, char *text, size_t len);

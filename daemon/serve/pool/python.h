@@ -1,6 +1,6 @@
 /*
- * Python in a loader: whether its spec has any, and by which interpreter. Who may have it at all,
- * base/rights.h says, and that is asked first.
+ * Python in a loader: whether its spec has any, and by which interpreter. base/rights.h says which
+ * users may have it at all, and comes first.
  */
 #ifndef DL_PYTHON_H
 #define DL_PYTHON_H

@@ -13,9 +13,9 @@ enum {
 };
 
 /*
- * A copy as UTF-8 text, which ends with NUL and is the caller's; NULL when there is none. What is
- * no UTF-8, and control characters but newline and tab, become '?'. Of one that is too long the
- * first line stays and the beginning of the rest goes: the end of a traceback says what happened.
+ * A copy as UTF-8 text, which ends with NUL and is the caller's; or NULL. What is no UTF-8, and
+ * control characters but newline and tab, become '?'. Of one that is too long the first line stays
+ * and the beginning of the rest goes: the end of a traceback says what happened.
  */
 char *report_read(const void *slot, uint64_t slot_bytes);
 

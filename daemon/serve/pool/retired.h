@@ -1,10 +1,11 @@
 /*
  * Retired segments, with which the daemon is done and others are not: a client that does not unmap,
- * a child that it forked, whoever it passed a descriptor on to. The pages are in memory until the
- * last of them lets go, which no seal and no mode prevents; so that long they stay charged to the
- * user whose loader they were of, and count for limits.memory. Each costs that user a descriptor as
- * well: the one by which the daemon asks. The kernel does not say so of a worker, whose mapping is
- * of the memfd as it was made: one that was killed and does not end is the segment's `keeper`.
+ * a child that it forked, a process that it passed a descriptor to. The pages are in memory until
+ * the last of them lets go, which no seal and no mode prevents; so that long they stay charged to
+ * the user whose loader they were of, and count for limits.memory. Each costs that user a
+ * descriptor as well: the one by which the daemon asks. The kernel does not say so of a worker,
+ * whose mapping is of the memfd as it was made: one that was killed and does not end is the
+ * segment's `keeper`.
  *
  * Main thread only.
  */
@@ -32,7 +33,7 @@ void retired_end(struct retired *retired);
 
 /*
  * Ends a segment, whose pages are settled and charged to `account` (QUOTA_BYTES) and taken of the
- * budget: both are returned now, or when nobody has it any more, its `keeper` included. `owner`:
+ * budget: both are returned now, or once it is unmapped everywhere, by its `keeper`, too. `owner`:
  * whose it was, for retired_lately() alone.
  */
 void retired_end_segment(struct retired *retired, struct segment *segment,
@@ -44,7 +45,7 @@ void retired_look(struct retired *retired, const struct quota_account *account);
 
 /*
  * Bytes of that owner's segments that somebody still has, of those that were ended in the last
- * minute: whoever was told to let go does by then, or has other plans.
+ * minute: a client that was told to let go has done so by then, or will not.
  */
 uint64_t retired_lately(const struct retired *retired, const void *owner);
 /* That keeper of segments has ended; others may still have them. */

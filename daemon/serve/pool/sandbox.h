@@ -1,4 +1,4 @@
-/* How far workers are closed in, and how that is told. Pure. */
+/* How far workers are closed in, and how people read it. Pure. */
 #ifndef DL_SERVE_SANDBOX_H
 #define DL_SERVE_SANDBOX_H
 

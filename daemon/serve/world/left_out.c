@@ -304,7 +304,7 @@ bool left_out_knows(const struct left_out *l, uint64_t node)
 {
     const struct absence *absence;
 
-    DL_FOREACH (l->absences, absence) /* each of this node's ranks asks, and the first is told */
+    DL_FOREACH (l->absences, absence) /* each of this node's ranks asks, and the first gets it */
         if (absence->id == node && !absence->what.has_to)
             return true;
     return false;
@@ -500,8 +500,8 @@ static enum members_sight left_out_look_for(const struct left_out *l, const stru
     return members_look_for(l->members, &node, ret_heir);
 }
 
-/* The node is there; or another daemon has taken its place, and the same ranks go on, or others
- * that begin no later than where those were. */
+/* The node is there; or another daemon has taken its place, and the same ranks continue, or
+ * others that begin no later than where those were. */
 static bool left_out_is_back(const struct left_out *l, const struct absence *absence)
 {
     uint64_t heir;
@@ -593,7 +593,7 @@ static void left_out_forget(struct left_out *l, struct absence *absence)
     left_out_drop(l, absence);
 }
 
-/* Counted and logged once, however many ranks are told. */
+/* Counted and logged once, however many ranks learn of it. */
 static void left_out_note_said(struct left_out *l, struct absence *absence, uint64_t epoch,
                                const struct account_range *range)
 {

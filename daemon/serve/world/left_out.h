@@ -27,16 +27,17 @@ struct left_out *left_out_new(struct members *members, const char *key, const ch
                               uint64_t batch);
 struct left_out *left_out_free(struct left_out *left_out); /* NULL is fine; returns NULL */
 
-/* This daemon ends, and its ranks go on: the furthest is there; and the last of those that are not
- * at the epoch's end, which takes its next step once it has a daemon again. In lock step no rank
- * goes beyond that before. */
+/* This daemon ends, and its ranks continue: the furthest is there; and the last of those that
+ * are not at the epoch's end, which takes its next step once it has a daemon again. In lock step
+ * no rank goes beyond that before. */
 struct left_out_word {
     struct progress_point furthest, last;
     bool has_last;
 };
 
 /* All ranks of this node are at `least`, and had begun at `began` here, at most: trainers that went
- * on under another daemon at the beginning of all. `word`: NULL: this daemon goes on, or none does.
+ * on under another daemon at the beginning of all. `word`: NULL: this daemon continues, or none
+ * does.
  */
 void left_out_publish(struct left_out *left_out, const struct progress_point *least,
                       const struct progress_point *began, const struct left_out_word *word);
@@ -55,7 +56,7 @@ bool left_out_is_coming(const struct left_out *left_out);
 /* How far nodes were that have gone just now is being asked. */
 bool left_out_is_learning(const struct left_out *left_out);
 /*
- * Where the others go on without those that have gone just now, or with those of this round that
+ * Where the others continue without those that have gone just now, or with those of this round that
  * are back: not before `*point`; nor before what the former have left as their word, or where the
  * others went on without the latter. Their trainers may live, and be as far as that.
  */
@@ -68,7 +69,7 @@ void left_out_went_on(struct left_out *left_out, const struct progress_point *po
 /* All ranks go back to there, in the middle of an epoch, and another pass begins: nothing is
  * missing of what the one before had from there on. */
 void left_out_turned(struct left_out *left_out, const struct progress_point *at);
-/* A rank goes on at `to`, though it asked for `from`. */
+/* A rank continues at `to`, though it asked for `from`. */
 void left_out_moved(struct left_out *left_out, const struct left_out_node *node,
                     const struct progress_point *from, const struct progress_point *to);
 
@@ -80,7 +81,7 @@ void left_out_store_lost(struct left_out *left_out);
 
 /* What others tell, or what a node that is gone had published, is being read; or another daemon has
  * taken the place of one whose share lacks something up to `end`, and has not said yet whether the
- * same ranks go on.
+ * same ranks continue.
  */
 bool left_out_is_asking(struct left_out *left_out, const struct progress_point *end);
 /* Up to `end` of an epoch: samples at most. */

@@ -15,7 +15,7 @@ struct absence {
     uint64_t id;   /* of the node; 0: a rank of this one */
     bool asking;   /* the store, how far the node was, */
     bool failed;   /* in vain: again at the next tick */
-    bool has_word; /* its daemon ended under trainers that go on: */
+    bool has_word; /* its daemon ended under trainers that continue: */
     struct left_out_word word;
     uint64_t pass; /* that its ranks were in, at least, when it was missed */
     uint64_t heir; /* the daemon that took its place, */

@@ -24,7 +24,7 @@ static void left_out_told_key(const struct left_out *l, uint64_t node,
         (void)snprintf(ret + len, BACKEND_KEY_MAX - (size_t)len, "%016" PRIx64, node);
 }
 
-/* Nothing: there are none. Those of this node's own ranks are told by it alone. */
+/* Nothing: no absences. Those of this node's own ranks it reports alone. */
 static void left_out_told_text(const struct left_out *l, struct dl_buffer *out)
 {
     const struct absence *absence;

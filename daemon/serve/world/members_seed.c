@@ -84,7 +84,7 @@ static void members_seed_ask(struct members *m, uint64_t proposal)
 
 /*
  * A store that forgets was perhaps lost, and others may know what was agreed on: each has put it
- * back before a round with it is complete. So whoever has not seen a round does not ask before.
+ * back before a round with it is complete. So a node that has not seen a round does not ask before.
  */
 static int members_seed_wait_for_round(struct members *m, uint64_t asked, struct dl_error *err)
 {

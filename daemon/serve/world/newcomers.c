@@ -1,9 +1,9 @@
 /*
  * What the nodes of a round know of earlier ones. Each says in the store of every round of which
- * loaders it knows where an earlier round began; that it is new, if of none. Who knows nothing of a
- * loader reports nothing of it before one of its ranks asks, and that rank may wait for others in a
- * collective: so nobody waits for such a report as long as there is a node that knows. If none
- * does, no daemon knows how far any rank is, as after a restart of all of them, and what their
+ * loaders it knows where an earlier round began; that it is new, if of none. A node that knows
+ * nothing of a loader reports nothing of it before one of its ranks asks, and that rank may wait
+ * for others in a collective: so no node waits for such a report as long as another one knows. If
+ * none does, no daemon knows how far any rank is, as after a restart of all of them, and what their
  * ranks' clients say is all there is.
  *
  * Few have to read it: those that ask, and the first node, which removes what earlier daemons have

@@ -1,14 +1,15 @@
 /*
  * Where ranks resume that a launcher has started again, all of them: at one step, the least that
  * one of them was at. A rank that comes back while others of its node are there has been alone, and
- * goes on by itself.
+ * continues by itself.
  *
  * Of its ranks that rest, since none has a client here, a node puts the least into the store, and
  * that they read once they are back. The first of a node that comes back lists that of all nodes.
  * If all rest, it is a *restart*: they resume at the least of all. Two that find this out at once
- * come to the same, since who rests stays where it is. Who finds that others have seen a restart
- * that it was part of, by its number, resumes where they do; and who finds that others read has
- * been alone. In the number is the round, so that who was not in that takes no part.
+ * come to the same, since a rank that rests stays where it is. A node that finds that others have
+ * seen a restart that it was part of, by its number, resumes where they do; and one that finds that
+ * others read has been alone. In the number is the round, so that a node that was not in that round
+ * takes no part.
  */
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
@@ -23,8 +24,8 @@
 enum { RESTARTS_AT, RESTARTS_REST, RESTARTS_REST_UNKNOWN };
 enum { RESTARTS_OF_A_ROUND = 1 << 16 };
 
-/* Who has come back with the ranks of this node: nobody else; all, of each node; or it is not known
- * yet, since of a node that does not rest nothing is heard. */
+/* Which ranks have come back with those of this node: no others; all, of each node; or it is not
+ * known yet, since a node that does not rest says nothing. */
 enum restarts_find { RESTARTS_ALONE, RESTARTS_ALL, RESTARTS_UNKNOWN };
 
 /* The node's; or with `node` 0 what all those keys begin with. */

@@ -163,7 +163,7 @@ static int shared_loader_say_failure(const struct shared_loader *shared, struct 
     return -err->code;
 }
 
-/* With as many ranks as before, each goes on with its own stretch of the epoch. */
+/* With as many ranks as before, each continues with its own stretch of the epoch. */
 static int shared_loader_place_fixed(const struct members_place *place,
                                      const struct shared_loader_request *request,
                                      struct resume_place *ret, struct dl_error *err)
@@ -215,7 +215,7 @@ static void shared_loader_note_turn(struct shared_loader *shared, const struct r
         left_out_turned(shared->left_out, &at);
 }
 
-/* All daemons were started anew under ranks that go on, some of which may ask for nothing before
+/* All daemons were started anew under ranks that continue, some of which may ask for nothing before
  * others have had their next steps. */
 static void shared_loader_begin_as_before(struct shared_loader *shared,
                                           const struct shared_loader_request *request)
@@ -317,7 +317,7 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
     return r;
 }
 
-/* False: none of its ranks goes on. */
+/* False: none of its ranks continues. */
 static bool shared_loader_find_word(const struct shared_loader *shared, struct left_out_word *ret)
 {
     bool any = false;
@@ -390,7 +390,7 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
         return;
     if (is_first && !rank->goes_on)
         rank->began = rank->progress.given;
-    shared_loader_publish_position(shared); /* others may wait to hear who goes on here */
+    shared_loader_publish_position(shared); /* others may wait to learn which ranks continue here */
 }
 
 void shared_loader_leave(struct shared_loader *shared)
@@ -528,9 +528,9 @@ static bool shared_loader_find_end(const struct resume_place *place, uint64_t st
                                 steps);
 }
 
-/* Not because the store is slow is anything told to be left out. Who takes a node's place is waited
- * for no longer than the fence is, once none is late: till then it could not say so. When nobody
- * looked, one may have been. */
+/* A slow store alone is no reason to report samples as left out. Once no node is late, a node that
+ * takes another's place has as long as the fence: till then it could not say so. When nobody
+ * looked, a node may have been late. */
 static bool shared_loader_waits(struct shared_loader *shared, const struct progress_point *end,
                                 uint64_t since, uint64_t now)
 {

@@ -31,9 +31,9 @@ struct shared_loader_request {
     struct resume_request resume;
 };
 
-/* The place that the request gets. 0, and *ret, NULL if the request is `fixed`, is there until
- * somebody else is placed, or for as long as it is in use; 1: not yet; or a negative errno, as
- * members_place(), or -EDQUOT: so many loaders of the user's are in use. */
+/* The place that the request gets. 0, and *ret, NULL if the request is `fixed`, stays until
+ * another rank is placed, or for as long as it is in use; 1: not yet; or a negative errno, as
+ * members_place(), or -EDQUOT: the user has too many loaders in use. */
 int _nodiscard_ shared_loader_place(struct members *members,
                                     const struct shared_loader_request *request,
                                     struct shared_loader **ret, struct resume_place *ret_place,
@@ -69,8 +69,8 @@ void shared_loaders_forget_session(struct members *members, const void *session)
 int _nodiscard_ shared_loader_limit(const struct shared_loader *shared,
                                     const struct resume_place *place, uint64_t *ret,
                                     struct dl_error *err);
-/* The stream, of so many steps, has come to the epoch's end: 0: all nodes have had their shares, or
- * go on; 1: not known yet, ask again on `changed`; since `since` (ns) it was asked.
+/* The stream, of `steps` steps, has come to the epoch's end. 0: all nodes have had their shares,
+ * or continue; 1: not known yet, ask again on `changed`; it was asked first at `since` (ns).
  * -ENOTRECOVERABLE: what is missing. */
 int _nodiscard_ shared_loader_finish(struct shared_loader *shared, const struct resume_place *place,
                                      uint64_t steps, uint64_t since, struct dl_error *err);

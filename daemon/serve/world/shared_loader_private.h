@@ -14,7 +14,7 @@ struct shared_rank {
     bool report_due;              /* its client knows what it had, and has not said so yet */
     bool asks;                    /* it has no stream, and its client will ask for the next step */
     bool goes_on;                 /* its trainer was there before this daemon was */
-    struct progress_point began;  /* where it was first here; if it goes on: zero */
+    struct progress_point began;  /* where it was first here; if it continues: zero */
 };
 
 /* The reports of one round, while they are gathered. */
@@ -66,7 +66,7 @@ struct restart {
 struct shared_loader {
     struct shared_loader *prev, *next; /* members.shared_loaders */
     struct members *members;
-    struct quota_account *account; /* borrowed: who was the first to read it here */
+    struct quota_account *account; /* borrowed: the first to read it here */
     char *key;                     /* owned */
     uint32_t users;                /* streams that know it */
     struct left_out *left_out;     /* owned */
@@ -79,7 +79,7 @@ struct shared_loader {
     uint32_t n_others;
     struct dl_buffer published; /* its report of the latest round that was merged: */
     uint64_t published_round;   /* this one */
-    struct dl_error failure;    /* of the latest round of reports; code 0: none, or it goes on */
+    struct dl_error failure; /* of the latest round of reports; code 0: none, or it is not over */
     uint64_t failed_ns;
     /* At an epoch's end it was last looked which node is late; and one was: */
     uint64_t looked_ns, late_ns;

@@ -259,7 +259,7 @@ static void shared_weights_share(struct mix_changes *list, const struct mix_chan
         mix_changes_share_tables(list, with);
 }
 
-/* A list of which this node has the tables of weights has them again. */
+/* Gives a list the tables of weights that this node has of it. */
 static void shared_weights_take(struct shared_loader *shared, const struct backend_answer *answer,
                                 struct accord_value *value)
 {
@@ -526,7 +526,7 @@ void shared_weights_tick(struct members *m, uint64_t now)
             continue;
         shared_weights_sample(w);
         if (w->accord.mine != ACCORD_IDLE && now - w->asked_ns > WEIGHTS_OPEN_NS)
-            shared_weights_give_up(shared); /* whoever asked is gone */
+            shared_weights_give_up(shared); /* the client that asked is gone */
         if (!w->busy && w->accord.in && m->state == MEMBERS_IN &&
             now - w->read_ns >= shared_weights_pause(shared))
             shared_weights_read(shared, now);

@@ -1,8 +1,7 @@
 /*
  * Changed weights of a shared loader: this node's part in agreeing on one list of them
  * (daemon/cluster/accord.h, daemon/docs/weights-agreed.md). The value is read now and then, and
- * more often while something is being agreed on; the loader is told what to hold, and which list
- * it has.
+ * more often while nodes agree on something; the loader learns what to hold, and which list it has.
  *
  * In the store lie "changes/ID/LOADER", the value, and "reach/ID/LOADER/NUMBER-ROUND/NODE" while
  * a change is being agreed on.
@@ -26,7 +25,7 @@ struct shared_weights_ops {
  * known yet; since `asked` (ns) it is waited for. -ETIMEDOUT. */
 int _nodiscard_ shared_weights_list(struct shared_loader *shared, struct mix_changes *known,
                                     uint64_t asked, struct mix_changes **ret, struct dl_error *err);
-/* It has begun: until the last of its ranks ends, the loader is told what nodes agree on. */
+/* It has begun: until the last of its ranks ends, the loader learns what nodes agree on. */
 void shared_weights_attach(struct shared_loader *shared, void *loader,
                            const struct shared_weights_ops *ops);
 
@@ -44,10 +43,10 @@ struct shared_weights_place {
 
 enum shared_weights_turn {
     SHARED_WEIGHTS_FREE,   /* it may ask: shared_weights_ask() */
-    SHARED_WEIGHTS_WAIT,   /* and is told by `changed` when to look again */
+    SHARED_WEIGHTS_WAIT,   /* and `changed` says when to look again */
     SHARED_WEIGHTS_DECIDE, /* all nodes have said how far they are: shared_weights_decide() */
     SHARED_WEIGHTS_DONE,   /* as below, once: the change is in force, at *ret_place; */
-    SHARED_WEIGHTS_FAILED, /* there is none, for this reason */
+    SHARED_WEIGHTS_FAILED, /* nothing changes, for this reason */
     SHARED_WEIGHTS_OTHER,  /* another node's change has come first; */
     SHARED_WEIGHTS_LATE,   /* it was over before this one was asked for: both until one looks again
                               behind shared_weights_forget() */
@@ -65,11 +64,11 @@ void shared_weights_ask(struct shared_loader *shared, const struct shared_weight
 struct mix_changes *shared_weights_before(const struct shared_loader *shared);
 /* OTHER, LATE: it is not wanted any more, or is about to be asked for again. */
 void shared_weights_forget(struct shared_loader *shared);
-/* The list with the change at that place. NULL: there is none after all, and the asker waits no
+/* The list with the change at that place. NULL: nothing changes after all, and the asker waits no
  * longer. */
 void shared_weights_decide(struct shared_loader *shared, struct mix_changes *list,
                            const struct shared_weights_place *place);
-/* The list has weights of samples that it lacked: the loader is told again. */
+/* The list has weights of samples that it lacked: tells the loader again. */
 void shared_weights_again(struct shared_loader *shared);
 /* Nothing is planned there or behind, while nodes agree; UINT64_MAX: there is no such position. */
 uint64_t shared_weights_hold_position(const struct shared_loader *shared);

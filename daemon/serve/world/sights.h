@@ -1,9 +1,9 @@
 /*
  * What nodes in front see of the others' heartbeats, for all. They look at them again and again
  * (rendezvous.h), and say in the store whose is late: each under a key of its own, by another text
- * after each look. Who needs to know now, as at an epoch's end, reads one of these until it is
- * another than before: then it was written meanwhile. So that no node has to read all heartbeats
- * itself, which at an epoch's end all would do at once.
+ * after each look. A node that needs to know now, as at an epoch's end, reads one of these until it
+ * differs from before: then it was written meanwhile. So no node has to read all heartbeats itself,
+ * which at an epoch's end all would do at once.
  *
  * Among few nodes, or beside releases that do not know of it, each looks itself. So does a node to
  * which those in front say nothing new.
@@ -38,7 +38,7 @@ struct sights {
 
 /* Each poll_ns: a node in front tells what it has seen since. */
 void sights_tick(struct members *m);
-/* Another round: who is in front may be another. */
+/* Another round: other nodes may be in front. */
 void sights_enter_round(struct members *m);
 /* This node needs to know: it reads, or looks itself. At most once in each poll_ns; `changed` comes
  * when something is known. */

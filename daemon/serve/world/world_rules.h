@@ -8,14 +8,14 @@
 enum world_event {
     WORLD_JOINED, /* the round is over, and all of its nodes stay */
     WORLD_LOST,   /* a node has left, or may have, or one that had comes back */
-    WORLD_FENCED, /* this node has not reached the store for so long that others may go on */
+    WORLD_FENCED, /* this node has not reached the store for so long that others may continue */
     WORLD_NOTED,  /* positions are to be published */
     WORLD_LEFT    /* this daemon ends */
 };
 enum { WORLD_EVENTS = 5 };
 
 enum world_action {
-    WORLD_NOTE,  /* what was given, and what was released, is noted; it goes on */
+    WORLD_NOTE,  /* what was given, and what was released, is noted; it continues */
     WORLD_PAUSE, /* what was given may be used, and no more is given until the others agree */
     WORLD_CUT,  /* the position is closed: what was not used is taken back, and clients ask again */
     WORLD_CLOSE /* likewise, and clients ask the next daemon */
