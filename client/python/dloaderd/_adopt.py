@@ -27,7 +27,7 @@ class _Inner(DataLoader):
     outer: Any = None  # weak: that loader
 
     def __iter__(self) -> Iterator[Any]:
-        # Accelerate's counts epochs, goes on for another one, and is told their number.
+        # Accelerate's counts epochs, continues for another one, and gets their number.
         epoch = getattr(self.outer and self.outer(), "iteration", None)
         if type(epoch) is int and epoch >= 0:
             self.set_epoch(epoch)
@@ -89,7 +89,7 @@ _ACCELERATES, _RAYS = "base_dataloader", "_dataloader"
 
 
 def _place_inside(loader: Any) -> str:
-    """The attribute that has the loader inside of it; "": there is none."""
+    """The attribute that has the loader inside of it; "": none has."""
     if getattr(loader, _ACCELERATES, None) is not None:
         return _ACCELERATES
     return _RAYS if isinstance(loader, TorchLoader) and type(loader).__module__.startswith("ray.train.") else ""

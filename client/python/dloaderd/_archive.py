@@ -26,7 +26,7 @@ _STRINGS_MAX = 64 << 20  # bytes: strings of very different lengths take far les
 
 
 class _Arrays:
-    """Arrays with the names that they get, and what is told of the leaves that they are of."""
+    """Arrays with the names that they get, and a description of the leaves that they come from."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, numpy.ndarray] = {}
@@ -43,7 +43,7 @@ class _Arrays:
                 not name.startswith("__") and not name.endswith(".npy") and name not in self.arrays)
 
     def _choose_name(self, path: str, tails: list[str]) -> str:
-        """The leaf's path, if it is a name for its arrays; else as numpy.savez() names what has none."""
+        """The leaf's path, if it can name its arrays; else as numpy.savez() names arrays without one."""
         name, n = path, len(self.tree) - 1
         while not all(self._is_free(name + tail) for tail in tails):
             name, n = f"arr_{n}", n + 1

@@ -99,7 +99,7 @@ class Blocks:
         return rest
 
     def skip(self, batches: int) -> None:
-        """Passes over as many, as next() would; StopIteration if there are not so many."""
+        """Passes over as many, as next() would; StopIteration if there are fewer."""
         while batches > 0:
             passed = min(self.ready(), batches)
             if passed > 0:

@@ -1,7 +1,7 @@
 """What is in a batch, leaf by leaf, for people and as JSON: what `dlctl peek` shows.
 
-A batch comes as its nodes (mode 3 of _client.Epoch.next()), so that nothing is unpickled: of a
-pickled object only the class is told, as far as the opcodes tell it, and the bytes are untrusted.
+A batch comes as its nodes (mode 3 of _client.Epoch.next()), so that nothing is unpickled: of a pickled object only the
+class is shown, as far as the opcodes tell it, and the bytes are untrusted.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 All that PyTorch's own loader does with them is done by its own functions, at the same moments: a
 shared seed is drawn before all else of an epoch, rank 0's for all ranks, the pipes that draw are
-seeded from it in this process and in each worker, and sharding_filter() is told how many of them
-there are.
+seeded from it in this process and in each worker, and sharding_filter() gets their number.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """States of datasets that have one, which come from the workers with each batch.
 
-A worker's batch is then a pair: the batch, and a pickle of where that worker's dataset stands behind
-it. The client keeps the latest of each worker that the user got a batch of; to go on, it sends them
-to new workers. The first of these takes over from the worker whose turn it was: worker w is the
-old (w + turn) mod W. Behind the last sample of an iterable dataset comes one pair more, without a
-batch unless a smaller one is left: what the dataset does at its end is part of its state.
+A worker's batch is then a pair: the batch, and a pickle of where that worker's dataset stands behind it. The client
+keeps the latest of each worker that the user got a batch of; to continue, it sends them to new workers. The first of
+these takes over from the worker whose turn it was: worker w is the old (w + turn) mod W. Behind the last sample of an
+iterable dataset comes one pair more, without a batch unless a smaller one is left: what the dataset does at its end is
+part of its state.
 
 The dataset's state is put back before iter(), and an iterator's behind it, as torchdata does it
-(torchdata/stateful_dataloader/worker.py); a dataset that is its own iterator is told behind iter().
-At the end of an epoch the states go on only where the workers do, that is with persistent ones.
+(torchdata/stateful_dataloader/worker.py); a dataset that is its own iterator gets it after iter(). At the end of an
+epoch the states continue only where the workers do, that is with persistent ones.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Saver:
             self._leave(state)
 
     def _leave(self, state: dict) -> None:
-        """The iterator is at its end; the dataset that it is goes on to the next epoch."""
+        """The iterator is at its end; the dataset, which is the same object, continues with the next epoch."""
         if state["dataset"] is None and self._own is not None:
             iter(self._dataset).load_state_dict(self._own)
         self._own = None
 
     def iterate(self) -> Iterator:
-        """iter(dataset), from where it is to go on."""
+        """iter(dataset), from where it is to continue."""
         ended, self._ended = self._ended, False
         own, self._own = self._own, None
         if self._was_put_back and not self._is_first:
@@ -158,7 +158,7 @@ def of_the_epoch_before(workers: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_send(resume: Any, loader: Any) -> dict[str, Any]:
-    """What the workers are told: {"turn", "finished", "drop_last", "states": by number}."""
+    """What the workers get: {"turn", "finished", "drop_last", "states": by number}."""
     finished = resume is not None and resume.finished
     kept = resume.workers if resume is not None and (loader.persistent_workers or not finished) else {}
     states = {int(number): state for number, state in kept.get("states", {}).items()}

@@ -93,8 +93,8 @@ def _moved(data: Any, device: Any, seen: list) -> Any:
 class BatchIterator:
     """Gives the batches of a loader, and keeps its place up to date.
 
-    _next_data() makes the next batch and _prepared() what the user gets of it; _count() says that
-    he gets it, and _finished() that there is none: a DeviceIterator has made what nobody has yet.
+    _next_data() makes the next batch and _prepared() what the user gets of it; _count() says that the user gets it, and
+    _finished() that none is left: a DeviceIterator has made what nobody has yet.
     """
 
     def __iter__(self) -> Any:
@@ -147,7 +147,7 @@ class DeviceIterator:
         return len(self._iterator)
 
     def _copy(self) -> None:
-        """Starts copying the next batch; what goes wrong is told in its place."""
+        """Starts copying the next batch; an error comes in its place."""
         self._ahead = None
         try:
             data = self._iterator._prepared()

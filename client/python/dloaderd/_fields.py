@@ -36,7 +36,7 @@ class Field:
 
     @property
     def length(self) -> int | None:
-        """Of its first dimension; None: it has none."""
+        """Of its first dimension; None: no dimension."""
         if self.array is not None:
             return len(self.array) if self.array.ndim else None
         return len(self.texts or ())

@@ -73,7 +73,7 @@ def _import_for_workers() -> None:
 @contextlib.contextmanager
 def _signals_held_back(context: Any) -> Iterator[Any]:
     """Until a forked host has left the program's handlers, which would run in it as well. What is
-    blocked besides; None where the host has none of these handlers.
+    blocked besides; None where the host does not run these handlers.
     """
     if context.get_start_method() != "fork":
         yield None

@@ -36,7 +36,7 @@ def get_worker_info() -> Any:
 
 
 def set_worker_info(worker: int, workers: int, seed: int | None, dataset: Any) -> None:
-    """Makes both get_worker_info() answer; torch is told only if it was imported."""
+    """Makes both get_worker_info() answer; torch's only if it was imported."""
     global _current
     if "torch" in sys.modules:
         import torch.utils.data._utils.worker as theirs

@@ -36,7 +36,7 @@ def batch_size(loader: Any) -> int | None:
 
 
 def describe(loader: Any) -> dict[str, Any]:
-    """Flat; what a loader has no use for is not in it. Its world is told apart from it."""
+    """Flat; what a loader has no use for is not in it. Its world is separate."""
     batches = loader.batch_sampler
     # PyTorch's own says how it cuts, also where it was given instead of a size.
     cuts = batches if type(batches) is BatchSampler else loader
@@ -66,7 +66,7 @@ def describe(loader: Any) -> dict[str, Any]:
 
 
 def differences(saved: dict[str, Any], own: dict[str, Any]) -> str:
-    """Each by its name, with both values; "" if there is none."""
+    """Each by its name, with both values; "" if all are equal."""
     names = [*own, *(name for name in saved if name not in own)]
     return "; ".join(f"{name}: {saved.get(name)!r}, but this loader has {own.get(name)!r}"
                      for name in names if saved.get(name) != own.get(name))

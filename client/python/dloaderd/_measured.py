@@ -16,7 +16,7 @@ from . import _figures, _label, _native_pictures, _private, _sampled
 # As explain() prints it: stage, by, what, why.
 Row = tuple[str, str, str, str]
 
-# Of Python's time: functions with less of it are not named; nor more than so many.
+# Functions with a smaller share of Python's time are not named, and _MOST_NAMES at the most.
 _LEAST_SHARE, _MOST_NAMES = 0.05, 4
 
 

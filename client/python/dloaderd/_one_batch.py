@@ -79,7 +79,7 @@ class OneBatch:
             text = add_key(text, "seed", self.seed)
         self.loader = self.client.open(text, os.path.dirname(os.path.abspath(path)))
         if adds and self.loader.seed != self.seed:
-            # A loader that has drawn its seed is shared with whoever gives one.
+            # A loader that has drawn its seed is shared with users that give one.
             raise Refused(errno.EEXIST, "seed",
                           f"the loader {self.loader.name} is open with the random seed {self.loader.seed} "
                           f"instead of {self.seed}; try again when it is closed")
@@ -325,7 +325,7 @@ def _report(error: Any, as_json: bool) -> int:
 
 
 def main(options: dict[str, Any]) -> int:
-    """What dlctl is told on its command line, checked; the exit status."""
+    """Runs peek or replay by the options of dlctl; the exit status."""
     for number in (signal.SIGINT, signal.SIGPIPE):  # as of any program in C
         if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGPIPE:
             signal.signal(number, signal.SIG_DFL)

@@ -144,7 +144,7 @@ def capture(loader: Any, instead: torch.Generator | None) -> dict[str, Any]:
 
 
 def new_generator(state: torch.Tensor) -> torch.Generator:
-    """One that goes on from `state`."""
+    """One that continues from `state`."""
     generator = torch.Generator()
     generator.set_state(state)
     return generator
@@ -202,7 +202,7 @@ class Order:
         with self._instead:
             self._begin(loader, workers, draw_base, before and before.pipes)
         if self._instead.generator is not loader._instead and self._instead.is_global():
-            self._instead.generator = None  # what was drawn is drawn once more; here it goes on
+            self._instead.generator = None  # what was drawn is drawn once more; from here it continues
         self._is_first = True
 
     def _begin(self, loader: Any, workers: bool, draw_base: bool, before: Any) -> None:
@@ -260,7 +260,7 @@ class Order:
         return keys
 
     def pass_over(self, batches: int) -> None:
-        """So many more, without loading anything."""
+        """Passes over `batches` more, without loading anything."""
         self.position.given += batches
         try:
             for _ in range(batches):

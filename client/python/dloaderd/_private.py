@@ -5,8 +5,7 @@ for temporary files, where dlctl finds it, and ends when its last client is gone
 One connection, the anchor, which it is started with, keeps it there while this process lives; and no
 longer, though a child made by fork() may hold a copy of it, for the daemon watches the process that
 made it. Such a child starts a daemon of its own. The folder is removed at exit; one that a killed
-process left behind is found by the lock that nobody holds any more, and removed by whoever comes
-next.
+process left behind is found by the lock that nobody holds any more, and removed by the next process.
 
 What workers write to their standard output and error goes where this process's goes.
 """
@@ -275,7 +274,7 @@ _parents: list[Any] = []
 
 
 def private_daemon() -> Daemon:
-    """The one of this process, started if there is none; DaemonError. Any thread may call it."""
+    """The one of this process, started if it has none; DaemonError. Any thread may call it."""
     global _daemon
     with _guard:
         if _daemon is not None and not _daemon.is_alive:

@@ -56,7 +56,7 @@ def _rows_of(array: numpy.ndarray | None, shape: tuple[int, ...]) -> numpy.ndarr
 
 
 def tokens_of(fields: Sequence[Field]) -> Field | None:
-    """The field with the tokens, [rows, length] or [length] of whole numbers; None: there is none."""
+    """The field with the tokens, [rows, length] or [length] of whole numbers; or None."""
     found = [field for field in fields if field.array is not None and field.array.ndim in (1, 2) and field.array.size
              and field.array.dtype.kind in "iu" and field.array.dtype.itemsize > 1]
     named = [field for field in found if field.name in _NAMES]

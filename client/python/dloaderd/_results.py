@@ -80,7 +80,7 @@ class Reducer:
         return not self._shared or id(tensor) in self._own or _storage(tensor).data_ptr() not in self._shared
 
     def _memory_of(self, tensor: Any, first: int, n: int) -> Any:
-        """The bytes of so many elements, always the same object."""
+        """The bytes of `n` elements, always the same object."""
         import torch
         key = _storage(tensor).data_ptr(), first * tensor.element_size(), n * tensor.element_size()
         if key not in self._memory:
@@ -123,7 +123,7 @@ class Reducer:
         return {**copyreg.dispatch_table, **own}
 
     def pickler(self, file: Any) -> Any:
-        """One that may succeed where pickle's failed; None: there is none."""
+        """One that may succeed where pickle's failed, or None."""
         if cloudpickle is None:
             return None
         pickler = cloudpickle.Pickler(file, protocol=5)

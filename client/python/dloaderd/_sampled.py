@@ -88,7 +88,7 @@ def function_of(frame: FrameType | None, end: Any) -> str | None:
     while len(called) > 1 and called[-1].f_code.co_qualname in _PASSED_OVER:
         called.pop()
     caller = called[-1].f_back
-    # Of ours, what Pillow and torchvision do instead of C is told, and Python's own functions are not.
+    # Of ours, what Pillow and torchvision do instead of C is shown, and Python's own functions are not.
     is_small = caller is not None and _is_ours(caller) and not _is_package(called[-1].f_code.co_filename)
     return None if is_small else _name(called[-1], True)
 

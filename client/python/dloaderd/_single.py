@@ -42,7 +42,7 @@ class _Probe(_BaseDataLoaderIter):
 
 def _passed_over(loader: Any) -> int:
     """Batches that the next epoch begins behind, as a library has it: SpeechBrain's loader puts an __init__ of
-    its own in the place of PyTorch's, to go on in the middle of an epoch.
+    its own in the place of PyTorch's, to continue in the middle of an epoch.
     """
     code = getattr(_BaseDataLoaderIter.__init__, "__code__", None)
     if code is not None and code.co_filename == _INIT_FILE:
@@ -182,7 +182,7 @@ class SingleIterator(LoaderIterator, _SingleProcessDataLoaderIter):
         return self._dataset if how is None else _native.with_pictures(self._dataset, how, False)
 
     def _restore_iterator(self, resume: Any) -> bool:
-        """A dataset that is its own iterator keeps what iter() leaves: so it is told behind that."""
+        """A dataset that is its own iterator keeps what iter() leaves: so it gets the state after that."""
         own = self._samples is self._dataset
         if resume is None or resume.iterator is None or (resume.finished and not own):
             return False
@@ -260,7 +260,7 @@ class SingleIterator(LoaderIterator, _SingleProcessDataLoaderIter):
         except StopIteration:
             raise
         except Exception:
-            self._order.count()  # the user may go on behind it, and so does a resumed epoch
+            self._order.count()  # the user may continue after it, and so does a resumed epoch
             raise
         if self._behind is not None:
             self._behind.append(state.of_dataset(self._loader, self._order.position))

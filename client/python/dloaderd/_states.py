@@ -1,9 +1,8 @@
 """Where a pass over an iterable dataset stands, as the dataset itself says it.
 
-Such a dataset has state_dict() and load_state_dict(), or the iterators that it gives have, or both.
-A worker asks behind each batch, and the state goes to the client, which may put it into a file and
-bring it back much later. So it must be plain values, and nothing is unpickled here: a state comes
-from whoever may connect to the daemon.
+Such a dataset has state_dict() and load_state_dict(), or the iterators that it gives have, or both. A worker asks
+behind each batch, and the state goes to the client, which may put it into a file and bring it back much later. So it
+must be plain values, and nothing is unpickled here: a state comes from any user who may connect to the daemon.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from ._errors import StateError
 
-# Bytes of a state, and why there is none, as in proto/dataset_state.h.
+# Bytes of a state, and why none is kept, as in proto/dataset_state.h.
 MOST = 64 * 1024
 TOO_LARGE = 1
 NOT_PLAIN = 2
@@ -214,7 +213,7 @@ class Keeper:
                              "names")
 
     def take(self, iterator: Iterator) -> Any:
-        """Its state: bytes; None: not now; a number: why it cannot be kept; False: it has none."""
+        """Its state: bytes; None: not now; a number: why it cannot be kept; False: it has no state."""
         own = iterator is not self._dataset and knows(iterator)
         shared = knows(self._dataset)
         if not own and not shared:

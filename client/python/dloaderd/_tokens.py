@@ -68,7 +68,7 @@ def _at(value: Any, path: str) -> Iterator[Any]:
 
 
 def _find(sample: Any, leaf: str | None) -> Any:
-    """The leaf whose length counts; None: there is none."""
+    """The leaf whose length counts, or None."""
     if leaf is None:
         return next(_leaves(sample), None)
     found = next(_at(sample, leaf), None)

@@ -42,7 +42,7 @@ class WorkerProcess:
             return None
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until it has ended, at most so many seconds."""
+        """Waits until it has ended, at most for `timeout` seconds."""
         self._ends_in(timeout)
 
     def _ends_in(self, seconds: float | None) -> bool:

@@ -182,7 +182,7 @@ class DataLoader(TorchLoader[T_co]):
             return _device.to_device(self._get_iterator(), self._options.device)
         if self._resume is None and self._iterator is not None and self._proper.is_shifted \
                 and self._position.finished:
-            # Others go on in their places, with what their datasets know.
+            # Others continue in their places, with what their datasets know.
             self.load_state_dict(self.state_dict())
         if self._iterator is None or self._proper.is_stale:
             self._iterator = self._get_iterator()

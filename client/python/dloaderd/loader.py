@@ -71,7 +71,7 @@ def _float64s(weights: Any) -> bytes:
 
 
 def _said(token: bytes) -> dict[str, int]:
-    """What of a token is told to people."""
+    """What people see of a token."""
     from . import _client  # type: ignore[attr-defined]
     said = json.loads(_client.state_json(token))
     return {"epoch": said["epoch"], "step": said["steps"], "world_size": said["world"],
@@ -316,9 +316,9 @@ class Loader:
         self._refused: OSError | None = None  # why the job cannot be resumed here, until it is said where to begin
         self._last: Any = None
         self._told_of_pinning = False
-        self._from: bytes | None = None  # the state that the epoch under way goes on from
+        self._from: bytes | None = None  # the state that the epoch under way continues from
         self._pass: Any = lambda: None  # weak: the one that was begun last
-        # Of an iterable dataset that knows its own place: where a pass has ended, or goes on.
+        # Of an iterable dataset that knows its own place: where a pass has ended, or continues.
         self._kept: tuple[tuple[int, int], bytes] | None = None
         self._left: list[tuple[Any, int, int]] = []  # passes that are to be ended
         self.set_epoch(epoch)
@@ -362,7 +362,7 @@ class Loader:
 
     @staticmethod
     def _check_resume(resume: bool | str, known: bool) -> None:
-        """known: the daemon can tell where this rank goes on, by its job or by the other nodes."""
+        """known: the daemon can tell where this rank continues, by its job or by the other nodes."""
         if resume not in (True, False, "auto"):
             raise ValueError(f"resume: {resume!r} is not one of True, False, 'auto'")
         if not resume or known:

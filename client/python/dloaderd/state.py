@@ -308,7 +308,7 @@ class Resume:
             generator.set_state(state)
         user_put_it_back = _digest(torch.default_generator.get_state()) == self._now
         if user_put_it_back and loader._options.seed is None:
-            # What this epoch drew is drawn once more; the user's own goes on from there.
+            # What this epoch drew is drawn once more; the user's own continues from there.
             loader._instead = None
             begun = self.given > 0 or _digest(self._global) != self._now
             return _order.new_generator(self._global) if begun else None

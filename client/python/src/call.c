@@ -1,4 +1,5 @@
-/* What every call on a session has to see to: who may use it, the GIL while it waits, and errors.
+/* What every call on a session has to see to: which thread may use it, the GIL while it waits, and
+ * errors.
  */
 #include "client/python/src/module.h"
 #include "proto/common/clock.h"

@@ -182,9 +182,9 @@ static bool py_epoch_has(struct dl_batch *batch, enum dl_node_kind kind)
 }
 
 /*
- * Whoever keeps batches keeps slots. Before they run short, further ones leave their slot for
- * private memory; and so do those that torch could write to, which knows no read-only memory, where
- * the spec does not allow it.
+ * A program that keeps batches keeps slots. Before they run short, further ones leave their slot
+ * for private memory; and so do those that torch could write to, which knows no read-only memory,
+ * where the spec does not allow it.
  */
 static int py_epoch_detach_if_due(struct epoch_object *epoch, struct dl_batch *batch,
                                   enum mode mode)

@@ -1,6 +1,7 @@
 /*
- * Leaf: a tensor of a batch as it lies in memory, for whoever can take it: the buffer protocol,
- * DLPack, __array_interface__. It is what NumPy's arrays stand on, and what mode 2 gives out.
+ * Leaf: a tensor of a batch as it lies in memory, in the forms that other libraries take: the
+ * buffer protocol, DLPack, __array_interface__. It is what NumPy's arrays stand on, and what mode 2
+ * gives out.
  */
 #include "client/python/src/module.h"
 
@@ -127,7 +128,7 @@ static void py_leaf_capsule_free(PyObject *capsule)
 {
     struct DLManagedTensor *managed;
 
-    /* Whoever has taken the tensor has renamed the capsule. */
+    /* A consumer that has taken the tensor has renamed the capsule. */
     if (!PyCapsule_IsValid(capsule, "dltensor"))
         return;
     managed = PyCapsule_GetPointer(capsule, "dltensor");

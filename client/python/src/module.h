@@ -114,7 +114,8 @@ void client_take_gil(struct client_object *client, PyThreadState *thread);
 PyThreadState *client_begin_call(struct client_object *client);
 void client_end_call(struct client_object *client, PyThreadState *thread);
 
-/* Within a call, from libdlclient: `callable` is told two numbers. What it raises is only printed.
+/* Within a call, from libdlclient: calls `callable` with two numbers. What it raises is only
+ * printed.
  */
 void client_call_back(PyThreadState *thread, PyObject *callable, uint64_t a, uint64_t b,
                       const char *text);

@@ -152,7 +152,7 @@ PyObject *unpickle(struct module_state *state, struct dl_batch *batch, uint32_t 
     if (!capsule)
         return NULL;
     object = py_pickled_load_with(state, pickle, len, capsule);
-    children->batch = NULL; /* whoever kept persistent_load finds nothing behind it */
+    children->batch = NULL; /* a caller that kept persistent_load finds nothing behind it */
     Py_DECREF(capsule);
     return object;
 }

@@ -107,7 +107,7 @@ static int columns_read_bytes(PyObject *object, struct piece *ret, struct leaf *
     return PyBuffer_IsContiguous(&ret->buffer, 'C');
 }
 
-/* Takes the first dimension off. False: there is none, or a sample has no bytes. */
+/* Takes the first dimension off. False: it has none, or a sample has no bytes. */
 static bool columns_take_rows(struct leaf *leaf, uint64_t *ret_rows, uint64_t *ret_row_bytes)
 {
     if (leaf->ndim == 0)
@@ -311,7 +311,7 @@ struct columns *columns_free(struct columns *c)
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* The row of an index as Python has them: from the end where it is below 0. False: there is none.
+/* The row of an index as Python counts: from the end where it is below 0. False: no such row.
  */
 static bool columns_find_row(const struct columns *c, uint64_t word, uint64_t *ret)
 {
@@ -339,7 +339,7 @@ static uint32_t columns_find_part(const struct columns *c, uint64_t row)
     return (uint32_t)bisect_ends(c->ends, c->n_parts - 1, row);
 }
 
-/* Where the row of an index lies. False: there is none. */
+/* Where the row of an index lies. False: no such row. */
 static bool columns_find_bytes(const struct columns *c, const struct column *column, uint64_t word,
                                const char **ret)
 {

@@ -394,7 +394,7 @@ int host_serve(const struct host_place *place)
     }
     if (python_host_is_clients(&h)) {
         host_leave_signals();
-        /* Where there is none, as of a client in another pid namespace, its channel tells. */
+        /* Where that fails, as for a client in another pid namespace, its channel tells. */
         h.client = (int)syscall(SYS_pidfd_open, place->client, 0);
         r = python_host_keep_standard_streams_apart(&h);
     }

@@ -10,14 +10,14 @@
 struct host_place {
     int sock;     /* to the daemon that has started it; -1: none has, and channel is given */
     int channel;  /* to the client, which hands over sockets to its daemons; -1: sock is given */
-    pid_t client; /* with channel: it ends with that process, whoever else holds the channel */
+    pid_t client; /* with channel: it ends with that process, even if others hold the channel */
     bool keeps_errors; /* workers write to the client's standard error, and not to the daemon */
 };
 
 /*
  * Of a process of a client's. Signals that the client's program handles are for that program, as
- * when a batch system tells all of a job's processes to save their work. Who wants a host to end
- * says SIGTERM.
+ * when a batch system tells all of a job's processes to save their work. To end a host, send
+ * SIGTERM.
  */
 void host_leave_signals(void);
 

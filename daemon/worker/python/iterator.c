@@ -65,7 +65,7 @@ struct python_iter {
     bool stateless; /* it does not know where it stands */
 };
 
-/* Keeps the sample that came last, or (taking it over) why there is none. -ENOMEM. */
+/* Keeps the sample that came last, or (taking it over) why none came. -ENOMEM. */
 static int iterator_keep(struct python_iter *it, PyObject *sample, struct dl_error *why)
 {
     uint64_t n = it->n_firsts;
@@ -83,7 +83,7 @@ static int iterator_keep(struct python_iter *it, PyObject *sample, struct dl_err
     return 0;
 }
 
-/* Keeps that there is none, if its round goes on without it. */
+/* Keeps that none came, if its round continues without it. */
 static int iterator_keep_bad(struct python_iter *it, const struct dl_error *err)
 {
     if (it->n_firsts == it->params.again || !it->params.again_bad || !bad_is_sample(err))
@@ -163,7 +163,7 @@ static int iterator_again(struct dataset_iter *base, uint64_t *number, struct sa
     return it->how.give(ret, first->sample) < 0 ? iterator_fail(it, err) : 0;
 }
 
-/* Moves the state to `buf`; -ENOTSUP: there is none, or none now. */
+/* Moves the state to `buf`; -ENOTSUP: it has no state, or not now. */
 static int iterator_read_state(struct python_iter *it, PyObject *state, void *buf, size_t room,
                                size_t *ret_len, enum dataset_state_loss *ret_lost)
 {

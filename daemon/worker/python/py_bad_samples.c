@@ -1,7 +1,7 @@
 #include "daemon/worker/python/py_bad_samples.h"
 
 /* Takes the exception of sample `index`, which joins the list. False: the exception is not one that
- * a batch may go on without, and stays set. */
+ * a batch may continue after, and stays set. */
 static bool py_bad_samples_take(const struct py_dataset *source, enum on_error on_error,
                                 PyObject *key, uint64_t index, uint64_t position,
                                 struct bad_list *list)

@@ -13,16 +13,16 @@
 enum { REPORT_MAX = 65536 };
 
 struct report {
-    int code;        /* positive errno; 0: there is none */
+    int code;        /* positive errno; 0: no error */
     PyObject *brief; /* owned; bytes, UTF-8: "KeyError: 'x', at sample 17" */
     PyObject *whole; /* owned; bytes: type, then type and traceback in PyTorch's words */
 };
 void report_deinit(struct report *report);
 
 /*
- * Takes the exception that is set. `source` (NULL: there is none) describes it; `index` is that of
- * the sample that was being made, NULL or None: none. What fails on the way makes the report
- * shorter, never an exception.
+ * Takes the exception that is set. `source` (or NULL) describes it; `index` is that of the sample
+ * that was being made, NULL or None: none. What fails on the way makes the report shorter, never an
+ * exception.
  */
 void report_take(PyObject *source, PyObject *index, struct report *ret);
 

@@ -22,7 +22,7 @@ struct made {
     uint32_t repeated; /* iterable: so many of the last samples are repeated ones */
     struct bad_list bad;
     /* The state of an iterable dataset behind these samples. */
-    PyObject *state;           /* owned, bytes; NULL: there is none */
+    PyObject *state;           /* owned, bytes; or NULL */
     struct dataset_state head; /* goes before it */
     enum dataset_state_loss lost;
 };

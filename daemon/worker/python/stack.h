@@ -44,8 +44,8 @@ void stack_offer(struct stack *stack, const struct slot_task *task, void *slot,
 int stack_keep_rows(struct stack *stack);
 void stack_end_offer(struct stack *stack);
 
-/* The next row of the offer there is in this process, if it is of that kind: a new tensor over it.
- * NULL: there is none, without an exception. */
+/* The next row of the offer there is in this process, if it is of that kind: a new tensor over
+ * it. NULL: no such row, without an exception. */
 PyObject *stack_take_row(const struct leaf *leaf, void **ret_memory);
 
 #endif

@@ -7,7 +7,7 @@ static PyObject *tokens_rules(void)
     return PyImport_ImportModule("dloaderd._tokens");
 }
 
-/* The sample at fault, for the report; NULL: there is none. The exception that is set stays. */
+/* The sample at fault, for the report; or NULL. The exception that is set stays. */
 static PyObject *tokens_name_sample(uint64_t index)
 {
     PyObject *type, *value, *trace, *key;

@@ -154,7 +154,7 @@ static bool audio_is_too_long(uint64_t frames)
     return frames != AUDIO_FRAMES_UNKNOWN && frames > UINT32_MAX;
 }
 
-/* So many frames does the whole result have, of so many of the file. */
+/* How many frames the whole result has, of `frames` of the file. */
 static uint64_t audio_whole(const struct audio_decoder *decoder, uint64_t frames)
 {
     return decoder->resampler ? audio_resampler_length(decoder->resampler, frames) : frames;
@@ -214,7 +214,7 @@ static void audio_mix(float *values, uint64_t frames, uint32_t channels)
     }
 }
 
-/* Up to `n` frames behind those that there are. *ret: so many came. */
+/* Up to `n` more frames. *ret: how many came. */
 static int audio_decode_chunk(struct audio_decoder *decoder, size_t n, size_t *ret,
                               struct dl_error *err)
 {

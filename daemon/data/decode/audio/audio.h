@@ -49,7 +49,7 @@ void audio_dimensions(const struct audio_decoder *decoder, const struct audio_sh
 
 /*
  * Decodes what is needed of `source`. `rng` is the sample's, at its beginning; a random crop draws
- * one number of it. Errors name source->path, and go on from "it": -EINVAL not a file of sound,
+ * one number of it. Errors name source->path, and continue "it": -EINVAL not a file of sound,
  * corrupt, truncated; -EFBIG more than AUDIO_VALUES_MAX; -EIO; -ENOMEM.
  */
 int _nodiscard_ audio_open(struct audio_decoder *decoder, const struct audio_source *source,

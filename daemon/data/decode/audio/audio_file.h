@@ -32,7 +32,7 @@ struct audio_info {
 
 struct audio_file; /* with a buffer for what is read of it; kept from file to file */
 
-/* NULL: libsndfile is here; else why there is none, and what to do, for people. */
+/* NULL: libsndfile is here; else why it is missing, and what to do, for people. */
 const char *audio_file_missing(void);
 
 /* Likewise, where libsndfile is here: it decodes MP3, or why not. */
@@ -43,7 +43,7 @@ int _nodiscard_ audio_file_new(const char *place, struct audio_file **ret, struc
 struct audio_file *audio_file_free(struct audio_file *file); /* NULL in, NULL out */
 
 /*
- * Opens `source`; the one that was open is closed. Errors name its path, and go on from "it":
+ * Opens `source`; the one that was open is closed. Errors name its path, and continue "it":
  * -EINVAL, -EIO, ...
  */
 int _nodiscard_ audio_file_open(struct audio_file *file, const struct audio_source *source,
@@ -55,7 +55,8 @@ int _nodiscard_ audio_file_seek(struct audio_file *file, uint64_t frame, struct 
 
 /*
  * Up to `n` frames, their channels interleaved: float, ±1 being full scale, or, where `is_int` was
- * said, int16. *ret: so many; fewer only at the end. -EINVAL: what is there cannot be decoded.
+ * said, int16. *ret: how many came; fewer than `n` only at the end. -EINVAL: what is there cannot
+ * be decoded.
  */
 int _nodiscard_ audio_file_read_float(struct audio_file *file, float *out, size_t n, size_t *ret,
                                       struct dl_error *err);

@@ -34,7 +34,7 @@ static uint64_t audio_head_u32(const uint8_t *at)
     return audio_head_u16(at) | (uint64_t)audio_head_u16(at + 2) << 16;
 }
 
-/* `n` bytes, or -EINVAL where there are not so many. */
+/* `n` bytes, or -EINVAL where there are fewer. */
 static int audio_head_read(const struct wav_walk *walk, void *out, size_t n, uint64_t at,
                            struct dl_error *err)
 {
@@ -71,7 +71,7 @@ static int audio_head_check_format(struct wav_walk *walk, struct dl_error *err)
                         coding);
 }
 
-/* RF64's sizes, which 32 bits would not hold. Who records writes -1, or 0. */
+/* RF64's sizes, which 32 bits would not hold. A program that still records writes -1, or 0. */
 static int audio_head_take_sizes(struct wav_walk *walk, struct dl_error *err)
 {
     uint8_t sizes[SIZES_BYTES];

@@ -29,7 +29,7 @@ struct audio_head {
 
 /*
  * 0 where it is one of these, and has the bytes that it says. -EINVAL: neither, a coding that is
- * not read, or truncated; `err` names `path`, and its message goes on from "it". -errno: of read().
+ * not read, or truncated; `err` names `path`, and its message continues "it". -errno: of read().
  */
 int _nodiscard_ audio_head_check(const struct audio_head_source *source, const char *path,
                                  struct audio_head *ret, struct dl_error *err);

@@ -42,7 +42,7 @@ static int audio_mpeg_refuse(const struct mpeg_walk *walk, const char *why, stru
                         (unsigned long long)walk->at);
 }
 
-/* Up to `n` bytes there; *ret: so many. */
+/* Up to `n` bytes there; *ret: how many. */
 static int audio_mpeg_read(const struct mpeg_walk *walk, void *out, size_t n, size_t *ret,
                            struct dl_error *err)
 {

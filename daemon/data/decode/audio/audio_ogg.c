@@ -15,7 +15,7 @@ enum {
     SEGMENTS_AT = 26,
     SUM_AT = 22,
     SUM_BYTES = 4,
-    SEGMENT_MAX = 255, /* one so long goes on in the next */
+    SEGMENT_MAX = 255, /* one of that length continues in the next */
     PAGE_MAX = OGG_PAGE_BYTES + SEGMENT_MAX + SEGMENT_MAX * SEGMENT_MAX,
     NAME_BYTES = 8,
     PART = 4096,      /* is read at once */
@@ -83,7 +83,7 @@ static int audio_ogg_check_sum(struct ogg_walk *walk, size_t head_bytes, struct 
     return sum == want ? 0 : audio_ogg_refuse(walk, "has a wrong checksum in the page", err);
 }
 
-/* Reads the page and goes on behind it. */
+/* Reads the page and moves past it. */
 static int audio_ogg_step(struct ogg_walk *walk, struct dl_error *err)
 {
     int r = audio_ogg_read(walk, walk->head, OGG_PAGE_BYTES, walk->at, err);

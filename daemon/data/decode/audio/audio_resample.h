@@ -13,8 +13,8 @@
 #include "proto/common/base.h"
 
 struct audio_resampler {
-    uint32_t from;  /* so many frames become */
-    uint32_t to;    /* so many; they have no common divisor */
+    uint32_t from;  /* this many frames become */
+    uint32_t to;    /* this many; they have no common divisor */
     uint32_t reach; /* frames on either side that one of the result is made of */
     uint32_t taps;  /* numbers in a row of the filter, a multiple of 4 */
     double *rows;   /* owned; of all `to` phases, or of one */

@@ -5,10 +5,10 @@
  * are not read at all. Smooth upsampling of chroma looks one pixel to each side, and libjpeg takes
  * the window's edge for the image's: so the window is opened a little wider.
  *
- * libjpeg warns of data that are damaged, and goes on. So does PIL, which only refuses a file that
- * ends before its last row is decoded; so do we. Where a file has to be exact, such a warning is an
- * error, unless it is about bytes that are no part of the picture: versions of libjpeg-turbo differ
- * in how they go on, and in how they smooth a progressive picture that lacks scans.
+ * libjpeg warns of data that are damaged, and continues. So does PIL, which only refuses a file
+ * that ends before its last row is decoded; so do we. Where a file has to be exact, such a warning
+ * is an error, unless it is about bytes that are no part of the picture: versions of libjpeg-turbo
+ * differ in how they continue, and in how they smooth a progressive picture that lacks scans.
  */
 #include "daemon/data/decode/image/image_codec.h"
 #include "daemon/data/decode/image/picture.h"

@@ -14,7 +14,7 @@
 
 /*
  * Adds such an image of modes RGB, RGBA and L at the end of `ret`, uint8 [H, W, 3] or [3, H, W], at
- * the size it is stored. 0; or a negative errno with `err`, whose message goes on from the field's
+ * the size it is stored. 0; or a negative errno with `err`, whose message continues the field's
  * name: "is an image of mode CMYK ...". An error of the sample's own is not in `err`, and sticks.
  */
 int _nodiscard_ image_raw_add(const uint8_t *data, uint64_t bytes, const struct image_field *field,

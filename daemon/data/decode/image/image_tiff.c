@@ -131,8 +131,8 @@ static bool image_tiff_names_pixels(const char *message)
 
 /*
  * Unknown tags and the like are no faults. A damaged tag that counts for the pixels is one, which
- * libtiff ignores and goes on without. What libjpeg warns of is data that are corrupt, which it
- * replaces by grey; PIL asks libtiff to do so, too, but an error is known to be one.
+ * libtiff ignores. What libjpeg warns of is data that are corrupt, which it replaces by grey; PIL
+ * asks libtiff to do so, too, but an error is known to be one.
  */
 static int image_tiff_warning(TIFF *tiff, void *owner, const char *module, const char *format,
                               va_list words)

@@ -213,7 +213,7 @@ static bool markers_read_scan(struct jpeg_markers *m, struct jpeg_segment s)
     return (n == 1 || blocks <= MARKERS_MCU_BLOCKS) && markers_checks_band(m, n, band);
 }
 
-/* m->at is then the marker that ends coded data. False: there is none. */
+/* m->at is then the marker that ends coded data. False: no marker does. */
 static bool markers_skip_data(struct jpeg_markers *m)
 {
     const uint8_t *p = m->at;

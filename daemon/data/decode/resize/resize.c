@@ -254,7 +254,7 @@ static bool resize_keeps(const struct resize_span *span)
            span->n == span->outputs;
 }
 
-/* Room for so many rows of so many pixels between the two passes. */
+/* Room for `height` rows of `width` pixels between the two passes. */
 static int resize_make_rows(struct resizer *resizer, uint32_t height, uint32_t width)
 {
     uint64_t pixels = (uint64_t)height * width;

@@ -18,7 +18,8 @@ enum resize_filter {
     RESIZE_LANCZOS,
 };
 
-/* Input so many outputs away may have a weight, or so many inputs, where these are larger. */
+/* How far away, in outputs, an input may be to have a weight; or in inputs, where these are larger.
+ */
 enum { RESIZE_REACH = 3 };
 
 /* Weights as resize_digits.c wants them: each is a · 256² + b · 256 + c, of bytes from -128 on. */
@@ -27,7 +28,7 @@ struct resize_digits {
     int8_t *planes[3]; /* n × taps each, in `memory`: all a, all b, all c */
     uint8_t *blocks;   /* in `memory`, too; of each four outputs, for across() */
     uint32_t *from;    /* owned; of each four outputs: the first input */
-    uint32_t groups;   /* of four weights, of each output in `blocks`; 0: they have none */
+    uint32_t groups;   /* of four weights, of each output in `blocks`; 0: there are no blocks */
     uint32_t inputs;   /* of the row that `blocks` are for */
     uint8_t *memory;   /* owned */
     size_t room;       /* bytes of it */

@@ -16,7 +16,7 @@
 
 enum {
     ROWS_BLOCK = 64, /* bytes of a row that are summed up together */
-    TAPS_MAX = 2048, /* so many lower parts times 255 fit 31 bits */
+    TAPS_MAX = 2048, /* this many lower parts times 255 fit 31 bits */
     ROWS_GROUP = 4,  /* pixels that are weighted together */
     PACKED = 32,     /* 16-bit words of a group: 16 of upper parts, 16 of lower ones */
 };

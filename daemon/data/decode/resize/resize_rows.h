@@ -20,7 +20,7 @@ struct resize_rows {
 
 struct resize_kernels {
     const char *name;
-    /* The axis has its weights: makes of them what across() wants, of rows of so many pixels, or
+    /* The axis has its weights: makes of them what across() wants, for rows of that many pixels, or
      * what down() wants. -ENOMEM; NULL: it wants nothing else. set_across() serves both. */
     int (*set_across)(struct resize_axis *axis, uint32_t inputs);
     int (*set_down)(struct resize_axis *axis);

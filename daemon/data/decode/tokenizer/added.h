@@ -49,7 +49,7 @@ struct added_match {
 
 /*
  * The next token at or behind `at`; `done`: the end of the one before, whose spaces are not taken
- * again. False: there is none. `next`: where to go on.
+ * again. False: no more tokens. `next`: where to continue.
  */
 bool added_find(const struct added_set *set, const uint8_t *text, size_t n, size_t at, size_t done,
                 struct added_match *ret, size_t *next);

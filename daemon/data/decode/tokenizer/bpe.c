@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Words of so many symbols or fewer are merged in an array; longer ones by a heap. */
+/* Words of at most so many symbols are merged in an array; longer ones by a heap. */
 enum { BPE_SHORT = 48 };
 
 /* ---- reading -------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@ enum { CLUSTER_MOST = 5 }; /* bytes of a cluster that is looked for as a whole *
 
 struct charsmap {
     uint8_t *bytes;       /* owned */
-    const uint8_t *units; /* in it: so many of the trie, of 4 bytes each */
+    const uint8_t *units; /* in it: units of the trie, of 4 bytes each */
     uint32_t n_units;
     const uint8_t *texts; /* in it, each ends with a NUL */
     size_t n_texts;

@@ -27,7 +27,7 @@ int _nodiscard_ chat_write(enum chat_template chat, const json_t *messages,
                            int (*part)(void *owner, const void *text, size_t n, bool loss),
                            void *owner, char *why);
 
-/* The i-th token that the template needs, of *ret_n bytes; NULL: there is none. */
+/* The i-th token that the template needs, of *ret_n bytes; or NULL. */
 const char *chat_needs(enum chat_template chat, size_t i, size_t *ret_n);
 
 #endif

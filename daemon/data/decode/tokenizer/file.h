@@ -40,7 +40,7 @@ int _nodiscard_ file_text(const struct file_node *node, const char **ret, size_t
 /* The same of what must be there. */
 int _nodiscard_ file_need_uint(const struct file_node *node, uint32_t *ret);
 int _nodiscard_ file_need_text(const struct file_node *node, const char **ret, size_t *ret_n);
-/* The string `type` of an object; "" where it has none. */
+/* The string `type` of an object, or "". */
 int _nodiscard_ file_type(const struct file_node *node, const char **ret);
 
 typedef int file_read_fn(const struct file_node *node, const char *type, void *owner);

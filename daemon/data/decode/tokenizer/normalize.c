@@ -176,7 +176,7 @@ static int normalize_prepend(const struct normalizing *n)
     return r < 0 ? r : growing_bytes_add(n->to, n->from, n->n);
 }
 
-/* The next place of what is replaced. 1, 0: there is none, or a negative errno. */
+/* The next place of what is replaced. 1; 0: no more; or a negative errno. */
 static int normalize_find(const struct normalizing *n, size_t from, size_t *start, size_t *end)
 {
     const struct normalize_step *step = n->step;

@@ -20,8 +20,8 @@ int _nodiscard_ pattern_new(const char *text, size_t n, struct pattern **ret, ch
 void pattern_free(struct pattern *pattern); /* NULL is fine */
 
 /*
- * The first match in valid UTF-8 at or behind `from`. 1: *start, *end; 0: there is none; -ELOOP:
- * it takes too long to say; -ENOMEM.
+ * The first match in valid UTF-8 at or behind `from`. 1: *start, *end; 0: no match; -ELOOP: it
+ * takes too long to say; -ENOMEM.
  */
 int _nodiscard_ pattern_find(struct pattern *pattern, const uint8_t *text, size_t n, size_t from,
                              size_t *start, size_t *end);

@@ -105,7 +105,7 @@ static size_t scan_next_gpt2(const uint8_t *text, size_t n, size_t at)
     return scan_spaces(text, n, at);
 }
 
-/* \s*[\r\n]+ : up to the last newline of the spaces; 0: they have none. */
+/* \s*[\r\n]+ : up to the last newline of the spaces; 0: no newline. */
 static size_t scan_newlines(const uint8_t *text, size_t n, size_t at)
 {
     size_t end = scan_run(SCAN_SPACE, text, n, at);

@@ -68,7 +68,7 @@ static int tokenizer_add(struct hf_tokenizer *tokenizer, uint32_t id)
     return r == 0 && tokenizer->ids.n >= tokenizer->enough ? TOKENIZER_ENOUGH : r;
 }
 
-/* The tokens of `set` become ids, and what is between them goes on to `then`. */
+/* The tokens of `set` become ids, and `then` gets what is between them. */
 static int tokenizer_part(struct hf_tokenizer *tokenizer, const struct added_set *set,
                           const struct piece *piece,
                           int (*then)(struct hf_tokenizer *tokenizer, const struct piece *piece))

@@ -28,14 +28,14 @@ int _nodiscard_ tokenizer_open(const char *path, const char *place, const struct
                                struct hf_tokenizer **ret, struct dl_error *err);
 void tokenizer_free(struct hf_tokenizer *tokenizer); /* NULL is fine */
 
-/* The id of one whole token, such as "<s>". False: there is none of this text. */
+/* The id of one whole token, such as "<s>". False: no token has this text. */
 bool tokenizer_find(const struct hf_tokenizer *tokenizer, const char *text, size_t n,
                     uint32_t *ret);
 
 /* Whether the file calls this id special, as <s>. */
 bool tokenizer_is_special(const struct hf_tokenizer *tokenizer, uint32_t id);
 
-/* All ids are below this; 0: there is none. */
+/* All ids are below this; 0: no ids. */
 uint32_t tokenizer_size(const struct hf_tokenizer *tokenizer);
 
 /* Tokens that the file's post-processor adds to each text. */
@@ -44,7 +44,7 @@ uint32_t tokenizer_specials(const struct hf_tokenizer *tokenizer);
 /* Those of them that come before the text. */
 uint32_t tokenizer_specials_before(const struct hf_tokenizer *tokenizer);
 
-/* What the file cuts a text to, those included; 0: nothing. Whoever encodes passes it as `most`. */
+/* What the file cuts a text to, those included; 0: nothing. Callers pass it as `most`. */
 uint32_t tokenizer_truncation(const struct hf_tokenizer *tokenizer);
 
 struct tokenizer_text {

@@ -135,9 +135,9 @@ static const struct unigram_node *unigram_child(const struct unigram *unigram,
 
 /*
  * A score as Hugging Face's library reads it, whose reader of JSON (serde_json) may be one off in
- * the last place: all digits as one number, which is rounded, divided by a power of ten. Ways whose
- * scores are equal are told apart by that. The digits are the fewest that tell the number, as they
- * are written.
+ * the last place: all digits as one number, which is rounded, divided by a power of ten. That
+ * decides between ways of equal score. The digits are the fewest that tell the number, as they are
+ * written.
  */
 static double unigram_score(double exact)
 {

@@ -6,7 +6,7 @@
  *
  *   - the keyed generator of the sample (draws_keyed_init(); rng.h): the same numbers whichever
  *     worker makes the sample, and however many there are;
- *   - the generators of a worker of PyTorch's, whose state goes on from sample to sample.
+ *   - the generators of a worker of PyTorch's, whose state continues from sample to sample.
  *
  * A source is a struct draws with its own state behind it (container_of). Nothing fails: arguments
  * are checked when transforms are read. Not thread-safe; pure but for the source's state.
@@ -44,7 +44,7 @@ struct draws_ops {
     /*
      * No draw, but torch's arithmetic likewise: _get_perspective_coeffs() of
      * torchvision/transforms/functional.py, which solves by LAPACK, for corners that are moved from
-     * `from` to `to`. False: it finds none. NULL: whoever draws here does not have it.
+     * `from` to `to`. False: no solution. NULL: this source of draws does not have it.
      */
     bool (*perspective)(struct draws *d, const double from[static 4][2],
                         const double to[static 4][2], double ret[static 8]);

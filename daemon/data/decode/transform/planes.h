@@ -4,10 +4,10 @@
 
 #include "daemon/data/decode/image/picture.h"
 
-/* So many pixels are written past the cache. */
+/* A picture of at least so many pixels is written past the cache. */
 enum { PLANES_STREAM_MIN = 128 * 128 };
 
-/* The first `channels`, 1 to 3, of `n` pixels: so many times n bytes, at any address. */
+/* The first `channels`, 1 to 3, of `n` pixels: channels times n bytes, at any address. */
 void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
                   uint8_t *restrict out);
 

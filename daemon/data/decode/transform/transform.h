@@ -31,7 +31,7 @@ struct transforms_runner {
     struct picture spare; /* memory for its result */
     struct resizer resizer;
     struct transform_tensor tensor;
-    uint32_t stack; /* of so many pictures `now` has the rows, one after another; 0: of one */
+    uint32_t stack; /* number of pictures whose rows `now` has, one after another; 0: one */
     bool is_tensor;
     bool first_generation; /* struct transforms_how */
     struct draws *draws;   /* borrowed, while a list is run */
@@ -196,9 +196,9 @@ ARG_READER(arg_shear);     /* x, [low, high] or [x low, x high, y low, y high] *
 ARG_READER(arg_inner);     /* a list of transforms */
 ARG_READER(arg_weights);   /* [n, ...], or null */
 
-/* Behind all arguments: ranges[2], the logarithms of ranges[1], unless log_ratio has set them. As
- * PyTorch has them, of float32 and rounded to it; but its own, by MKL, are off by a bit on some
- * processors, and whoever wants its crops gives them. */
+/* Behind all arguments: ranges[2], the logarithms of ranges[1], unless log_ratio has set them.
+ * As PyTorch has them, of float32 and rounded to it; but its own, by MKL, are off by a bit on
+ * some processors, and a caller that wants its crops gives them. */
 int _nodiscard_ arg_check_ratio(const struct transform_reading *rd, struct transform *t);
 
 #endif

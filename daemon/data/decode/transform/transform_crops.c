@@ -153,7 +153,7 @@ static struct image_size crops_goal(const struct transform *t, struct image_size
     return crops_size(t);
 }
 
-/* A picture of so few pixels that its crop has none becomes black, as PIL resizes nothing. */
+/* A picture so small that its crop is empty becomes black, as PIL resizes nothing. */
 static int crops_apply_resized(const struct transform *t, struct transforms_runner *run)
 {
     if (picture_pixels(&run->now) > 0)

@@ -24,7 +24,7 @@ struct transforms_shape {
     bool is_fixed;          /* every picture's result has `size` */
     bool is_tensor;         /* channels come first; else it is a picture */
     struct image_size size; /* where is_fixed */
-    uint32_t stack;         /* FiveCrop: so many pictures or tensors of that size; 0: one */
+    uint32_t stack;         /* FiveCrop: number of pictures or tensors of that size; 0: one */
     uint32_t channels;      /* 1 or 3 */
     uint32_t dtype;         /* DL_DTYPE_UINT8, _FLOAT32, _FLOAT16 or _BFLOAT16 */
 };

@@ -38,7 +38,8 @@ static unsigned vectors_ask(void)
     return known;
 }
 
-/* Asked once, for a hypervisor takes microseconds to answer; whoever asks at once hears the same.
+/* Asked once, for a hypervisor takes microseconds to answer; threads that ask at the same time get
+ * the same answer.
  */
 static unsigned vectors_known;
 
