@@ -3,7 +3,7 @@
  * have: it counts there, and the daemon reads them when a client asks. Each number is whole; two of
  * them need not be of the same moment.
  *
- * The page is the daemon's: counters go on when the process is started again.
+ * The page is the daemon's: counters continue when the process is started again.
  */
 #ifndef DL_REMOTE_COUNTS_H
 #define DL_REMOTE_COUNTS_H

@@ -93,7 +93,7 @@ struct options {
     uint64_t at, at_epoch;        /* where weights change; UINT64_MAX: the first step that can be */
     const char *indices;          /* numbers joined by commas, checked; NULL: not given */
     uint64_t values;              /* shown of each leaf at most */
-    const char *state;            /* file to go on from; NULL: none */
+    const char *state;            /* file to continue from; or NULL */
     const char *changes;          /* file with a state whose changed weights count; NULL: none */
     const char *save_state;       /* file to write at the end; NULL: none */
     const char *job;              /* whose ranks these are; or the launcher's; NULL: of none */
@@ -108,12 +108,12 @@ struct options {
     const char *png;  /* file for the batch's pictures; NULL: none */
     const char *html; /* file for a page with all of it; NULL: none */
     uint64_t sample;  /* the only one to show, valid if has_sample */
-    uint64_t draws;   /* in so many epochs; 0: not given */
+    uint64_t draws;   /* number of epochs; 0: not given */
 };
 
 /* Which daemon a verb asks where none is named. */
 enum verb_daemon {
-    DAEMON_ANY,     /* the service; where there is none, the private one of the user's program */
+    DAEMON_ANY,     /* the service; where none runs, the private one of the user's program */
     DAEMON_NONE,    /* it needs none */
     DAEMON_SERVICE, /* the service alone: it changes something */
     DAEMON_ALL,     /* all of them */

@@ -255,7 +255,7 @@ static void shape_drop_only_rank(struct value *rows)
         value_deinit(&rows->items[--rows->count]);
 }
 
-/* What goes on comes first; else rows stay as they are. */
+/* What is in progress comes first; else rows stay as they are. */
 static int shape_put_idle_last(struct value *rows)
 {
     _cleanup_(value_deinit)

@@ -1,4 +1,4 @@
-/* The daemon's views as people see them: what goes on first, and the columns that matter. */
+/* The daemon's views as people see them: what is in progress first, and the columns that matter. */
 #ifndef DLCTL_SHAPE_H
 #define DLCTL_SHAPE_H
 

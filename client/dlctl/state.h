@@ -8,7 +8,7 @@
 
 struct state_file {
     uint8_t *bytes; /* owned */
-    size_t len;     /* 0: there is none */
+    size_t len;     /* 0: none */
 };
 void state_file_deinit(struct state_file *file);
 
@@ -20,7 +20,7 @@ int _nodiscard_ state_file_write(const char *path, const struct state_file *stat
                                  struct dl_error *err);
 
 /* The token in a state's bytes, what the dataset says behind it (borrowed), and changed weights
- * (the caller's; NULL: none). Errors are told of `path`. */
+ * (the caller's; NULL: none). Errors name `path`. */
 int _nodiscard_ state_split(const char *path, struct dl_span *state, struct dl_span *ret_list,
                             struct mix_changes **ret_changes, struct state_token *ret,
                             struct dl_error *err);

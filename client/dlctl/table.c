@@ -153,7 +153,7 @@ static int table_rank_of(const struct table *t, uint32_t c)
     return t->room && t->style->keys ? table_place_of(t->style->keys, col->key) : (int)c;
 }
 
-/* The one that matters most of those that come after `rank`; NULL: there is none. */
+/* The one that matters most of those that come after `rank`; or NULL. */
 static struct table_column *table_next_column(struct table *t, int *rank)
 {
     struct table_column *found = NULL;

@@ -9,7 +9,7 @@
 
 enum { TEXT_WIDTH = 80 }; /* of what is printed, unless somebody asks for more */
 
-/* Of the terminal on standard output; TEXT_WIDTH where there is none. */
+/* Of the terminal on standard output; TEXT_WIDTH where it is no terminal. */
 size_t text_screen_width(void);
 
 /* Columns on a terminal, taking each code point for one. */

@@ -1,7 +1,7 @@
 /*
  * Indexes of datasets' files kept on disk: what had to be found out by reading all of a file, and
  * holds as long as the file is the same. What is in one is its kind's affair
- * (daemon/data/kinds/tar/tar_cached.h): who finds it must compare it with the files that are there.
+ * (daemon/data/kinds/tar/tar_cached.h): a reader must compare it with the files that are there.
  *
  * A user has files of his own, named after him: what one user's worker wrote, no other one's reads.
  * Blocks on the disk; any thread, and several processes may use a directory at once.

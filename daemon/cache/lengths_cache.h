@@ -1,7 +1,7 @@
 /*
- * Lengths of samples kept on disk, for datasets that had to be read for them. Whoever has a dataset
- * tells by a fingerprint which they are (daemon/data/collate/lengths.h). Blocks on the disk; any
- * thread, and several processes may use a directory at once.
+ * Lengths of samples kept on disk, for datasets that had to be read for them. The owner of a
+ * dataset tells by a fingerprint which they are (daemon/data/collate/lengths.h). Blocks on the
+ * disk; any thread, and several processes may use a directory at once.
  */
 #ifndef DL_LENGTHS_CACHE_H
 #define DL_LENGTHS_CACHE_H
@@ -10,9 +10,9 @@
 
 /*
  * The cache of lengths: one file for each fingerprint in the directory `dir`, made if it is not
- * there (mode 0700). Loading gives 0, or -ENOENT where there is none, it is of another number of
- * samples, or it is damaged (XXH3 of the contents does not fit); `ret` means nothing then. Storing
- * replaces a file at once or not at all, as disk_cache.h says.
+ * there (mode 0700). Loading gives 0, or -ENOENT where the file is missing, it is of another number
+ * of samples, or it is damaged (XXH3 of the contents does not fit); `ret` means nothing then.
+ * Storing replaces a file at once or not at all, as disk_cache.h says.
  */
 int _nodiscard_ lengths_cache_load(const char *dir, uint64_t fingerprint, uint64_t n,
                                    uint32_t *ret);

@@ -91,7 +91,7 @@ void pictures_arena_counts(const void *base, uint64_t bytes, struct pictures_cou
     };
 }
 
-/* Whether it is what pictures_arena_init() makes of so many bytes: no number of it is trusted
+/* Whether it is what pictures_arena_init() makes of that many bytes: no number of it is trusted
  * later. */
 static bool pictures_arena_is_sound(const struct pictures_arena *arena, uint64_t bytes)
 {
@@ -201,8 +201,8 @@ static bool pictures_cache_read(const struct pictures_cache *cache, uint64_t wor
 }
 
 /*
- * Looks for the picture, up to a place that is free, whose number is *ret_free; `places`: there is
- * none among those that it may be in.
+ * Looks for the picture, up to a place that is free, whose number is *ret_free; `places`: all that
+ * it may be in are taken.
  */
 static bool pictures_look(const struct pictures_cache *cache, const struct pictures_key *key,
                           struct pictures_entry *ret, uint64_t *ret_free)
@@ -253,7 +253,7 @@ bool pictures_cache_wants(const struct pictures_cache *cache, const struct pictu
     return drawn < share;
 }
 
-/* A place at the end of the records; false, and nothing taken: there is none. */
+/* A place at the end of the records; false, and nothing taken: no place is left. */
 static bool pictures_take_place(const struct pictures_cache *cache, uint64_t bytes,
                                 struct pictures_room *ret)
 {
@@ -264,7 +264,7 @@ static bool pictures_take_place(const struct pictures_cache *cache, uint64_t byt
         if (at < pictures_first(cache) || at % UNIT != 0 || bytes > cache->bytes ||
             at > cache->bytes - bytes)
             return false;
-        /* Acquire: whoever has given this room back has written to it for the last time. */
+        /* Acquire: the process that gave this room back has written to it for the last time. */
     } while (!__atomic_compare_exchange_n(tail, &at, at + bytes, true, __ATOMIC_ACQUIRE,
                                           __ATOMIC_RELAXED));
     *ret = (struct pictures_room){.place = at, .end = at + bytes};
@@ -293,7 +293,7 @@ void pictures_cache_drop(const struct pictures_cache *cache, const struct pictur
 {
     uint64_t end = room->end;
 
-    /* Release: to whoever takes it next. */
+    /* Release: to the process that takes it next. */
     (void)__atomic_compare_exchange_n(&cache->arena->tail, &end, room->place, false,
                                       __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }

@@ -8,12 +8,12 @@
  * until the arena goes (pinned), so readers need no lock, and there is no order of reads for which
  * it is of no use.
  *
- * A record is a file's identity, the size of its picture and the pixels. Whoever has decoded a
- * picture takes room at the arena's end, writes the record, and then puts its place into the index
- * by one compare-and-swap (release): a record that is found is whole, and that of a writer who died
- * is never found. Its room is lost, at most one picture's for each death. Of two who decode the
- * same picture at a time one loses, and gives its room back if it is still the last (release):
- * whoever takes it next (acquire) writes after that one has.
+ * A record is a file's identity, the size of its picture and the pixels. A process that has decoded
+ * a picture takes room at the arena's end, writes the record, and then puts its place into the
+ * index by one compare-and-swap (release): a record that is found is whole, and that of a writer
+ * who died is never found. Its room is lost, at most one picture's for each death. Of two who
+ * decode the same picture at a time one loses, and gives its room back if it is still the last
+ * (release): the process that takes it next (acquire) writes after that one has.
  *
  * Which pictures get in is drawn by a keyed hash of their identity, as many as the arena has room
  * for of all the files of the folder, by the mean size of what was decoded so far: half the arena
@@ -41,7 +41,7 @@ enum { PICTURES_CACHE_COLOURS = 3 };
 
 struct pictures_arena; /* the mapped memory */
 
-/* A process's view of an arena. All zero: there is none. */
+/* A process's view of an arena. All zero: no arena. */
 struct pictures_cache {
     struct pictures_arena *arena; /* owned mapping; NULL: none */
     int fd;                       /* owned, for allocating pages before they are touched */

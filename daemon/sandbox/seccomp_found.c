@@ -1,7 +1,7 @@
 /*
  * Stands in for -lseccomp where libseccomp is the system's own, found at run time (meson option
- * found_at_run_time): its functions by their own names, for calls.c. seccomp_init(), which
- * comes first, looks for it and gives no filter where there is none.
+ * found_at_run_time): its functions by their own names, for calls.c. seccomp_init(), which comes
+ * first, looks for it and gives no filter where libseccomp is missing.
  */
 #include "proto/common/library.h"
 

@@ -64,7 +64,7 @@ struct verdict_store {
     uint64_t span_ns;
     uint64_t bytes;     /* that came */
     uint64_t requests;  /* that were sent; of these */
-    uint64_t throttled; /* the store refused so many: it wants fewer */
+    uint64_t throttled; /* number of requests that the store refused: it wants fewer */
     uint64_t given;     /* bytes that workers got, also of what was there */
 };
 

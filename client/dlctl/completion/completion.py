@@ -2,9 +2,9 @@
 
     completion.py bash|zsh|fish PROGRAM      prints the file that the shell reads
 
-PROGRAM has verbs, as dlctl, or none, as dloaderd. What a value may be is told by the word that
-stands for it: FILE, PATH and PYTHON are files, SPEC is a file in YAML, NAME and LOADER as a verb's
-operand are loaders of the daemon, TOPIC is one of the verbs, words in small letters are themselves.
+PROGRAM has verbs, as dlctl, or none, as dloaderd. The word that stands for a value says what it may be: FILE, PATH and
+PYTHON are files, SPEC is a file in YAML, NAME and LOADER as a verb's operand are loaders of the daemon, TOPIC is one of
+the verbs, words in small letters are themselves.
 """
 
 import pathlib

@@ -34,7 +34,7 @@ struct check {
     struct local *local;         /* owned */
     struct local_pass **passes;  /* owned; of the current epoch, one for each rank asked for */
     uint64_t n_passes;
-    uint64_t replicas;     /* so many ranks that follow each other have the same batches */
+    uint64_t replicas;     /* number of successive ranks that have the same batches */
     struct digest *digest; /* owned; NULL unless asked for */
     void *slot;            /* owned mapping */
     uint64_t slot_bytes;

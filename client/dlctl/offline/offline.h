@@ -57,8 +57,8 @@ struct offline_measures {
 
 /*
  * How many samples there are, and what else a plan depends on; *ret is to be deinited in any case.
- * May read the whole dataset, with progress on a terminal. Refuses what has no plan; and
- * with `compare`, for somebody who wants to see how lengths differ, samples that have none.
+ * May read the whole dataset, with progress on a terminal. Refuses what has no plan; and with
+ * `compare`, which shows how lengths differ, samples without one.
  */
 int _nodiscard_ offline_measure(const struct options *o, const struct dl_spec *spec, bool compare,
                                 struct offline_measures *ret, struct dl_error *err);

@@ -69,7 +69,7 @@ static inline void plan_out_u64(struct out *out, uint64_t n)
 struct shown {
     uint64_t step;
     uint64_t rank;
-    uint64_t replicas; /* so many ranks that follow each other have the same steps */
+    uint64_t replicas; /* number of successive ranks that have the same steps */
     size_t n;
     uint64_t repeated;              /* of them, the last ones */
     uint64_t *indices;              /* owned; room for any step */

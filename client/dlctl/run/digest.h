@@ -1,6 +1,6 @@
 /*
  * One XXH3-64 over all batch contents in order: equal digests mean equal batches, byte by byte, in
- * an equal order, whoever loaded them.
+ * an equal order, whether a daemon or dlctl loaded them.
  *
  * The hash is fed, for each batch, all integers in the machine's byte order:
  *   u64 step, u64 samples, u64 × samples indices, u64 nodes, and for each node in preorder

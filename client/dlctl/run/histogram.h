@@ -26,7 +26,8 @@ struct histogram {
     uint32_t n_rows;
 };
 
-/* The smallest of lengths[0..n), sorted, that at least so many thousandths do not exceed. n ≥ 1. */
+/* The smallest of lengths[0..n), sorted, that at least that many thousandths do not exceed. n ≥ 1.
+ */
 uint32_t lengths_quantile(const uint32_t *lengths, uint64_t n, uint32_t per_mille);
 
 /* n ≥ 1 lengths, sorted. */

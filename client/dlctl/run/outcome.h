@@ -1,4 +1,4 @@
-/* What `run` and `check` found, and how it is told: one JSON object or a few lines. */
+/* What `run` and `check` found, and how they print it: one JSON object or a few lines. */
 #ifndef DLCTL_OUTCOME_H
 #define DLCTL_OUTCOME_H
 
@@ -16,7 +16,7 @@ struct leaf {
     uint32_t ndim;
     uint64_t shape[DIGEST_DIMS];
     bool is_text;
-    char quoted[48]; /* text: how the first string begins; "" if there is none */
+    char quoted[48]; /* text: how the first string begins; "": no string */
     bool has_stats;
     struct stats stats;
 };
@@ -26,7 +26,7 @@ struct epoch_outcome {
     uint64_t epoch;
     uint64_t batches;
     double seconds;
-    double first_batch_s; /* from its start to its first batch; < 0: it had none */
+    double first_batch_s; /* from its start to its first batch; < 0: no batch */
     double wait_s;
 };
 

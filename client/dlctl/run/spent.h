@@ -11,7 +11,7 @@
 struct dl_client;
 
 struct spent {
-    bool known;   /* the daemon has one loader of that name: else there is none of the below */
+    bool known;   /* the daemon has one loader of that name: else what follows is not set */
     uint64_t pid; /* of the daemon */
     uint64_t batches;
     bool own_shares;                /* its dataset is iterable */

@@ -243,7 +243,7 @@ static int warm_report(const struct warm *warm)
     return STATUS_DONE;
 }
 
-/* What could not be read, where the spec has it left out: the epoch goes on, and this fails. */
+/* What could not be read, where the spec has it left out: the epoch continues, and this fails. */
 static int warm_find_bad(struct warm *warm, struct dl_error *err)
 {
     const char *name = dl_loader_name(warm->loader);

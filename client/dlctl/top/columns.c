@@ -1,4 +1,4 @@
-/* What is told of each kind of row: columns for people, keys for programs. */
+/* What is shown of each kind of row: columns for people, keys for programs. */
 #include "client/dlctl/top/top.h"
 
 #include "client/dlctl/form.h"

@@ -225,7 +225,7 @@ static void layout_share_room(struct layout *l, int room)
     } while (fewest);
 }
 
-/* The loader that keys act on; -1: there is none. */
+/* The loader that keys act on; -1: none. */
 static int layout_selected(const struct layout *l)
 {
     return l->s->keys && !l->state->picked ? top_state_row(l->state, l->model) : -1;

@@ -7,7 +7,7 @@
 enum { MODEL_STATUS, MODEL_LOADERS, MODEL_EPOCHS, MODEL_WORKERS, MODEL_RING };
 const char *const top_views[TOP_VIEWS] = {"status", "loaders", "epochs", "workers", "ring"};
 
-/* The time left follows the pace of about so many seconds. */
+/* The time left follows the pace of about the last STEADY_S seconds. */
 static const double STEADY_S = 10;
 
 /* Where each kind of row comes from: the view, and the keys that tell one from another. */
@@ -196,8 +196,8 @@ static bool model_has_none(const struct top_row *rank)
 }
 
 /*
- * A trainer tells of a wait when it is over. Until then: who holds nothing, has nothing ready and
- * was given nothing since, waits for what is due.
+ * A trainer reports a wait when it is over. Until then: a rank that holds nothing, has nothing
+ * ready and was given nothing since, waits for what is due.
  */
 static double model_wait(const struct top_row *rank, const struct top_row *then, double span_s)
 {

@@ -1,5 +1,5 @@
-/* Lines that fit: texts in so many columns, and tables whose least columns go first where there is
- * no room. */
+/* Lines that fit: texts in a number of columns, and tables whose least columns go first where
+ * there is no room. */
 #include "client/dlctl/top/top.h"
 
 #include "proto/common/utf8.h"
@@ -138,7 +138,7 @@ size_t top_screen_break(const struct top_screen *s, const char **text, int colum
         at = next;
     else if (blank && blank > begin)
         at = blank;
-    if (at == begin && *at) /* not even one: it has to go on */
+    if (at == begin && *at) /* not even one: it has to advance */
         (void)screen_next(s, &at);
     *text = at + strspn(at, " ");
     return (size_t)(at - begin);

@@ -253,7 +253,7 @@ static int terminal_timeout_ms(const struct terminal *t)
     return t->next_ns <= now ? 0 : (int)min_u64((t->next_ns - now) / 1000000 + 1, MOST);
 }
 
-/* Once round. A negative errno: it cannot go on. */
+/* Once round. A negative errno: it cannot continue. */
 static int terminal_turn(struct terminal *t)
 {
     struct pollfd fds[] = {

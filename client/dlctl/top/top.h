@@ -53,7 +53,7 @@ enum top_figure {
 struct top_row {
     const struct value *view; /* what the daemon says of it; NULL: an epoch's. Texts are its */
     const char *loader;
-    const char *job; /* "" where there is none */
+    const char *job; /* "": no job */
     uint64_t uid;    /* the loader's user: others may have one of that name */
     uint64_t epoch;
     uint64_t number; /* of the rank or the worker */
@@ -172,7 +172,7 @@ enum top_look top_verdict_look(const char *verdict);
  */
 int _nodiscard_ top_model_value(const struct top_model *model, const char *pick, struct value *ret);
 
-/* `share` of so many columns, in eighths of one where there is Unicode; "-" if it is not known. */
+/* `share` of `columns`, in eighths of one where there is Unicode; "-" if it is not known. */
 void top_bar(double share, int columns, bool unicode, char *buf, size_t size);
 /* Four numbers of slots in proportion: leased, ready, filling, free; "-" if there are none. */
 void top_ring_bar(const double slots[static 4], int columns, bool unicode, char *buf, size_t size);
@@ -210,11 +210,11 @@ struct top_state {
 /* Keys beside characters. */
 enum { TOP_KEY_UP = 0x110000, TOP_KEY_DOWN, TOP_KEY_ENTER, TOP_KEY_ESCAPE };
 
-/* `model` may be NULL: there is none yet. False: the key means nothing. */
+/* `model` may be NULL: no look yet. False: the key means nothing. */
 bool top_state_key(struct top_state *state, const struct top_model *model, int key);
 void top_state_deinit(struct top_state *state);
 bool top_state_shows(const struct top_state *state, const struct top_row *row);
-/* The number of the loader that is selected; -1: there is none. */
+/* The number of the loader that is selected; -1: none. */
 int top_state_row(const struct top_state *state, const struct top_model *model);
 
 /*
@@ -248,8 +248,8 @@ bool top_session_done(const struct top_session *s);
 /* Until the second look, which comes soon for what can only be told of two. */
 uint64_t top_session_first_ms(const struct top_session *s);
 
-/* On a screen of ncurses, until somebody presses q: an exit status. -ENOTTY: there is none that it
- * could be drawn on. One look was taken before. */
+/* On a screen of ncurses, until somebody presses q: an exit status. -ENOTTY: no terminal that it
+ * could draw on. One look was taken before. */
 int _nodiscard_ top_terminal(struct top_session *s);
 
 #endif

@@ -298,8 +298,8 @@ static bool globs_is_web(const char *path)
     return remote_is_url(path) && strncmp(path, "http", 4) == 0;
 }
 
-/* Of so many files the first block is asked for, before they are opened one by one; of more, only
- * what they are. */
+/* Up to this number of files the first block of each is requested before they are opened one by
+ * one; of more files, GLOBS_LOOK_BYTES. */
 enum { GLOBS_BLOCKS_OF = 256, GLOBS_LOOK_BYTES = 4096 };
 
 static void globs_expect(const struct file_list *list, const struct data_env *env)

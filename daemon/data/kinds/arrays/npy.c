@@ -80,7 +80,7 @@ static int npy_damaged(const struct npy_text *text, const char *what)
                         what);
 }
 
-/* A quoted string without escapes: names and number types have none. */
+/* A quoted string without escapes: names and number types never have escapes. */
 static int npy_take_string(struct npy_text *text, char *ret, size_t room)
 {
     char quote = npy_peek(text);
