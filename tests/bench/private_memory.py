@@ -13,8 +13,8 @@ TAG = 'DLOADER_BENCH_TAG'
 
 
 def tagged(tag):
-    """Processes that were started with this value in their environment: whoever was put in the
-    background is no descendant any more."""
+    """Processes that were started with this value in their environment: one that was put in the background is no
+    descendant any more."""
     want = f'{TAG}={tag}'.encode()
     found = set()
     for pid in filter(str.isdigit, os.listdir('/proc')):

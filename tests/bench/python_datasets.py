@@ -1,7 +1,7 @@
 """Datasets as people write them in Python, for the rows that compare DataLoaders over them.
 
-Module-level classes that depend on NumPy and PyTorch alone: whoever runs them, by fork or by
-pickle, runs the same code. Content is pseudo-random and made in memory, but for Photos.
+Module-level classes that depend on NumPy and PyTorch alone: every process that runs them, by fork or by pickle, runs
+the same code. Content is pseudo-random and made in memory, but for Photos.
 """
 
 import time

@@ -3,7 +3,7 @@
     rank_starts.py --build BUILD [--ranks N]
 
 One client starts a stream for each rank, and nobody reads. Time is of the round trip. Bar: among 1,000 ranks
-a START takes no longer than 1 ms, whoever is there already.
+a START takes no longer than 1 ms, however many are there already.
 """
 
 import argparse

@@ -56,7 +56,7 @@ def run(*command):
 
 
 class Host:
-    """A namespace with two addresses. Who runs a command behind `launcher` runs it there."""
+    """A namespace with two addresses. A command behind `launcher` runs there."""
 
     def __init__(self, network, name, number):
         self.name = name
@@ -108,7 +108,7 @@ class Host:
 
 
 class Network:
-    """Hosts by name, and the switch, on which whoever made it has addresses, too."""
+    """Hosts by name, and the switch, on which the process that made it has addresses, too."""
 
     def __init__(self, *names):
         self.net = ipaddress.ip_network("10.77.0.0/24")

@@ -331,7 +331,7 @@ class Meet(Epochs):
         self.finish(trainers[:2] + again, trainers[2:])
 
     def test_a_node_dies_and_all_start_again(self):
-        """The daemons do not know of the death yet: who comes back waits until they do."""
+        """The daemons do not know of the death yet: a rank that comes back waits until they do."""
         daemons = [self.node(name, 2, 3, kept=name != "c") for name in ("a", "b", "c")]
         trainers = self.trainers(*daemons)
         self.begin(trainers)

@@ -163,7 +163,7 @@ class LeftOut(test_daemons.Epochs):
 
     def test_store_and_node_gone(self):
         """Nobody can know what became of the others' shares: the epoch ends with an error, which says nothing of them,
-        once fence and timeouts.join are over. Who then asks where to go on is told at once."""
+        once fence and timeouts.join are over. A rank that then asks where to continue gets an answer at once."""
         daemons = self.nodes(3, fence="2s", timeouts={"join": "10s", "last_call": "1s", "close": "1s"})
         trainers = [Trainer(self, daemon, local, counts=True) for daemon in daemons for local in range(2)]
         self.begin(trainers)
@@ -328,8 +328,9 @@ class WithTcpStore(LeftOut, test_daemons.ClusterCase):
         return daemon, trainers
 
     def test_store_is_away_for_too_long(self):
-        """At the fence what was not used is taken back, and whoever asks for it waits for timeouts.join and no
-        longer. Then all begin again from where they were."""
+        """At the fence what was not used is taken back, and a rank that asks for it waits for timeouts.join and no
+        longer. Then all begin again from where they were.
+        """
         daemon, trainers = self.alone()
         self.store.kill()
         for trainer in trainers:

@@ -156,7 +156,7 @@ class Trouble:
         daemon = self.node("a", 2, 2, timeouts={"join": "1h"})
         spec = {**SPEC, "seed": 1}
         trainer = Trainer(self, daemon, 0, spec).start()
-        gone = Trainer(self, daemon, 1, spec).start() # whoever leaves is not waited for
+        gone = Trainer(self, daemon, 1, spec).start() # a rank that leaves is not waited for
         gone.client.close()
         wait_until(lambda: "node a has joined" in daemon.log, "the node")
         return daemon, trainer
@@ -278,7 +278,7 @@ class Lost(test_daemons.Epochs):
             self.round_of(daemon, 0)
         first = Trainer(self, daemons[0], 0)
         self.store.forget()
-        # At times more: who was asking whether all are new says anew whether it is.
+        # At times more: a node that was asking whether all are new says anew whether it is.
         wait_until(lambda: self.store.has("seed/run") and self.store.count() >= 5 + self.store.books,
                    "the state, its head, two cards and the seed")
         self.assertEqual(Trainer(self, daemons[1], 0).opened["seed"], first.opened["seed"])

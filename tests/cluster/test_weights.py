@@ -201,7 +201,7 @@ class Weights:
                 self.check(ranks, ranks[0].client.changes, spec, epoch=1)
 
     def test_two_at_once(self):
-        """One of two different changes is made; who came second is told."""
+        """One of two different changes is made; the second client gets an error."""
         a, b, c = (self.node(name, 3, 3, heartbeat={"interval": "200ms", "missed": 200}) for name in "abc")
         ranks = self.ranks(a, b, c)
         self.begin(ranks)

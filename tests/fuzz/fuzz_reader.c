@@ -1,6 +1,6 @@
 /*
- * Access control lists, which whoever owns a file writes. Whatever they are: no right comes from a
- * list that is none, who may do two things may do each, and the owner's rights are the mode's.
+ * Access control lists, which a file's owner writes. Whatever they are: no right comes from a list
+ * that is none, who may do two things may do each, and the owner's rights are the mode's.
  *
  * Input: owner, group and rights of the file, of a few values each; then the list.
  */

@@ -3,7 +3,7 @@ refused; prints what came of it as JSON.
 
     hostile_user.py SOCKET ATTACK SECONDS [DONE REFUSED]
 
-Only what a client may send, or could: whoever may connect can do all of this.
+Only what a client may send, or could: a user who may connect can do all of this.
 """
 
 import array

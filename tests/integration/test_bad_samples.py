@@ -1,5 +1,5 @@
-"""Samples that their dataset cannot give: errors, left out or replaced, as workers.on_error says; the
-same whoever loads them, counted once, and listed.
+"""Samples that their dataset cannot give: errors, left out or replaced, as workers.on_error says; the same from every
+way of loading, counted once, and listed.
 """
 
 import itertools

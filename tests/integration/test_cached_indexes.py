@@ -1,4 +1,4 @@
-"""The index of tar shards, kept on disk: who opens them next does not walk along their headers
+"""The index of tar shards, kept on disk: the next one to open them does not walk along their headers
 (daemon/cache/index_cache.h).
 """
 

@@ -271,7 +271,7 @@ class InUse(ChangedCase):
         self.assertIn('no loader named "texts" is open', str(caught.exception))
 
     def test_ranks_of_a_job(self):
-        """They stay together; who joins them is warned."""
+        """They stay together; a client that joins them is warned."""
         spec = self.texts(seed=1)
         one, first = self.use(spec)
         one.start(first["loader"], rank=0, world=2, job="train")

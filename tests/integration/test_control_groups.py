@@ -116,8 +116,9 @@ class Charge(TestCase):
         self.assertEqual(daemon.log.count(said), 1)
 
     def test_of_one_that_has_ended(self):
-        """It connects while the daemon stands still, hands its connection on, and ends: whoever has its number by then
-        does not pay for it."""
+        """It connects while the daemon stands still, hands its connection on, and ends: the process that has its number
+        by then does not pay for it.
+        """
         daemon = self.start()
         daemon.process.send_signal(signal.SIGSTOP)
         ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The same batches whoever loads them: the digest of `dlctl run` is that of `dlctl check`, which
+"""The same batches from every way of loading: the digest of `dlctl run` is that of `dlctl check`, which
 needs neither daemon nor workers, for every kind of dataset, sampler, batch and collate; with any
 number of workers, none, any prefetch and credits, and with workers killed while it runs. Iterable
 datasets are divided among workers, so that each number of workers has its own digest.

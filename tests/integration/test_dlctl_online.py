@@ -274,7 +274,7 @@ class Run(TestCase):
         self.assertEqual(dlctl("plan", spec).stderr, "")
 
     def test_progress_of_what_takes_the_daemon_long(self):
-        """A worker finds the pictures: whoever waits for it is told how far it is, and then of the batches."""
+        """A worker finds the pictures: a client that waits for it sees how far it is, and then the batches."""
         run = ("run", self.images(), "--socket", self.running.socket)
         shown = self.on_a_terminal(*run)
         found, wiped, batches = shown.partition(b"\r\x1b[K")

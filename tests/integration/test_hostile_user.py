@@ -139,8 +139,9 @@ class HostileUser(Beside):
         self.assertLess(len(lines), 100 + 3 * SECONDS + 60)
 
     def test_who_connects_without_end(self):
-        """Letting them in is charged, and has a tenth of the loop's time, which the sessions of some are beside;
-        who has left before has none."""
+        """Letting them in is charged, and has a tenth of the loop's time, which the sessions of some are beside; a user
+        who has left before has none.
+        """
         began = time.monotonic()
         sessions = self.sessions_ever()
         report = self.alone("knock", done=201)

@@ -106,7 +106,7 @@ class Journal(LifeCase):
         client = self.client(self.server)
         client.send_payload(b"\xc1")
         entry = self.wait_for("SESSION_ENDED")
-        number = entry["MESSAGE"].split()[1]  # whoever looked whether the daemon is there may have been one, too
+        number = entry["MESSAGE"].split()[1]  # a process that looked whether the daemon is there may have been one, too
         self.assert_entry(entry, 4, r"^session \d+ \(uid \d+, pid \d+\): ended: ", SESSION=number,
                           CLIENT_PID=os.getpid(), CLIENT_UID=os.geteuid())
 

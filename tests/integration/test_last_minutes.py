@@ -1,4 +1,4 @@
-"""The last ten minutes, which the daemon keeps whoever looks: dlctl lately."""
+"""The last ten minutes, which the daemon keeps even if nobody looks: dlctl lately."""
 
 import os
 import sys

@@ -102,7 +102,7 @@ class Asked(HttpCase):
             self.server.advance(1)  # what is kept for others is not given any more
             return samples(self.text(address)).keys()
 
-        # Whoever read the loader may be leaving still.
+        # The reader of the loader may be leaving still.
         self.assertEqual(*together(by_http, lambda: samples(dlctl("metrics", daemon=self.server).stdout).keys()))
 
     @unittest.skipUnless(PROMTOOL, "no promtool: apt-get install prometheus")
@@ -188,7 +188,7 @@ class Hostile(HttpCase):
             batch.release()
 
     def still_well(self):
-        """Whoever asks is answered, and the epoch is whole."""
+        """Every request gets an answer, and the epoch is whole."""
         self.read_on()
         self.assertIn("dloader_info", self.text(self.place))
         self.steps += self.finish_epoch(self.trainer, self.batches or self.trainer.next_batches())

@@ -253,7 +253,7 @@ class Changes(TestCase):
         self.assertTrue(all(i >= 800 for a, _ in got[step:] for i in a))
 
     def test_a_job_that_comes_back(self):
-        """Its client is killed: it goes on by the job's name, whoever has looked on meanwhile."""
+        """Its client is killed: it continues by the job's name, though others have looked on meanwhile."""
         reader = self.client(self.running)
         reader.start(reader.open(mix())["loader"], credits=2, job="job")
         got = self.read([reader], [0], 10)

@@ -212,7 +212,7 @@ class Order(HostCase):
         return made, seen
 
     def test_in_turn(self):
-        """With in_order false whoever has least to do makes a step, and each is made once."""
+        """With in_order false the worker with least to do makes a step, and each is made once."""
         client = self.client(self.hosting())
         for in_order in (True, False):
             loader = client.open(python(f"turns-{in_order}", workers={
@@ -533,7 +533,7 @@ class BadHosts(HostCase):
         self.assertGreaterEqual(len(hosts), 6)
 
     def test_that_is_killed_once_before_it_is_ready(self):
-        """As by whoever frees memory: OPEN does not fail for that."""
+        """As a client does that frees memory: OPEN does not fail for that."""
         daemon = self.hosting("revived")
         client = self.client(daemon)
         loader = client.open(python("good"))["loader"]
@@ -589,7 +589,7 @@ class BadHosts(HostCase):
 
 
 class Permission(HostCase):
-    """What its own user may run; who else may, test_rights.py tells."""
+    """What its own user may run; test_rights.py has the others."""
 
     def test_its_own_user_needs_no_configuration(self):
         client = self.client(self.daemon({"linger": "0s"}))

@@ -84,7 +84,7 @@ class Quiet(LifeCase):
         self.server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "reloaded" in self.server.log, "the reload")
         self.work()  # again, with loaders that may be new
-        # Whoever lingers has gone; and the last epoch ends in the daemon's drain.
+        # All that linger have gone; and the last epoch ends in the daemon's drain.
         client, _, _, batches = self.streaming(self.server, "last")
         self.server.process.terminate()
         wait_until(lambda: "draining" in self.server.log, "the drain")

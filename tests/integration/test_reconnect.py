@@ -474,7 +474,7 @@ class Refused(RestartCase):
 
 class Upgrade(RestartCase):
     def test_between_epochs(self):
-        """A daemon that shuts down starts no epoch: who asks for one waits for the next daemon."""
+        """A daemon that shuts down starts no epoch: a client that asks for one waits for the next daemon."""
         self.slow()
         self.config["drain_timeout"] = "1h"
         self.begin()

@@ -210,7 +210,7 @@ class Dlctl(ReleaseCase):
         self.assertEqual(self.call(Release(), "status", status=1), f"dlctl: QUERY: has 3 fields instead of 2; {BOTH}\n")
 
     def test_other_names(self):
-        """A spec is in the words of the daemon's release, whoever opens it."""
+        """A spec is in the words of the daemon's release, also for a client of another one."""
         last, this = Release("last"), Release()
         for daemon, other, why in ((last, this, f"paths: {UNKNOWN}"), (this, last, f"files: {FORMER}")):
             if self.now:

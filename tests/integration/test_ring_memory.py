@@ -425,7 +425,7 @@ class Kept(MemoryCase):
 
 class KeptWhileRead(MemoryCase):
     def test_larger_segments_wait_for_the_smaller_ones(self):
-        """Whoever is told RETIRE lets go when it comes to that."""
+        """A client that gets RETIRE lets go when it comes to that."""
         with open(self.path("lines"), "w", encoding="ascii") as file:
             file.writelines("x" * (MIB << step) + "\n" for step in range(6))
         server = self.daemon({"linger": "0s", "limits": {"bytes": "84MiB"}}, clock=True)

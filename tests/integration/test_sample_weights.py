@@ -173,7 +173,7 @@ class SampleWeights(TestCase):
     # ---- what is kept -------------------------------------------------------------------------
 
     def test_without_the_weights(self):
-        """A state names them; whoever resumes from it has to have them."""
+        """A state names them; a client that resumes from it has to have them."""
         spec = self.write(drawn())
         reader = self.client(self.running)
         reader.start(reader.open(drawn())["loader"], credits=2)

@@ -1,5 +1,5 @@
 """When the system has no more: the k-th call of its kind fails in the daemon or in a worker, for every
-k. Whoever asked is told, or waits a little; all others get their batches, and the next one who asks gets
+k. The client that asked gets an error, or waits a little; all others get their batches, and the next one who asks gets
 everything.
 """
 

@@ -647,7 +647,7 @@ class Views(TestCase):
 
 
 class Violations(TestCase):
-    """Whoever breaks the protocol is told why and dropped; a bystander notices nothing."""
+    """A client that breaks the protocol learns why and is dropped; a bystander notices nothing."""
 
     def setUp(self):
         super().setUp()

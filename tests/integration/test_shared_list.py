@@ -22,7 +22,7 @@ NAMED = "class_of_pictures"
 
 
 class OpenedFolders:
-    """How often each of the folders is opened from now on: by whoever lists it."""
+    """How often each of the folders is opened from now on, to be listed."""
 
     def __init__(self, folders):
         self.libc = ctypes.CDLL(None, use_errno=True)

@@ -113,7 +113,7 @@ class Users(LifeCase):
         self.assertEqual(as_nobody(work, [group.gr_gid]), "running")
 
     def test_hosts_are_their_own_users(self):
-        """Whoever brings a host runs its code with the rights that are theirs anyway."""
+        """A user who brings a host runs its code with the rights that they have anyway."""
         daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir]})  # which runs no Python itself
         # The build may lie where only its owner gets.
         shutil.copy(FAKE_HOST, self.path("host-good"))
@@ -346,7 +346,7 @@ class ServiceManager(LifeCase):
         keep = [f"-E{name}" for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ]
         daemon = self.launched([tool, "-l", path, *keep], path)
         wait_until(lambda: os.path.exists(path), "the socket")
-        # Whoever connects first is served, though the daemon starts only then.
+        # The first client to connect is served, though the daemon starts only then.
         wait_until(daemon.is_listening, "systemd-socket-activate to listen")
         client = self.client(daemon)
         self.assertEqual(client.query("status")["pid"], daemon.process.pid)

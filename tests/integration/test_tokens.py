@@ -1,5 +1,5 @@
 """Batches of tokens through the real daemon: its workers take the lengths, a thread plans, and every
-sample comes once in a batch that is within its tokens, whoever dies meanwhile.
+sample comes once in a batch that is within its tokens, even if workers die meanwhile.
 """
 
 import os
@@ -274,7 +274,7 @@ class Cache(TokenCase):
         daemon = self.daemon(self.bad_worker("slow-always-1"))
         client = self.client(daemon)
         steps = client.epoch_indices(client.open(spec)["loader"])
-        # It took more than a second: whoever waits is told how far it is.
+        # It took more than a second: clients that wait see how far it is.
         lengths = [(done, most) for done, most, what in client.progress if what == "lengths"]
         self.assertTrue(lengths)
         self.assertEqual(lengths, sorted(lengths))

@@ -68,7 +68,7 @@ class Fuse:
         self.close()
 
     def close(self):
-        """Unmounts; whoever waits is told that the connection is gone."""
+        """Unmounts; calls that wait fail, as the connection is gone."""
         os.close(self.wake[1])
         self.thread.join()
         LIBC.umount2(self.place.encode(), MNT_DETACH)

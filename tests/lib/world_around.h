@@ -1,6 +1,6 @@
 /*
  * What surrounds daemon/serve/world in a simulation: a store, a clock, timers, and the rendezvous
- * as far as it tells a node of rounds. Nothing happens by itself: who simulates says which call is
+ * as far as it tells a node of rounds. Nothing happens by itself: the simulation says which call is
  * answered next, how late it is, and which round begins. One simulation at a time.
  */
 #ifndef DL_TEST_WORLD_AROUND_H

@@ -386,7 +386,7 @@ class Package(unittest.TestCase):
         unit = "dloaderd.service"
         pid = prop(unit, "MainPID")
         run("kill", "-KILL", pid)
-        # Whoever asks in between waits at the socket.
+        # A client that asks in between waits at the socket.
         self.member("dlctl", "status")
         self.assertNotIn(prop(unit, "MainPID"), ("0", pid))
 

@@ -37,7 +37,7 @@ PATIENCE = 90  # seconds for a death and what follows from it
 
 
 class Barrier:
-    """Whoever comes says how many ranks its world has, and waits until as many have come, also those that
+    """A rank that comes says how many ranks its world has, and waits until as many have come, also those that
     have died meanwhile: until forget(), as a collective does until the group is made anew."""
 
     def __init__(self, path, count):

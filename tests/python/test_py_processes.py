@@ -1,7 +1,7 @@
 """What a dataset's code does with processes: those that it forks, and signals to its own group.
 
-Each case is a program of its own, in a session of its own: who signals its process group must not
-reach those who run the tests.
+Each case is a program of its own, in a session of its own: a signal to its process group must not reach those who run
+the tests.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The same batches from a Python dataset as from a native one of the same content, whoever loads
-them: the digest of `dlctl run` over workers that host Python is that of `dlctl check` of the
-native dataset, with any number of workers, prefetch and credits, for three ranks, and with workers
-and their host killed. What no native dataset has is compared among these ways of loading it.
+"""The same batches from a Python dataset as from a native one of the same content, from every way of loading: the
+digest of `dlctl run` over workers that host Python is that of `dlctl check` of the native dataset, with any number of
+workers, prefetch and credits, for three ranks, and with workers and their host killed. What no native dataset has is
+compared among these ways of loading it.
 
 DATASETS is the counterpart of the table in tests/integration/digest_datasets.py.
 """

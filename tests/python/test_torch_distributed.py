@@ -125,7 +125,7 @@ class Keyed(torch.utils.data.Sampler):
 
 @unittest.skipUnless(black_box.OURS, "PyTorch's class has no states")
 class TestNumbersOfEpochs(Case):
-    """Samplers that are told the epoch, by whoever loops: a state has what they were told."""
+    """Samplers whose set_epoch() the user's loop calls: a state has what they got."""
 
     def samplers(self):
         for workers in (0, 2):

@@ -488,7 +488,7 @@ class TestOtherLoaders(StateCase):
         self.assertEqual(fresh.state_dict()["epoch"], 2)
 
     def test_other_worlds(self):
-        """Each sample of the epoch once, whoever takes it, as often as the world changes."""
+        """Each sample of the epoch once, on any rank, as often as the world changes."""
         for n, shuffle in ((100, True), (100, False), (110, True)):
             seen, state, states = [], None, []
             for world, steps in ((4, 2), (3, 3), (3, 1), (5, 1), (1, None)):
@@ -542,7 +542,7 @@ class TestOtherLoaders(StateCase):
         return seen
 
     def test_every_way_of_cutting_in_every_world(self):
-        """What a state counts are batches: whoever cuts them, no sample is lost, and none comes twice but the last
+        """What a state counts are batches: however they are cut, no sample is lost, and none comes twice but the last
         ones that even the ranks out."""
         hows, worlds = (4, None, BatchSampler, OwnBatches), ((2, 2), (1, 3), (3, 1, 2), (2, 2, 2, 2))
         for how, shuffle, drop_last, lives in itertools.product(hows, (False, True), (False, True), worlds):

@@ -126,7 +126,7 @@ def of_files(files):
 
 
 def with_bad_samples(files):
-    """Of which some are left out, or come from elsewhere, whoever finds out that they are bad."""
+    """Of which some are left out, or come from elsewhere, no matter which process finds them bad."""
     path = files.text("bad.jsonl", "".join(
         f'{{"text": "line {i}"{"}" if i % 41 else ""}\n' for i in range(ROWS)))
     for policy in ("skip", "substitute"):

@@ -32,7 +32,7 @@ PROGRAMS = {"DLOADERD": "daemon/dloaderd", "DLCTL": "client/dlctl/dlctl",
             "BAD_PLUGIN": "tests/unit/bad_plugin.so",
             "DLOADER_LOCAL_MODULE": "client/dlclient-local.so"}
 NOBODY = 65534
-BECOME_SUBREAPER = 36  # prctl: whoever loses its parent below this process becomes its child
+BECOME_SUBREAPER = 36  # prctl: a process that loses its parent below this one becomes its child
 MISBEHAVES = "any-random-300"  # at one task of 300; see tests/fault/bad_worker.c
 WITH_PYTHON_TRAINERS = 30  # seconds of soak from which on it has time for them
 STALL = 180  # seconds in which some rank must get a batch
@@ -256,8 +256,8 @@ class Soak:
         return self.pause(self.victim(x), 3 * y)
 
     def host(self, x):
-        # One that never got as far as to start workers is an error for whoever opens a loader. All of
-        # its workers die with it.
+        # One that never got as far as to start workers is an error for the client that opens a loader. All of its
+        # workers die with it.
         hosts = [pid for pid in self.daemon.workers
                  if "dloaderd.host" in startline.command_of(pid) and dltest.children_of(pid)]
         if not hosts or any(self.finished_tasks.get((row["loader"], row["worker"]), -1) >= row["tasks"]

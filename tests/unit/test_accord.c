@@ -181,7 +181,7 @@ static void sim_say(struct sim_node *node)
     node->said_reach = node->reach;
 }
 
-/* For long: whoever knows more would have put it back. */
+/* For long: a node that knows more would have put it back. */
 static bool sim_nobody_knows(const struct sim *sim)
 {
     for (unsigned i = 0; i < NODES; i++)

@@ -442,7 +442,7 @@ static void test_newcomers_in_front(void **state)
     }
 }
 
-/* Whoever is in front says its own, and then nothing more. */
+/* The node in front says its own, and then nothing more. */
 static void test_front_ends(void **state)
 {
     static struct crowd crowd;

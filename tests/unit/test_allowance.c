@@ -42,7 +42,7 @@ static void test_when_it_may_go_on(void **state)
     }
 }
 
-/* Whoever takes as much as there is gets a tenth, however long each turn takes. */
+/* A user who takes as much as there is gets a tenth, however long each turn takes. */
 static void test_a_tenth(void **state)
 {
     static const uint64_t turns_us[] = {1, 50, 1000, 2000, 5000, 40000};

@@ -1,5 +1,6 @@
-/* What a disk keeps of remote objects is what was written, or nothing: by random steps, while
- * whoever has the store is killed, bits of its files turn, they are cut off, or the disk is full.
+/* What a disk keeps of remote objects is what was written, or nothing: by random steps, while the
+ * process that has the store is killed, bits of its files turn, they are cut off, or the disk is
+ * full.
  */
 #include "tests/lib/harness.h"
 

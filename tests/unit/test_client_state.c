@@ -1,6 +1,6 @@
 /*
- * States through libdlclient, over loaders that load in this process: who goes on from one gets
- * what was left, in the same world and in others, and is told by name why he does not.
+ * States through libdlclient, over loaders that load in this process: a client that continues from
+ * one gets what was left, in the same world and in others, or an error that names the reason.
  */
 #include "client/dlclient.h"
 #include "proto/common/base.h"

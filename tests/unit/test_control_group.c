@@ -72,7 +72,7 @@ static void test_of_a_peer(void **state)
     assert_string_equal(err.path, "limits.charge");
 }
 
-/* It has handed its connection on, and ended: whoever has its number now is not asked. */
+/* It has handed its connection on, and ended: the process that has its number now is not asked. */
 static void test_of_one_that_has_ended(void **state)
 {
     char group[CONTROL_GROUP_MAX];

@@ -130,7 +130,7 @@ static uint32_t count_touched(const struct core *core)
 
 /* ---- what an event costs --------------------------------------------------------------------- */
 
-/* However many ranks there are: whoever releases a batch is looked at, and nobody else. */
+/* However many ranks there are: only the one that releases a batch is looked at. */
 static void test_a_release_looks_at_its_own_stream(void **state)
 {
     for (int dispatch = 0; dispatch < 2; dispatch++) {

@@ -83,7 +83,8 @@ static void test_who_runs(void **state)
     }
 }
 
-/* Somebody without a job has a thread as soon as one is free, whoever else waits, and for how long.
+/* Somebody without a job has a thread as soon as one is free, no matter who else waits, and for how
+ * long.
  */
 static void test_who_comes_late(void **state)
 {

@@ -183,7 +183,7 @@ static void test_book(void **state)
     assert_ptr_equal(rank->stream, second);
     lately_rank_leave(rank, second);
     lately_rank_leave(NULL, second);
-    /* Who is read is kept; who is not, for an hour. */
+    /* A loader that is read is kept; one that is not, for an hour. */
     lately_book_tidy(&book, BEGIN + LATELY_KEEP_NS);
     assert_int_equal(HASH_COUNT(book.ranks), 2);
     lately_book_tidy(&book, BEGIN + LATELY_KEEP_NS + 1);

@@ -134,7 +134,7 @@ static void test_random_mixtures(void **state)
     }
 }
 
-/* The stretch of a position as whoever reads the schedule from its beginning finds it. */
+/* The stretch of a position as a reader of the schedule from its beginning finds it. */
 static uint32_t stretch_in_turn(const struct mix_shares *shares, uint64_t position)
 {
     uint32_t stretch = 0;

@@ -188,7 +188,7 @@ static void test_never_goes_on(void **state)
     dataset_close(ds);
 }
 
-/* A change at a step is one at that step's batch, whoever makes it. */
+/* A change at a step is one at that step's batch, in every worker. */
 static void test_schedule_by_steps(void **state)
 {
     enum { SIZE = 10, WORKERS = 3, STEPS = 60, STEP = 31 };

@@ -81,7 +81,7 @@ static void test_who_shares(void **state)
     pictures_list_deinit(&elsewhere);
 }
 
-/* A client's own host has that of the folder, whoever made it; its session keeps it. */
+/* A client's own host has that of the folder, no matter who made it; its session keeps it. */
 static void test_a_host_shares(void **state)
 {
     struct fixture *f = *state;

@@ -1,4 +1,5 @@
-/* Decoded pictures in shared memory: what is found is whole, whoever dies, and however full it is.
+/* Decoded pictures in shared memory: what is found is whole, even if processes die, and however
+ * full it is.
  */
 #include "daemon/cache/pictures_cache.h"
 #include "tests/lib/harness.h"

@@ -416,8 +416,8 @@ static void test_no_say(void **state)
     }
 }
 
-/* On a machine so busy that this node naps between any two looks, whoever is dead is found dead all
- * the same, a few naps later; after each nap whoever lives has time for a beat. */
+/* On a machine so busy that this node naps between any two looks, a dead node is found dead all the
+ * same, a few naps later; after each nap a live one has time for a beat. */
 static void test_naps(void **state)
 {
     const char *written = "-";

@@ -25,7 +25,7 @@ static void test_gone(void **state)
         uint64_t writes, writer, who;
         const char *why, *gone;
     } rows[] = {
-        /* The new round says it, whoever was seen to write last. */
+        /* The new round says it, no matter which node wrote last. */
         {"3 complete 1 2 5", "4 open 1 5", 1, 2, 2, "node2 has left", "has left"},
         {"3 complete 1 2 5", "4 open 1 5", 3, 5, 2, "node2 has left", "has left"},
         {"3 complete 1 2 5", "4 open 1 5", 1, 1, 2, "node2 sent no heartbeat for 6 s",
@@ -302,7 +302,7 @@ static void test_head(void **state)
 }
 
 /* Ids of the nodes in front, of few and of many; of an earlier release the last of them alone: then
- * whoever is before it may be in front. */
+ * all that precede it may be in front. */
 static void test_head_front(void **state)
 {
     static const struct {

@@ -181,7 +181,7 @@ static void test_cut_off(void **state)
     sim_deinit(&sim);
 }
 
-/* A state of another format, and nobody there who could write one: who wrote it has left a card, or
+/* A state of another format, and nobody there who could write one: its writer has left a card, or
  * none. */
 static void alone_with_state(bool has_card)
 {

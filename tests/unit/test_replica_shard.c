@@ -295,7 +295,7 @@ static void test_in_sequence(void **state)
     for_each_rule(check_in_sequence);
 }
 
-/* Sample 9 ends round 1 of all ranks, whoever's it is, and round 2 begins behind it. */
+/* Sample 9 ends round 1 of all ranks, no matter whose it is, and round 2 begins behind it. */
 static void test_in_sequence_an_error_is_all_ranks(void **state)
 {
     struct rule rule = {.mode = SHARD_BATCH, .size = 2, .world = 4};

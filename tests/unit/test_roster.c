@@ -187,7 +187,7 @@ static void test_the_oldest_gives_way(void **state)
         roster_book_keep(&book, &params, roster_with("ddded"));
         struct stream_params first = base;
         first.epoch = 0, first.rank = 3;
-        /* Whoever asks for it keeps it young. */
+        /* A process that asks for it keeps it young. */
         assert_non_null(roster_book_come(&book, &first));
     }
     assert_int_equal(book.n, ROSTERS_MAX);

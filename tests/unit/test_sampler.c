@@ -286,7 +286,7 @@ static void test_seeds(void **state)
     }
 }
 
-/* The plan has copies: whoever described it may go. */
+/* The plan has copies: the description may go. */
 static void test_lists_are_copied(void **state)
 {
     for (unsigned way = 0; way < 3; way++) {

@@ -50,7 +50,7 @@ static void test_each_kind(void **state)
         {"{kind: audiofolder, paths: .}", ""},
         {"{kind: plugin, path: p.so}", NULL},
         {"{kind: python, object: \"m:C\"}", NULL},
-        /* Of those inside nothing: whoever wants them goes through them. */
+        /* Of those inside nothing: a caller that wants them goes through them. */
         {"{kind: subset, indices: [0], dataset: {kind: npy, paths: one.npy}}", ""},
         {"{kind: split, parts: [0.5, 0.5], part: 0, seed: 1, dataset: {kind: npy, paths: one.npy}}",
          ""},

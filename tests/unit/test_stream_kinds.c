@@ -78,7 +78,7 @@ static void answer(struct play *play, uint32_t replica)
     struct step *step = take_answer(play, replica);
     uint64_t round = step->number / play->replicas;
 
-    /* Whoever asks for a round again asks for nothing before it. */
+    /* A rank that asks for a round again asks for nothing before it. */
     assert_true(stream_settled(play->stream, replica) == step->number);
     if (round < play->rounds[replica])
         step_ready(step, 4, 100);

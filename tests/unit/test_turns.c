@@ -113,7 +113,7 @@ static void test_pauses(void **state)
     end(&bed);
 }
 
-/* Who waits twice has one turn; who is gone has none. */
+/* A user who waits twice has one turn; one who is gone has none. */
 static void test_who_waits(void **state)
 {
     struct bed bed;
@@ -131,8 +131,8 @@ static void test_who_waits(void **state)
     end(&bed);
 }
 
-/* After a long turn its user pauses for those who are there, though nobody waits; who is alone does
- * not. */
+/* After a long turn its user pauses for those who are there, though nobody waits; a user who is
+ * alone does not. */
 static void test_long_turns(void **state)
 {
     static const struct {

@@ -653,7 +653,8 @@ static void sim_show(struct sim_daemon *to, bool complete)
     }
 }
 
-/* The round is over: who was in it is told in a while, and who is back that it was taken out. */
+/* The round is over: nodes that were in it learn it in a while, and one that is back learns that it
+ * was taken out. */
 static void sim_open_round(void)
 {
     sim->round++;
