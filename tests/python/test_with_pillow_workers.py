@@ -26,7 +26,7 @@ except ImportError as error:
 
 from pillow_files import described, files, is_damaged
 
-from dloaderd import _lazy, _lazy_transforms, _versions
+from dloaderd import _lazy, _lazy_transforms, _native_pictures, _versions
 
 if _versions.not_compared("torchvision", "PIL"):
     raise unittest.SkipTest(f"{_versions.not_compared('torchvision', 'PIL')} is not compared")
@@ -309,6 +309,13 @@ class TestWorkers(Case):
                        for name, waits in zip(pair, one["waits"].tolist(), strict=True) if waits]
             self.assertEqual(waiting, [one for one in names if "PNG" not in one] if kind is DataLoader else [])
         self.assertEqual(*found)
+
+    def test_what_is_probed(self):
+        """Before the first batch: no more than what is put off."""
+        asked = []
+        with mock.patch.object(_native_pictures.Probe, "_is_alike", lambda format, **_: asked.append(format) or True):
+            self.assertIsNone(_lazy._why_other.__wrapped__())
+        self.assertEqual(set(asked), {"JPEG"})
 
     def test_native_off(self):
         with self.folder(["(120, 160) 2"] * 4) as folder:

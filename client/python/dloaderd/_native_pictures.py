@@ -292,8 +292,12 @@ class Probe:
             raise Unknown(cls.why)
 
     @classmethod
+    def jpegs_are_alike(cls) -> bool:
+        return all(cls._is_alike("JPEG", subsampling=sampling) for sampling in ("4:4:4", "4:2:2", "4:2:0"))
+
+    @classmethod
     def _find(cls) -> str | None:
-        if not all(cls._is_alike("JPEG", subsampling=sampling) for sampling in ("4:4:4", "4:2:2", "4:2:0")):
+        if not cls.jpegs_are_alike():
             return "this Pillow's JPEG decoder gives other pixels than libjpeg-turbo's"
         names = ["JPEG", "PNG"]
         for name, library, options in ("WebP", "webp", {}), ("TIFF", "libtiff", {"compression": "jpeg"}):
