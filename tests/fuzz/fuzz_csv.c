@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct csv_columns columns = {0};
     struct dl_error err = {0};
 
-    if (size < 1 || size > LARGEST || data[0] == '"' || data[0] == '\n')
+    if (size < 1 || size > LARGEST || memchr("\"\r\n", data[0], 3))
         return 0;
     const uint8_t *at = data + 1, *end = data + size;
     int r = csv_columns_read(at, end, data[0], true, "fuzz", &columns, &err);
