@@ -220,7 +220,7 @@ static bool registry_can_make_room(const struct daemon *d, const struct session 
                                    const struct dl_spec *spec)
 {
     const struct quota_account *account = session_account(session);
-    uint64_t loaders = 0, workers = 0;
+    uint64_t loaders = 0, workers = 0, processes = 0;
 
     for (const struct registered *e = d->loaders; e; e = e->hh.next) {
         bool parked;
@@ -228,12 +228,13 @@ static bool registry_can_make_room(const struct daemon *d, const struct session 
             loader_unused_since(e->loader, &parked) == UINT64_MAX)
             continue;
         loaders++;
-        workers += loader_spec(e->loader)->workers;
+        workers += loader_gives_back(e->loader);
+        processes += loader_spec(e->loader)->workers;
     }
     return registry_fits(account, QUOTA_LOADERS, 1, loaders) &&
            registry_fits(account, QUOTA_WORKERS, spec->workers, workers) &&
            registry_fits(account, QUOTA_DESCRIPTORS, spec->workers * POOL_WORKER_DESCRIPTORS,
-                         workers * POOL_WORKER_DESCRIPTORS);
+                         processes * POOL_WORKER_DESCRIPTORS);
 }
 
 static int registry_check_room(const struct quota_account *account, const struct dl_spec *spec,

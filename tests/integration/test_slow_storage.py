@@ -113,17 +113,18 @@ class SlowStorage(TestCase):
         self.assertIn("which was killed, has ended after", self.running.log)
 
     def test_it_counts_for_its_user_until_it_has_ended(self):
-        self.open_pictures(config={"limits": {"workers": 3}})
-        self.storage.hold(fuse.OPEN)
+        self.open_pictures(config={"limits": {"workers": 2}})
+        self.storage.hold(fuse.OPEN, most=1)
         self.take_until_error()
         wait_until(lambda: "limits.workers allows no other" in self.running.log, "the limit to be reached")
         self.trainer.close()
         self.trainer = self.client(self.running)
-        # Its loader would give way; the worker that is stuck cannot, and so there is room for two.
-        with self.assertRaisesRegex(DaemonError, "limits.workers: 3 more would exceed the limit of 3 for uid "
-                                    f"{os.getuid()}, which uses 3"):
-            self.trainer.open(named("more", workers={"count": 3}))
-        self.trainer.open(named("fewer", workers={"count": 2}))
+        # Its loader would give way; the worker that is stuck cannot, though no other has its place, and so there is
+        # room for one.
+        with self.assertRaisesRegex(DaemonError, "limits.workers: 2 more would exceed the limit of 2 for uid "
+                                    f"{os.getuid()}, which uses 2"):
+            self.trainer.open(named("more", workers={"count": 2}))
+        self.trainer.open(named("fewer", workers={"count": 1}))
         self.storage.release()
         wait_until(lambda: self.stuck() == 0, "those that hung to end")
 

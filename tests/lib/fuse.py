@@ -50,7 +50,7 @@ class Fuse:
         self.paths = {ROOT: os.fspath(folder)}
         self.nodes = {self.paths[ROOT]: ROOT}
         self.lock = threading.Lock()
-        self.held, self.waiting = set(), []
+        self.held, self.most, self.waiting = set(), None, []
         self.taken = threading.Event()  # a request was held
         self.delay, self.delayed = 0, 0  # seconds; of all answers so far
         self.place = os.fspath(place)
@@ -75,10 +75,11 @@ class Fuse:
         os.close(self.device)
         os.close(self.wake[0])
 
-    def hold(self, *kinds):
+    def hold(self, *kinds, most=None):
+        """`most`: how many such requests wait at once; the others are answered."""
         with self.lock:
             self.taken.clear()
-            self.held = set(kinds)
+            self.held, self.most = set(kinds), most
 
     def release(self):
         with self.lock:
@@ -102,7 +103,7 @@ class Fuse:
             _, kind, unique, node = struct.unpack_from("<IIQQ", request)
             request = (kind, unique, node, request[40:])
             with self.lock:
-                if kind in self.held:
+                if kind in self.held and (self.most is None or len(self.waiting) < self.most):
                     self.waiting.append(request)
                     self.taken.set()
                     continue

@@ -38,6 +38,11 @@ uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked)
                                                                             : loader->unused_ns;
 }
 
+uint32_t loader_gives_back(const struct loader *loader)
+{
+    return pool_gives_back(loader->pool);
+}
+
 static void loader_end_after(struct loader *loader, uint64_t ms)
 {
     uv_timer_start(&loader->end, loader_on_end, ms, 0);

@@ -103,6 +103,8 @@ void loader_detach(struct loader_user *user);
 /* Since when (ns) the loader has been unused, so that it can be dropped; UINT64_MAX: it is in use.
  * *ret_parked: jobs may come back to it. */
 uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked);
+/* Workers of its user's limit that loader_give_way() gives back at once. */
+uint32_t loader_gives_back(const struct loader *loader);
 /* Whether the files of its dataset are those that they were when it was opened. */
 enum loader_files {
     LOADER_FILES_SAME, /* or they are not known */

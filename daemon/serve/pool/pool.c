@@ -330,12 +330,32 @@ static void pool_on_backoff_close(uv_handle_t *handle)
     pool_unref(((struct member *)handle->data)->pool);
 }
 
+uint32_t pool_gives_back(const struct pool *pool)
+{
+    const struct stuck *s;
+    uint32_t workers = pool->n_members;
+
+    if (pool->ended)
+        return 0;
+    DL_FOREACH (pool->stuck, s)
+        workers -= !s->charged;
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        workers -= member_may_be_stuck(&pool->members[i]);
+    return workers;
+}
+
 void pool_end_workers(struct pool *pool)
 {
     if (pool->ended)
         return;
     pool->ended = true;
     uint32_t kept = 0; /* for those that may not end now */
+    struct stuck *s;
+    /* One that had no room of its own was not replaced: its worker's is left. */
+    DL_FOREACH (pool->stuck, s) {
+        kept += !s->charged;
+        s->charged = true;
+    }
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
         uv_timer_stop(&m->backoff);

@@ -183,6 +183,8 @@ struct pool_worker_view {
     const void *tag;     /* of the task it is at; NULL when idle */
 };
 uint32_t pool_workers(const struct pool *pool);
+/* Workers of its user's limit that its end gives back at once: all but those that may not end. */
+uint32_t pool_gives_back(const struct pool *pool);
 /* The process that fetches its files; NULL: none of them is remote. */
 const struct remotes *pool_remotes(const struct pool *pool);
 /* What the worker's time went into lately: since the mark before the last. */

@@ -132,7 +132,7 @@ void pool_opening_check(struct pool *pool)
         pool_opening_check_all(pool, uv_hrtime());
 }
 
-bool member_may_be_stuck(struct member *m)
+bool member_may_be_stuck(const struct member *m)
 {
     uint64_t now = uv_hrtime();
 

@@ -195,7 +195,7 @@ bool pool_opening_hangs(struct member *m);
 /* Why it was killed then. */
 void member_name_opening(const struct member *m, char *text, size_t len);
 /* It may wait in the kernel, where SIGKILL does not reach it. */
-bool member_may_be_stuck(struct member *m);
+bool member_may_be_stuck(const struct member *m);
 /* Breaks the pool whose dataset does not get open. */
 void pool_opening_check(struct pool *pool);
 bool pool_opening_is_watched(const struct pool *pool);
