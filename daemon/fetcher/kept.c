@@ -54,15 +54,17 @@ struct kept_task {
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
+static void kept_on_retry(uv_timer_t *timer);
+
 static void kept_open(struct kept *kept)
 {
     struct dl_error err = {0};
     int r = block_store_open(kept->dir, kept->limit, &kept->store, &err);
 
-    if (r == 0) {
+    if (r == 0)
         block_store_place(kept->store, kept->placement);
-        uv_timer_stop(&kept->retry);
-    }
+    if (r == -EBUSY)
+        (void)uv_timer_start(&kept->retry, kept_on_retry, KEPT_RETRY_MS, 0);
     if (r == 0 || (r == -EBUSY && kept->told_busy))
         return;
     kept->told_busy = true;
@@ -76,12 +78,7 @@ static void kept_open(struct kept *kept)
 
 static void kept_on_retry(uv_timer_t *timer)
 {
-    struct kept *kept = container_of(timer, struct kept, retry);
-
-    if (kept->dir >= 0)
-        kept_open(kept);
-    if (kept->dir < 0)
-        uv_timer_stop(timer);
+    kept_open(container_of(timer, struct kept, retry));
 }
 
 static void kept_open_dir(struct kept *kept)
@@ -112,10 +109,8 @@ struct kept *kept_new(uv_loop_t *loop, const char *dir, uint64_t limit)
     if (!*kept->path)
         return kept;
     kept_open_dir(kept);
-    if (kept->dir >= 0) {
-        (void)uv_timer_start(&kept->retry, kept_on_retry, KEPT_RETRY_MS, KEPT_RETRY_MS);
+    if (kept->dir >= 0)
         kept_open(kept);
-    }
     return kept;
 }
 

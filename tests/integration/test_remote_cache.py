@@ -282,6 +282,21 @@ class Damaged(CacheCase):
         first.stop()
         wait_until(lambda: self.sent(second, self.number_spec()) == 0, "the second daemon to have the directory")
 
+    def test_second_daemon_after_removal(self):
+        """It has the directory once its files are removed, and the first one again when the second one is gone."""
+        first = self.cached_daemon()
+        self.assert_same(first)
+        second = self.cached_daemon(socket_name="second")
+        self.assert_same(second)
+        for name in os.listdir(self.cache):
+            os.unlink(f"{self.cache}/{name}")
+        wait_until(lambda: os.path.exists(f"{self.cache}/blocks"), "the second daemon to have the directory")
+        self.numbers("other.npy")
+        self.digest(first, self.number_spec(path="s3://bucket/other.npy"))
+        self.assertRegex(first.log, f"{self.cache}/index: another process has it")
+        second.stop()
+        wait_until(lambda: self.sent(first, self.number_spec()) == 0, "the first daemon to have it again")
+
     def launched(self, script):
         """In a mount namespace of its own, in which the directory is as the script makes it."""
         os.makedirs(self.cache, exist_ok=True)
