@@ -10,7 +10,7 @@ enum {
     /*
      * Of the memory, what was fetched and is not read yet has so much, and room until then: each
      * block takes its place in the row of idle ones twice, when it comes and when it was read. One
-     * that nobody comes for, since the plan was given up, leaves it in turn.
+     * that nobody comes for, since the plan is another one by now, leaves it in turn.
      */
     AHEAD_PART = 4,
     AHEAD_MOST = 16384, /* of one worker: what it asks for in vain is its own loss */
@@ -49,6 +49,7 @@ void asker_forget_ahead(struct asker *asker)
         DL_DELETE2(asker->desk->planners, asker, planner_prev, planner_next);
     while (asker->ahead)
         asker_drop_ahead(asker, asker->ahead);
+    objects_forget_ahead(&asker->desk->objects, asker->since);
 }
 
 /* Then it is others' turn. */
@@ -58,6 +59,7 @@ static void asker_take_ahead(struct asker *asker)
     const struct ahead *ahead = asker->ahead;
 
     DL_DELETE2(desk->planners, asker, planner_prev, planner_next);
+    ahead->object->planner = asker->since;
     asker_expect(asker, ahead->object, ahead->first, ahead->bytes);
     asker_drop_ahead(asker, asker->ahead);
     if (asker->ahead)

@@ -120,18 +120,38 @@ static void block_count(struct objects *objects, struct block *block, bool is_he
 
     object->held += is_held ? bytes : -bytes;
     objects->held += is_held ? bytes : -bytes;
-    if (!block->given)
+    if (is_held || block->ahead)
         objects->ahead += is_held ? bytes : -bytes;
+    block->ahead = is_held;
+}
+
+void object_no_more_ahead(struct objects *objects, struct object *object, uint64_t first,
+                          uint64_t n)
+{
+    for (uint64_t i = first; i < first + n; i++) {
+        if (object->blocks[i].ahead)
+            objects->ahead -= object_bytes_of(object, i, 1);
+        object->blocks[i].ahead = false;
+    }
 }
 
 void object_give(struct objects *objects, struct object *object, uint64_t block)
 {
-    struct block *given = &object->blocks[block];
+    assert(object->blocks[block].state == BLOCK_THERE);
+    object_no_more_ahead(objects, object, block, 1);
+    object->blocks[block].given = true;
+}
 
-    assert(given->state == BLOCK_THERE);
-    if (!given->given)
-        objects->ahead -= object_bytes_of(object, block, 1);
-    given->given = true;
+void objects_forget_ahead(struct objects *objects, uint64_t planner)
+{
+    struct object *object, *next;
+
+    HASH_ITER (hh, objects->table, object, next) {
+        if (object->planner != planner)
+            continue;
+        object->planner = 0;
+        object_no_more_ahead(objects, object, 0, object->n_blocks);
+    }
 }
 
 static void objects_drop(struct objects *objects, struct block *block)
@@ -150,15 +170,21 @@ static void objects_drop(struct objects *objects, struct block *block)
     objects_let_go(objects, object);
 }
 
-void objects_replace(struct objects *objects, struct object *object)
+void object_drop(struct objects *objects, struct object *object, uint64_t first, uint64_t n)
 {
-    assert(object->users > 0 && !object->replaced);
-    HASH_DEL(objects->table, object);
-    object->replaced = true;
-    for (uint64_t i = 0; i < object->n_blocks; i++) {
+    assert(object->users > 0);
+    for (uint64_t i = first; i < first + n; i++) {
         if (object->blocks[i].state == BLOCK_THERE && object->blocks[i].users == 0)
             objects_drop(objects, &object->blocks[i]);
     }
+}
+
+void objects_replace(struct objects *objects, struct object *object)
+{
+    assert(!object->replaced);
+    HASH_DEL(objects->table, object);
+    object->replaced = true;
+    object_drop(objects, object, 0, object->n_blocks);
 }
 
 bool objects_have_room(struct objects *objects, uint64_t bytes)

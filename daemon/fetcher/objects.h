@@ -25,6 +25,7 @@ struct block {
     uint32_t users;
     uint8_t state;  /* enum block_state */
     bool given;     /* to a worker, since it came */
+    bool ahead;     /* it counts in objects->ahead */
     bool from_disk; /* it came from there, */
     bool from_peer; /* or from another node's */
     bool kept;      /* it is there: it goes before others */
@@ -50,13 +51,14 @@ struct object {
     uint64_t identity; /* another one when the object is another */
     uint64_t checked;  /* desk->turn when the store was asked last, with success, what it is */
     struct fetch *fetches;
+    uint64_t planner; /* whose plan it was fetched ahead for last; 0: nobody's */
 };
 
 struct objects {
     struct object *table;
     struct block *idle; /* the one used longest ago first */
     uint64_t held;      /* bytes, of all */
-    uint64_t ahead;     /* of these: no worker was given them yet */
+    uint64_t ahead;     /* of these: no worker was given them yet, and one may come for them */
     uint64_t limit;
 };
 
@@ -69,8 +71,7 @@ struct object *objects_find(struct objects *objects, const char *url);
 struct object *objects_add(struct objects *objects, const char *url, struct remote_place *place);
 
 /* Another one is at its URL: who uses it keeps it, and nobody finds it any more. Used by the
- * caller.
- */
+ * caller. */
 void objects_replace(struct objects *objects, struct object *object);
 
 void object_use(struct object *object);
@@ -92,6 +93,15 @@ void object_give_up(struct objects *objects, struct object *object, uint64_t fir
 /* Blocks that were coming are there: their bytes. -errno: nothing has changed. */
 int _nodiscard_ object_put(struct objects *objects, struct object *object, uint64_t first,
                            struct dl_span data);
+
+/* These count as ahead no more: nobody comes for them, or they have another place to wait. */
+void object_no_more_ahead(struct objects *objects, struct object *object, uint64_t first,
+                          uint64_t n);
+/* Blocks that are there, and that nobody uses, go. The object is used by the caller. */
+void object_drop(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
+
+/* The plan is another one by now: nobody comes for what was fetched for it. */
+void objects_forget_ahead(struct objects *objects, uint64_t planner);
 
 /* A worker is given a block that is there. */
 void object_give(struct objects *objects, struct object *object, uint64_t block);

@@ -534,6 +534,32 @@ static void test_ahead(void **state)
     end(&sim);
 }
 
+/* After a seek, and for whoever comes after a worker that has gone, there is the fourth of the
+ * memory again: nobody comes for what was fetched before. */
+static void test_ahead_anew(void **state)
+{
+    struct sim sim;
+    struct worker *a = &sim.workers[0], *b = &sim.workers[1];
+
+    (void)state;
+    begin_mapped(&sim);
+    ask_block(&sim, a, REMOTE_AHEAD, 5);
+    answer_block(&sim, 5);
+    ask_block(&sim, a, REMOTE_AHEAD, 6);
+    assert_int_equal(store.n, 0);
+    ask_block(&sim, a, REMOTE_ANEW, 0);
+    ask_block(&sim, a, REMOTE_AHEAD, 7);
+    answer_block(&sim, 7);
+    ask_block(&sim, a, REMOTE_AHEAD, 9);
+    answer_block(&sim, 9);
+    ask_block(&sim, b, REMOTE_AHEAD, 11);
+    assert_int_equal(store.n, 0);
+    remove_worker(a);
+    run_loop(&sim);
+    answer_block(&sim, 11);
+    end(&sim);
+}
+
 /* Where there is room in memory, the store has no more to do for it than it has to answer. */
 static void test_ahead_waits_for_requests(void **state)
 {
@@ -560,6 +586,7 @@ static void test_ahead_waits_for_requests(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_ahead),
+    cmocka_unit_test(test_ahead_anew),
     cmocka_unit_test(test_ahead_waits_for_requests),
     cmocka_unit_test(test_asked_twice),
     cmocka_unit_test(test_schedules),
