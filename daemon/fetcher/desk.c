@@ -559,6 +559,7 @@ void desk_tell_held(const struct desk *desk)
     remote_tally_write(tally, REMOTE_HELD, desk->objects.held);
     remote_tally_write(tally, REMOTE_LIMIT, desk->objects.limit);
     kept_tell(desk->kept, tally);
+    transfers_tell(desk->transfers);
 }
 
 static void desk_closed(uv_handle_t *handle)

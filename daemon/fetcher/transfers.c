@@ -1,8 +1,8 @@
 #include "daemon/fetcher/transfers.h"
 
-#include "daemon/cluster/http.h"
+#include "daemon/fetcher/attempt.h"
 #include "daemon/fetcher/hedge.h"
-#include "daemon/fetcher/keys.h"
+#include "daemon/fetcher/host_limit.h"
 #include "daemon/serve/base/memory.h"
 #include "proto/common/clock.h"
 #include "proto/remote_wire.h"
@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include <uthash.h>
 #include <utlist.h>
 
 enum {
@@ -21,25 +22,25 @@ enum {
     TRANSFERS_SPARE = 16, /* of these, for what is needed soon */
     /* Others wait behind what is on its way: this is 2 Gbit/s for an eighth of a second. */
     TRANSFERS_AHEAD_BYTES = 32 << 20,
-    TRY_MS = 60 * 1000,
-    SILENT_S = 15,
 };
 
-/* A request, as it is sent. */
-struct attempt {
-    struct transfer *transfer;
-    struct http_call *call; /* owned; NULL: it is not sent, or answered */
-    struct remote_headers headers;
-    bool headers_bad;
-    bool is_signed;
-    uint64_t keys; /* keys_number() of those that signed it */
+/* Where requests go: what it refuses concerns all of them. */
+struct host {
+    UT_hash_handle hh;
+    char *origin; /* owned */
+    struct host_limit limit;
+    struct transfer *urgent, *expected; /* those that wait for room there */
+    uint32_t users;                     /* transfers */
+    struct host *prev, *next;           /* transfers->hosts */
 };
 
 struct transfer {
     struct transfers *transfers;
+    struct host *host; /* used */
     struct transfer_order order;
     struct attempt attempts[2]; /* the second while the first takes long */
     unsigned tries;
+    bool held_back;               /* it was counted as such */
     uint64_t bytes;               /* that it is thought to bring */
     uint64_t sent_ns;             /* when it was sent last, the first time */
     uv_timer_t *timer;            /* owned; in ->pausing until it goes on, in ->running until it is
@@ -50,12 +51,11 @@ struct transfer {
 
 struct transfers {
     uv_loop_t *loop;
-    struct http *http; /* owned */
-    struct keys *keys; /* owned */
-    struct sigv4_crypto crypto;
-    bool has_crypto;
+    struct attempt_means means; /* owned */
+    uv_timer_t *wake;           /* owned; when some may be sent that wait */
+    struct host *table, *hosts; /* owned; the next one's turn is the first's */
     /* `locked`: those that wait for keys. */
-    struct transfer *urgent, *expected, *running, *pausing, *locked;
+    struct transfer *running, *pausing, *locked;
     uint32_t n_running, n; /* the latter: of all lists */
     uint64_t bytes;        /* that these are thought to bring */
     uint64_t typical;      /* bytes of an object whose size was not known */
@@ -64,8 +64,46 @@ struct transfers {
 };
 
 static void transfers_run(struct transfers *transfers);
-static int transfer_start(struct attempt *attempt, struct dl_error *err);
+static void transfer_on_answer(void *owner, const struct http_answer *answer);
 static void transfer_hedge(struct transfer *transfer);
+
+/* ---- hosts ---------------------------------------------------------------------------------- */
+
+static struct host *host_find(struct transfers *transfers, const char *origin)
+{
+    struct host *host;
+
+    HASH_FIND_STR(transfers->table, origin, host);
+    if (host)
+        return host;
+    host = must_alloc(sizeof *host);
+    host->origin = must_strdup(origin);
+    HASH_ADD_KEYPTR(hh, transfers->table, host->origin, strlen(host->origin), host);
+    DL_APPEND(transfers->hosts, host);
+    return host;
+}
+
+static void host_free(struct transfers *transfers, struct host *host)
+{
+    HASH_DEL(transfers->table, host);
+    DL_DELETE(transfers->hosts, host);
+    free(host->origin);
+    free(host);
+}
+
+static bool host_is_slowed(const struct host *host)
+{
+    return host->limit.at_once > 0 || host_limit_opens_after(&host->limit, clock_ns()) > 0;
+}
+
+/* One that throttles is remembered. */
+static void host_leave(struct transfers *transfers, struct host *host)
+{
+    if (--host->users == 0 && !host_is_slowed(host))
+        host_free(transfers, host);
+}
+
+/* ---- where a transfer is -------------------------------------------------------------------- */
 
 /* It is in its list, or leaves it. */
 static void transfer_count_moved(struct transfer *transfer, int more)
@@ -74,6 +112,10 @@ static void transfer_count_moved(struct transfer *transfer, int more)
     bool runs = transfer->list == &transfers->running;
 
     transfers->n_running += runs ? (uint32_t)more : 0;
+    if (runs && more > 0)
+        host_limit_sent(&transfer->host->limit);
+    else if (runs)
+        host_limit_ended(&transfer->host->limit);
     transfers->n += (uint32_t)more;
     transfers->bytes += more < 0 ? -transfer->bytes : transfer->bytes;
     remote_tally_add(transfers->tally, runs ? REMOTE_UNDER_WAY : REMOTE_WAITING, more);
@@ -92,9 +134,31 @@ static void transfer_move(struct transfer *transfer, struct transfer **to)
     DL_APPEND(*to, transfer);
 }
 
-static void transfer_timer_closed(uv_handle_t *handle)
+/* Until there is room, here and at the host. */
+static void transfer_wait(struct transfer *transfer)
+{
+    struct host *host = transfer->host;
+
+    if (!transfer->held_back && !host_limit_has_room(&host->limit, clock_ns())) {
+        transfer->held_back = true;
+        remote_tally_add(transfer->transfers->tally, REMOTE_HELD_BACK, 1);
+    }
+    transfer_move(transfer, transfer->order.urgent ? &host->urgent : &host->expected);
+}
+
+static void timer_closed(uv_handle_t *handle)
 {
     free(handle);
+}
+
+/* 1: not before there are keys. */
+static int transfer_send(struct transfer *transfer, struct attempt *attempt, struct dl_error *err)
+{
+    struct transfers *transfers = transfer->transfers;
+    int r = attempt_send(attempt, &transfers->means, &transfer->order, transfer_on_answer, err);
+
+    remote_tally_add(transfers->tally, REMOTE_REQUESTS, r == 0);
+    return r;
 }
 
 /* Whatever of it is under way comes to nothing. */
@@ -111,7 +175,8 @@ static void transfer_free(struct transfer *transfer)
 {
     transfer_withdraw(transfer);
     transfer_move(transfer, NULL);
-    uv_close((uv_handle_t *)transfer->timer, transfer_timer_closed);
+    uv_close((uv_handle_t *)transfer->timer, timer_closed);
+    host_leave(transfer->transfers, transfer->host);
     free(transfer);
 }
 
@@ -142,7 +207,7 @@ static void transfer_on_timer(uv_timer_t *timer)
         transfer_hedge(transfer);
         return;
     }
-    transfer_move(transfer, transfer->order.urgent ? &transfers->urgent : &transfers->expected);
+    transfer_wait(transfer);
     transfers_run(transfers);
 }
 
@@ -194,87 +259,23 @@ static void transfer_hedge(struct transfer *transfer)
 {
     struct transfers *transfers = transfer->transfers;
 
-    if (transfer->attempts[1].call || !hedge_take(&transfers->hedge))
+    if (transfer->attempts[1].call || host_is_slowed(transfer->host) ||
+        !hedge_take(&transfers->hedge))
         return;
-    if (transfer_start(&transfer->attempts[1], NULL) == 0)
+    if (transfer_send(transfer, &transfer->attempts[1], NULL) == 0)
         remote_tally_add(transfers->tally, REMOTE_HEDGED, 1);
 }
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
-static void transfer_on_header(void *owner, struct dl_span line)
-{
-    struct attempt *attempt = owner;
-
-    if (remote_headers_line(&attempt->headers, (const char *)line.data, line.len, time(NULL)) < 0)
-        attempt->headers_bad = true;
-}
-
-/* -EAGAIN: another try may do it. */
-static int transfer_judge_bytes(const struct attempt *attempt, struct dl_span body,
-                                struct dl_error *err)
-{
-    const struct transfer_order *order = &attempt->transfer->order;
-    const struct remote_range range = {
-        .first = order->first, .last = order->last, .total = order->total, .etag = order->etag};
-    uint64_t len;
-    int r = remote_bytes_check(order->place, &attempt->headers, &range, &len, err);
-
-    if (r == -EBADMSG) /* others than asked for: something on the way is broken now and then */
-        r = -EAGAIN;
-
-    if (r == 0 && len != REMOTE_UNKNOWN && len != body.len)
-        r = dl_error_set(err, EAGAIN, order->place->url,
-                         "the answer has %zu of the %llu bytes that its header says", body.len,
-                         (unsigned long long)len);
-    return r;
-}
-
-static bool transfer_is_conditional(const struct transfer *transfer)
-{
-    return transfer->order.unless && *transfer->order.unless;
-}
-
-static int transfer_judge(const struct attempt *attempt, const struct http_answer *answer,
-                          struct dl_error *err)
+static void transfer_tell_host(const struct attempt *attempt, bool is_refused)
 {
     const struct transfer *transfer = attempt->transfer;
-    const struct remote_place *place = transfer->order.place;
-    int status = answer->status;
+    const struct host_answer answer = {.sent_ns = transfer->sent_ns,
+                                       .refused = is_refused,
+                                       .after_s = attempt->headers.retry_after};
 
-    if (status == 0)
-        return dl_error_set(err, answer->lasts ? EIO : EAGAIN, place->url, "%s cannot be asked: %s",
-                            remote_place_host(place), answer->why);
-    if (attempt->headers_bad)
-        return dl_error_set(err, EBADMSG, place->url, "%s answers with headers that make no sense",
-                            remote_place_host(place));
-    /* An object of no bytes has no first one. */
-    if (status == 416 && !transfer->order.page && transfer->order.first == 0)
-        return 0;
-    if (status == 304 && transfer_is_conditional(transfer))
-        return 0;
-    if (status < 200 || status > 299)
-        return remote_refusal(place, &attempt->headers, answer->body, attempt->is_signed, err);
-    return transfer->order.page ? 0 : transfer_judge_bytes(attempt, answer->body, err);
-}
-
-/* Of an answer that another try may better. */
-static enum remote_count transfer_cause(const struct http_answer *answer)
-{
-    if (answer->status == 429 || answer->status == 503)
-        return REMOTE_THROTTLED;
-    if (answer->status > 299)
-        return REMOTE_SERVER_FAULTS;
-    return answer->is_late ? REMOTE_TIMED_OUT : REMOTE_BROKEN_OFF;
-}
-
-/* Refused by keys that are others by now. */
-static bool transfer_has_old_keys(const struct attempt *attempt, int r)
-{
-    const struct transfer *transfer = attempt->transfer;
-
-    return r == -EACCES && attempt->is_signed && transfer->order.place->kind == REMOTE_S3 &&
-           keys_renew(transfer->transfers->keys, attempt->keys);
+    host_limit_answered(&transfer->host->limit, &answer, clock_ns(), TRANSFERS_AT_ONCE);
 }
 
 static void transfer_on_answer(void *owner, const struct http_answer *answer)
@@ -283,13 +284,15 @@ static void transfer_on_answer(void *owner, const struct http_answer *answer)
     struct transfer *transfer = attempt->transfer;
     struct transfers *transfers = transfer->transfers;
     struct dl_error err = {0};
-    int r = transfer_judge(attempt, answer, &err);
+    int r = attempt_judge(attempt, &transfer->order, answer, &err);
 
     attempt->call = NULL;
     remote_tally_add(transfers->tally, REMOTE_RECEIVED, (int64_t)answer->body.len);
     if (r == -EAGAIN)
-        remote_tally_add(transfers->tally, transfer_cause(answer), 1);
-    if (transfer_has_old_keys(attempt, r))
+        remote_tally_add(transfers->tally, attempt_cause(answer), 1);
+    if (answer->status > 0)
+        transfer_tell_host(attempt, r == -EAGAIN && attempt_cause(answer) == REMOTE_THROTTLED);
+    if (attempt_has_old_keys(attempt, &transfers->means, &transfer->order, r))
         r = -EAGAIN;
     if (r == -EAGAIN && (transfer->attempts[0].call || transfer->attempts[1].call))
         return; /* the other one may do */
@@ -310,86 +313,72 @@ static void transfer_on_answer(void *owner, const struct http_answer *answer)
                  &err, answer->body);
 }
 
-/* ---- a request ------------------------------------------------------------------------------ */
+/* ---- who is next ---------------------------------------------------------------------------- */
 
-static int transfer_send(struct attempt *attempt, const struct remote_credentials *credentials,
-                         struct dl_error *err)
+/* The next one that there is room for: one that somebody waits for, of each host in turn. */
+static struct transfer *transfers_next(struct transfers *transfers)
 {
-    const struct transfer *transfer = attempt->transfer;
-    struct transfers *transfers = transfer->transfers;
-    const struct transfer_order *order = &transfer->order;
-    const struct remote_asker asker = {.settings = keys_settings(transfers->keys),
-                                       .credentials = credentials,
-                                       .crypto = transfers->has_crypto ? &transfers->crypto : NULL,
-                                       .now = time(NULL)};
-    _cleanup_(remote_request_deinit)
-    struct remote_request request = {0};
-    int r = order->page ? remote_request_list(order->place, &asker, order->page, &request, err)
-                        : remote_request_bytes(order->place, &asker, order->first, order->last,
-                                               order->etag, &request, err);
+    uint64_t now = clock_ns();
+    struct host *host;
 
-    if (r < 0)
-        return r;
-    remote_headers_init(&attempt->headers);
-    attempt->headers_bad = false;
-    attempt->is_signed = request.n_own > 0;
-    attempt->keys = keys_number(transfers->keys);
-    char unless[REMOTE_ETAG_MAX + 32], *headers[REMOTE_HEADERS_MAX + 1];
-    uint32_t n_headers = request.n_headers;
-    memcpy(headers, request.headers, n_headers * sizeof *headers);
-    if (transfer_is_conditional(transfer)) {
-        snprintf(unless, sizeof unless, "If-None-Match: %s", order->unless);
-        headers[n_headers++] = unless;
+    for (int urgent = 1; urgent >= 0; urgent--) {
+        DL_FOREACH (transfers->hosts, host) {
+            struct transfer *first = urgent ? host->urgent : host->expected;
+            if (!first || !host_limit_has_room(&host->limit, now))
+                continue;
+            DL_DELETE(transfers->hosts, host);
+            DL_APPEND(transfers->hosts, host);
+            return first;
+        }
     }
-    const struct http_request http = {.url = request.url,
-                                      .headers = headers,
-                                      .n_headers = n_headers,
-                                      .redirected = order->place->kind != REMOTE_S3,
-                                      .timeout_ns = TRY_MS * 1000000ULL,
-                                      .silent_s = SILENT_S,
-                                      .header = transfer_on_header,
-                                      .done = transfer_on_answer,
-                                      .owner = attempt};
-    r = http_send(transfers->http, &http, &attempt->call);
-    return r < 0 ? dl_error_set(err, -r, order->place->url, "libcurl cannot send its request") : 0;
+    return NULL;
 }
 
-/* 1: not before there are keys. */
-static int transfer_start(struct attempt *attempt, struct dl_error *err)
+static void transfer_send_first(struct transfer *transfer)
 {
-    struct transfers *transfers = attempt->transfer->transfers;
-    const struct remote_place *place = attempt->transfer->order.place;
-    const struct remote_credentials *credentials = NULL;
-    int r = place->kind == REMOTE_S3
-                ? keys_take(transfers->keys, place->url[0] == 'g', &credentials, err)
-                : 0;
+    struct transfers *transfers = transfer->transfers;
+    struct dl_error err = {0};
 
-    if (r == 0)
-        r = transfer_send(attempt, credentials, err);
-    if (r != 0)
-        return r;
-    remote_tally_add(transfers->tally, REMOTE_REQUESTS, 1);
-    return 0;
+    transfer_move(transfer, &transfers->running);
+    transfer->sent_ns = clock_ns();
+    int r = transfer_send(transfer, &transfer->attempts[0], &err);
+    if (r == 1)
+        transfer_move(transfer, &transfers->locked);
+    else if (r < 0)
+        transfer_end(&transfer->attempts[0], r, &err, (struct dl_span){0});
+    else {
+        hedge_sent(&transfers->hedge);
+        transfer_watch(transfer);
+    }
+}
+
+static void transfers_on_wake(uv_timer_t *timer)
+{
+    transfers_run(timer->data);
+}
+
+/* Of hosts that have said when to come again, the first. */
+static void transfers_wait_for_hosts(struct transfers *transfers)
+{
+    uint64_t now = clock_ns(), first = UINT64_MAX;
+    const struct host *host;
+
+    DL_FOREACH (transfers->hosts, host) {
+        uint64_t after = host_limit_opens_after(&host->limit, now);
+        if (after > 0 && (host->urgent || host->expected))
+            first = min_u64(first, after);
+    }
+    if (first < UINT64_MAX)
+        uv_timer_start(transfers->wake, transfers_on_wake, first / 1000000 + 1, 0);
 }
 
 static void transfers_run(struct transfers *transfers)
 {
-    while (transfers->n_running < TRANSFERS_AT_ONCE && (transfers->urgent || transfers->expected)) {
-        struct transfer *transfer = transfers->urgent ? transfers->urgent : transfers->expected;
-        struct dl_error err = {0};
+    struct transfer *next;
 
-        transfer_move(transfer, &transfers->running);
-        transfer->sent_ns = clock_ns();
-        int r = transfer_start(&transfer->attempts[0], &err);
-        if (r == 1)
-            transfer_move(transfer, &transfers->locked);
-        else if (r < 0)
-            transfer_end(&transfer->attempts[0], r, &err, (struct dl_span){0});
-        else {
-            hedge_sent(&transfers->hedge);
-            transfer_watch(transfer);
-        }
-    }
+    while (transfers->n_running < TRANSFERS_AT_ONCE && (next = transfers_next(transfers)))
+        transfer_send_first(next);
+    transfers_wait_for_hosts(transfers);
 }
 
 static void transfers_on_keys(void *owner)
@@ -398,7 +387,7 @@ static void transfers_on_keys(void *owner)
     struct transfer *transfer, *next;
 
     DL_FOREACH_SAFE (transfers->locked, transfer, next)
-        transfer_move(transfer, transfer->order.urgent ? &transfers->urgent : &transfers->expected);
+        transfer_wait(transfer);
     transfers_run(transfers);
 }
 
@@ -424,6 +413,8 @@ struct transfer *transfers_begin(struct transfers *transfers, const struct trans
     assert(order->page || order->last - order->first < TRANSFER_BYTES_MAX);
     transfer->transfers = transfers;
     transfer->order = *order;
+    transfer->host = host_find(transfers, order->place->origin);
+    transfer->host->users++;
     for (size_t i = 0; i < ARRAY_SIZE(transfer->attempts); i++)
         transfer->attempts[i].transfer = transfer;
     /* Not from inside this call: it may fail at once. */
@@ -438,21 +429,22 @@ struct transfer *transfers_begin(struct transfers *transfers, const struct trans
 
 void transfer_hurry(struct transfer *transfer)
 {
-    struct transfers *transfers = transfer->transfers;
-
     if (transfer->order.urgent)
         return;
     transfer->order.urgent = true;
-    if (transfer->list == &transfers->expected)
-        transfer_move(transfer, &transfers->urgent);
-    else if (transfer->list == &transfers->running)
+    if (transfer->list == &transfer->host->expected)
+        transfer_move(transfer, &transfer->host->urgent);
+    else if (transfer->list == &transfer->transfers->running)
         transfer_watch(transfer);
 }
 
 struct transfer *transfer_cancel(struct transfer *transfer)
 {
-    if (transfer)
+    if (transfer) {
+        /* Others may have waited for it; not from inside this call. */
+        uv_timer_start(transfer->transfers->wake, transfers_on_wake, 0, 0);
         transfer_free(transfer);
+    }
     return NULL;
 }
 
@@ -466,17 +458,17 @@ static const char *transfers_getenv(const char *name, void *of)
 
 const struct remote_settings *transfers_settings(const struct transfers *transfers)
 {
-    return keys_settings(transfers->keys);
+    return keys_settings(transfers->means.keys);
 }
 
 int transfers_check(const struct transfers *transfers, struct dl_error *err)
 {
-    return keys_check(transfers->keys, err);
+    return keys_check(transfers->means.keys, err);
 }
 
 bool transfers_are_stale(struct transfers *transfers)
 {
-    bool stale = keys_look(transfers->keys);
+    bool stale = keys_look(transfers->means.keys);
 
     transfers_on_keys(transfers); /* who waits for former ones waits for those that are there now */
     return stale;
@@ -484,12 +476,26 @@ bool transfers_are_stale(struct transfers *transfers)
 
 const char *transfers_identity_file(const struct transfers *transfers)
 {
-    return keys_identity_file(transfers->keys);
+    return keys_identity_file(transfers->means.keys);
 }
 
 struct remote_tally *transfers_tally(const struct transfers *transfers)
 {
     return transfers->tally;
+}
+
+void transfers_tell(const struct transfers *transfers)
+{
+    const struct host *host;
+    uint64_t slowed = 0, at_once = 0;
+
+    DL_FOREACH (transfers->hosts, host) {
+        bool is_closed = host_limit_opens_after(&host->limit, clock_ns()) > 0;
+        slowed += host_is_slowed(host);
+        at_once += is_closed ? 0 : host->limit.at_once;
+    }
+    remote_tally_write(transfers->tally, REMOTE_SLOWED_HOSTS, slowed);
+    remote_tally_write(transfers->tally, REMOTE_SLOWED_AT_ONCE, at_once);
 }
 
 int transfers_new(uv_loop_t *loop, struct remote_tally *tally, const struct networks *denied,
@@ -506,14 +512,17 @@ int transfers_new(uv_loop_t *loop, struct remote_tally *tally, const struct netw
                                       .ca = options.ca,
                                       .changed = transfers_on_keys,
                                       .owner = transfers};
-    int r = keys_new(&keys, &transfers->keys, err);
+    int r = keys_new(&keys, &transfers->means.keys, err);
 
     transfers->loop = loop;
     transfers->tally = tally;
     transfers->typical = REMOTE_BLOCK_BYTES;
-    transfers->has_crypto = sigv4_crypto_find(&transfers->crypto);
+    transfers->means.has_crypto = sigv4_crypto_find(&transfers->means.crypto);
+    transfers->wake = must_alloc(sizeof *transfers->wake);
+    (void)uv_timer_init(loop, transfers->wake);
+    transfers->wake->data = transfers;
     if (r == 0)
-        r = http_new(&options, &transfers->http, err);
+        r = http_new(&options, &transfers->means.http, err);
     if (r < 0) {
         transfers_free(transfers);
         return r;
@@ -526,10 +535,12 @@ struct transfers *transfers_free(struct transfers *transfers)
 {
     if (!transfers)
         return NULL;
-    assert(!transfers->urgent && !transfers->expected && !transfers->running &&
-           !transfers->pausing && !transfers->locked);
-    http_free(transfers->http);
-    keys_free(transfers->keys);
+    assert(transfers->n == 0);
+    while (transfers->hosts)
+        host_free(transfers, transfers->hosts);
+    uv_close((uv_handle_t *)transfers->wake, timer_closed);
+    http_free(transfers->means.http);
+    keys_free(transfers->means.keys);
     free(transfers);
     return NULL;
 }

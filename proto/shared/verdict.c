@@ -282,7 +282,7 @@ static void verdict_blame_store(const struct verdict_case *c, const struct work 
 {
     const struct verdict_store *store = &c->store;
     double seconds = (double)max_u64(store->span_ns, 1) / 1e9;
-    char rate[UNITS_MAX];
+    char rate[UNITS_MAX], held[UNITS_MAX + 32] = "";
 
     if (store->given / HELD_TIMES > store->bytes) {
         verdict_blame_giving(c, work, waited, v);
@@ -290,12 +290,17 @@ static void verdict_blame_store(const struct verdict_case *c, const struct work 
     }
     v->stage = STAGE_FETCH;
     format_bytes((double)store->bytes / seconds, rate, sizeof rate);
-    if (verdict_percent(store->throttled, store->requests) >= PERCENT_THROTTLED) {
+    if (verdict_percent(store->throttled + store->held_back, store->requests) >=
+        PERCENT_THROTTLED) {
+        if (store->held_back > 0)
+            (void)snprintf(held, sizeof held, " so that %s were held back,",
+                           verdict_share(store->held_back, store->requests).text);
         v->kind = VERDICT_THROTTLE;
-        (void)snprintf(v->text, sizeof v->text,
-                       "throttled by the store: %s; it refuses %s of requests (status 503 or 429), "
-                       "and gives %s/s",
-                       waited, verdict_share(store->throttled, store->requests).text, rate);
+        (void)snprintf(
+            v->text, sizeof v->text,
+            "throttled by the store: %s; it refuses %s of requests (status 503 or 429),%s "
+            "and gives %s/s",
+            waited, verdict_share(store->throttled, store->requests).text, held, rate);
         verdict_advise(v, "a larger remote.held, larger files, or a higher limit there");
         return;
     }

@@ -65,6 +65,7 @@ struct verdict_store {
     uint64_t bytes;     /* that came */
     uint64_t requests;  /* that were sent; of these */
     uint64_t throttled; /* number of requests that the store refused: it wants fewer */
+    uint64_t held_back; /* of requests that were sent later for that */
     uint64_t given;     /* bytes that workers got, also of what was there */
 };
 

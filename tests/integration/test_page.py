@@ -269,9 +269,9 @@ def made_up(loaders=3, ranks=4, at=0.0):
                       "read_s": 300, "waited_s": 300 * rank / ranks, "batches": None, "bytes": None}
                      for rank in range(ranks))],
         "remote": {"pid": 1, "requests": 200, "received_bytes": int(at * 1e6), "repeated": 20, "throttled": 20,
-                   "broken_off": 0, "timed_out": 0, "server_faults": 0, "failed": 0, "under_way": 3, "waiting": 5,
-                   "from_store_bytes": 3 << 20, "from_memory_bytes": 1 << 20, "objects": 7, "held_bytes": 1 << 29,
-                   "limit_bytes": 1 << 30, "hit_share": 0.25, "throttled_share": 0.1},
+                   "held_back": 7, "broken_off": 0, "timed_out": 0, "server_faults": 0, "failed": 0, "under_way": 3,
+                   "waiting": 5, "from_store_bytes": 3 << 20, "from_memory_bytes": 1 << 20, "objects": 7,
+                   "held_bytes": 1 << 29, "limit_bytes": 1 << 30, "hit_share": 0.25, "throttled_share": 0.1},
         "members": {"id": EVIL, "state": "complete", "store": "answers", "trouble": "", "nodes": [
             {"node": EVIL, "state": "ready", "self": "yes", "node_rank": 0, "first_rank": 0, "local_ranks": 4,
              "silence_s": 0.5}]},

@@ -87,7 +87,9 @@ class Counts(SightCase):
                 "to_peers_bytes_total": "to_peers_bytes", "peers_failed_requests_total": "peers_failed",
                 "peers_refused_requests_total": "peers_refused",
                 'given_bytes_total{source="memory"}': "from_memory_bytes",
-                "kept_bytes": "kept_bytes", "kept_limit_bytes": "kept_limit_bytes", "spoilt_blocks_total": "spoilt",
+                "held_back_requests_total": "held_back", "slowed_hosts": "slowed_hosts",
+                "slowed_requests": "slowed_at_once", "kept_bytes": "kept_bytes",
+                "kept_limit_bytes": "kept_limit_bytes", "spoilt_blocks_total": "spoilt",
                 'pending_requests{state="under_way"}': "under_way", 'pending_requests{state="waiting"}': "waiting",
                 "held_bytes": "held_bytes", "held_limit_bytes": "limit_bytes"}
         for name, key in told.items():
@@ -161,7 +163,7 @@ class Verdicts(SightCase):
         for verdict in self.run_with(["slow down", None]):
             text = verdict["text"] if isinstance(verdict, dict) else verdict
             self.assertRegex(text, r"throttled by the store: the trainer waited .*; it refuses [45]\d % of requests "
-                             r"\(status 503 or 429\), and gives .*/s; a larger remote.held")
+                             r"\(status 503 or 429\),( so that .* were held back,)? and gives .*/s; a larger remote")
 
     def test_starved(self):
         for verdict in self.run_with(["cut", None]):

@@ -69,11 +69,11 @@ static const struct row rows[] = {
     {REMOTE_VIEWS("5", "0", REMOTE_WORKER("1", "1"), "",
                   "received_bytes: 1, requests: 7, throttled: 7"),
      REMOTE_VIEWS("5", "100", REMOTE_WORKER("9", "7"), "",
-                  "received_bytes: 1, requests: 207, throttled: 31"),
+                  "received_bytes: 1, requests: 207, throttled: 31, held_back: 50"),
      9, 100,
      "throttled by the store: the trainer waited 9.0 s for batches, 90 % of its time; it refuses "
      "12 % "
-     "of requests (status 503 or 429), and gives 0 B/s; ",
+     "of requests (status 503 or 429), so that 25 % were held back, and gives 0 B/s; ",
      VERDICT_NO_WORKER},
     {REMOTE_VIEWS("5", "0", REMOTE_WORKER("1", "1"), "",
                   "from_store_bytes: 10, from_memory_bytes: 0"),

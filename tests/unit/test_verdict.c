@@ -317,6 +317,19 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 6 * S,
      .store = {10 * S, 10 << 20, 1000, 50}},
+    /* It refuses few since it is sent few. */
+    {"throttled by the store: the trainer waited 6.0 s for batches, 60 % of its time; it refuses "
+     "2 % of requests (status 503 or 429), so that 45 % were held back, and gives 1.0 MiB/s; ",
+     VERDICT_THROTTLE,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{S, 0, 0, 0, S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S,
+     .store = {10 * S, 10 << 20, 1000, 20, 450}},
     /* What workers get is there: no store has to give it, whatever it refuses. */
     {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 1 worker waits for 100 "
      "% "
@@ -331,7 +344,7 @@ static const struct row rows[] = {
      STAGE_FETCH,
      .worker = ALL,
      .lost = 6 * S,
-     .store = {10 * S, 99, 10, 5, 100 * 1000}},
+     .store = {10 * S, 99, 10, 5, 0, 100 * 1000}},
     {"throttled by the store: ",
      VERDICT_THROTTLE,
      10 * S,
@@ -342,7 +355,7 @@ static const struct row rows[] = {
      STAGE_FETCH,
      .worker = ALL,
      .lost = 6 * S,
-     .store = {10 * S, 100, 10, 5, 100 * 1000}},
+     .store = {10 * S, 100, 10, 5, 0, 100 * 1000}},
     /* Who does not wait for batches has nothing to win of a store. */
     {"healthy: ",
      VERDICT_HEALTHY,

@@ -99,6 +99,7 @@ static void spent_read_remote(const struct value *view, struct spent *ret)
     ret->store = (struct verdict_store){.bytes = spent_count_of(view, "received_bytes"),
                                         .requests = spent_count_of(view, "requests"),
                                         .throttled = spent_count_of(view, "throttled"),
+                                        .held_back = spent_count_of(view, "held_back"),
                                         .given = spent_count_of(view, "from_store_bytes") +
                                                  spent_count_of(view, "from_peers_bytes") +
                                                  spent_count_of(view, "from_disk_bytes") +
@@ -177,6 +178,7 @@ static struct verdict_store spent_store(const struct verdict_store *before,
         .bytes = after->bytes - min_u64(before->bytes, after->bytes),
         .requests = after->requests - min_u64(before->requests, after->requests),
         .throttled = after->throttled - min_u64(before->throttled, after->throttled),
+        .held_back = after->held_back - min_u64(before->held_back, after->held_back),
         .given = after->given - min_u64(before->given, after->given)};
 }
 

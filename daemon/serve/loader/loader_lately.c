@@ -147,6 +147,7 @@ static struct verdict_store verdict_store_of(const struct loader *loader, uint64
     store.bytes = recent_since(&recently[REMOTE_RECEIVED], n[REMOTE_RECEIVED]);
     store.requests = recent_since(&recently[REMOTE_REQUESTS], n[REMOTE_REQUESTS]);
     store.throttled = recent_since(&recently[REMOTE_THROTTLED], n[REMOTE_THROTTLED]);
+    store.held_back = recent_since(&recently[REMOTE_HELD_BACK], n[REMOTE_HELD_BACK]);
     store.given = recent_since(&recently[REMOTE_FROM_STORE], n[REMOTE_FROM_STORE]) +
                   recent_since(&recently[REMOTE_FROM_PEERS], n[REMOTE_FROM_PEERS]) +
                   recent_since(&recently[REMOTE_FROM_DISK], n[REMOTE_FROM_DISK]) +

@@ -1,0 +1,316 @@
+/* Which requests are sent, and when: with an http.h and a keys.h of the test's own, whose calls end
+ * when it says so. */
+#include "tests/lib/uv_threads.h"
+
+#include "daemon/cluster/http.h"
+#include "daemon/fetcher/keys.h"
+#include "daemon/fetcher/transfers.h"
+#include "tests/unit/remote_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <utlist.h>
+
+enum { AT_ONCE = 96 }; /* requests */
+
+/* ---- what is sent --------------------------------------------------------------------------- */
+
+struct http_call {
+    struct http_request request;
+    char *url; /* owned */
+    struct http_call *prev, *next;
+};
+
+static struct http_call *calls;
+
+int http_new(const struct http_options *options, struct http **ret, struct dl_error *err)
+{
+    (void)options, (void)err;
+    *ret = (struct http *)&calls; /* any */
+    return 0;
+}
+
+struct http *http_free(struct http *http)
+{
+    (void)http;
+    return NULL;
+}
+
+int http_send(struct http *http, const struct http_request *request, struct http_call **ret)
+{
+    struct http_call *call = calloc(1, sizeof *call);
+
+    (void)http;
+    call->request = *request;
+    call->url = strdup(request->url);
+    DL_APPEND(calls, call);
+    *ret = call;
+    return 0;
+}
+
+struct http_call *http_cancel(struct http_call *call)
+{
+    if (call) {
+        DL_DELETE(calls, call);
+        free(call->url);
+        free(call);
+    }
+    return NULL;
+}
+
+int keys_new(const struct keys_options *options, struct keys **ret, struct dl_error *err)
+{
+    (void)options, (void)err;
+    *ret = NULL;
+    return 0;
+}
+
+struct keys *keys_free(struct keys *keys)
+{
+    return keys;
+}
+
+int keys_check(const struct keys *keys, struct dl_error *err)
+{
+    (void)keys, (void)err;
+    return 0;
+}
+
+static struct remote_settings settings;
+
+const struct remote_settings *keys_settings(const struct keys *keys)
+{
+    (void)keys;
+    return &settings;
+}
+
+const char *keys_identity_file(const struct keys *keys)
+{
+    (void)keys;
+    return NULL;
+}
+
+int keys_take(struct keys *keys, bool is_google, const struct remote_credentials **ret,
+              struct dl_error *err)
+{
+    (void)keys, (void)is_google, (void)ret, (void)err;
+    return 0;
+}
+
+uint64_t keys_number(const struct keys *keys)
+{
+    (void)keys;
+    return 0;
+}
+
+bool keys_renew(struct keys *keys, uint64_t number)
+{
+    (void)keys, (void)number;
+    return false;
+}
+
+bool keys_look(struct keys *keys)
+{
+    (void)keys;
+    return false;
+}
+
+/* ---- a case --------------------------------------------------------------------------------- */
+
+struct sim {
+    uv_loop_t loop;
+    struct remote_tally tally;
+    struct transfers *transfers;
+    struct remote_place a, b; /* of two hosts */
+    struct transfer *begun[2 * AT_ONCE];
+    size_t n, done;
+};
+
+static void run_loop(struct sim *sim)
+{
+    for (int i = 0; i < 3; i++)
+        (void)uv_run(&sim->loop, UV_RUN_NOWAIT);
+}
+
+static void begin(struct sim *sim)
+{
+    static const char *const env[] = {NULL};
+    struct dl_error err = {0};
+
+    *sim = (struct sim){0};
+    settings = settings_of(env);
+    sim->a = place_of("http://a.example/x", &settings);
+    sim->b = place_of("http://b.example/x", &settings);
+    assert_int_equal(uv_loop_init(&sim->loop), 0);
+    assert_int_equal(transfers_new(&sim->loop, &sim->tally, NULL, &sim->transfers, &err), 0);
+}
+
+static void end(struct sim *sim)
+{
+    for (size_t i = 0; i < sim->n; i++)
+        transfer_cancel(sim->begun[i]);
+    transfers_free(sim->transfers);
+    run_loop(sim);
+    assert_null(calls);
+    assert_int_equal(uv_loop_close(&sim->loop), 0);
+    remote_place_deinit(&sim->a);
+    remote_place_deinit(&sim->b);
+    remote_settings_deinit(&settings);
+}
+
+/* ---- asking and answering ------------------------------------------------------------------- */
+
+struct asked {
+    struct sim *sim;
+    size_t i;
+};
+
+static struct asked asked[2 * AT_ONCE];
+
+static void on_done(void *owner, const struct transfer_result *result)
+{
+    struct asked *of = owner;
+
+    (void)result;
+    of->sim->begun[of->i] = NULL;
+    of->sim->done++;
+}
+
+static void ask(struct sim *sim, const struct remote_place *place, size_t n)
+{
+    for (; n > 0; n--, sim->n++) {
+        asked[sim->n] = (struct asked){sim, sim->n};
+        sim->begun[sim->n] =
+            transfers_begin(sim->transfers, &(struct transfer_order){.place = place,
+                                                                     .last = 9,
+                                                                     .total = 10,
+                                                                     .etag = "",
+                                                                     .unless = "",
+                                                                     .done = on_done,
+                                                                     .owner = &asked[sim->n]});
+    }
+    run_loop(sim);
+}
+
+static size_t under_way(const char *host)
+{
+    const struct http_call *call;
+    size_t n = 0;
+
+    DL_FOREACH (calls, call)
+        n += strstr(call->url, host) != NULL;
+    return n;
+}
+
+/* The request that was sent first. */
+static void answer(int status, const char *headers)
+{
+    struct http_call *call = calls;
+    struct http_request request = call->request;
+    static const uint8_t body[10];
+    char line[64];
+
+    snprintf(line, sizeof line, "HTTP/1.1 %d x\r\n", status);
+    http_cancel(call);
+    request.header(request.owner, (struct dl_span){(uint8_t *)line, strlen(line)});
+    request.header(request.owner, (struct dl_span){(const uint8_t *)headers, strlen(headers)});
+    request.done(request.owner,
+                 &(struct http_answer){.status = status, .body = {body, sizeof body}});
+}
+
+static uint64_t told(const struct sim *sim, enum remote_count count)
+{
+    transfers_tell(sim->transfers);
+    return remote_tally_read(&sim->tally, count);
+}
+
+/* ---- cases ---------------------------------------------------------------------------------- */
+
+/* What waits for room goes when there is some: because another one is answered, or is cancelled. */
+static void test_room(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim);
+    ask(&sim, &sim.a, AT_ONCE + 2);
+    assert_int_equal(under_way("a."), AT_ONCE);
+    answer(206, "Content-Range: bytes 0-9/10\r\n");
+    assert_int_equal(sim.done, 1);
+    assert_int_equal(under_way("a."), AT_ONCE);
+    assert_int_equal(told(&sim, REMOTE_WAITING), 1);
+    sim.begun[5] = transfer_cancel(sim.begun[5]);
+    run_loop(&sim);
+    assert_int_equal(under_way("a."), AT_ONCE);
+    assert_int_equal(told(&sim, REMOTE_WAITING), 0);
+    end(&sim);
+}
+
+/* A host that refuses is sent fewer; what others are sent is not. */
+static void test_slowed(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim);
+    ask(&sim, &sim.a, 80);
+    for (int i = 0; i < 80; i++)
+        answer(503, "");
+    assert_int_equal(told(&sim, REMOTE_THROTTLED), 80);
+    assert_int_equal(told(&sim, REMOTE_SLOWED_HOSTS), 1);
+    assert_int_equal(told(&sim, REMOTE_SLOWED_AT_ONCE), 40);
+    assert_int_equal(told(&sim, REMOTE_HELD_BACK), 0);
+    ask(&sim, &sim.a, 50);
+    ask(&sim, &sim.b, 20);
+    assert_int_equal(under_way("a."), 40);
+    assert_int_equal(under_way("b."), 20);
+    assert_true(told(&sim, REMOTE_HELD_BACK) >= 10); /* and some of the 80 by now */
+    end(&sim);
+}
+
+/* A host that names a time is sent nothing before, whatever it is asked for; and no other one
+ * waits. */
+static void test_closed(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim);
+    ask(&sim, &sim.a, 1);
+    answer(429, "Retry-After: 30\r\n");
+    ask(&sim, &sim.a, 10);
+    assert_int_equal(under_way("a."), 0);
+    assert_int_equal(told(&sim, REMOTE_HELD_BACK), 10);
+    assert_int_equal(told(&sim, REMOTE_SLOWED_HOSTS), 1);
+    assert_int_equal(told(&sim, REMOTE_SLOWED_AT_ONCE), 0);
+    ask(&sim, &sim.b, 10);
+    assert_int_equal(under_way("b."), 10);
+    end(&sim);
+}
+
+/* It is sent what waits when its time has come. */
+static void test_opens(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim);
+    ask(&sim, &sim.a, 1);
+    answer(503, "Retry-After: 1\r\n");
+    ask(&sim, &sim.a, 10);
+    assert_int_equal(under_way("a."), 0);
+    while (under_way("a.") < 11) /* the deadline of the test ends it */
+        (void)uv_run(&sim.loop, UV_RUN_ONCE);
+    assert_int_equal(told(&sim, REMOTE_SLOWED_HOSTS), 0);
+    end(&sim);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_room),
+    cmocka_unit_test(test_slowed),
+    cmocka_unit_test(test_closed),
+    cmocka_unit_test(test_opens),
+};
+
+UV_TEST_MAIN(tests)
