@@ -330,7 +330,7 @@ void asker_expect(struct asker *asker, struct object *object, uint64_t first, ui
     probe = probe > DESK_STAT_BYTES ? blocks_of(probe) * REMOTE_BLOCK_BYTES : DESK_STAT_BYTES;
     if (asker_knows(asker, object))
         desk_expect_bytes(desk, object, first, bytes);
-    else if (objects_have_room(&desk->objects, probe))
+    else if (objects_have_room(&desk->objects, transfers_guess(desk->transfers, probe)))
         desk_probe(desk, object, probe, false);
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/fetcher/transfers.h"
 
 #include "daemon/fetcher/attempt.h"
+#include "daemon/fetcher/depth.h"
 #include "daemon/fetcher/hedge.h"
 #include "daemon/fetcher/host_limit.h"
 #include "daemon/serve/base/memory.h"
@@ -16,13 +17,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-enum {
-    /* At 20 ms to an answer and 100 KiB an object these fill 2 Gbit/s. */
-    TRANSFERS_AT_ONCE = 96,
-    TRANSFERS_SPARE = 16, /* of these, for what is needed soon */
-    /* Others wait behind what is on its way: this is 2 Gbit/s for an eighth of a second. */
-    TRANSFERS_AHEAD_BYTES = 32 << 20,
-};
+enum { TRANSFERS_SPARE = 16 }; /* of the requests that may be under way: for what is needed soon */
 
 /* Where requests go: what it refuses concerns all of them. */
 struct host {
@@ -60,6 +55,7 @@ struct transfers {
     uint64_t bytes;        /* that these are thought to bring */
     uint64_t typical;      /* bytes of an object whose size was not known */
     struct hedge hedge;
+    struct depth depth;
     struct remote_tally *tally; /* borrowed */
 };
 
@@ -275,7 +271,8 @@ static void transfer_tell_host(const struct attempt *attempt, bool is_refused)
                                        .refused = is_refused,
                                        .after_s = attempt->headers.retry_after};
 
-    host_limit_answered(&transfer->host->limit, &answer, clock_ns(), TRANSFERS_AT_ONCE);
+    host_limit_answered(&transfer->host->limit, &answer, clock_ns(),
+                        depth_requests(&transfer->transfers->depth));
 }
 
 static void transfer_on_answer(void *owner, const struct http_answer *answer)
@@ -304,8 +301,11 @@ static void transfer_on_answer(void *owner, const struct http_answer *answer)
     }
     if (r == 0 && transfer->order.total == REMOTE_UNKNOWN)
         transfers->typical = (7 * transfers->typical + answer->body.len) / 8;
-    if (r == 0)
-        hedge_note(&transfers->hedge, transfer_kind(transfer), clock_ns() - transfer->sent_ns);
+    if (r == 0) {
+        uint64_t now = clock_ns(), took = now - transfer->sent_ns;
+        hedge_note(&transfers->hedge, transfer_kind(transfer), took);
+        depth_note(&transfers->depth, now, took, answer->body.len);
+    }
     transfer_end(attempt,
                  r == -EAGAIN && err.code == EAGAIN ? -EIO
                  : r == 0                           ? 0
@@ -376,7 +376,8 @@ static void transfers_run(struct transfers *transfers)
 {
     struct transfer *next;
 
-    while (transfers->n_running < TRANSFERS_AT_ONCE && (next = transfers_next(transfers)))
+    while (transfers->n_running < depth_requests(&transfers->depth) &&
+           (next = transfers_next(transfers)))
         transfer_send_first(next);
     transfers_wait_for_hosts(transfers);
 }
@@ -393,17 +394,21 @@ static void transfers_on_keys(void *owner)
 
 bool transfers_have_room(const struct transfers *transfers)
 {
-    return transfers->n < TRANSFERS_AT_ONCE - TRANSFERS_SPARE &&
-           transfers->bytes < TRANSFERS_AHEAD_BYTES;
+    return transfers->n < depth_requests(&transfers->depth) - TRANSFERS_SPARE &&
+           transfers->bytes < depth_bytes(&transfers->depth);
 }
 
-/* Of an object that is not known more is asked for than most have. */
+uint64_t transfers_guess(const struct transfers *transfers, uint64_t asked)
+{
+    return min_u64(asked, transfers->typical);
+}
+
 static uint64_t transfer_guess(const struct transfer *transfer)
 {
     const struct transfer_order *order = &transfer->order;
     uint64_t asked = order->page ? 0 : order->last - order->first + 1;
 
-    return order->total == REMOTE_UNKNOWN ? min_u64(asked, transfer->transfers->typical) : asked;
+    return order->total == REMOTE_UNKNOWN ? transfers_guess(transfer->transfers, asked) : asked;
 }
 
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)
@@ -504,7 +509,7 @@ int transfers_new(uv_loop_t *loop, struct remote_tally *tally, const struct netw
     const struct http_options options = {.loop = loop,
                                          .owner = "remote files",
                                          .ca = getenv("AWS_CA_BUNDLE"),
-                                         .kept = TRANSFERS_AT_ONCE,
+                                         .kept = DEPTH_REQUESTS_MOST,
                                          .denied = denied};
     struct transfers *transfers = must_alloc(sizeof *transfers);
     const struct keys_options keys = {.loop = loop,

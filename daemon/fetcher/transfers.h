@@ -1,7 +1,7 @@
 /*
  * Requests to where remote objects are: signed, sent, repeated where that may help. How many are
- * under way at once is bounded, of a host that throttles by what it serves (host_limit.h); of the
- * others those go first that somebody waits for.
+ * under way at once is bounded by what the link carries (depth.h), of a host that throttles by what
+ * it serves (host_limit.h); of the others those go first that somebody waits for.
  *
  * What is repeated: an answer that says so (503, 429, ...), a connection that is refused or breaks
  * off, a body that is shorter than its header says. After TRANSFER_TRIES it is an error. What takes
@@ -71,6 +71,8 @@ struct remote_tally *transfers_tally(const struct transfers *transfers);
 /* Writes there which hosts throttle now. */
 void transfers_tell(const struct transfers *transfers);
 
+/* Of an object that is not known more is asked for than most have: what is thought to come. */
+uint64_t transfers_guess(const struct transfers *transfers, uint64_t asked);
 /* Whether one that nobody needs soon may be begun: it would be sent at once, and those that are
  * needed could be, too. */
 bool transfers_have_room(const struct transfers *transfers);

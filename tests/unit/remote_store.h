@@ -62,6 +62,12 @@ void transfers_tell(const struct transfers *transfers)
     (void)transfers;
 }
 
+uint64_t transfers_guess(const struct transfers *transfers, uint64_t asked)
+{
+    (void)transfers;
+    return min_u64(asked, REMOTE_BLOCK_BYTES);
+}
+
 bool transfers_have_room(const struct transfers *transfers)
 {
     return transfers->n < STORE_ROOM;

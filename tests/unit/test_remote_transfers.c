@@ -3,6 +3,7 @@
 #include "tests/lib/uv_threads.h"
 
 #include "daemon/cluster/http.h"
+#include "daemon/fetcher/depth.h"
 #include "daemon/fetcher/keys.h"
 #include "daemon/fetcher/transfers.h"
 #include "tests/unit/remote_case.h"
@@ -12,7 +13,7 @@
 
 #include <utlist.h>
 
-enum { AT_ONCE = 96 }; /* requests */
+enum { AT_ONCE = DEPTH_REQUESTS };
 
 /* ---- what is sent --------------------------------------------------------------------------- */
 
