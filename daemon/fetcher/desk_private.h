@@ -1,5 +1,5 @@
-/* Shared by desk.c (who asks), desk_fetch.c (what comes), desk_ahead.c (what will be asked for) and
- * desk_list.c (directories). */
+/* Shared by desk.c (who asks), desk_probe.c (what an object is), desk_fetch.c (its blocks),
+ * desk_ahead.c (what will be asked for) and desk_list.c (directories). */
 #ifndef DL_REMOTE_DESK_PRIVATE_H
 #define DL_REMOTE_DESK_PRIVATE_H
 
@@ -44,7 +44,7 @@ struct asker {
     uint64_t first, n; /* blocks that are used for it */
     bool waited;       /* it could not be answered at once */
     struct desk_walk *walk;
-    struct ahead *ahead; /* what it will ask for later, in this order (utlist) */
+    struct ahead *ahead;    /* what it will ask for later, in this order (utlist) */
     uint32_t n_ahead;
     struct asker *prev, *next;                 /* desk->askers */
     struct asker *planner_prev, *planner_next; /* desk->planners */
@@ -62,11 +62,14 @@ void asker_ask_again(struct asker *asker);
 /* Bytes that will be asked for, if there is room for them; `first` may be REMOTE_FROM_END. */
 void asker_expect(struct asker *asker, struct object *object, uint64_t first, uint64_t bytes);
 
-/* ---- desk_fetch.c --------------------------------------------------------------------------- */
+/* ---- desk_probe.c --------------------------------------------------------------------------- */
 
 /* What is at the URL: its first bytes, and with them its size; of one that is known, or kept on
  * disk, whether it is still that one. */
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent);
+
+/* ---- desk_fetch.c --------------------------------------------------------------------------- */
+
 /* Blocks, those that are absent, from the disk or the store; `urgent`: somebody waits for them,
  * else only if there is room. */
 void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_t n, bool urgent);
