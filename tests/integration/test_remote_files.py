@@ -14,7 +14,7 @@ import tarfile
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import media  # noqa: E402
 from bucket import Bucket  # noqa: E402
-from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
+from digest_datasets import COLLATES, DATASETS, ITERABLE, SOURCE  # noqa: E402
 from dltest import DaemonError, TestCase, dlctl, dlctl_json, main  # noqa: E402
 from web import fetchers_of  # noqa: E402
 
@@ -22,6 +22,8 @@ from web import fetchers_of  # noqa: E402
 LOCAL = {"range", "plugin", "python"}
 LOCAL_ROWS = {"chain_of_ranges", "hdf5_by_libhdf5", "idx_fashion_mnist", "mix_by_schedule", "mix_in_a_mix_by_schedule",
               "mix_in_a_mix_of_streams", "mix_of_streams"}
+
+PICTURE = (SOURCE / "tests/fuzz/corpus/image/baseline").read_bytes()[2:]  # after two bytes of the fuzzer's own
 
 
 class RemoteCase(TestCase):
@@ -122,6 +124,35 @@ class Together(RemoteCase):
             member.size = 1
             archive.addfile(member, io.BytesIO(b"x"))
         return out.getvalue()
+
+
+class Rounds(RemoteCase):
+    LATENCY = 0.2  # of a request: by far longer than those that need not wait for it come apart
+
+    def test_first_batch(self):
+        """How often an answer has to be there before another request is sent, until a loader is open, and from then on
+        until its first batch."""
+        media.mds(pathlib.Path(self.path("mds")), 30, shards=5)
+        media.parquet(self.path("0.parquet"), {"x": list(range(400))}, 10)
+        os.makedirs(self.path("pictures/c0"))
+        for name in "0", "1", "2", "3":
+            self.write(f"{name}.tar", Together.tar(name))
+            self.write(f"pictures/c0/{name}.jpg", PICTURE)
+        rows = {"npy": self.numbers(), "tar": self.path("*.tar"), "parquet": self.path("0.parquet"),
+                "mds": self.path("mds"), "imagefolder": self.path("pictures")}
+        for kind, paths in rows.items():
+            with self.subTest(kind=kind):
+                bucket = self.make_bucket(latency=self.LATENCY)
+                daemon = self.daemon_of(bucket)
+                client = self.client(daemon)
+                loader = client.open({"dataset": {"kind": kind, "paths": self.remote(paths)}, "batch": {"size": 1},
+                                      "workers": {"count": 2}})["loader"]
+                opened = bucket.rounds
+                client.start(loader, credits=1)
+                client.next_batches()[0].release()
+                print(f"# {kind}: {opened} rounds until it is open, {bucket.rounds - opened} until the first batch")
+                self.assertLessEqual(bucket.rounds - opened, 4)
+                daemon.stop()
 
 
 class Ahead(RemoteCase):

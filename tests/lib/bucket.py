@@ -87,6 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         name = urllib.parse.unquote(path).removeprefix("/bucket/")
         if "X-Amz-Signature=" in query:  # a presigned URL, which anybody may read
             query = ""
+        bucket.keep_waiting()
         with bucket.lock:
             bucket.asked[name if not query else "?list"] += 1
             fault = bucket.next_fault()
@@ -187,12 +188,14 @@ class Server(http.server.ThreadingHTTPServer):
 class Bucket:
     """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
     bytes of objects; `blocks`: how often each block (key, number) was, or a part of it. `told`: how often each status
-    was, or "cut"; `written`: bytes of the bodies of all answers. `users`: how often each access key asked. `keys`: of
-    each its secret, `tokens`: and the session's token. `faults` one after another for requests of objects, over and
-    over; None: none."""
+    was, or "cut"; `written`: bytes of the bodies of all answers. `latency`: seconds to each answer; `rounds`: the
+    longest row of requests of which each came after the one before it was answered. `users`: how often each access key
+    asked. `keys`: of each its secret, `tokens`: and the session's token. `faults` one after another for requests of
+    objects, over and over; None: none."""
 
-    def __init__(self, root, signed=True, faults=(), page=1000):
-        self.root, self.signed, self.page = root, signed, page
+    def __init__(self, root, signed=True, faults=(), page=1000, latency=0):
+        self.root, self.signed, self.page, self.latency = root, signed, page, latency
+        self.rounds, self.answered = 0, 0
         self.faults, self.turn = list(faults), 0
         self.asked, self.sent, self.blocks = collections.Counter(), 0, collections.Counter()
         self.told, self.written = collections.Counter(), 0
@@ -221,6 +224,14 @@ class Bucket:
             if len(self.names) <= self.free:
                 return
         self.gathered.wait()
+
+    def keep_waiting(self):
+        with self.lock:
+            turn = self.answered + 1
+            self.rounds = max(self.rounds, turn)
+        self.ended.wait(self.latency)
+        with self.lock:
+            self.answered = max(self.answered, turn)
 
     def next_fault(self):
         if not self.faults:
