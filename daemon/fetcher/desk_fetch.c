@@ -82,6 +82,7 @@ struct fetch *fetch_new(struct desk *desk, struct object *object, uint64_t first
     fetch->first = first;
     fetch->n = n;
     fetch->urgent = urgent;
+    fetch->for_disk = desk->for_disk;
     object_use(object);
     fetch->turn = ++desk->turn;
     DL_APPEND(object->fetches, fetch);
@@ -102,6 +103,15 @@ static void fetch_mark_kept(const struct fetch *fetch)
         kept_check(fetch->desk->kept, object);
 }
 
+static void fetch_leave_to_disk(const struct fetch *fetch)
+{
+    struct object *object = fetch->object;
+
+    for (uint64_t i = fetch->first; i < fetch->first + fetch->n; i++)
+        if (object->blocks[i].kept)
+            object_drop(&fetch->desk->objects, object, i, 1);
+}
+
 /* Its blocks are here, or cannot be had. */
 static void fetch_finish(struct fetch *fetch, int r, struct dl_span data,
                          const struct dl_error *err)
@@ -120,6 +130,8 @@ static void fetch_finish(struct fetch *fetch, int r, struct dl_span data,
     } else {
         fetch_mark_kept(fetch);
         fetch_tell_done(desk, object, first, n);
+        if (fetch->for_disk)
+            fetch_leave_to_disk(fetch);
     }
     fetch_free(fetch);
 }
@@ -196,6 +208,7 @@ static void fetch_split(struct fetch *fetch, uint64_t n)
         return;
     struct fetch *rest =
         fetch_new(fetch->desk, fetch->object, fetch->first + n, fetch->n - n, fetch->urgent);
+    rest->for_disk = fetch->for_disk;
     fetch->n = n;
     fetch_begin(rest);
 }
@@ -282,6 +295,8 @@ void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_
         if (run == 0)
             continue;
         object_await(&desk->objects, object, at, run);
+        if (desk->for_disk)
+            object_no_more_ahead(&desk->objects, object, at, run);
         fetch_begin(fetch_new(desk, object, at, run, urgent));
     }
 }

@@ -20,6 +20,7 @@ struct desk {
     void *owner;
     uint64_t turn;   /* counts workers that came, and questions what is at a URL */
     uint64_t newest; /* of the worker that came last */
+    bool for_disk;   /* what is asked for now is to wait there until it is read */
 };
 
 /* A remote file that a worker has mapped. */
@@ -45,6 +46,7 @@ struct asker {
     bool waited;       /* it could not be answered at once */
     struct desk_walk *walk;
     struct ahead *ahead;    /* what it will ask for later, in this order (utlist) */
+    struct ahead *for_disk; /* of these: the first one that is not yet looked at for the disk */
     uint32_t n_ahead;
     struct asker *prev, *next;                 /* desk->askers */
     struct asker *planner_prev, *planner_next; /* desk->planners */

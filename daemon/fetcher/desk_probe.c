@@ -32,7 +32,10 @@ static void fetch_put_first(const struct fetch *fetch, struct dl_span body)
     if (fetch->wanted || fetch->offer)
         peers_bring(desk->peers, object, 0, body);
     object_await(&desk->objects, object, 0, n);
-    fetch_keep(fetch_new(desk, object, 0, n, true), body);
+    struct fetch *first = fetch_new(desk, object, 0, n, true);
+    if ((first->for_disk = fetch->for_disk && !fetch->urgent))
+        object_no_more_ahead(&desk->objects, object, 0, n);
+    fetch_keep(first, body);
 }
 
 /* Of an object of no bytes there is no first one: 416. */

@@ -14,6 +14,7 @@ struct fetch {
     struct fetch_offer *offer;    /* owned; what that gave of an object that was not known */
     bool wanted;                  /* that node's: it gets what the store gives */
     bool urgent;                  /* somebody waits for it */
+    bool for_disk;                /* what is kept there is not held in memory */
     bool from_disk, from_peer;    /* its blocks came from there */
     uint64_t first, n;            /* blocks; n 0: its first bytes, */
     uint64_t bytes;               /* so many, if it is not known */

@@ -13,11 +13,9 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import test_remote_files  # noqa: E402
 from bucket import BLOCK  # noqa: E402
-from digest_datasets import SOURCE  # noqa: E402
 from dltest import Daemon, dlctl, dlctl_json, main, wait_until  # noqa: E402
 from web import fetchers_of  # noqa: E402
 
-PICTURE = (SOURCE / "tests/fuzz/corpus/image/baseline").read_bytes()[2:]  # after two bytes of the fuzzer's own
 PICTURES = 120
 LITTLE = "1MiB"  # in memory: next to nothing
 
@@ -39,7 +37,7 @@ class CacheCase(test_remote_files.RemoteCase):
         os.makedirs(self.path("pictures/a"))
         taken = 0
         for number in range(PICTURES):
-            data = PICTURE + draw.randbytes(draw.randrange(100_000, 250_000))
+            data = test_remote_files.PICTURE + draw.randbytes(draw.randrange(100_000, 250_000))
             self.write(f"pictures/a/{number:03}.jpg", data)
             taken += -(-len(data) // 4096) * 4096
         return taken
@@ -144,6 +142,30 @@ class Kept(CacheCase):
                 daemon.stop()
                 self.assertEqual(done.returncode, 1)
                 self.assertRegex(done.stderr, f"s3://bucket/numbers.npy: .*({words})")
+
+
+class Ahead(CacheCase):
+    def test_beyond_memory(self):
+        """What the disk is to keep is fetched though there is no room for it in memory: all of it, while the trainer
+        has not read its second batch; and once."""
+        self.pictures()
+        daemon = self.cached_daemon()
+        client = self.client(daemon)
+        dataset = {"kind": "imagefolder", "paths": "s3://bucket/pictures"}
+        spec = {"dataset": dataset, "batch": {"size": 8}, "sampler": {"kind": "random"}, "seed": 1,
+                "workers": {"count": 1, "prefetch": 1}}
+        client.start(client.open(spec)["loader"], credits=1)
+        client.next_batches()[0].release()
+
+        def asked():
+            return [name for name, _ in self.bucket.blocks.copy() if name.endswith(".jpg")]
+        wait_until(lambda: len(asked()) == PICTURES, lambda: f"{len(asked())} of {PICTURES} pictures to be asked for")
+        while batches := client.next_batches():
+            for batch in batches:
+                batch.release()
+        again = sum(count - 1 for count in self.bucket.blocks.values())
+        self.assertEqual(len(asked()), PICTURES)
+        self.assertLessEqual(again, dlctl_json("remote", daemon=daemon)["hedged"])
 
 
 class Killed(CacheCase):
