@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tarfile
 
@@ -15,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import media  # noqa: E402
 from bucket import Bucket  # noqa: E402
 from digest_datasets import COLLATES, DATASETS, ITERABLE, SOURCE  # noqa: E402
-from dltest import DaemonError, TestCase, dlctl, dlctl_json, main  # noqa: E402
+from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main  # noqa: E402
 from web import fetchers_of  # noqa: E402
 
 # Which read no file, or what is local by its nature: code, a library that opens files by itself.
@@ -206,6 +207,21 @@ class Once(RemoteCase):
                          batch={"size": 50}, workers={"count": 2})
         dlctl_json("run", spec, "--digest", "--epochs", "3", daemon=self.daemon_of(self.bucket))
         self.assertIn(self.bucket.sent - os.path.getsize(path), (0, 4096))  # the look at what it is
+
+    def test_jobs(self):
+        """Three jobs of eight ranks each at the same time, each in an order of its own: once for all of them."""
+        path = self.numbers()
+        daemon = self.daemon_of(self.bucket)
+        runs = []
+        for seed in 1, 2, 3:
+            spec = self.spec(f"job-{seed}", name=f"job-{seed}", seed=seed, sampler={"kind": "random"},
+                             dataset={"kind": "npy", "paths": self.remote(path)}, batch={"size": 5},
+                             workers={"count": 1})
+            command = [DLCTL, "run", spec, "--world", "8", "--rank", "all", "--epochs", "2", "--json"]
+            runs.append(subprocess.Popen([*command, "--socket", daemon.socket], stdout=subprocess.PIPE))
+        self.assertEqual([json.loads(run.communicate()[0])["samples"] for run in runs], [2 * 3000] * 3)
+        more = 4096 + dlctl_json("remote", daemon=daemon)["hedged"] * (4 << 20)
+        self.assertLessEqual(self.bucket.sent - os.path.getsize(path), more)
 
 
 class Faults(RemoteCase):
