@@ -91,17 +91,12 @@ DL_API int dl_client_connect(struct dl_client **ret, const char *socket_path, co
 
 /*
  * A client without a daemon, for loaders whose spec says `workers: {count: 0}`: dl_epoch_next()
- * makes their batches in this process, with the same bytes in the same order. A client with a
- * daemon opens such a loader in the same way, so this is only needed if there is no daemon.
- * -ENOMEM.
+ * makes their batches in this process, with the same bytes in the same order, and loads nothing
+ * ahead; see WITHOUT WORKERS in dlclient(3). A client with a daemon opens such a loader in the same
+ * way, so this is only needed if there is no daemon. -ENOMEM.
  *
- * Such a loader has no workers and no ring, and loads nothing ahead. dl_epoch_next() takes as long
- * as the batch takes, whatever its timeout, and dl_epoch_wait_ns() counts that. Batches are in
- * private memory, which is writable, and is reused after their release; memory.limit bounds what
- * pins and tensors hold. Plug-ins are loaded into this process, and log to its standard error.
- * Everything else is as with a daemon. The loading is in a separate module, dlclient-local.so,
- * which is opened when it is needed: $DLOADER_LOCAL_MODULE, else beside the library, else where it
- * was installed.
+ * The loading is in a separate module, dlclient-local.so, which is opened when it is needed:
+ * $DLOADER_LOCAL_MODULE, else beside the library, else where it was installed.
  */
 DL_API int dl_client_connect_local(struct dl_client **ret);
 
@@ -199,30 +194,14 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
 
 /*
  * Sets new weights of a mixture (dataset.kind mix) that is being read, for all its ranks from one
- * later step of an epoch on. Each dataset is named by its number in the spec, from 0 ("1"), by its
- * name in the view "mixtures", or by the last part of that name if it is unique. All must be named,
- * with weight 0 to leave one out; a weight is finite, not negative, and 0 or at least 1/16384 of
- * the sum. The weights replace the spec's weights and schedule until the next change, also in later
- * epochs, and are part of each state written from here on.
+ * later step of an epoch on. Each dataset is named by its number in the spec, from 0 ("1"), or by
+ * its name in the view "mixtures"; all must be named. CHANGING WEIGHTS in dlclient(3) has the rules
+ * and errors.
  *
  * `epoch` and `step`: the first step with the new weights, the same for all ranks; DL_UNKNOWN: in
  * the current epoch, the first step that no rank has planned yet. dl_loader_mix() sets both to the
- * actual place. If dataset.stop is first or all, or batches are measured in tokens, an epoch is
- * planned as a whole: the place is step 0 of an epoch that no rank has started. Other clients are
- * informed before that step. A second change at the same step replaces the first.
- *
- * In a cluster's world the change is for the ranks of all nodes, which agree on it: that takes a
- * second or two, and up to 25 s if a node or the store does not answer. One rank is enough; a rank
- * that asks for the same change as another gets the same answer.
- *
- * -EINVAL: no such dataset, no weights, or a step that a rank has planned: the text has the first
- * possible one; -EAGAIN: not all ranks of the world read it from this daemon, or the nodes of a
- * cluster's world have not agreed: nothing was changed; -EBUSY: several worlds read it, or another
- * node has asked for another change at the same time; -ENOTSUP: its datasets are iterable, or it is
- * read only in this process (workers.count 0); -E2BIG: 64 changes were made; -ENOENT: no loader of
- * that name. dl_client_mix() is for a loader that other clients of the same user have opened, by
- * its name (the daemon's user and root: of any user); its answer, as msgpack, has the keys that
- * proto/PROTOCOL.md lists.
+ * actual place. dl_client_mix() is for a loader that other clients of the same user have opened, by
+ * its name (the daemon's user and root: of any user); its answer is msgpack.
  */
 struct dl_mix_weight {
     const char *dataset; /* its number or name; UTF-8 */
@@ -237,18 +216,9 @@ DL_API int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *w
 /*
  * Sets new weights of single samples for a sampler of kind weighted that is being read, for all its
  * ranks from one later step of an epoch on: weights[0..n), one for each sample of the dataset,
- * float64, finite, not negative, not all 0. Copied before it returns. They apply until the next
- * change, also in later epochs. Each state written from here on contains only their checksum. The
- * weights themselves, 8 bytes each, are kept in a file in the directory $DLOADER_WEIGHTS, or
- * dloader/weights below $XDG_STATE_HOME or ~/.local/state; resuming from such a state needs it. It
- * is never removed.
- *
- * With replacement, draws from the step on use the new weights; without, the samples that have not
- * come in the epoch are drawn again by them. In a cluster's world each node must be given the same
- * weights with the same step, by one of its ranks; until then, its ranks stop at that step, and get
- * -ENOENT after 30 s. `epoch` and `step` as for dl_loader_mix(), with the same errors, and -EINVAL:
- * the sampler is not weighted, or n is not the number of samples; -EDQUOT, -ENOMEM: the daemon has
- * no room for them; and those of writing a file.
+ * float64, finite, not negative, not all 0. Copied before it returns. Each state written from here
+ * on contains only their checksum; the weights are kept in a file, which resuming needs. See
+ * CHANGING WEIGHTS in dlclient(3). `epoch` and `step` as for dl_loader_mix().
  */
 DL_API int dl_client_weights(struct dl_client *client, const char *loader, const double *weights,
                              size_t n, uint64_t epoch, uint64_t step, const void **ret_data,
@@ -265,7 +235,7 @@ DL_API int dl_loader_weights(struct dl_loader *loader, const double *weights, si
  * open as long as the host is to live. The host gets its connection to the daemon over it, as a
  * descriptor with one byte, and another whenever the client has another daemon; it ends when the
  * channel does. A client that may reconnect to another daemon has a copy of the channel until the
- * loader is closed. `number` is not 0. Waits only for room in the socket to the daemon. -ENOTSUP: a
+ * loader is closed. `number` is not 0. Does not wait until the daemon has read of it. -ENOTSUP: a
  * client without a daemon; -EBADF; -EPIPE: the host has ended; -EINVAL.
  */
 DL_API int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number);
@@ -401,46 +371,14 @@ enum { DL_JOB_BYTES = 129 }; /* of a job's name, at most, with its NUL */
 /*
  * Starts loading. NULL options: epoch 0, one rank. Does not wait for the first batch.
  *
- * Ranks that read the same loader must agree: a rank that starts an epoch is refused (-EINVAL) if
- * another rank of the same world size is more than one epoch before or after it. Ranks of a job
- * with a name must also all give the same number of ranks, and no two sessions may read the same
- * epoch as the same rank (-EBUSY).
- *
- * Releasing a batch acknowledges it. When a trainer of such a job dies and is restarted, it can
- * start DL_RESUME: it continues at the first step that was not acknowledged, and batches loaded
- * ahead are kept; dl_epoch_number() and dl_epoch_first() say where that is. From the end of an
- * epoch it continues at the beginning of the next. If none of the job's ranks reads when the first
- * of them comes back, all known ranks resume at the same step: the first that one of them has not
- * acknowledged. Later steps are given again. The daemon keeps these positions as long as it keeps
- * the loader (linger in dloaderd.conf), not beyond its own end. Its successor learns from the ranks
- * that reconnect where they are, and does not skip batches of the previous daemon that they still
- * hold; it does not know about epochs of iterable datasets that had ended. Nor is the position kept
- * if a rank is in an epoch that another number of ranks began: use a state for that. -ENOENT:
- * nothing is known of this rank; -ESTALE: another number of ranks left the job.
- *
- * With DL_WORLD_CLUSTER it waits until the nodes have met, and trainers on each of them have asked
- * for the loader, at most the daemon's rendezvous.timeouts.join (-ETIMEDOUT: the text says who is
- * there, and who is missing); dl_epoch_rank() and dl_epoch_world() then return the place. A new
- * rank begins where the others are in their epoch. If it names another epoch it is refused
- * (-EINVAL, with the number in the text); DL_RESUME takes whichever it is. A returning rank
- * continues at the first batch that it had not released or, if the others have finished that epoch,
- * in their epoch: dl_epoch_number() returns it. If all ranks had ended, or all of its node, these
- * continue at the least such step. Another job's name starts over. -ENOTSUP: there is no cluster.
- *
- * When nodes join or leave, dl_epoch_next() returns DL_E_WORLD_CHANGED, with the reason, once this
- * rank has had its share of that world, and then DL_END. When a node is gone it does so at once,
- * unless options.follow is DL_FOLLOW_SAME: then it waits for the others, and continues if rank and
- * world are the same again, or else to a step that all ranks have. The state of the epoch then
- * records the progress: started from it, with DL_WORLD_CLUSTER again, the epoch continues in the
- * new world. A rank that lacks steps which others have had gets those first, as the rank that it
- * was, and then the error once more: so each sample of the epoch comes once, although no two ranks
- * were at the same step. With DL_FOLLOW_ANY dl_epoch_next() does all this itself, and may wait
- * longer than its timeout; dl_epoch_changes() then counts up. If the others have finished the
- * epoch, it ends with a warning, and dl_epoch_number() returns their epoch. None of this applies
- * to iterable datasets and client samplers, where each rank has its own order. An epoch's end
- * waits, at most rendezvous.fence, until no node is late with its heartbeat. If the share of a node
- * that is gone is not known to have been used to the end, DL_E_LEFT_OUT says which steps of which
- * ranks, and how many samples at most; options.left_out may turn that into a warning.
+ * With DL_RESUME a trainer of a named job continues at the first step that it has not acknowledged
+ * by releasing its batch; dl_epoch_number() and dl_epoch_first() say where that is. With
+ * DL_WORLD_CLUSTER this waits until the nodes have met; dl_epoch_rank() and dl_epoch_world() then
+ * return the place. JOBS and CLUSTERS in dlclient(3) say what holds for either, and what
+ * dl_epoch_next() returns when nodes join or leave. -EINVAL: the options, or another rank is more
+ * than an epoch away; -EBUSY: another session reads as this rank; -ENOENT: nothing is known of the
+ * job's rank; -ESTALE: another number of ranks left the job; -ENOTSUP: there is no cluster;
+ * -ETIMEDOUT: nodes or trainers are missing, and the text says which.
  */
 DL_API int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
                           struct dl_epoch **ret);
@@ -450,30 +388,12 @@ enum { DL_GIVEN_RANK = 1, DL_GIVEN_WORLD = 2, DL_GIVEN_JOB = 4 };
 
 /*
  * Fills in what is not `given` (a mask of the above) from the environment of launchers: `rank` and
- * `world`, both or neither, from the first of these whose variables are set:
- *
- *   $RANK, $WORLD_SIZE: torchrun, Accelerate, DeepSpeed, Ray Train's TorchTrainer, PyTorchJob
- *   $OMPI_COMM_WORLD_RANK, …_SIZE: Open MPI; $MV2_COMM_WORLD_RANK, …_SIZE: MVAPICH2
- *   $PMI_RANK, $PMI_SIZE: MPICH, Intel MPI
- *   $SLURM_PROCID, $SLURM_STEP_NUM_TASKS: srun
- *   $PMIX_RANK, or $JOB_COMPLETION_INDEX of a Kubernetes Indexed Job, with $WORLD_SIZE
- *
- * If the given world is DL_WORLD_CLUSTER, `rank` is from $LOCAL_RANK (with torchrun
- * --virtual-local-rank from $RANK, $GROUP_RANK and their sizes), $OMPI_COMM_WORLD_LOCAL_RANK,
- * $MV2_COMM_WORLD_LOCAL_RANK, $MPI_LOCALRANKID or $SLURM_LOCALID. A given world of 1 has rank 0,
- * and no variable is read.
- *
- * $RANK and $WORLD_SIZE come with `local_world`, $LOCAL_WORLD_SIZE: torchrun's ranks of a node are
- * consecutive. If those of another launcher are, the caller sets it.
- *
- * If rank and world are found, the job's name is written to `job`, of DL_JOB_BYTES, and
- * options->job is that: $TORCHELASTIC_RUN_ID, except "none", which is torchrun's word for a run
- * without a name; or, not in a cluster, "slurm-" with $SLURM_JOB_ID and $SLURM_STEP_ID. The name
- * does not include the number of restarts. Unset variables leave their options unchanged; variables
- * without a part in this are not read.
- *
- * -EINVAL, with a line in `why`, cut to `size` bytes, that names the variable, and nothing changed:
- * one of two is missing, or one is not a number within its bounds. `why` may be NULL with size 0.
+ * `world`, both or neither, or `rank` on this node if the given world is DL_WORLD_CLUSTER;
+ * `local_world`; and the job's name, which is written to `job`, of DL_JOB_BYTES, and is then
+ * options->job. "Variables of launchers" in dlclient(3) lists them. Unset variables leave their
+ * options unchanged. -EINVAL, with a line in `why`, cut to `size` bytes, that names the variable,
+ * and nothing changed: one of two is missing, or one is not a number within its bounds. `why` may
+ * be NULL with size 0.
  */
 DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, char *job,
                                      char *why, size_t size);
@@ -493,36 +413,27 @@ DL_API int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const cha
 
 /*
  * The next batch, in the order of the steps, or as they become ready if the spec says
- * `workers: {in_order: false}`; over an iterable dataset steps may be left out. Always releases the
- * previous batch, unless it is pinned, so that a single credit cannot stall. timeout_ns: < 0 waits
- * as long as necessary, 0 does not wait. 0 and *ret: a batch, valid until the next call on this
- * epoch; DL_END: no more; -EAGAIN (timeout 0) or -ETIMEDOUT: not ready yet; -ENOMEM: memory.limit
- * has no room for another batch until this client releases some that it has pinned, or got in
- * epochs that it no longer reads; -ENODATA: only if the client is the sampler, see dl_epoch_feed();
- * else an error. If dl_client_is_usable() returns 1 after it, the error was that of this one step
- * ("worker 1 was killed by SIGSEGV …"), and the next call continues with the next step, or returns
- * DL_END after the last. A step's own EAGAIN, ETIMEDOUT or ENODATA comes as -EIO.
+ * `workers: {in_order: false}`. Always releases the previous batch, unless it is pinned.
+ * timeout_ns: < 0 waits as long as necessary, 0 does not wait. 0 and *ret: a batch, valid until the
+ * next call on this epoch; DL_END: no more; -EAGAIN (timeout 0) or -ETIMEDOUT: not ready yet;
+ * -ENOMEM: memory.limit has no room until this client releases pinned batches; -ENODATA: the client
+ * is the sampler, and has to feed more; else an error. If dl_client_is_usable() returns 1 after it,
+ * the error was that of this one step ("worker 1 was killed by SIGSEGV …"), and the next call
+ * continues with the next step, or returns DL_END after the last. A step's own EAGAIN, ETIMEDOUT or
+ * ENODATA comes as -EIO.
  */
 DL_API int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret);
 
 /*
- * The client as the sampler, for a loader whose spec says `sampler: {kind: client}`: the fed
- * indices are the order of the epoch, and may be fed while batches are received. Each rank feeds
- * its own; an index may be repeated. Never blocks. At most twice `credits` steps are in progress,
- * fed and not yet returned by dl_epoch_next(); no more are taken before it is called.
+ * The client as the sampler (`sampler: {kind: client}`): the fed indices are the order of the
+ * epoch. Each rank feeds its own, also while batches are received; an index may be repeated. Never
+ * blocks: -EAGAIN when twice `credits` steps were fed and not yet returned by dl_epoch_next().
  *
- * dl_epoch_feed() takes the indices of a sampler and makes batches of batch.size of them. It
- * returns how many it took, from the first on: as with write(), fewer than `n` if there is no room
- * for all, and -EAGAIN if it is full. dl_epoch_feed_batch() takes the indices of one step, 1 to
- * batch.size of them (1 if it is null), as from a batch sampler: 0, or -EAGAIN. The two may be
- * mixed, but not inside a batch. dl_epoch_feed_end() says that nothing follows; an incomplete batch
- * of dl_epoch_feed() is then the last one, or is left out if the spec has batch.drop_last.
- *
- * dl_epoch_next() returns -ENODATA, at once, when all fed steps are received but the end was not:
- * feed more. After dl_epoch_feed_end() it returns DL_END after the last step. An index that the
- * dataset does not have is an error of its step alone, which dl_epoch_next() returns. -EINVAL: the
- * loader has a sampler of its own, the end was fed before, an incomplete batch waits, or `n` is not
- * a valid size of a batch. batch.size may be at most 65536.
+ * dl_epoch_feed() makes batches of batch.size indices, and returns how many it took, as write()
+ * does. dl_epoch_feed_batch() takes one step's, 1 to batch.size of them (1 if it is null): 0. The
+ * two may be mixed, but not inside a batch. dl_epoch_feed_end(): nothing follows; an incomplete
+ * batch is then the last one, or is left out if the spec has batch.drop_last. -EINVAL: the loader
+ * has a sampler of its own, the end was fed, or an incomplete batch waits; or a wrong size.
  */
 DL_API int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
 DL_API int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
@@ -544,9 +455,8 @@ DL_API uint32_t dl_epoch_changes(const struct dl_epoch *epoch);
 /*
  * After DL_E_WORLD_CHANGED, without options.follow: waits for the next world, in which the epoch
  * then continues as the same object. dl_epoch_rank() and dl_epoch_world() return the new place
- * before the first batch there, so that a process group can be rebuilt. It does what
- * dl_epoch_state(), dl_epoch_end() and dl_epoch_start() do together. Returns at once if the world
- * has not changed. A rank that lacks steps of the previous world gets those first, and then
+ * before the first batch there, so that a process group can be rebuilt. Returns at once if the
+ * world has not changed. A rank that lacks steps of the previous world gets those first, and then
  * DL_E_WORLD_CHANGED once more. Errors as dl_epoch_start(); -EINVAL: the epoch is not in the
  * cluster's world, or its ranks have orders of their own.
  */
@@ -579,50 +489,28 @@ DL_API uint64_t dl_epoch_held_bytes(const struct dl_epoch *epoch);
 DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
 
 /*
- * The state of an epoch: a token of its position, from which another process can continue, on
- * another machine, with another number of ranks. It covers all ranks: that of any one serves all,
- * once they were given equally many steps. A few hundred bytes of msgpack, at most DL_STATE_MAX,
- * with a version and a checksum; it contains no secret and no path. Weights of a mixture that were
- * changed while it was read (dl_loader_mix()) follow the token, 24 bytes and for each change 8 and
- * 8 for each dataset; -ENOSPC: *len is the size of all of it.
+ * The state of an epoch: a token of its position, from which another process can continue with
+ * options.state, on another machine, with another number of ranks. See STATES in dlclient(3).
  *
  * dl_epoch_state() covers the batches that dl_epoch_next() returned, including the current one, and
- * steps that failed. *len is the size of `buf`, then that of the token. After DL_END it is the
- * beginning of the next epoch. -ENOSPC; -ENOTSUP within an epoch of workers.in_order: false.
- *
- * dl_epoch_start() with options.state continues after those batches, at the same cost at any place.
- * With the same number of ranks the same steps come; with another world size each remaining sample
- * comes once, and steps are counted from 0 again, in dl_epoch_steps() and dl_batch_step(). If
- * nothing remains for this rank, the next epoch is started; after a world size that gave some ranks
- * a step more than others, take the state of rank 0. -EINVAL, and dl_client_error() says what
- * differs: the state is of other data (files are recognised by their sizes and ends, wherever they
- * are), of a spec that differs in dataset, sampler, batch, collate or shard, of another seed; or
- * damaged. workers, memory and name may differ.
- *
- * Over an iterable dataset the world size and workers.count must stay the same, since they decide
- * which replica has which samples; earlier samples are skipped, and dl_epoch_warning() says so if
- * that takes time. A dataset that saves its own position (a plug-in with save_state(), a Python one
- * with state_dict()) avoids that: dl_epoch_whole_state() writes the token at `step`, DL_UNKNOWN
- * being the current one, followed by the dataset's state in each worker, up to 64 KiB each; it can
- * be used like a token. For another step, the dataset's states are kept for the last few batches;
- * without them samples are skipped, as with the token alone. If each rank has samples of its own
- * (shard.mode strided), the dataset's states are of this rank, and other ranks skip.
- * dl_epoch_has_dataset_state() is 1 once the dataset has saved any. -ENOSPC: *len is the size of it
- * all. If the client is the sampler, the world size must also stay the same, and feeding continues
- * after the state's steps.
- *
- * dl_loader_state() writes the token of the place in `options`, with any epoch, step and world;
- * with options.state that state's place for `world`, with `step`, if it is not 0, in its stead.
- * dl_loader_find_state() returns where a state continues with this number of ranks, or why it
- * cannot. In both, as in dl_epoch_start(), ranks are all that read; a token counts those with
- * samples of their own, so that shard.replicas may change. dl_state_json() describes a token as one
- * line of JSON: returns its length, as snprintf() does, or -EINVAL, -EPROTONOSUPPORT: not a state,
- * or of another version.
+ * steps that failed; after DL_END it is the beginning of the next epoch. *len is the size of `buf`,
+ * DL_STATE_MAX unless weights were changed, then that of the state; -ENOSPC: it is the size needed.
+ * -ENOTSUP within an epoch of workers.in_order: false. dl_epoch_whole_state() writes the token at
+ * `step`, DL_UNKNOWN being the current one, and behind it what an iterable dataset says of its own
+ * position; dl_epoch_has_dataset_state() is 1 once it has said anything.
  */
 #define DL_STATE_MAX 1023
 DL_API int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len);
 DL_API int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len);
 DL_API int dl_epoch_has_dataset_state(const struct dl_epoch *epoch);
+
+/*
+ * dl_loader_state() writes the token of the place in `options`; with options.state that state's
+ * place for `world`, at `step`, if it is not 0. dl_loader_find_state() returns where a state
+ * continues with this number of ranks, or why it cannot. dl_state_json() describes a token as one
+ * line of JSON: returns its length, as snprintf() does; -EINVAL, -EPROTONOSUPPORT: not a state, or
+ * of another version.
+ */
 DL_API int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options,
                            void *buf, size_t *len);
 DL_API int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len,
