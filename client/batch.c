@@ -246,6 +246,7 @@ static void batch_mark_pinned(struct dl_batch *batch)
     batch->pinned = true;
     if (!batch_is_lent(batch))
         return;
+    epoch_queue_pin(batch->epoch, batch->step);
     batch->loader->extra_leases++;
     batch->loader->held_bytes += batch->mapping->slot_bytes;
 }
@@ -359,8 +360,6 @@ void batch_give_back(struct dl_batch *batch)
     }
     if (!batch->pinned && !batch->detached) {
         assert(epoch); /* only pinned batches outlive it in the user's hands */
-        if (batch_is_lent(batch))
-            epoch_queue_pin(epoch, batch->step);
         batch_mark_pinned(batch);
     }
     if (!batch->detached) {
@@ -382,13 +381,8 @@ int dl_batch_pin(struct dl_batch *batch)
         return 0;
     epoch->current = NULL;
     batch_end_withheld(batch->client, batch);
-    if (batch->detached) {
-        epoch_flush_if_due(epoch);
-        return 0;
-    }
-    batch_mark_pinned(batch);
-    if (batch_is_lent(batch))
-        epoch_queue_pin(epoch, batch->step);
+    if (!batch->detached)
+        batch_mark_pinned(batch);
     epoch_flush_if_due(epoch);
     return 0;
 }
@@ -412,7 +406,7 @@ static uint64_t batch_extent(const struct dl_batch *batch)
 static struct mapping *batch_copy_slot(struct dl_batch *batch)
 {
     uint64_t bytes = batch_extent(batch);
-    struct mapping *copy = mapping_new_heap(bytes);
+    struct mapping *copy = mapping_new_private(bytes);
 
     if (!copy) {
         client_fail(batch->client, ENOMEM, "", "no memory for a copy of %llu bytes", (ull)bytes);
@@ -432,7 +426,7 @@ static struct mapping *batch_copy_rows(struct dl_batch *batch)
 {
     uint64_t indices = batch->samples * sizeof(uint64_t), bytes;
     struct view *packed = view_pack(batch->view, indices, &bytes);
-    struct mapping *copy = packed ? mapping_new_heap(bytes) : NULL;
+    struct mapping *copy = packed ? mapping_new_private(bytes) : NULL;
 
     if (!copy) {
         view_unref(packed);

@@ -1,16 +1,11 @@
 /* Sessions: connect, errors, queries, the end. */
 #include "client/internal.h"
 
-#include "client/daemon_user.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-
-/* The socket's queue of connections is full: so long one waits in it for a place at a time. */
-#define CONNECT_WAIT (NS_PER_S / 10)
 
 const char *dl_version(void)
 {
@@ -26,114 +21,6 @@ void dl_client_set_progress(struct dl_client *client,
 }
 
 /* ---- connecting ---- */
-
-static int client_connect_failure(struct connection *conn, const char *path, int code)
-{
-    static const struct {
-        int code;
-        const char *text;
-    } remedies[] = {
-        {ENOENT, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
-        {ENOTDIR, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
-        {ECONNREFUSED, "no daemon listens there; start dloaderd"},
-        {EACCES, "permission denied by the daemon's socket_mode and socket_group; to use the "
-                 "system's service, join the group dloaderd and log in again"},
-        {EPROTOTYPE, "a socket of another kind, not dloaderd's; name dloaderd's socket"},
-        {EAGAIN, "dloaderd accepts no connections"},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(remedies); i++)
-        if (remedies[i].code == code)
-            return connection_fail(conn, code == EAGAIN ? ETIMEDOUT : code, path, "%s",
-                                   remedies[i].text);
-    return connection_fail(conn, code, path, "connect: %s", strerror(code));
-}
-
-/* A connected socket is kept if it is a daemon's for this user. 0, or the latched error. */
-static int client_check_daemon(struct connection *conn, const char *path, int *fd)
-{
-    struct dl_error err = {0};
-
-    if (daemon_user_check(*fd, &err) == 0)
-        return 0;
-    close_fdp(fd);
-    return connection_fail(conn, err.code, path, "%s", err.message);
-}
-
-/*
- * Returns 0 and a connected socket, or the latched error. While the daemon's queue is full, this
- * waits in connect(), in turn: a client that only polled could find the queue full for ever.
- */
-static int client_open_socket(struct connection *conn, const char *path, uint64_t deadline,
-                              int *ret)
-{
-    size_t len = strlen(path), max = sizeof(((struct sockaddr_un *)NULL)->sun_path);
-    int r;
-
-    if (len == 0)
-        return connection_fail(conn, ENOENT, "", "the path of the daemon's socket is empty");
-    if (len >= max)
-        return connection_fail(conn, ENAMETOOLONG, path,
-                               "a socket's path can have %zu bytes, this one has %zu; choose a "
-                               "shorter one",
-                               max - 1, len);
-    r = client_dial(path, 0, ret);
-    while (r < 0) {
-        uint64_t now = clock_ns();
-
-        if (r != -EAGAIN || now >= deadline)
-            return client_connect_failure(conn, path, -r);
-        if ((r = wait_fd(-1, 0, now)) != -ETIMEDOUT) /* checks for an interrupt */
-            return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
-        r = client_dial(path, min_u64(CONNECT_WAIT, deadline - now), ret);
-    }
-    return client_check_daemon(conn, path, ret);
-}
-
-/* Where the user's own daemon listens. False if there is no such place; `why` may hold the
- * reason. */
-static bool client_own_path(char *buf, size_t size, struct dl_error *why)
-{
-    const char *dir = daemon_user_runtime_dir(why);
-    int n = dir ? snprintf(buf, size, "%s/dloaderd/socket", dir) : 0;
-
-    return n > 0 && (size_t)n < size;
-}
-
-/* Adds to the failure why the user's own daemon was not tried. */
-static void client_add_to_failure(struct connection *conn, const struct dl_error *why)
-{
-    const struct dl_error failed = conn->fatal;
-
-    (void)!dl_error_set(&conn->fatal, failed.code, failed.path, "%s; $XDG_RUNTIME_DIR, %s, %s",
-                        failed.message, why->path, why->message);
-}
-
-/*
- * The default daemon: $DLOADER_SOCKET; else the user's own, if it listens, since it may run the
- * user's code; else the system's. As client_open_socket(); *ret_path is static, the environment's,
- * or in `buf`.
- */
-static int client_open_default(struct connection *conn, char *buf, size_t size, uint64_t deadline,
-                               const char **ret_path, int *ret)
-{
-    const char *env = getenv("DLOADER_SOCKET");
-    struct dl_error why = {0};
-
-    *ret_path = env && env[0] ? env : "/run/dloaderd/socket";
-    if (*ret_path != env && client_own_path(buf, size, &why)) {
-        int r = client_dial(buf, 0, ret);
-
-        if (r != -ENOENT && r != -ENOTDIR && r != -ECONNREFUSED)
-            *ret_path = buf;
-        if (r == 0)
-            return client_check_daemon(conn, buf, ret);
-    }
-    int r = client_open_socket(conn, *ret_path, deadline, ret);
-    if (r < 0 && why.code)
-        client_add_to_failure(conn, &why);
-    return r;
-}
 
 /* HELLO and WELCOME. 0, or the latched error. */
 static int client_exchange_hello(struct dl_client *client, const char *path, const char *agent,
@@ -232,8 +119,7 @@ static int client_connect_saying(struct dl_client **ret, uint32_t version, const
     if (!client)
         return -ENOMEM;
     client->says = version;
-    r = path ? client_open_socket(&client->conn, path, deadline, &fd)
-             : client_open_default(&client->conn, buf, sizeof buf, deadline, &path, &fd);
+    r = client_find_daemon(&client->conn, buf, sizeof buf, deadline, &path, &fd);
     if (r == 0) {
         uint64_t now = clock_ns();
 
@@ -424,97 +310,4 @@ int dl_client_pin(struct dl_client *client)
     if (r < 0)
         client->pin = pin_unref(client->pin);
     return r < 0 ? client_fail_with(client, &err) : 0;
-}
-
-/* ---- queries ---- */
-
-/* Sends a request that INFO answers and keeps the answer in client->answer, after the rows before
- * `row`. */
-static int client_ask_from(struct dl_client *client, struct dl_message *msg, uint64_t *request,
-                           uint32_t row, uint64_t timeout_ns)
-{
-    if (client->fd < 0)
-        return client_fail(client, ENOTCONN, "",
-                           "this client has no daemon; connect with "
-                           "dl_client_connect()");
-    *request = connection_request(&client->conn);
-    client->call = (struct call){.request = *request, .answer = DL_MSG_INFO, .has_more = row > 0};
-    return client_call(client, msg, timeout_ns);
-}
-
-int client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
-               uint64_t timeout_ns)
-{
-    return client_ask_from(client, msg, request, 0, timeout_ns);
-}
-
-static int client_check_word(struct dl_client *client, const char *what, const char *word)
-{
-    size_t len = word ? strlen(word) : 0;
-
-    if (len == 0 || len > 32)
-        return client_fail(client, EINVAL, what, "'%.40s' has %zu bytes, not 1 to 32",
-                           word ? word : "", len);
-    return 0;
-}
-
-int dl_client_query(struct dl_client *client, const char *view, const void **ret_data,
-                    size_t *ret_len)
-{
-    struct dl_message msg = {.number = DL_MSG_QUERY};
-    int r = client_begin(client);
-    uint32_t row = 0;
-
-    if (r == 0)
-        r = client_check_word(client, "view", view);
-    if (r < 0)
-        return r;
-    msg.query.view = span_str(view);
-    do {
-        msg.query.row = row;
-        r = client_ask_from(client, &msg, &msg.query.request, row, REQUEST_TIMEOUT);
-        row = client->call.next;
-    } while (r == 0 && row > 0);
-    if (r < 0)
-        return r;
-    *ret_data = client->answer.data;
-    *ret_len = client->answer.len;
-    return 0;
-}
-
-int dl_client_control(struct dl_client *client, const char *verb)
-{
-    struct dl_message msg = {.number = DL_MSG_CONTROL};
-    int r = client_begin(client);
-
-    if (r == 0)
-        r = client_check_word(client, "verb", verb);
-    if (r < 0)
-        return r;
-    msg.control.verb = span_str(verb);
-    return client_ask(client, &msg, &msg.control.request, REQUEST_TIMEOUT);
-}
-
-int dl_client_headspace(struct dl_client *client, const char *loader, uint32_t steps,
-                        const void **ret_data, size_t *ret_len)
-{
-    struct dl_message msg = {.number = DL_MSG_HEADSPACE};
-    int r = client_begin(client);
-
-    if (r == 0 && (!loader || !*loader || strlen(loader) > DL_MAX_NAME_BYTES))
-        r = client_fail(client, EINVAL, "loader", "a loader's name has 1 to %llu bytes",
-                        (unsigned long long)DL_MAX_NAME_BYTES);
-    if (r == 0 && (steps == 0 || steps > 10000))
-        r = client_fail(client, EINVAL, "steps", "%u, where 1 to 10000 can be measured", steps);
-    if (r < 0)
-        return r;
-    msg.headspace.loader = span_str(loader);
-    msg.headspace.steps = steps;
-    /* The trainer takes as long as it takes. */
-    r = client_ask(client, &msg, &msg.headspace.request, DEADLINE_NONE);
-    if (r < 0)
-        return r;
-    *ret_data = client->answer.data;
-    *ret_len = client->answer.len;
-    return 0;
 }

@@ -27,15 +27,8 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* Where a refusal is explained; `text` may be NULL with size 0. */
-struct why {
-    char *text;
-    size_t size;
-};
 
 /* A variable that holds a number. */
 struct number {
@@ -44,18 +37,6 @@ struct number {
     bool set;
     uint32_t value;
 };
-
-__attribute__((format(printf, 2, 3))) static int environment_refuse(const struct why *why,
-                                                                    const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    if (why->size > 0)
-        (void)vsnprintf(why->text, why->size, format, args);
-    va_end(args);
-    return -EINVAL;
-}
 
 /* Accepts decimal digits only. */
 static int environment_read_number(struct number *ret, const struct why *why)
@@ -69,8 +50,8 @@ static int environment_read_number(struct number *ret, const struct why *why)
     for (i = 0; text[i] >= '0' && text[i] <= '9' && n <= UINT32_MAX; i++)
         n = n * 10 + (uint64_t)(text[i] - '0');
     if (i == 0 || text[i] || n < ret->min || n > ret->max)
-        return environment_refuse(why, "$%s: \"%.64s\" is not a whole number from %u to %u",
-                                  ret->name, text, ret->min, ret->max);
+        return options_refuse(why, "$%s: \"%.64s\" is not a whole number from %u to %u", ret->name,
+                              text, ret->min, ret->max);
     ret->set = true;
     ret->value = (uint32_t)n;
     return 0;
@@ -135,13 +116,12 @@ static int environment_check_below(const struct dl_epoch_options *o, const struc
     if (o->rank < n || (!rank->set && !world->set))
         return 0;
     if (!world->set)
-        return environment_refuse(why, "$%s: %u is not below the world size that was given, %u",
-                                  rank->name, o->rank, n);
+        return options_refuse(why, "$%s: %u is not below the world size that was given, %u",
+                              rank->name, o->rank, n);
     if (!rank->set)
-        return environment_refuse(why, "$%s: %u is not above the rank that was given, %u",
-                                  world->name, n, o->rank);
-    return environment_refuse(why, "$%s: %u is not below $%s, %u", rank->name, o->rank, world->name,
-                              n);
+        return options_refuse(why, "$%s: %u is not above the rank that was given, %u", world->name,
+                              n, o->rank);
+    return options_refuse(why, "$%s: %u is not below $%s, %u", rank->name, o->rank, world->name, n);
 }
 
 /* *ret_all: both are what the environment says. */
@@ -160,14 +140,13 @@ static int environment_find_rank(struct dl_epoch_options *o, unsigned given,
     if (r < 0)
         return r;
     if (rank.set && !world.set && !given && launcher != &environment_launchers[TORCHRUN])
-        return environment_refuse(why,
-                                  "$%s is set and $%s is not; set that to the number of ranks, or "
-                                  "give rank 0 and world size 1 if each is to have all samples",
-                                  rank.name, world.name);
+        return options_refuse(why,
+                              "$%s is set and $%s is not; set that to the number of ranks, or "
+                              "give rank 0 and world size 1 if each is to have all samples",
+                              rank.name, world.name);
     if (rank.set != world.set && !(given & (DL_GIVEN_RANK | DL_GIVEN_WORLD)))
-        return environment_refuse(why, "$%s is set and $%s is not; set both, or neither",
-                                  rank.set ? rank.name : world.name,
-                                  rank.set ? world.name : rank.name);
+        return options_refuse(why, "$%s is set and $%s is not; set both, or neither",
+                              rank.set ? rank.name : world.name, rank.set ? world.name : rank.name);
     if (rank.set)
         o->rank = rank.value;
     if (world.set)
@@ -225,13 +204,13 @@ static int environment_find_local_rank(struct dl_epoch_options *o, const struct 
     if (r < 0)
         return r;
     if (size.set && !rank.set)
-        return environment_refuse(why, "$%s is set and $%s is not; set both, or neither", size.name,
-                                  rank.name);
+        return options_refuse(why, "$%s is set and $%s is not; set both, or neither", size.name,
+                              rank.name);
     if (!rank.set)
         return 0;
     if (size.set && rank.value >= size.value)
-        return environment_refuse(why, "$%s: %u is not below $%s, %u", rank.name, rank.value,
-                                  size.name, size.value);
+        return options_refuse(why, "$%s: %u is not below $%s, %u", rank.name, rank.value, size.name,
+                              size.value);
     if (size.set && rank.value == 0 && launcher == &environment_launchers[TORCHRUN])
         r = environment_find_in_group(&size, &rank.value, why);
     if (r == 0)
@@ -256,11 +235,10 @@ static int environment_find_job(const struct launcher *launcher, char job[DL_JOB
     int n = snprintf(job, DL_JOB_BYTES, "%s%s%s%s", launcher->prefix, id, part ? "." : "",
                      part ? part : "");
     if (n >= DL_JOB_BYTES)
-        return environment_refuse(why,
-                                  "$%s: \"%.64s…\" has %zu bytes, and the name of a job may "
-                                  "have %llu; give torchrun a shorter --rdzv-id, or the job a name",
-                                  launcher->job, id, strlen(id),
-                                  (unsigned long long)DL_MAX_NAME_BYTES);
+        return options_refuse(why,
+                              "$%s: \"%.64s…\" has %zu bytes, and the name of a job may "
+                              "have %llu; give torchrun a shorter --rdzv-id, or the job a name",
+                              launcher->job, id, strlen(id), (unsigned long long)DL_MAX_NAME_BYTES);
     return 1;
 }
 
@@ -273,7 +251,7 @@ int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, 
     why.text = text;
     int r = epoch_options_read(options, &o);
     if (r < 0)
-        return environment_refuse(&why, "options: they %s", epoch_options_why(r));
+        return options_refuse(&why, "options: they %s", epoch_options_why(r));
     bool cluster = given & DL_GIVEN_WORLD && o.world == DL_WORLD_CLUSTER, placed = false;
     const struct launcher *launcher = environment_find_launcher(cluster);
     if (!cluster)

@@ -48,8 +48,6 @@ int epoch_start_remote(struct dl_epoch *epoch)
     uint8_t before[HISTORY_BYTES];
     struct dl_message msg = epoch_start_message(epoch, epoch->first, before);
 
-    if (!client_is_away(client))
-        saved_states_queue(epoch);
     client->call =
         (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
     /* Where nodes have to meet first, the daemon says how long that may take. */

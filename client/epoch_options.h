@@ -62,4 +62,14 @@ static inline const char *epoch_options_why(int r)
                : "have a size that is not that of a struct dl_epoch_options";
 }
 
+/* Where a refusal of what a program or its environment says is explained; `text` may be NULL with
+ * size 0. */
+struct why {
+    char *text;
+    size_t size;
+};
+
+/* -EINVAL. */
+int options_refuse(const struct why *why, const char *format, ...) _printf_(2, 3);
+
 #endif

@@ -1,5 +1,5 @@
 /*
- * The client's own Python hosts, each with a channel to it. The daemon and the host get the two
+ * The program's own Python hosts, each with a channel to it. The daemon and the host get the two
  * ends of a socket pair: the host through its channel, the daemon through HOST, whose descriptor
  * travels with the first byte of the message.
  */
@@ -15,7 +15,7 @@
 /* ---- the host's end ---- */
 
 /* Gives the host one end of a new connection; *ret_sock, owned, is the daemon's. */
-int hosts_connect(int channel, int *ret_sock)
+static int hosts_connect(int channel, int *ret_sock)
 {
     int pair[2];
 
@@ -55,7 +55,7 @@ static void hosts_drop(struct brought_host **link)
     hosts_free(host);
 }
 
-struct brought_host **hosts_find(struct dl_client *client, uint64_t number)
+static struct brought_host **hosts_find(struct dl_client *client, uint64_t number)
 {
     struct brought_host **link = &client->hosts;
 
@@ -64,7 +64,7 @@ struct brought_host **hosts_find(struct dl_client *client, uint64_t number)
     return link;
 }
 
-void hosts_forget(struct dl_client *client, uint64_t number)
+static void hosts_forget(struct dl_client *client, uint64_t number)
 {
     struct brought_host **link = hosts_find(client, number);
 
@@ -73,7 +73,7 @@ void hosts_forget(struct dl_client *client, uint64_t number)
 }
 
 /* The newest first; of a number the last. */
-int hosts_keep(struct dl_client *client, int channel, uint64_t number)
+static int hosts_keep(struct dl_client *client, int channel, uint64_t number)
 {
     struct brought_host *host = calloc(1, sizeof *host), *last;
 
@@ -188,35 +188,78 @@ void hosts_take(struct dl_loader *loader, const char *spec, size_t len)
     }
 }
 
-/* 1: it has ended. */
-static int hosts_send_again(struct dl_client *client, struct brought_host *host)
+/* Queues HOST. -errno: the host cannot be reached, or latched. */
+static int hosts_offer(struct dl_client *client, int channel, uint64_t number)
 {
-    struct dl_message msg = {.number = DL_MSG_HOST, .host = {.host = host->number}};
-    _cleanup_fd_ int sock = -1;
-    int r = hosts_connect(host->channel, &sock);
+    struct dl_message msg = {.number = DL_MSG_HOST, .host = {.host = number}};
+    int sock = -1, r = hosts_connect(channel, &sock);
 
-    if (r < 0)
-        return r == -EPIPE || r == -ECONNRESET ? 1 : r;
-    r = connection_send_fd(&client->conn, &msg, steal_fd(&sock));
-    if (r == 0)
-        host->has_it = client->incarnation;
-    return r;
+    return r < 0 ? r : connection_send_fd(&client->conn, &msg, sock);
 }
 
 int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *ret_ended)
 {
     *ret_ended = 0;
     for (struct brought_host **link = list; *link;) {
-        int r = hosts_send_again(client, *link);
+        struct brought_host *host = *link;
+        int r = hosts_offer(client, host->channel, host->number);
 
-        if (r < 0)
-            return r;
         if (r == 0) {
-            link = &(*link)->next;
-        } else {
-            *ret_ended = (*link)->number;
+            host->has_it = client->incarnation;
+            link = &host->next;
+        } else if (r == -EPIPE || r == -ECONNRESET) {
+            *ret_ended = host->number;
             hosts_drop(link);
+        } else {
+            return r;
         }
     }
     return 0;
+}
+
+/* ---- for the program ---- */
+
+/* A client that can lose its daemon keeps the host. Returns 1 if a daemon that took over meanwhile
+ * already has it. */
+static int hosts_prepare(struct dl_client *client, int channel, uint64_t number)
+{
+    int r = client_may_reconnect(client) ? hosts_keep(client, channel, number) : 0;
+
+    if (r < 0)
+        return r;
+    client_queue_pending(client);
+    r = client_be_there(client);
+    if (r < 0)
+        return client_fatal(client);
+    const struct brought_host *host = *hosts_find(client, number);
+    return host && host->has_it == client->incarnation;
+}
+
+int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
+{
+    int r = client_begin(client);
+
+    if (r < 0)
+        return r;
+    if (client->fd < 0)
+        return client_fail(client, ENOTSUP, "dataset.host",
+                           "this client has no daemon to bring a host to");
+    if (number == 0)
+        return client_fail(client, EINVAL, "dataset.host",
+                           "0 is not a host's number; use 1 or more");
+    if (fcntl(channel, F_GETFD) < 0)
+        return client_fail(client, EBADF, "dataset.host", "%d is not an open file descriptor",
+                           channel);
+    r = hosts_prepare(client, channel, number);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = hosts_offer(client, channel, number);
+    if (r < 0 && connection_check(&client->conn) == 0) {
+        hosts_forget(client, number);
+        return client_fail(client, -r, "dataset.host",
+                           "the host cannot be reached by its channel: %s", strerror(-r));
+    }
+    if (r == 0)
+        r = client_flush(client);
+    return r < 0 ? client_fatal(client) : 0;
 }

@@ -1,36 +1,6 @@
 /*
- * What the files of libdlclient share above its machine (core/core.h), and which file may call
- * what: none calls one that stands below it.
- *
- *   client.c         connect, close, query, control
- *   world_change.c   continuing an epoch in another world of the cluster
- *   next.c           next
- *   loader.c         open and close
- *   epoch.c          start and end
- *   feeding.c        the client as the sampler
- *   mix.c            asking for other weights
- *   bring_host.c     asking the daemon to take a host
- *   state.c          states as tokens
- *   options.c        what a program says of an epoch
- *   local_epoch.c    epochs without a daemon: batches are made in this process
- *   batch.c          slots as batches, and their end; fields.c reads them, dlpack.c exports them
- *   lifetime.c       how epochs and loaders end
- *   local.c          loaders without a daemon
- *   io.c             socket, poll, one request at a time
- *   reconnect.c      finding the next daemon after one has ended
- *   sample_weights.c tables of weights, brought to the daemon
- *   hosts.c          the client's own Python hosts, and how the daemon reaches them
- *   core/            the machine
- *   reclaim.c        batches that tensors in any thread keep alive
- *   dial.c           a connected socket
- *   daemon_user.c    which users may run the daemon
- *   environment.c    a trainer's place, from its launcher's environment
- *   mesh.c           meshes of ranks
- *   mapping.c        segments, mapped and checked
- *   view.c           checked copies of tensor trees
- *   pin.c            page-locking for CUDA
- *
- * All but reclaim.c belongs to the client's thread.
+ * What the files of libdlclient share above its machine (core/core.h). README.md says what is in
+ * which; none calls one that stands above it there.
  */
 #ifndef DL_CLIENT_INTERNAL_H
 #define DL_CLIENT_INTERNAL_H
@@ -49,13 +19,20 @@ int client_adopt(struct dl_client **ret, int fd, const char *path, const char *a
 int client_connect(struct dl_client **ret, const char *path, const char *agent,
                    uint64_t timeout_ns);
 
-/* 0 and a connected socket, which does not block; or a negative errno: -EAGAIN, the queue of
- * connections was full for `wait_ns`, or a signal came. */
-int _nodiscard_ client_dial(const char *path, uint64_t wait_ns, int *ret);
+/* ---- dial.c ---- */
 
-/* A request that INFO answers; the answer is then in client->answer. *request: its field. */
-int _nodiscard_ client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
-                           uint64_t timeout_ns);
+/* 0 and a connected socket of a daemon's for this user, which does not block; or a negative errno
+ * with `err`: -EAGAIN, the queue of connections was full for `wait_ns`, or a signal came. */
+int _nodiscard_ client_dial(const char *path, uint64_t wait_ns, int *ret, struct dl_error *err);
+
+/*
+ * The daemon at *path; NULL: at $DLOADER_SOCKET; else the user's own, if it listens, since it may
+ * run the user's code; else the system's, and *path is static, the environment's, or in `buf`.
+ * Returns 0 and a connected socket, or the latched error. While the daemon's queue is full, this
+ * waits in connect(), in turn: a client that only polled could find the queue full for ever.
+ */
+int _nodiscard_ client_find_daemon(struct connection *conn, char *buf, size_t size,
+                                   uint64_t deadline, const char **path, int *ret);
 
 /* ---- io.c ---- */
 
@@ -68,19 +45,27 @@ int _nodiscard_ wait_fd(int fd, short events, uint64_t deadline);
 /* Writes as much queued output as the socket accepts now. 0 or the latched error. */
 int _nodiscard_ client_flush(struct dl_client *client);
 
-/* Writes all of it, by the deadline, which is one of messages with a descriptor. 0 or the latched
- * error. */
-int _nodiscard_ client_flush_all(struct dl_client *client, uint64_t deadline);
-
 /* Reads once and handles what came: 1, 0 when nothing was there, or the latched error. */
 int _nodiscard_ client_pump(struct dl_client *client);
 
 /* Sends what is pending of the epoch where that is due. */
 void epoch_flush_if_due(struct dl_epoch *epoch);
 
-/* Blocks until the socket is readable, or writable if output waits: 0, -ETIMEDOUT, or latched.
+/* Both: writes and reads. */
+int _nodiscard_ client_exchange(struct dl_client *client);
+
+/* What a deadline adds to these results. */
+enum { CLIENT_LATE = 2 };
+
+/* Blocks until the socket is readable, or writable if output waits: 0, CLIENT_LATE, or latched.
  * While the client is away 0 may come earlier. */
 int _nodiscard_ client_wait(struct dl_client *client, uint64_t deadline);
+
+/* One turn of a call that waits: client_exchange(), and client_wait() if nothing came. */
+int _nodiscard_ client_turn(struct dl_client *client, uint64_t deadline);
+
+/* Blocks until the client is not away: 0, or the latched error. */
+int _nodiscard_ client_be_there(struct dl_client *client);
 
 /*
  * Sends `msg` and waits until client->call is answered. 0, the daemon's refusal (set as the last
@@ -89,9 +74,6 @@ int _nodiscard_ client_wait(struct dl_client *client, uint64_t deadline);
  */
 int _nodiscard_ client_call(struct dl_client *client, const struct dl_message *msg,
                             uint64_t timeout_ns);
-
-/* Blocks until the client is not away: 0, -ETIMEDOUT, or the latched error. */
-int _nodiscard_ reconnect_await(struct dl_client *client, uint64_t deadline);
 
 /* ---- reconnect.c ---- */
 
@@ -119,11 +101,6 @@ int _nodiscard_ hosts_send(struct dl_client *client, struct brought_host **list,
                            uint64_t *ret_ended);
 /* Moves the hosts that the spec of a loader just opened names from the client to the loader. */
 void hosts_take(struct dl_loader *loader, const char *spec, size_t len);
-/* Gives the host one end of a new connection; *ret_sock, owned, is the daemon's. */
-int _nodiscard_ hosts_connect(int channel, int *ret_sock);
-int _nodiscard_ hosts_keep(struct dl_client *client, int channel, uint64_t number);
-struct brought_host **hosts_find(struct dl_client *client, uint64_t number);
-void hosts_forget(struct dl_client *client, uint64_t number);
 struct brought_host *hosts_free(struct brought_host *list); /* returns NULL */
 
 /* ---- lifetime.c ---- */
@@ -156,14 +133,6 @@ const char *epoch_options_job(const struct dl_epoch_options *o); /* "": no job *
 /* ---- epoch.c ---- */
 
 int _nodiscard_ epoch_start_remote(struct dl_epoch *epoch);
-
-/* ---- mix.c ---- */
-
-/* Whether weights can be changed: -ENOTSUP for a loader of this process. */
-int _nodiscard_ weights_begin(struct dl_loader *loader);
-/* Takes the answer to a change. -ENOMEM, as the last error. */
-int _nodiscard_ weights_read_answer(struct dl_client *client, const void *data, size_t len,
-                                    uint64_t *epoch, uint64_t *step);
 
 /* ---- sample_weights.c ---- */
 
@@ -198,7 +167,8 @@ int _nodiscard_ local_take_memory(struct dl_loader *loader, struct mapping **ret
 void local_loader_give_back(struct dl_loader *loader, struct mapping *mapping); /* consumes it */
 int _nodiscard_ local_epoch_start(struct dl_epoch *epoch, uint32_t rank);
 void local_epoch_end(struct dl_epoch *epoch);
-int _nodiscard_ local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret);
+/* The next batch, made: 0 and *ret, or what dl_epoch_next() says. */
+int _nodiscard_ local_epoch_make(struct dl_epoch *epoch, struct entry *ret);
 int _nodiscard_ local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
 void local_epoch_feed_end(struct dl_epoch *epoch);
 void local_unload(struct dl_client *client); /* the module, if it is loaded */

@@ -111,6 +111,7 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
     }
 }
 
+/* 1: also for the end of the session, after which the client is away. */
 static int io_receive(struct dl_client *client)
 {
     ssize_t n = fdpass_recv(client->fd, &client->conn.in, MSG_DONTWAIT);
@@ -120,7 +121,7 @@ static int io_receive(struct dl_client *client)
     if (n == -EAGAIN)
         return 0;
     if (n == 0 || n == -ECONNRESET || n == -EPIPE)
-        return client_lost(client, NULL, clock_ns());
+        return client_lost(client, NULL, clock_ns()) < 0 ? connection_check(&client->conn) : 1;
     if (n == -EMFILE)
         return connection_fail(&client->conn, EMFILE, "",
                                "a segment's file descriptor was lost: this process can have no "
@@ -131,8 +132,7 @@ static int io_receive(struct dl_client *client)
 
 static int io_pump(struct dl_client *client)
 {
-    struct dl_message msg;
-    int fd = -1;
+    struct received in;
     int r = connection_check(&client->conn);
 
     if (r < 0)
@@ -144,11 +144,10 @@ static int io_pump(struct dl_client *client)
     r = io_receive(client);
     if (r <= 0)
         return r;
-    while ((r = connection_next(&client->conn, &msg, &fd)) > 0) {
-        r = client_dispatch(client, &msg, fd, clock_ns());
-        if (r < 0)
+    in.now = clock_ns();
+    while ((r = connection_next(&client->conn, &in.msg, &in.fd)) > 0)
+        if ((r = client_dispatch(client, &in)) < 0)
             return r;
-    }
     /* An answer may belong to the client's way back: it must then send the next request now, since
      * the socket would not become readable again by itself. */
     if (r == 0 && client_is_away(client))
@@ -163,60 +162,44 @@ int client_pump(struct dl_client *client)
     return r >= 0 && reconnect_arm(client) < 0 ? connection_check(&client->conn) : r;
 }
 
+int client_exchange(struct dl_client *client)
+{
+    int r = client_flush(client);
+
+    return r < 0 ? r : client_pump(client);
+}
+
 int client_wait(struct dl_client *client, uint64_t deadline)
 {
     uint64_t wake = client_is_away(client) ? away_wake(client) : DEADLINE_NONE;
-    short events = POLLIN;
-    int r;
+    short output = connection_unsent(&client->conn) > 0 ? POLLOUT : 0;
+    int r = wait_fd(client->fd, (short)(POLLIN | output), min_u64(deadline, wake));
 
-    if (connection_unsent(&client->conn) > 0)
-        events |= POLLOUT;
-    r = wait_fd(client->fd, events, min_u64(deadline, wake));
-    if (r == -ETIMEDOUT && wake < deadline)
-        return 0;
+    if (r == -ETIMEDOUT)
+        return wake < deadline ? 0 : CLIENT_LATE;
     if (r == -EINTR)
         return connection_fail(&client->conn, EINTR, "",
                                "interrupted while waiting for the daemon's answer: the session "
                                "is over; connect again");
-    if (r < 0 && r != -ETIMEDOUT)
+    if (r < 0)
         return connection_fail(&client->conn, -r, "", "waiting for the daemon: %s", strerror(-r));
-    return r;
+    return 0;
 }
 
-/* What came is taken in meanwhile, so that neither side waits for the other. */
-int client_flush_all(struct dl_client *client, uint64_t deadline)
+int client_turn(struct dl_client *client, uint64_t deadline)
 {
-    int r;
+    int r = client_exchange(client);
 
-    while ((r = client_flush(client)) == 0 && connection_unsent(&client->conn) > 0) {
-        r = client_pump(client);
-        if (r == 0)
-            r = client_wait(client, deadline);
-        else if (r > 0 && clock_ns() >= deadline)
-            r = -ETIMEDOUT;
-        if (r == -ETIMEDOUT)
-            return connection_fail(
-                &client->conn, ETIMEDOUT, "",
-                "the daemon did not read a message with a file descriptor within %g s",
-                (double)REQUEST_TIMEOUT / (double)NS_PER_S);
-        if (r < 0)
-            return r;
-    }
-    return r;
+    if (r == 0)
+        return client_wait(client, deadline);
+    return r > 0 && deadline != DEADLINE_NONE && clock_ns() >= deadline ? CLIENT_LATE : r;
 }
 
-int reconnect_await(struct dl_client *client, uint64_t deadline)
+int client_be_there(struct dl_client *client)
 {
-    while (client_is_away(client)) {
-        int r = client_flush(client);
-
-        if (r == 0)
-            r = client_pump(client);
-        if (r == 0 && client_is_away(client))
-            r = client_wait(client, deadline);
-        if (r < 0)
-            return r;
-    }
+    while (client_is_away(client))
+        if (client_turn(client, DEADLINE_NONE) < 0)
+            break;
     return connection_check(&client->conn);
 }
 
@@ -228,56 +211,50 @@ static int io_await_answer(struct dl_client *client, uint64_t timeout_ns)
     uint64_t deadline = deadline_after(timeout_ns);
 
     while (!client->call.done) {
-        int r = client_flush(client);
+        int r = client_turn(client, deadline);
 
-        if (r == 0)
-            r = client_pump(client);
         if (client->call.done) /* messages behind the answer are for the next call */
             return 0;
-        if (r >= 0 && client_is_away(client))
+        if (r < 0)
+            return r;
+        if (client_is_away(client))
             return ANSWER_LOST;
-        if (r == 0)
-            r = client_wait(client, deadline);
-        else if (r > 0 && clock_ns() >= deadline)
-            r = -ETIMEDOUT;
-        if (r == -ETIMEDOUT)
+        if (r == CLIENT_LATE)
             return connection_fail(&client->conn, ETIMEDOUT, "",
                                    "the daemon did not answer within %g s (expected: %s)",
                                    (double)timeout_ns / (double)NS_PER_S,
                                    message_name(client->call.answer));
-        if (r < 0)
-            return r;
     }
     return 0;
+}
+
+/* START, which goes behind tables of weights; its loader has another number at another daemon. As
+ * connection_send(); without a table it is as if the daemon refused it. */
+static int io_send_start(struct dl_client *client, struct dl_message start)
+{
+    struct dl_epoch *epoch = client->call.epoch;
+    int r = sample_weights_bring(epoch, &client->call.refused);
+
+    client->call.done = client->call.refused.code != 0;
+    start.start.loader = epoch->loader->id;
+    if (r == 0)
+        r = epoch_queue_start(epoch, &start);
+    return client->call.done ? 0 : r;
 }
 
 /* The request, or the same to another daemon: 0, ANSWER_LOST, or a negative errno: latched, or else
  * it cannot be sent. */
 static int io_ask_once(struct dl_client *client, const struct dl_message *msg, uint64_t timeout_ns)
 {
-    struct dl_message again = *msg;
-    int r = client_is_away(client) ? reconnect_await(client, DEADLINE_NONE) : 0;
+    int r = client_be_there(client);
 
     if (r < 0)
         return r;
     client->call.done = false;
-    client->call.refused.code = 0;
-    if (msg->number == DL_MSG_START) /* another daemon has another number for it */
-        again.start.loader = client->call.epoch->loader->id;
+    client->call.refused = (struct dl_error){0};
     client_queue_pending(client);
-    if (msg->number == DL_MSG_START) {
-        struct dl_error err = {0};
-
-        r = sample_weights_bring(client->call.epoch, &err);
-        client->call.refused = err;
-        if (r < 0 && err.code)
-            return 0; /* as if it were refused */
-        if (r < 0)
-            return r;
-        client_send_place(client->call.epoch);
-        weights_send(client->call.epoch->loader);
-    }
-    r = connection_send(&client->conn, &again);
+    r = msg->number == DL_MSG_START ? io_send_start(client, *msg)
+                                    : connection_send(&client->conn, msg);
     return r < 0 ? r : io_await_answer(client, timeout_ns);
 }
 
@@ -286,18 +263,14 @@ static int io_ask_once(struct dl_client *client, const struct dl_message *msg, u
 static bool io_wait_for_another(struct dl_client *client, uint64_t deadline)
 {
     uint64_t again = deadline_after(NS_PER_S / 20);
-    int r = 0;
 
     if (client->call.refused.code != ESHUTDOWN || !client_may_reconnect(client) ||
         clock_ns() >= deadline)
         return false;
-    while (r >= 0 && !client_is_away(client)) {
-        r = client_flush(client);
-        if (r == 0)
-            r = client_pump(client);
-        if (r == 0 && !client_is_away(client))
-            r = client_wait(client, again);
-        if (clock_ns() >= again)
+    while (!client_is_away(client)) {
+        int r = client_turn(client, again);
+
+        if (r < 0 || r == CLIENT_LATE)
             break;
     }
     return connection_check(&client->conn) == 0;

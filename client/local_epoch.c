@@ -160,19 +160,17 @@ static void local_warn_of_length(struct dl_epoch *epoch, uint32_t samples)
     local_set_warning(epoch, text);
 }
 
-int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
+int local_epoch_make(struct dl_epoch *epoch, struct entry *ret)
 {
-    struct dl_client *client = epoch->loader->client;
-    struct entry entry = {0};
     const struct slot_header *header;
     struct local_batch made;
-    struct dl_batch *batch;
     uint64_t begin = clock_ns();
     int r;
 
+    *ret = (struct entry){0};
     if (epoch->phase == EPOCH_OVER)
         return DL_END;
-    r = local_load_batch(epoch, &entry.mapping, &made);
+    r = local_load_batch(epoch, &ret->mapping, &made);
     epoch->wait_ns += clock_ns() - begin;
     if (r == DL_END) {
         epoch_apply(epoch, EPOCH_ENDED);
@@ -180,22 +178,13 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
     }
     if (r != 0)
         return r;
-    entry.slot = entry.mapping->base;
-    header = (const struct slot_header *)(const void *)entry.slot;
-    entry.descriptor = (struct dl_descriptor){.step = header->step,
-                                              .generation = header->generation,
-                                              .bytes = made.used,
-                                              .samples = header->samples,
-                                              .repeated = made.repeated};
-    epoch->received++;
-    epoch->position = header->step + 1;
+    ret->slot = ret->mapping->base;
+    header = (const struct slot_header *)(const void *)ret->slot;
+    ret->descriptor = (struct dl_descriptor){.step = header->step,
+                                             .generation = header->generation,
+                                             .bytes = made.used,
+                                             .samples = header->samples,
+                                             .repeated = made.repeated};
     local_warn_of_length(epoch, header->samples - made.repeated);
-    r = batch_new(epoch, &entry, &batch);
-    if (connection_check(&client->conn) < 0)
-        return client_fatal(client);
-    if (r < 0)
-        epoch->failed = entry.descriptor.step;
-    else
-        *ret = epoch->current = batch;
-    return r;
+    return 0;
 }

@@ -102,24 +102,6 @@ struct mapping *mapping_new_private(uint64_t bytes)
 
     if (!mapping)
         return NULL;
-    mapping->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping->base == MAP_FAILED) {
-        free(mapping);
-        return NULL;
-    }
-    atomic_init(&mapping->refs, 1);
-    mapping->bytes = mapping->slot_bytes = bytes;
-    mapping->slots = 1;
-    mapping->writable = true;
-    return mapping;
-}
-
-struct mapping *mapping_new_heap(uint64_t bytes)
-{
-    struct mapping *mapping = calloc(1, sizeof *mapping);
-
-    if (!mapping)
-        return NULL;
     bytes = align_up(bytes, SLOT_ALIGN);
     mapping->base = aligned_alloc(SLOT_ALIGN, bytes);
     if (!mapping->base) {
@@ -129,7 +111,7 @@ struct mapping *mapping_new_heap(uint64_t bytes)
     atomic_init(&mapping->refs, 1);
     mapping->bytes = mapping->slot_bytes = bytes;
     mapping->slots = 1;
-    mapping->writable = mapping->heap = true;
+    mapping->writable = mapping->is_private = true;
     return mapping;
 }
 
@@ -151,7 +133,7 @@ struct mapping *mapping_unref(struct mapping *mapping)
         if (mapping->pin)
             pin_unregister(mapping->pin, mapping->base);
         pin_unref(mapping->pin);
-        if (mapping->heap)
+        if (mapping->is_private)
             free(mapping->base);
         else
             munmap(mapping->base, mapping->bytes);

@@ -23,7 +23,7 @@ struct mapping {
     struct mapping *next; /* private_memory.spare */
     uint32_t leases;      /* batches in it; only the client's thread */
     bool writable;
-    bool heap; /* `base` was allocated, not mapped */
+    bool is_private; /* `base` was allocated, not mapped */
     uint32_t id;
     uint32_t incarnation; /* dl_client.incarnation when it came */
     struct pin *pin;      /* counted: `base` is page-locked with it; NULL: it is not */
@@ -40,11 +40,9 @@ struct mapping {
 int _nodiscard_ mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable,
                             struct mapping **ret, struct dl_error *err);
 
-/* Private memory of this process as one slot of `bytes`: one reference, or NULL. */
+/* Private memory of this process as one slot of `bytes`, of undefined content: one reference, or
+ * NULL. */
 struct mapping *mapping_new_private(uint64_t bytes);
-
-/* The same from the heap, so that there can be any number of them; its content is undefined. */
-struct mapping *mapping_new_heap(uint64_t bytes);
 
 struct mapping *mapping_ref(struct mapping *mapping);
 struct mapping *mapping_unref(struct mapping *mapping); /* any thread; NULL is fine; returns NULL */

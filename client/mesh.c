@@ -2,7 +2,6 @@
 #include "client/epoch_options.h"
 #include "proto/limits.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,22 +20,6 @@ struct mesh {
     uint32_t n;
     uint64_t ranks;
 };
-
-struct mesh_why {
-    char *text;
-    size_t size;
-};
-
-_printf_(2, 3) static int mesh_refuse(const struct mesh_why *why, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    if (why->size > 0)
-        (void)vsnprintf(why->text, why->size, format, args);
-    va_end(args);
-    return -EINVAL;
-}
 
 /* As torchtitan, Megatron and DeepSpeed name them: data parallel dimensions divide the samples. */
 static bool mesh_knows(const char *name, bool *ret_shares)
@@ -84,43 +67,43 @@ static const char *mesh_scan_dim(const char *text, struct mesh_dim *ret)
 
 /* Reads "tp=2" at *text and the separator behind it, if any (*ret_more). */
 static int mesh_read_dim(const char **text, struct mesh *mesh, bool *ret_more,
-                         const struct mesh_why *why)
+                         const struct why *why)
 {
     struct mesh_dim dim = {0};
 
     if (mesh->n == DIMS_MAX)
-        return mesh_refuse(why, "mesh: more than %d dimensions", DIMS_MAX);
+        return options_refuse(why, "mesh: more than %d dimensions", DIMS_MAX);
     const char *rest = mesh_scan_dim(*text, &dim);
     if (!rest)
-        return mesh_refuse(why,
-                           "mesh: \"%.64s\" is not a dimension, such as dp=4; write them with "
-                           "commas between, as dp=4,tp=2",
-                           *text);
+        return options_refuse(why,
+                              "mesh: \"%.64s\" is not a dimension, such as dp=4; write them with "
+                              "commas between, as dp=4,tp=2",
+                              *text);
     *text = rest;
     *ret_more = **text == ',';
     if (*ret_more)
         ++*text;
     else if (**text)
-        return mesh_refuse(why, "mesh: \"%.64s\" follows %s=%llu; write a comma between", *text,
-                           dim.name, (unsigned long long)dim.size);
+        return options_refuse(why, "mesh: \"%.64s\" follows %s=%llu; write a comma between", *text,
+                              dim.name, (unsigned long long)dim.size);
     if (!mesh_knows(dim.name, &dim.shares))
-        return mesh_refuse(why,
-                           "mesh: \"%s\" is not one of dp, dp_replicate, dp_shard, ddp, fsdp, "
-                           "data, which divide the samples, nor of tp, pp, cp, sp, which share "
-                           "them",
-                           dim.name);
+        return options_refuse(why,
+                              "mesh: \"%s\" is not one of dp, dp_replicate, dp_shard, ddp, fsdp, "
+                              "data, which divide the samples, nor of tp, pp, cp, sp, which share "
+                              "them",
+                              dim.name);
     for (uint32_t i = 0; i < mesh->n; i++)
         if (strcmp(mesh->dims[i].name, dim.name) == 0)
-            return mesh_refuse(why, "mesh: %s occurs twice", dim.name);
+            return options_refuse(why, "mesh: %s occurs twice", dim.name);
     if (dim.size == 0 || dim.size > DL_MAX_WORLD_SIZE / mesh->ranks)
-        return mesh_refuse(why, "mesh: %s=%llu is not from 1 to %llu ranks in all", dim.name,
-                           (unsigned long long)dim.size, (unsigned long long)DL_MAX_WORLD_SIZE);
+        return options_refuse(why, "mesh: %s=%llu is not from 1 to %llu ranks in all", dim.name,
+                              (unsigned long long)dim.size, (unsigned long long)DL_MAX_WORLD_SIZE);
     mesh->ranks *= dim.size;
     mesh->dims[mesh->n++] = dim;
     return 0;
 }
 
-static int mesh_read(const char *text, struct mesh *mesh, const struct mesh_why *why)
+static int mesh_read(const char *text, struct mesh *mesh, const struct why *why)
 {
     bool more = true;
     int r = 0;
@@ -170,7 +153,7 @@ static uint64_t mesh_member(const struct mesh *mesh, uint64_t rank, uint64_t pla
 int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text, uint32_t rank,
                               uint32_t local_world, char *why_text, size_t why_size)
 {
-    struct mesh_why why = {.size = why_size};
+    struct why why = {.size = why_size};
     uint64_t members, world, here = 0, before = 0;
     struct dl_epoch_options o;
     struct mesh mesh;
@@ -178,13 +161,13 @@ int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text
     why.text = why_text;
     int r = epoch_options_read(options, &o);
     if (r < 0)
-        return mesh_refuse(&why, "options: they %s", epoch_options_why(r));
+        return options_refuse(&why, "options: they %s", epoch_options_why(r));
     r = mesh_read(text, &mesh, &why);
     if (r < 0)
         return r;
     if (rank >= mesh.ranks)
-        return mesh_refuse(&why, "mesh: it has %llu ranks, and this is rank %u",
-                           (unsigned long long)mesh.ranks, rank);
+        return options_refuse(&why, "mesh: it has %llu ranks, and this is rank %u",
+                              (unsigned long long)mesh.ranks, rank);
     uint64_t node_size = local_world ? local_world : mesh.ranks;
     uint64_t data = mesh_place(&mesh, rank, false, &world);
     (void)mesh_place(&mesh, rank, true, &members);
@@ -197,9 +180,9 @@ int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text
         before += member < rank;
     }
     if (here > DL_MAX_REPLICAS)
-        return mesh_refuse(&why,
-                           "mesh: %llu ranks of this node read the same batches; at most %llu can",
-                           (unsigned long long)here, (unsigned long long)DL_MAX_REPLICAS);
+        return options_refuse(
+            &why, "mesh: %llu ranks of this node read the same batches; at most %llu can",
+            (unsigned long long)here, (unsigned long long)DL_MAX_REPLICAS);
     o.rank = (uint32_t)data;
     o.world = (uint32_t)world;
     o.replica = (uint32_t)before;

@@ -23,43 +23,6 @@ static bool next_looks_in_vain(const struct dl_epoch *epoch)
     return epoch->hurried && !client_is_away(epoch->loader->client) && !feed_is_due(epoch);
 }
 
-static bool next_is_there(const struct dl_epoch *epoch)
-{
-    return epoch->count > 0 || epoch_rules_of(epoch)->is_over;
-}
-
-/* Until an entry is there, or nothing more will come. */
-static int next_wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
-{
-    struct dl_client *client = epoch->loader->client;
-
-    for (int turn = 0; !next_is_there(epoch); turn++) {
-        int r;
-
-        feed_catch_up(epoch);
-        r = client_flush(client);
-        if (r == 0 && (turn > 0 || !block || !next_looks_in_vain(epoch)))
-            r = client_pump(client);
-        if (r < 0)
-            return client_fatal(client);
-        /* Other epochs' messages may keep arriving, but the caller's time is limited. */
-        if (r > 0 && (turn < CLIENT_POLL_TURNS || next_is_there(epoch)))
-            continue;
-        if (feed_is_due(epoch))
-            return -ENODATA;
-        if (!block)
-            return -EAGAIN;
-        if (r > 0 && deadline != DEADLINE_NONE && clock_ns() >= deadline)
-            return -ETIMEDOUT;
-        r = client_wait(client, deadline);
-        if (r == -ETIMEDOUT && connection_check(&client->conn) == 0)
-            return -ETIMEDOUT;
-        if (r < 0)
-            return client_fatal(client);
-    }
-    return epoch->count > 0 ? 0 : DL_END;
-}
-
 /* Whether there is something else of its loaders that the client could let go of. */
 static bool next_holds_more(const struct dl_epoch *than)
 {
@@ -97,32 +60,75 @@ static void next_drop_stale(struct dl_epoch *epoch)
     }
 }
 
-static int next_need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
+/* The first entry is about to be given out. False: its world is over, as the daemon is about to
+ * say, unless it is gone. */
+static bool next_may_use(struct dl_epoch *epoch)
+{
+    const struct entry *first = &epoch->entries[epoch->head];
+
+    return !epoch->used || first->descriptor.step == UINT64_MAX ||
+           !epoch_rules_of(epoch)->daemon_has_it ||
+           position_advance(epoch->used, first->descriptor.step + 1);
+}
+
+/* The first entry is to be given out now, or nothing more will come. */
+static bool next_is_ready(struct dl_epoch *epoch)
+{
+    next_drop_stale(epoch);
+    if (epoch->count == 0 || epoch->outcome == EPOCH_CUT)
+        return epoch_rules_of(epoch)->is_over;
+    return next_may_use(epoch);
+}
+
+/* Until it is ready: 0, or why it is not. */
+static int next_wait(struct dl_epoch *epoch, uint64_t deadline, bool block)
 {
     struct dl_client *client = epoch->loader->client;
-    uint64_t begin, deadline = DEADLINE_NONE;
+    bool in_vain = block && next_looks_in_vain(epoch);
+
+    for (int turn = 0; !next_is_ready(epoch); turn++) {
+        int r;
+
+        feed_catch_up(epoch);
+        r = in_vain && turn == 0 ? client_flush(client) : client_exchange(client);
+        if (r < 0)
+            return client_fatal(client);
+        /* Other epochs' messages may keep arriving, but the caller's time is limited. */
+        if (r > 0 && turn < CLIENT_POLL_TURNS)
+            continue;
+        if (r > 0 && next_is_ready(epoch))
+            break;
+        if (feed_is_due(epoch))
+            return client_fail(client, ENODATA, "",
+                               "every step that was fed was received; feed more, or feed the end");
+        if (r > 0 && deadline != DEADLINE_NONE && clock_ns() >= deadline)
+            r = CLIENT_LATE;
+        else if (block)
+            r = client_wait(client, deadline);
+        if (r < 0)
+            return client_fatal(client);
+        if (!block || r == CLIENT_LATE)
+            return client_fail(client, block ? ETIMEDOUT : EAGAIN, "", "no batch is ready yet");
+    }
+    return 0;
+}
+
+/* 0: it is ready. */
+static int next_need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
+{
+    uint64_t begin;
     int r;
 
-    next_drop_stale(epoch);
-    if (epoch->count > 0)
+    if (next_is_ready(epoch) && epoch->count > 0)
         return 0;
     if (!feed_may_wait(epoch)) {
         epoch->n_feeds = 0;
-        client_queue_pending(client);
+        client_queue_pending(epoch->loader->client);
     }
     begin = clock_ns();
-    if (timeout_ns >= 0 && add_overflows(begin, (uint64_t)timeout_ns, &deadline))
-        deadline = DEADLINE_NONE;
-    do {
-        r = next_wait_entry(epoch, deadline, timeout_ns != 0);
-        next_drop_stale(epoch);
-    } while (r == 0 && epoch->count == 0);
+    r = next_wait(epoch, timeout_ns < 0 ? DEADLINE_NONE : deadline_of(begin, (uint64_t)timeout_ns),
+                  timeout_ns != 0);
     epoch->wait_ns += clock_ns() - begin;
-    if (r == -ENODATA)
-        return client_fail(client, ENODATA, "",
-                           "every step that was fed was received; feed more, or feed the end");
-    if (r == -EAGAIN || r == -ETIMEDOUT)
-        return client_fail(client, -r, "", "no batch is ready yet");
     return r;
 }
 
@@ -159,50 +165,10 @@ static int next_take_cut(struct dl_epoch *epoch)
     return r;
 }
 
-/* The daemon has closed the position, so that it is about to cut the epoch, unless it is gone. */
-static int next_await_cut(struct dl_epoch *epoch, int64_t timeout_ns)
+/* 0 and the entry, which is the caller's; or why there is none. */
+static int next_receive(struct dl_epoch *epoch, int64_t timeout_ns, struct entry *ret)
 {
     struct dl_client *client = epoch->loader->client;
-    uint64_t deadline = timeout_ns < 0 ? DEADLINE_NONE : deadline_after((uint64_t)timeout_ns);
-    int r;
-
-    for (;;) {
-        r = client_flush(client);
-        if (r == 0)
-            r = client_pump(client);
-        if (r < 0)
-            return client_fatal(client);
-        if (epoch->phase == EPOCH_LEFT || epoch->phase == EPOCH_UNWANTED)
-            epoch_drop_position(epoch);
-        if (epoch->outcome == EPOCH_CUT || !epoch->used)
-            return 0;
-        if (r > 0)
-            continue;
-        r = client_wait(client, deadline);
-        if (r == -ETIMEDOUT && connection_check(&client->conn) == 0)
-            return client_fail(client, timeout_ns == 0 ? EAGAIN : ETIMEDOUT, "",
-                               "no batch is ready yet");
-        if (r < 0)
-            return client_fatal(client);
-    }
-}
-
-/* The first entry is about to be given out. False: its world is over, as the daemon is about to
- * say. */
-static bool next_may_use(struct dl_epoch *epoch)
-{
-    const struct entry *first = &epoch->entries[epoch->head];
-
-    return !epoch->used || first->descriptor.step == UINT64_MAX ||
-           position_advance(epoch->used, first->descriptor.step + 1);
-}
-
-static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
-{
-    struct dl_client *client = epoch->loader->client;
-    struct dl_batch *batch;
-    struct entry entry;
-    uint64_t step;
     int r = 0;
 
     /* What has come is of no use once the world is another: that is heard first. */
@@ -211,33 +177,52 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
     if (r < 0)
         return client_fatal(client);
     r = next_need_entry(epoch, timeout_ns);
-    while (r == 0 && epoch->outcome != EPOCH_CUT && !next_may_use(epoch))
-        r = next_await_cut(epoch, timeout_ns);
-
-    if (epoch->outcome == EPOCH_CUT && (r == 0 || r == DL_END))
+    if (epoch->outcome == EPOCH_CUT && r == 0)
         return next_take_cut(epoch);
+    if (r == 0 && epoch->count == 0)
+        r = DL_END;
     if (epoch->outcome < EPOCH_BROKEN)
         epoch->outcome = r == DL_END ? EPOCH_HAD_ALL : EPOCH_OPEN;
+    if (r == 0)
+        *ret = epoch_pop(epoch);
+    return r;
+}
+
+/* The batch of an entry, which is consumed, or its fault. */
+static int next_give(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret)
+{
+    uint64_t step = entry->descriptor.step;
+    int r;
+
+    if (step != UINT64_MAX) {
+        epoch->received++;
+        epoch->position = step + 1;
+    }
+    if (entry->fault)
+        return next_take_fault(epoch, entry);
+    r = batch_new(epoch, entry, &epoch->current);
+    if (r < 0)
+        epoch->failed = step;
+    else
+        *ret = epoch->current;
+    return r;
+}
+
+/* One entry: without a daemon it is made here. */
+static int next_once(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
+{
+    struct dl_client *client = epoch->loader->client;
+    struct entry entry;
+    int r =
+        epoch->local ? local_epoch_make(epoch, &entry) : next_receive(epoch, timeout_ns, &entry);
+
     if (r != 0)
         return r;
-    entry = epoch_pop(epoch);
-    if (entry.descriptor.step != UINT64_MAX) {
-        epoch->received++;
-        epoch->position = entry.descriptor.step + 1;
-    }
-    if (entry.fault) {
-        r = next_take_fault(epoch, &entry);
-    } else {
-        step = entry.descriptor.step;
-        r = batch_new(epoch, &entry, &batch);
-        if (connection_check(&client->conn) < 0)
-            return client_fatal(client);
-        if (r < 0)
-            epoch->failed = step;
-        else
-            *ret = epoch->current = batch;
-    }
-    epoch_flush_if_due(epoch);
+    r = next_give(epoch, &entry, ret);
+    if (connection_check(&client->conn) < 0)
+        return client_fatal(client);
+    if (!epoch->local)
+        epoch_flush_if_due(epoch);
     epoch->given_ns = clock_ns();
     return r;
 }
@@ -249,14 +234,11 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
     if (r < 0)
         return r;
     epoch->failed = DL_UNKNOWN;
-    if (!epoch->local)
-        epoch->hurried = clock_ns() - epoch->given_ns < HURRY_NS;
+    epoch->hurried = clock_ns() - epoch->given_ns < HURRY_NS;
     if (epoch->current)
         batch_give_back(epoch->current);
-    if (epoch->local)
-        return local_epoch_next(epoch, ret);
     do {
-        r = next_remote(epoch, timeout_ns, ret);
+        r = next_once(epoch, timeout_ns, ret);
         if (!world_change_may_follow(epoch, r))
             return r;
         r = world_change_follow(epoch);

@@ -5,7 +5,19 @@
 #include "client/internal.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
+
+int options_refuse(const struct why *why, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    if (why->size > 0)
+        (void)vsnprintf(why->text, why->size, format, args);
+    va_end(args);
+    return -EINVAL;
+}
 
 uint64_t epoch_options_world(const struct dl_epoch_options *o)
 {

@@ -4,7 +4,6 @@
  * the user's event loop. While there is no socket, a timer has its descriptor's number and becomes
  * readable when the next try is due.
  */
-#include "client/daemon_user.h"
 #include "client/internal.h"
 
 #include <errno.h>
@@ -59,60 +58,53 @@ int reconnect_arm(struct dl_client *client)
 
 /* ---- errands ---- */
 
-/* 0, or negative with the reason. Another user who listens there may go away again. */
-static int reconnect_dial(struct dl_client *client, int *ret)
+/* Another user who listens there may go away again. */
+static int reconnect_connect(struct dl_client *client, const struct errand *errand)
 {
-    struct dl_error *cause = &client->reconnect.cause;
-    _cleanup_fd_ int fd = -1;
-    int r = client_dial(client->reconnect.path, 0, &fd);
+    struct reconnect *rc = &client->reconnect;
+    int fd = -1, r = client_dial(rc->path, 0, &fd, &rc->cause);
 
-    if (r < 0)
-        return dl_error_set(cause, -r, "", "connect: %s", strerror(-r));
-    r = daemon_user_check(fd, cause);
-    if (r == 0)
-        *ret = steal_fd(&fd);
-    return r;
-}
-
-static int reconnect_try_connect(struct dl_client *client)
-{
-    int fd = -1, r = reconnect_dial(client, &fd);
-
+    (void)errand;
     if (r == 0) {
         if (reconnect_take_place(client, fd) < 0)
             return connection_check(&client->conn);
-        client->reconnect.armed = 0;
+        rc->armed = 0;
     }
     return away_dialed(client, r == 0, clock_ns());
 }
 
-static int reconnect_run(struct dl_client *client, const struct errand *errand, uint64_t now)
+static int reconnect_bring_hosts(struct dl_client *client, const struct errand *errand)
+{
+    uint64_t ended;
+    int r = hosts_send(client, errand->hosts, &ended);
+
+    return away_brought_hosts(client, errand->loader, r, ended, clock_ns());
+}
+
+static int reconnect_bring_tables(struct dl_client *client, const struct errand *errand)
 {
     struct dl_error err = {0};
-    uint64_t ended;
-    int r;
+    int r = sample_weights_bring(errand->epoch, &err);
 
-    if (errand->kind == ERRAND_DIAL)
-        return reconnect_try_connect(client);
-    if (errand->kind == ERRAND_HOSTS) {
-        r = hosts_send(client, errand->hosts, &ended);
-        return away_brought_hosts(client, errand->loader, r, ended, now);
-    }
-    r = sample_weights_bring(errand->epoch, &err);
-    return r < 0 && !err.code ? r : away_brought_tables(client, errand->epoch, &err, now);
+    return r < 0 && !err.code ? r : away_brought_tables(client, errand->epoch, &err, clock_ns());
 }
+
+static int (*const reconnect_errands[])(struct dl_client *client, const struct errand *errand) = {
+    [ERRAND_DIAL] = reconnect_connect,
+    [ERRAND_HOSTS] = reconnect_bring_hosts,
+    [ERRAND_TABLES] = reconnect_bring_tables,
+};
 
 /* On to the next answer that it waits for, since nothing else would wake it. */
 int reconnect_turn(struct dl_client *client)
 {
-    uint64_t now = clock_ns();
     struct errand errand;
     int r;
 
     do {
-        r = away_turn(client, now, &errand);
+        r = away_turn(client, clock_ns(), &errand);
         if (errand.kind != ERRAND_NONE)
-            r = reconnect_run(client, &errand, now);
+            r = reconnect_errands[errand.kind](client, &errand);
     } while (r > 0 && client_is_away(client) && client->reconnect.call.done);
     return r;
 }

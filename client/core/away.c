@@ -250,10 +250,7 @@ int away_brought_tables(struct dl_client *client, struct dl_epoch *epoch,
         .request = msg.start.request, .answer = DL_MSG_STARTED, .is_repeat = true, .epoch = epoch};
     rc->away = AWAY_STARTING;
     rc->due = deadline_of(now, REQUEST_TIMEOUT);
-    saved_states_queue(epoch);
-    weights_send(epoch->loader);
-    client_send(client, &msg);
-    return 1;
+    return epoch_queue_start(epoch, &msg) < 0 ? connection_check(&client->conn) : 1;
 }
 
 /* What the next daemon reports must equal what the former one reported. */

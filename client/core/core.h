@@ -2,23 +2,6 @@
  * The client's machine: what a session's objects are, and what the daemon's messages and the
  * program's calls do to them. It waits for nothing, and has no socket: messages for the daemon are
  * queued in `conn`.
- *
- *   phase.c          where an epoch's stream is, and what becomes of that
- *   session.c        the last error, a message on its way, what a number means
- *   connection.c     framing, request numbers and the latched error
- *   requests.c       what the daemon is asked for: loaders, streams and their end
- *   dispatch.c       what each message of the daemon does
- *   stream.c         what the messages of one epoch's stream do
- *   queue.c          what has arrived and waits for next()
- *   step_set.c       the steps that have arrived
- *   leases.c         leases on their way back, also those of a daemon that is gone
- *   feed.c           the client as the sampler: the steps that are sent
- *   saved_states.c   the dataset's own states, for resuming
- *   weights.c        changed weights, in force at the daemon or in a state
- *   away.c           the way back to a daemon after one has ended
- *
- * Ownership: client → loaders → epochs; client → batches the user holds, and the pool of unused
- * ones. A batch that only DLPack tensors keep alive comes back through `reclaim` with the last one.
  */
 #ifndef DL_CLIENT_CORE_H
 #define DL_CLIENT_CORE_H
@@ -419,8 +402,9 @@ struct dl_message loader_open_message(struct dl_loader *loader);
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
 
-/* Before START: sends the daemon the rank's former place. */
-void client_send_place(struct dl_epoch *epoch);
+/* Queues it behind what the daemon must know before: the dataset's own states, the rank's former
+ * place, changed weights. As connection_send(). */
+int _nodiscard_ epoch_queue_start(struct dl_epoch *epoch, const struct dl_message *start);
 
 /* The stream is not needed here: sends STOP, and releases batches on their way unseen. */
 void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
@@ -432,9 +416,15 @@ void epoch_disown(struct dl_epoch *epoch); /* the batches that outlive it */
 
 /* ---- dispatch.c ---- */
 
-/* Does what the message says; consumes `fd`. 0 or the latched error. */
-int _nodiscard_ client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd,
-                                uint64_t now);
+/* A message of the daemon's. */
+struct received {
+    struct dl_message msg;
+    int fd; /* owned until client_dispatch(); -1 unless the message carries one */
+    uint64_t now;
+};
+
+/* Does what the message says; consumes its descriptor. 0 or the latched error. */
+int _nodiscard_ client_dispatch(struct dl_client *client, const struct received *in);
 
 /* ---- stream.c ---- */
 
@@ -498,7 +488,7 @@ int _nodiscard_ saved_states_take(struct dl_epoch *epoch, struct dl_span list);
 /* Appends the list for a state at `step`; nothing if it is empty. -ENOMEM. */
 int _nodiscard_ saved_states_write(const struct dl_epoch *epoch, uint64_t step,
                                    struct dl_buffer *ret);
-/* Queues them for the daemon, before START; the client is not away, or has just come back. */
+/* Queues them for the daemon, before START. */
 void saved_states_queue(struct dl_epoch *epoch);
 /* The state of worker 0; may be empty. */
 struct dl_span saved_states_first(const struct dl_epoch *epoch);

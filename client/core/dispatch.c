@@ -52,20 +52,20 @@ static int dispatch_check_answer(struct dl_client *client, const struct dl_messa
     return 0;
 }
 
-static int dispatch_on_welcome(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_welcome(struct dl_client *client, const struct received *in)
 {
-    uint64_t version = msg->welcome.version;
-    int r = dispatch_check_answer(client, msg, 0);
+    uint64_t version = in->msg.welcome.version;
+    int r = dispatch_check_answer(client, &in->msg, 0);
 
     if (r < 0)
         return r;
     if (version < DL_PROTOCOL_OLDEST || version > client->says)
         return violated(client, DAEMON_SPEAKS "; " SAME_RELEASE, (ull)version);
     client->conn.version = (uint32_t)version;
-    if (dispatch_due_call(client)->is_repeat && msg->welcome.life == client->reconnect.ended)
+    if (dispatch_due_call(client)->is_repeat && in->msg.welcome.life == client->reconnect.ended)
         return connection_fail(&client->conn, ECONNRESET, client->reconnect.path,
                                "the daemon ended this session; its log says why");
-    client->reconnect.life = msg->welcome.life;
+    client->reconnect.life = in->msg.welcome.life;
     dispatch_due_call(client)->done = true;
     return 0;
 }
@@ -80,11 +80,11 @@ static bool dispatch_take_parts(struct dl_span bytes, uint64_t ret[static STATE_
     return true;
 }
 
-static int dispatch_on_opened(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_opened(struct dl_client *client, const struct received *in)
 {
-    const struct dl_msg_opened *opened = &msg->opened;
+    const struct dl_msg_opened *opened = &in->msg.opened;
     struct dl_loader *loader;
-    int r = dispatch_check_answer(client, msg, opened->request);
+    int r = dispatch_check_answer(client, &in->msg, opened->request);
 
     if (r < 0)
         return r;
@@ -98,7 +98,7 @@ static int dispatch_on_opened(struct dl_client *client, const struct dl_message 
     loader = client->call.loader;
     loader->name = span_dup(opened->label);
     if (!loader->name)
-        return no_memory_for(client, msg);
+        return no_memory_for(client, &in->msg);
     loader->id = (uint32_t)opened->loader;
     loader->credits = (uint32_t)opened->credits;
     loader->length = opened->length;
@@ -121,9 +121,9 @@ static int dispatch_on_opened(struct dl_client *client, const struct dl_message 
     return 0;
 }
 
-static int dispatch_on_progress(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_progress(struct dl_client *client, const struct received *in)
 {
-    const struct dl_msg_progress *progress = &msg->progress;
+    const struct dl_msg_progress *progress = &in->msg.progress;
     const struct call *call = dispatch_due_call(client);
 
     if (call->answer != DL_MSG_OPENED || call->done || call->request != progress->request)
@@ -155,18 +155,18 @@ static int dispatch_take_place(struct dl_client *client, struct dl_epoch *epoch,
     return 0;
 }
 
-static int dispatch_on_position(struct dl_client *client, const struct dl_message *msg, int fd)
+static int dispatch_on_position(struct dl_client *client, const struct received *in)
 {
     const struct call *call = dispatch_due_call(client);
 
-    if (call->answer != DL_MSG_STARTED || call->done || call->request != msg->position.request ||
+    if (call->answer != DL_MSG_STARTED || call->done || call->request != in->msg.position.request ||
         !call->epoch || !call->epoch->cluster)
         return violated(client, "POSITION of request %llu, which is not a pending START",
-                        (ull)msg->position.request);
+                        (ull)in->msg.position.request);
     struct rank_position *used;
-    int r = mapping_position(fd, msg->position.bytes, &used);
+    int r = mapping_position(in->fd, in->msg.position.bytes, &used);
     if (r == -ENOMEM)
-        return no_memory_for(client, msg);
+        return no_memory_for(client, &in->msg);
     if (r < 0)
         return violated(client, "POSITION: not a sealed memfd of %d bytes", POSITION_BYTES);
     epoch_drop_position(call->epoch);
@@ -175,30 +175,30 @@ static int dispatch_on_position(struct dl_client *client, const struct dl_messag
 }
 
 /* The loader may have been closed meanwhile; then the message is dropped. */
-static int dispatch_on_changed(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_changed(struct dl_client *client, const struct received *in)
 {
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *changes = NULL;
     struct dl_loader *loader = client->loaders;
 
-    while (loader && (loader->local || loader->needs_open || loader->id != msg->changed.loader))
+    while (loader && (loader->local || loader->needs_open || loader->id != in->msg.changed.loader))
         loader = loader->next;
-    int r = mix_changes_read(msg->changed.changes, &changes);
+    int r = mix_changes_read(in->msg.changed.changes, &changes);
     if (r == -EINVAL)
         return violated(client, "CHANGED: %zu bytes are not changed weights",
-                        msg->changed.changes.len);
-    if (r < 0 || (loader && weights_set(loader, msg->changed.changes) < 0))
-        return no_memory_for(client, msg);
+                        in->msg.changed.changes.len);
+    if (r < 0 || (loader && weights_set(loader, in->msg.changed.changes) < 0))
+        return no_memory_for(client, &in->msg);
     if (loader)
         loader->weights.sent_to = client->incarnation + 1;
     return 0;
 }
 
-static int dispatch_on_started(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_started(struct dl_client *client, const struct received *in)
 {
-    const struct dl_msg_started *started = &msg->started;
+    const struct dl_msg_started *started = &in->msg.started;
     struct dl_epoch *epoch = client->call.epoch;
-    int r = dispatch_check_answer(client, msg, started->request);
+    int r = dispatch_check_answer(client, &in->msg, started->request);
 
     if (r < 0)
         return r;
@@ -232,23 +232,23 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
     return 0;
 }
 
-static int dispatch_on_info(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_info(struct dl_client *client, const struct received *in)
 {
-    int r = dispatch_check_answer(client, msg, msg->info.request);
+    int r = dispatch_check_answer(client, &in->msg, in->msg.info.request);
 
     if (r < 0)
         return r;
     if (!client->call.has_more)
         client->answer.len = 0;
-    if (client->call.has_more || msg->info.next > 0)
-        r = pages_join(&client->answer, msg->info.value.data, msg->info.value.len);
+    if (client->call.has_more || in->msg.info.next > 0)
+        r = pages_join(&client->answer, in->msg.info.value.data, in->msg.info.value.len);
     else
-        r = buffer_append(&client->answer, msg->info.value.data, msg->info.value.len);
+        r = buffer_append(&client->answer, in->msg.info.value.data, in->msg.info.value.len);
     if (r == -EBADMSG)
         return violated(client, "INFO has a page that is not a list");
     if (r < 0)
-        return no_memory_for(client, msg);
-    client->call.next = msg->info.next;
+        return no_memory_for(client, &in->msg);
+    client->call.next = in->msg.info.next;
     client->call.done = true;
     return 0;
 }
@@ -290,18 +290,18 @@ static void dispatch_refuse(struct dl_client *client, int code, const char *path
         dl_error_set(&call->refused, code, path, "%s", text);
 }
 
-static int dispatch_on_error(struct dl_client *client, const struct dl_message *msg, uint64_t now)
+static int dispatch_on_error(struct dl_client *client, const struct received *in)
 {
-    _cleanup_free_ char *path = span_dup(msg->error.path);
-    _cleanup_free_ char *text = span_dup(msg->error.message);
-    int code = msg->error.code ? (int)msg->error.code : EPROTO;
+    _cleanup_free_ char *path = span_dup(in->msg.error.path);
+    _cleanup_free_ char *text = span_dup(in->msg.error.message);
+    int code = in->msg.error.code ? (int)in->msg.error.code : EPROTO;
     int r;
 
     if (!path || !text)
-        return no_memory_for(client, msg);
-    if (msg->error.request == 0)
-        return dispatch_on_end(client, code, path, text, now);
-    r = dispatch_check_answer(client, msg, msg->error.request);
+        return no_memory_for(client, &in->msg);
+    if (in->msg.error.request == 0)
+        return dispatch_on_end(client, code, path, text, in->now);
+    r = dispatch_check_answer(client, &in->msg, in->msg.error.request);
     if (r < 0)
         return r;
     dispatch_refuse(client, code, path, text);
@@ -311,9 +311,9 @@ static int dispatch_on_error(struct dl_client *client, const struct dl_message *
 
 /* ---- segments ---- */
 
-static int dispatch_on_segment(struct dl_client *client, const struct dl_message *msg, int fd)
+static int dispatch_on_segment(struct dl_client *client, const struct received *in)
 {
-    const struct dl_msg_segment *segment = &msg->segment;
+    const struct dl_msg_segment *segment = &in->msg.segment;
     struct dl_error err = {0};
     struct mapping *mapping;
 
@@ -326,12 +326,12 @@ static int dispatch_on_segment(struct dl_client *client, const struct dl_message
         struct mapping **grown = reallocarray(client->segments, cap, sizeof *grown);
 
         if (!grown)
-            return no_memory_for(client, msg);
+            return no_memory_for(client, &in->msg);
         client->segments = grown;
         client->cap_segments = cap;
     }
-    if (mapping_new(fd, (uint32_t)segment->id, segment->bytes, segment->writable, &mapping, &err) <
-        0)
+    if (mapping_new(in->fd, (uint32_t)segment->id, segment->bytes, segment->writable, &mapping,
+                    &err) < 0)
         return connection_fail(&client->conn, err.code, err.path, "%s", err.message);
     mapping->incarnation = client->incarnation;
     client->segments[client->n_segments++] = mapping;
@@ -342,12 +342,12 @@ static int dispatch_on_segment(struct dl_client *client, const struct dl_message
     return 0;
 }
 
-static int dispatch_on_retire(struct dl_client *client, const struct dl_message *msg)
+static int dispatch_on_retire(struct dl_client *client, const struct received *in)
 {
-    uint32_t i = client_find_segment(client, msg->retire.id);
+    uint32_t i = client_find_segment(client, in->msg.retire.id);
 
     if (i == UINT32_MAX)
-        return violated(client, "RETIRE: segment %llu is not known", (ull)msg->retire.id);
+        return violated(client, "RETIRE: segment %llu is not known", (ull)in->msg.retire.id);
     mapping_unref(client->segments[i]);
     client->segments[i] = client->segments[--client->n_segments];
     return 0;
@@ -355,43 +355,26 @@ static int dispatch_on_retire(struct dl_client *client, const struct dl_message 
 
 /* ---- the table ---- */
 
-int client_dispatch(struct dl_client *client, const struct dl_message *msg, int fd, uint64_t now)
-{
-    _cleanup_fd_ int owned = fd;
+static int (*const dispatch_table[])(struct dl_client *client, const struct received *in) = {
+    [DL_MSG_WELCOME] = dispatch_on_welcome,   [DL_MSG_OPENED] = dispatch_on_opened,
+    [DL_MSG_PROGRESS] = dispatch_on_progress, [DL_MSG_POSITION] = dispatch_on_position,
+    [DL_MSG_STARTED] = dispatch_on_started,   [DL_MSG_INFO] = dispatch_on_info,
+    [DL_MSG_ERROR] = dispatch_on_error,       [DL_MSG_CHANGED] = dispatch_on_changed,
+    [DL_MSG_SEGMENT] = dispatch_on_segment,   [DL_MSG_RETIRE] = dispatch_on_retire,
+    [DL_MSG_DELIVER] = stream_deliver,        [DL_MSG_FAULT] = stream_fault,
+    [DL_MSG_WARNING] = stream_warning,        [DL_MSG_FINISHED] = stream_finished,
+};
 
-    if (dispatch_due_call(client)->answer == DL_MSG_WELCOME && !dispatch_due_call(client)->done &&
-        msg->number != DL_MSG_WELCOME && msg->number != DL_MSG_ERROR)
-        return violated(client, "%s came before WELCOME", message_name(msg->number));
-    switch (msg->number) {
-    case DL_MSG_WELCOME:
-        return dispatch_on_welcome(client, msg);
-    case DL_MSG_OPENED:
-        return dispatch_on_opened(client, msg);
-    case DL_MSG_PROGRESS:
-        return dispatch_on_progress(client, msg);
-    case DL_MSG_POSITION:
-        return dispatch_on_position(client, msg, owned);
-    case DL_MSG_STARTED:
-        return dispatch_on_started(client, msg);
-    case DL_MSG_INFO:
-        return dispatch_on_info(client, msg);
-    case DL_MSG_ERROR:
-        return dispatch_on_error(client, msg, now);
-    case DL_MSG_CHANGED:
-        return dispatch_on_changed(client, msg);
-    case DL_MSG_SEGMENT:
-        return dispatch_on_segment(client, msg, owned);
-    case DL_MSG_RETIRE:
-        return dispatch_on_retire(client, msg);
-    case DL_MSG_DELIVER:
-        return stream_deliver(client, msg);
-    case DL_MSG_FAULT:
-        return stream_fault(client, msg);
-    case DL_MSG_WARNING:
-        return stream_warning(client, msg);
-    case DL_MSG_FINISHED:
-        return stream_finished(client, msg);
-    default:
-        return violated(client, "message %d, which a daemon must not send", (int)msg->number);
-    }
+int client_dispatch(struct dl_client *client, const struct received *in)
+{
+    _cleanup_fd_ int owned = in->fd;
+    const struct call *call = dispatch_due_call(client);
+    enum message_number number = in->msg.number;
+
+    if (call->answer == DL_MSG_WELCOME && !call->done && number != DL_MSG_WELCOME &&
+        number != DL_MSG_ERROR)
+        return violated(client, "%s came before WELCOME", message_name(number));
+    if (number >= ARRAY_SIZE(dispatch_table) || !dispatch_table[number])
+        return violated(client, "message %d, which a daemon must not send", (int)number);
+    return dispatch_table[number](client, in);
 }

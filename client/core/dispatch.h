@@ -10,9 +10,9 @@
 typedef unsigned long long ull; /* for printf */
 
 /* 0 or the latched error. */
-int _nodiscard_ stream_deliver(struct dl_client *client, const struct dl_message *msg);
-int _nodiscard_ stream_fault(struct dl_client *client, const struct dl_message *msg);
-int _nodiscard_ stream_warning(struct dl_client *client, const struct dl_message *msg);
-int _nodiscard_ stream_finished(struct dl_client *client, const struct dl_message *msg);
+int _nodiscard_ stream_deliver(struct dl_client *client, const struct received *in);
+int _nodiscard_ stream_fault(struct dl_client *client, const struct received *in);
+int _nodiscard_ stream_warning(struct dl_client *client, const struct received *in);
+int _nodiscard_ stream_finished(struct dl_client *client, const struct received *in);
 
 #endif

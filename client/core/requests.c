@@ -58,7 +58,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     return msg;
 }
 
-void client_send_place(struct dl_epoch *epoch)
+static void requests_send_place(struct dl_epoch *epoch)
 {
     struct dl_message msg = {.number = DL_MSG_PLACE};
 
@@ -70,6 +70,14 @@ void client_send_place(struct dl_epoch *epoch)
         msg.place.world = epoch->loader->former.world;
     }
     client_send(epoch->loader->client, &msg);
+}
+
+int epoch_queue_start(struct dl_epoch *epoch, const struct dl_message *start)
+{
+    saved_states_queue(epoch);
+    requests_send_place(epoch);
+    weights_send(epoch->loader);
+    return connection_send(&epoch->loader->client->conn, start);
 }
 
 /* Batches may be on their way until the daemon has read STOP. */

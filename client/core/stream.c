@@ -183,11 +183,11 @@ static int stream_deliver_one(struct dl_client *client, const struct dl_message 
     return 0;
 }
 
-int stream_deliver(struct dl_client *client, const struct dl_message *msg)
+int stream_deliver(struct dl_client *client, const struct received *in)
 {
-    struct dl_span all = msg->deliver.descriptors;
+    struct dl_span all = in->msg.deliver.descriptors;
     struct dl_epoch *epoch = NULL;
-    int found = stream_find_running(client, msg, msg->deliver.stream, &epoch);
+    int found = stream_find_running(client, &in->msg, in->msg.deliver.stream, &epoch);
 
     if (found < 0)
         return found;
@@ -197,10 +197,10 @@ int stream_deliver(struct dl_client *client, const struct dl_message *msg)
 
         memcpy(&d, all.data + at, sizeof d);
         if (found == 0) {
-            client_release_step(client, (uint32_t)msg->deliver.stream, d.step);
+            client_release_step(client, (uint32_t)in->msg.deliver.stream, d.step);
             continue;
         }
-        r = stream_deliver_one(client, msg, epoch, &d);
+        r = stream_deliver_one(client, &in->msg, epoch, &d);
         if (r < 0)
             return r;
     }
@@ -290,9 +290,9 @@ static bool stream_ends_without(const struct dl_epoch *epoch, const struct dl_ms
            epoch->left_out != DL_LEFT_OUT_ERROR;
 }
 
-int stream_fault(struct dl_client *client, const struct dl_message *msg)
+int stream_fault(struct dl_client *client, const struct received *in)
 {
-    const struct dl_msg_fault *fault = &msg->fault;
+    const struct dl_msg_fault *fault = &in->msg.fault;
     struct entry entry = {.descriptor = {.step = fault->step}};
     struct dl_epoch *epoch =
         fault->at_once && fault->final ? client_find_epoch(client, (uint32_t)fault->stream) : NULL;
@@ -300,7 +300,7 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
 
     if (epoch)
         return stream_cut_with(epoch, fault);
-    r = stream_find_running(client, msg, fault->stream, &epoch);
+    r = stream_find_running(client, &in->msg, fault->stream, &epoch);
     if (r == 0 && fault->step != UINT64_MAX)
         client_release_step(client, (uint32_t)fault->stream, fault->step);
     if (r <= 0)
@@ -308,7 +308,7 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
     if (stream_ends_without(epoch, fault)) {
         epoch_apply(epoch, EPOCH_ENDED);
         if (epoch->left_out == DL_LEFT_OUT_WARN && stream_note_warning(epoch, fault->message) < 0)
-            return no_memory_for(client, msg);
+            return no_memory_for(client, &in->msg);
         return 0;
     }
     if (epoch->phase == EPOCH_ENDING && fault->step == UINT64_MAX) { /* all steps had come */
@@ -324,20 +324,20 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
         return stream_give_back_unseen(epoch, fault->step);
     }
     if (fault->step != UINT64_MAX) {
-        r = stream_check_step(client, msg, epoch, fault->step);
+        r = stream_check_step(client, &in->msg, epoch, fault->step);
         if (r == 0)
             r = stream_check_credit(client, epoch, fault->step);
         if (r < 0)
             return r;
         epoch->lent++;
         if (stream_count_step(epoch, fault->step) < 0)
-            return no_memory_for(client, msg);
+            return no_memory_for(client, &in->msg);
     } else if (epoch->faults >= EPOCH_FAULTS_MAX + epoch->credits)
         return violated(client, "more than %d faults of stream %u without a step are unread",
                         EPOCH_FAULTS_MAX, epoch->stream);
     entry.fault = stream_fault_new(epoch, fault);
     if (!entry.fault || epoch_push(epoch, &entry) < 0)
-        return no_memory_for(client, msg);
+        return no_memory_for(client, &in->msg);
     return 0;
 }
 
@@ -351,20 +351,21 @@ int epoch_cut(struct dl_epoch *epoch, const struct dl_error *err)
     return stream_cut_with(epoch, &msg);
 }
 
-int stream_warning(struct dl_client *client, const struct dl_message *msg)
+int stream_warning(struct dl_client *client, const struct received *in)
 {
     struct dl_epoch *epoch = NULL;
-    int r = stream_find_running(client, msg, msg->warning.stream, &epoch);
+    int r = stream_find_running(client, &in->msg, in->msg.warning.stream, &epoch);
 
     if (r <= 0)
         return r;
-    return stream_note_warning(epoch, msg->warning.message) < 0 ? no_memory_for(client, msg) : 0;
+    return stream_note_warning(epoch, in->msg.warning.message) < 0 ? no_memory_for(client, &in->msg)
+                                                                   : 0;
 }
 
-int stream_finished(struct dl_client *client, const struct dl_message *msg)
+int stream_finished(struct dl_client *client, const struct received *in)
 {
     struct dl_epoch *epoch = NULL;
-    int r = stream_find_running(client, msg, msg->finished.stream, &epoch);
+    int r = stream_find_running(client, &in->msg, in->msg.finished.stream, &epoch);
     uint64_t due;
 
     if (r <= 0)

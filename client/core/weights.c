@@ -1,7 +1,7 @@
 /*
  * Changed weights of a mixture or of samples, as the client keeps them for a loader: the list
  * (proto/mix_changes.h) in force at the daemon, or in a state. It follows each state and is sent
- * before each START; mix.c requests another change.
+ * before each START; ask.c requests another change.
  */
 #include "client/core/core.h"
 #include "proto/dataset_state.h"

@@ -16,7 +16,7 @@ import sys
 
 from test_readme import FENCED, LINK, ROOT, pages
 
-NOT_SHOWN = {"daemon/data/README.md", "tests/python/README.md"}
+NOT_SHOWN = {"client/README.md", "daemon/data/README.md", "tests/python/README.md"}
 MANUAL = re.compile(r"\*([\w.-]+)\*\((\d)\)")
 # What makes a browser load something; of <link> only these relations do.
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
