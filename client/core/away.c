@@ -301,7 +301,7 @@ int away_started(struct dl_client *client, const struct dl_msg_started *started)
 
     client->reconnect.call.done = true;
     if (!epoch) {
-        client_stop_stream(client, stream, false);
+        client_stop_stream(client, stream);
         return 0;
     }
     /* Of an iterable dataset it is an estimate. */

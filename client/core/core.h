@@ -407,7 +407,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
 int _nodiscard_ epoch_queue_start(struct dl_epoch *epoch, const struct dl_message *start);
 
 /* The stream is not needed here: sends STOP, and releases batches on their way unseen. */
-void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
+void client_stop_stream(struct dl_client *client, uint32_t stream);
 
 /* Drops the epoch's stream and its batches that the user has not received; the others become the
  * client's. */

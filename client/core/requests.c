@@ -80,7 +80,8 @@ int epoch_queue_start(struct dl_epoch *epoch, const struct dl_message *start)
     return connection_send(&epoch->loader->client->conn, start);
 }
 
-/* Batches may be on their way until the daemon has read STOP. */
+/* Batches may be on their way until the daemon has read STOP; even of a stream that is over the news
+ * that its world has changed. */
 static void requests_remember_stopped(struct dl_client *client, uint32_t stream)
 {
     if (client->n_stopped == client->cap_stopped) {
@@ -98,14 +99,13 @@ static void requests_remember_stopped(struct dl_client *client, uint32_t stream)
         (struct stopped){.stream = stream, .request = client->conn.last_request};
 }
 
-void client_stop_stream(struct dl_client *client, uint32_t stream, bool over)
+void client_stop_stream(struct dl_client *client, uint32_t stream)
 {
     struct dl_message msg = {.number = DL_MSG_STOP};
 
     msg.stop.stream = stream;
     client_send(client, &msg);
-    if (!over)
-        requests_remember_stopped(client, stream);
+    requests_remember_stopped(client, stream);
 }
 
 /* Everything delivered and not handed out goes back. */
@@ -142,7 +142,7 @@ void epoch_leave_stream(struct dl_epoch *epoch)
      * stopped. STOP is sent even after FINISHED, since it frees the stream's number. */
     epoch_queue_pending(epoch);
     if (epoch_rules_of(epoch)->daemon_has_it)
-        client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
+        client_stop_stream(client, epoch->stream);
     requests_give_entries_back(epoch);
     assert(epoch->count == 0 && epoch->faults == 0 && epoch->detail_bytes == 0);
     epoch_disown(epoch);

@@ -1,11 +1,13 @@
 /* The game of client_sim.h. The program is linked with --wrap for connect, ppoll and
  * clock_gettime: there the daemon gets its turns, and time passes. */
 #include "tests/lib/client_sim.h"
-#include "tests/lib/core_sim_private.h"
+#include "tests/lib/client_sim_weights.h"
 
 #include "client/dlclient.h"
 #include "proto/codec.h"
 #include "proto/fdpass.h"
+#include "proto/history.h"
+#include "proto/position.h"
 #include "proto/slot_fill.h"
 #include "proto/tree.h"
 
@@ -30,7 +32,7 @@ struct told {
     struct stream *stream;
     uint32_t number, held;
     uint64_t epoch, former; /* the lowest step that another daemon lent; UINT64_MAX: none */
-    bool stopped;
+    bool stopped, cut;      /* by the client; by the daemon, as its world has changed */
 };
 
 /* The memory of one of the core's segments, while its daemon lives. */
@@ -49,6 +51,7 @@ static struct client_sim {
     struct sim sim; /* of the daemon that lives */
     struct sim_rules rules;
     struct sim_totals core_totals;
+    const struct client_sim_rules *rules_of;
     struct client_sim_totals *totals;
     bool lives, greeted;
     uint64_t life, now, up_at, generation;
@@ -57,6 +60,9 @@ static struct client_sim {
     struct told told[STREAMS_MAX];
     uint32_t next_stream;
     struct lent *lent;
+    bool placed;                    /* PLACE came before the next START */
+    struct rank_position *position; /* of the stream that was started last, in the cluster */
+    struct sim_weights weights;
     /* The program. */
     struct dl_client *client;
     struct dl_loader *loader;
@@ -93,7 +99,7 @@ static struct told *told_of(const struct stream *stream)
 {
     struct told *told = stream->sink;
 
-    SIM_ASSERT(told && told->stream == stream && !told->stopped);
+    SIM_ASSERT(told && told->stream == stream && !told->stopped && !told->cut);
     return told;
 }
 
@@ -242,6 +248,60 @@ static void on_open(const struct dl_msg_open *open)
     say(&msg);
 }
 
+static void drop_position(void)
+{
+    if (game.position)
+        munmap(game.position, POSITION_BYTES);
+    game.position = NULL;
+}
+
+/* POSITION, and where the rank goes on: behind the last step that its program was given. */
+static uint64_t place_rank(const struct dl_msg_start *start)
+{
+    struct dl_message msg = {.number = DL_MSG_POSITION,
+                             .position = {.request = start->request, .bytes = POSITION_BYTES}};
+    int fd = memfd_create("position", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct history before;
+
+    SIM_ASSERT(game.placed && start->world == 0 && start->rank == 0 && start->step == 0);
+    SIM_ASSERT(history_read(start->before, &before) && before.n <= 1);
+    SIM_ASSERT(fd >= 0 && ftruncate(fd, POSITION_BYTES) == 0);
+    SIM_ASSERT(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+    drop_position();
+    game.position = mmap(NULL, POSITION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    SIM_ASSERT(game.position != MAP_FAILED);
+    say_fd(&msg, fd);
+    close(fd);
+    game.placed = false;
+    game.totals->worlds += before.n;
+    uint64_t first = before.n > 0 ? before.stretches[0].steps : 0;
+    SIM_ASSERT(first == game.next);
+    return first;
+}
+
+/* The nodes meet again: batches that were not used by now are discarded. */
+static void change_world(void)
+{
+    struct dl_message msg = {.number = DL_MSG_FAULT};
+
+    for (struct told *told = game.told; told < game.told + STREAMS_MAX; told++) {
+        if (!told->stream || told->stopped || told->cut)
+            continue;
+        uint64_t behind = position_close(game.position);
+        SIM_ASSERT(behind == 0 || behind == game.next);
+        told->cut = true;
+        core_stop(&sim->core, told->stream);
+        msg.fault = (struct dl_msg_fault){.stream = told->number,
+                                          .step = UINT64_MAX,
+                                          .code = ESTALE,
+                                          .final = 1,
+                                          .at_once = 1,
+                                          .path = span_str("world"),
+                                          .message = span_str("changed")};
+        say(&msg);
+    }
+}
+
 static void on_start(const struct dl_msg_start *start)
 {
     struct told *told = game.told;
@@ -256,6 +316,9 @@ static void on_start(const struct dl_msg_start *start)
     struct dl_error err = {0};
     struct dl_message msg = {.number = DL_MSG_STARTED};
 
+    if (game.rules_of->cluster)
+        params.first = place_rank(start);
+    sim_weights_start(&game.weights, sim, start, say);
     snprintf(params.job, sizeof params.job, "%.*s", (int)start->job.len,
              (const char *)start->job.data);
     SIM_ASSERT(start->loader == game.life + 6 && core_agree(&sim->core, &params, &err) == 0);
@@ -272,11 +335,12 @@ static void on_start(const struct dl_msg_start *start)
                           .epoch = start->epoch,
                           .former = start->former_lease};
     core_begin(&sim->core, stream, &params, told, game.now);
-    game.totals->again += start->step > 0;
+    game.totals->again += params.first > 0;
     msg.started = (struct dl_msg_started){.request = start->request,
                                           .stream = told->number,
                                           .epoch = start->epoch,
-                                          .first = start->step,
+                                          .first = params.first,
+                                          .world = game.rules_of->cluster,
                                           .steps = game.rules.steps,
                                           .samples = game.rules.steps * SAMPLES};
     say(&msg);
@@ -307,7 +371,8 @@ static void on_stop(uint64_t number)
 
     SIM_ASSERT(!told->stopped);
     told->stopped = true;
-    core_stop(&sim->core, told->stream);
+    if (!told->cut)
+        core_stop(&sim->core, told->stream);
     if (told->held == 0)
         drop_told(told);
 }
@@ -322,9 +387,30 @@ static void on_former_lease(const struct dl_msg_former_lease *msg)
     game.totals->former++;
 }
 
-static void on_message(const struct dl_message *msg)
+static bool is_read(void)
+{
+    for (const struct told *told = game.told; told < game.told + STREAMS_MAX; told++)
+        if (told->stream && !told->stopped && !told->cut)
+            return true;
+    return false;
+}
+
+/* Nobody reads it from this daemon. */
+static void refuse_change(uint64_t request)
+{
+    say(&(struct dl_message){.number = DL_MSG_ERROR,
+                             .error = {.request = request, .code = EAGAIN}});
+}
+
+static void on_message(const struct dl_message *msg, int fd)
 {
     SIM_ASSERT(game.greeted == (msg->number != DL_MSG_HELLO));
+    if ((msg->number == DL_MSG_MIX || msg->number == DL_MSG_WEIGHTS) && !is_read()) {
+        refuse_change(msg->number == DL_MSG_MIX ? msg->mix.request : msg->weights.request);
+        return;
+    }
+    if (sim_weights_take(&game.weights, sim, msg, fd, game.life + 6, game.number, say))
+        return;
     switch (msg->number) {
     case DL_MSG_HELLO:
         game.greeted = true;
@@ -349,6 +435,10 @@ static void on_message(const struct dl_message *msg)
     case DL_MSG_STOP:
         on_stop(msg->stop.stream);
         break;
+    case DL_MSG_PLACE:
+        SIM_ASSERT(game.rules_of->cluster && msg->place.rank == 0);
+        game.placed = true;
+        break;
     case DL_MSG_FORMER_LEASE:
         on_former_lease(&msg->former_lease);
         break;
@@ -366,7 +456,8 @@ static void listen_to_client(void)
     while (game.sock >= 0 && fdpass_recv(game.sock, &game.in, MSG_DONTWAIT) > 0)
         while (frame_reader_next(&game.in, &payload) > 0) {
             SIM_ASSERT(message_decode(payload.data, payload.len, FROM_CLIENT, &msg, &err) == 0);
-            on_message(&msg);
+            _cleanup_fd_ int fd = message_fds(msg.number) > 0 ? frame_reader_take_fd(&game.in) : -1;
+            on_message(&msg, fd);
         }
 }
 
@@ -413,6 +504,9 @@ static void daemon_end(void)
         munmap(lent->base, SEGMENT_HEADER_BYTES + (uint64_t)game.rules.slots * SLOT_BYTES);
         free(lent);
     }
+    drop_position();
+    sim_weights_forget(&game.weights);
+    game.placed = false;
     close_fdp(&game.sock);
     frame_reader_deinit(&game.in);
     game.in = (struct frame_reader){0};
@@ -435,6 +529,10 @@ static void daemon_turn(void)
     if (sim_draw(sim, 3) == 0 || game.ending)
         sim_settle_all(sim);
     sim_pump(sim);
+    if (game.rules_of->cluster && !game.ending && sim_draw(sim, 100) == 1)
+        change_world();
+    if (game.rules_of->mix && !game.ending && is_read() && sim_draw(sim, 60) == 1)
+        sim_weights_change(&game.weights, sim, game.life + 6, say);
     if (!game.rules.calm && !game.ending && sim_draw(sim, 150) == 1)
         daemon_end();
 }
@@ -535,12 +633,15 @@ static void note_step(uint64_t step)
 
 static void start_epoch(void)
 {
+    bool cluster = game.rules_of->cluster;
     const struct dl_epoch_options options = {.epoch = game.number,
+                                             .world = cluster ? DL_WORLD_CLUSTER : 0,
+                                             .follow = cluster ? DL_FOLLOW_ANY : DL_FOLLOW_NOT,
                                              .job = game.rules.job ? "job" : NULL};
 
-    SIM_ASSERT(dl_epoch_start(game.loader, &options, &game.epoch) == 0);
     memset(game.came, 0, sizeof game.came);
     game.next = 0;
+    SIM_ASSERT(dl_epoch_start(game.loader, &options, &game.epoch) == 0);
 }
 
 static void end_epoch(void)
@@ -580,6 +681,23 @@ static void take_next(int64_t timeout_ns)
     }
 }
 
+/* Other weights; a daemon that ends meanwhile may have set them or not. */
+static void change_weights(void)
+{
+    static const double samples[SIM_TABLES_MAX - 1][3] = {{1, 2, 3}, {0, 0, 1}, {4, 1, 1}};
+    static const struct dl_mix_weight mixture[] = {{"0", 1}, {"1", 2}};
+    uint64_t epoch = DL_UNKNOWN, step = DL_UNKNOWN;
+    int r = game.rules_of->mix
+                ? dl_loader_mix(game.loader, mixture, 2, &epoch, &step)
+                : dl_loader_weights(game.loader, samples[sim_draw(sim, SIM_TABLES_MAX - 1)], 3,
+                                    &epoch, &step);
+
+    SIM_ASSERT(r == 0 || r == -EAGAIN || r == -ECONNRESET);
+    SIM_ASSERT(dl_client_is_usable(game.client));
+    if (r == 0)
+        game.weights.known = game.weights.answered;
+}
+
 static void program_turn(void)
 {
     uint32_t what = sim_draw(sim, 32);
@@ -589,6 +707,8 @@ static void program_turn(void)
     } else if (what == 0 && sim_draw(sim, 4) == 0) {
         game.totals->stopped++;
         end_epoch();
+    } else if (what == 1 && (game.rules_of->mix || game.rules_of->tables)) {
+        change_weights();
     } else if (what < 4) {
         pin_current();
     } else if (what < 8) {
@@ -600,6 +720,15 @@ static void program_turn(void)
     }
 }
 
+/* Not all is given back. */
+static bool has_streams(void)
+{
+    for (const struct told *told = game.told; told < game.told + STREAMS_MAX; told++)
+        if (told->stream)
+            return true;
+    return false;
+}
+
 static void program_end(void)
 {
     game.ending = true;
@@ -607,10 +736,11 @@ static void program_end(void)
         let_go(&game.kept[i]);
     while (game.epoch)
         take_next(-1);
-    SIM_ASSERT(dl_client_dispatch(game.client) == 0);
-    daemon_turn();
-    for (struct told *told = game.told; game.lives && told < game.told + STREAMS_MAX; told++)
-        SIM_ASSERT(!told->stream); /* all is given back */
+    for (uint32_t turns = 0; turns == 0 || has_streams(); turns++) {
+        SIM_ASSERT(turns < WAITS_MAX && dl_client_dispatch(game.client) == 0);
+        game.now += SIM_MS;
+        daemon_turn();
+    }
     dl_loader_close(game.loader);
     dl_client_close(game.client);
 }
@@ -619,6 +749,7 @@ void client_sim_play(const struct client_sim_rules *rules, uint64_t seed, uint64
                      struct client_sim_totals *totals)
 {
     game = (struct client_sim){.sock = -1,
+                               .rules_of = rules,
                                .totals = totals,
                                .now = 1000 * SIM_MS,
                                .rules = {.ranks = 1,
@@ -647,4 +778,7 @@ void client_sim_play(const struct client_sim_rules *rules, uint64_t seed, uint64
     program_end();
     if (game.lives)
         daemon_end();
+    totals->changed += game.weights.changed;
+    totals->told += game.weights.again;
+    totals->tables += game.weights.brought;
 }

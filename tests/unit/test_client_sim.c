@@ -50,9 +50,43 @@ static void test_daemons_that_end(void **state)
                 all.former > 0);
 }
 
+/* Weights of a mixture, and of samples, through daemons that end. */
+static void test_changed_weights(void **state)
+{
+    assert_int_equal(setenv("DLOADER_WEIGHTS", harness_tmpdir(), 1), 0);
+    for (unsigned kind = 0; kind < 4; kind++) {
+        struct client_sim_rules rules = plain;
+
+        rules.mix = kind & 1;
+        rules.tables = !rules.mix;
+        rules.job = kind & 2;
+        struct client_sim_totals totals = play(&rules, 100, 600);
+        assert_true(totals.kills > 50 && totals.ended > 50 && totals.changed > 500);
+        assert_true(totals.told > 20 && (totals.tables > 0) == rules.tables);
+    }
+}
+
+/* A cluster's world that changes, by itself and as daemons end. */
+static void test_worlds_that_change(void **state)
+{
+    struct client_sim_rules rules = plain;
+
+    rules.cluster = rules.calm = true;
+    struct client_sim_totals calm = play(&rules, 100, 600);
+    assert_true(calm.worlds > 200 && calm.kills == 100 && calm.ended > 100);
+    rules.calm = false;
+    struct client_sim_totals totals = play(&rules, 200, 600);
+    assert_true(totals.worlds > 300 && totals.kills > 200 && totals.ended > 100);
+    rules.mix = true;
+    totals = play(&rules, 100, 600);
+    assert_true(totals.worlds > 100 && totals.told > 20);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_calm_daemon),
     cmocka_unit_test(test_daemons_that_end),
+    cmocka_unit_test(test_changed_weights),
+    cmocka_unit_test(test_worlds_that_change),
 };
 
 TEST_MAIN(tests)
