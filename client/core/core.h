@@ -198,11 +198,10 @@ struct feed {
     uint64_t *batch;     /* owned; NULL until first used */
     size_t cap;          /* places there: batch.size, or what a step of keys has needed */
     uint64_t steps;      /* that the user has fed */
-    uint64_t sent;  /* of them, those that the daemon was sent, or one before it had delivered */
-    uint64_t ahead; /* sent to this daemon, and not arrived */
+    uint64_t ahead;      /* sent to this daemon, and not arrived */
     /* Owned list of the steps from `first_buffered` on, counted from the epoch's first. */
     struct fed *head, *tail;
-    struct fed *unsent; /* borrowed: the step `sent` in it; NULL: all were sent */
+    struct fed *unsent; /* borrowed: the first in it that was not sent; NULL: all were */
     uint64_t first_buffered;
 };
 

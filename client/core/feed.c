@@ -43,7 +43,6 @@ void feed_catch_up(struct dl_epoch *epoch)
         const struct fed *fed = feed->unsent;
 
         feed->unsent = fed->next;
-        feed->sent++;
         feed->ahead++;
         feed_send_step(epoch, fed, feed->ended && !fed->next);
     }
@@ -56,10 +55,8 @@ void feed_rewind(struct dl_epoch *epoch)
     struct feed *feed = &epoch->feed;
 
     feed->unsent = feed->head;
-    feed->sent = feed->first_buffered;
     feed->ahead = 0;
     feed->end_sent = false;
-    assert(feed->sent <= feed->steps);
 }
 
 /* The first step that is kept is not needed any more. */
@@ -68,10 +65,8 @@ static void feed_drop_first(struct feed *feed)
     struct fed *fed = feed->head;
 
     assert(feed->first_buffered < feed->steps);
-    if (feed->unsent == fed) { /* a bad daemon delivered a step that it was not sent */
+    if (feed->unsent == fed) /* a bad daemon delivered a step that it was not sent */
         feed->unsent = fed->next;
-        feed->sent++;
-    }
     feed->head = fed->next;
     if (!feed->head)
         feed->tail = NULL;

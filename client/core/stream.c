@@ -114,23 +114,21 @@ static bool stream_is_known(const struct dl_epoch *epoch, uint64_t step)
            step < stream_steps_end(epoch) && stream_has_come(epoch, step);
 }
 
-static int stream_check_credit(struct dl_client *client, const struct dl_epoch *epoch,
-                               uint64_t step)
+/* 1: the step is due, and has a credit; 0: another daemon made it again, and it goes back unseen;
+ * or latched. */
+static int stream_admit(struct dl_client *client, const struct dl_message *msg,
+                        struct dl_epoch *epoch, uint64_t step)
 {
-    if (epoch->lent < epoch->credits)
-        return 0;
-    return violated(client, "step %llu of stream %u exceeds its %u credits", (ull)step,
-                    epoch->stream, epoch->credits);
-}
+    bool is_known = stream_is_known(epoch, step);
 
-/* Another daemon made it again. */
-static int stream_give_back_unseen(struct dl_epoch *epoch, uint64_t step)
-{
-    int r = stream_check_credit(epoch->loader->client, epoch, step);
-
-    if (r < 0)
-        return r;
+    if (!is_known && stream_check_step(client, msg, epoch, step) < 0)
+        return connection_check(&client->conn);
+    if (epoch->lent >= epoch->credits)
+        return violated(client, "step %llu of stream %u exceeds its %u credits", (ull)step,
+                        epoch->stream, epoch->credits);
     epoch->lent++;
+    if (!is_known)
+        return 1;
     feed_arrived(epoch);
     epoch_queue_release(epoch, step, true);
     return 0;
@@ -162,23 +160,15 @@ static int stream_deliver_one(struct dl_client *client, const struct dl_message 
                               struct dl_epoch *epoch, const struct dl_descriptor *d)
 {
     struct entry entry = {.descriptor = *d};
-    int r;
+    int r = stream_admit(client, msg, epoch, d->step);
 
-    if (stream_is_known(epoch, d->step))
-        return stream_give_back_unseen(epoch, d->step);
-    r = stream_check_step(client, msg, epoch, d->step);
-    if (r == 0)
-        r = stream_check_credit(client, epoch, d->step);
-    if (r == 0)
-        r = stream_find_slot(client, d, &entry);
+    if (r <= 0)
+        return r;
+    r = stream_find_slot(client, d, &entry);
     if (r < 0)
         return r;
     mapping_ref(entry.mapping);
-    if (epoch_push(epoch, &entry) < 0)
-        return no_memory_for(client, msg);
-    epoch->lent++;
-    assert(epoch->lent <= epoch->credits);
-    if (stream_count_step(epoch, d->step) < 0)
+    if (epoch_push(epoch, &entry) < 0 || stream_count_step(epoch, d->step) < 0)
         return no_memory_for(client, msg);
     return 0;
 }
@@ -320,16 +310,10 @@ int stream_fault(struct dl_client *client, const struct received *in)
         epoch_apply(epoch, EPOCH_ENDED);
         epoch->outcome = EPOCH_BROKEN;
     }
-    if (fault->step != UINT64_MAX && stream_is_known(epoch, fault->step)) {
-        return stream_give_back_unseen(epoch, fault->step);
-    }
     if (fault->step != UINT64_MAX) {
-        r = stream_check_step(client, &in->msg, epoch, fault->step);
-        if (r == 0)
-            r = stream_check_credit(client, epoch, fault->step);
-        if (r < 0)
+        r = stream_admit(client, &in->msg, epoch, fault->step);
+        if (r <= 0)
             return r;
-        epoch->lent++;
         if (stream_count_step(epoch, fault->step) < 0)
             return no_memory_for(client, &in->msg);
     } else if (epoch->faults >= EPOCH_FAULTS_MAX + epoch->credits)
