@@ -45,6 +45,10 @@ static const struct verb VERBS[] = {
     {"fetch", "SPEC|NAME", COMMON | BIT(OPTION_QUIET) | BIT(OPTION_EPOCH), verb_fetch,
      "Has the daemon read what an epoch reads, so that remote files are held before a training.",
      DAEMON_SERVICE},
+    {"pretokenize", "SPEC", COMMON | BIT(OPTION_QUIET) | BIT(OPTION_PREFIX), verb_pretokenize,
+     "Writes the tokens of a dataset's texts as Megatron-LM's files, read later without a "
+     "tokenizer.",
+     DAEMON_SERVICE},
     {"peek", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_VALUES) | LOOK | BIT(OPTION_TEXT) | BIT(OPTION_SAMPLE) |

@@ -82,6 +82,8 @@ static const struct option_row {
                        "for batches of tokens: totals of the epoch instead of each step"},
     [OPTION_OUTPUT] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
                        "write there (also -o FILE) instead of standard output"},
+    [OPTION_PREFIX] = {"output", "PATH", KIND_TEXT, FIELD(output), 0, 0,
+                       "write PATH.bin and PATH.idx (also -o PATH)"},
     [OPTION_INTERVAL] = {"interval", "SECONDS", KIND_SECONDS, FIELD(interval_ms), 100, 3600000,
                          "time between two updates, such as 0.5; default 1"},
     [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
@@ -508,7 +510,8 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
     options_long_options(verb, longs);
     opterr = 0;
     optind = 2;
-    const char *shorts = verb->options & (BIT(OPTION_OUTPUT) | BIT(OPTION_ARCHIVE)) ? ":ho:" : ":h";
+    const uint64_t output = BIT(OPTION_OUTPUT) | BIT(OPTION_ARCHIVE) | BIT(OPTION_PREFIX);
+    const char *shorts = verb->options & output ? ":ho:" : ":h";
     while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
         if (c == 'h')
             c = OPTION_VALUE + OPTION_HELP;
@@ -527,6 +530,9 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
         r = options_take_environment(ret, err);
     if (r == 0 && verb->options & BIT(OPTION_ARCHIVE))
         r = options_check_archive(ret, err);
+    if (r == 0 && verb->options & BIT(OPTION_PREFIX) && !ret->output)
+        r = dl_error_set(err, EINVAL, "--output",
+                         "needs the path of both files without .bin and .idx: -o corpus");
     if (r == 0 && verb->options & BIT(OPTION_SAMPLE))
         r = options_check_sample(ret, err);
     return r < 0 ? r : options_check_ranges(ret, err);

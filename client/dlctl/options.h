@@ -39,6 +39,7 @@ enum option_id {
     OPTION_RUN_WORLD,
     OPTION_RUN_RANK,
     OPTION_OUTPUT,
+    OPTION_PREFIX,
     OPTION_INTERVAL,
     OPTION_LOOKS,
     OPTION_MEASURED_STEPS,
@@ -149,6 +150,7 @@ int verb_lengths(const struct options *o);
 int verb_kinds(const struct options *o);
 int verb_run(const struct options *o);
 int verb_fetch(const struct options *o); /* run/warm.c */
+int verb_pretokenize(const struct options *o);
 int verb_peek(const struct options *o);
 int verb_replay(const struct options *o);
 int verb_state(const struct options *o);

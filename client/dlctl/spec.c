@@ -4,9 +4,32 @@
 #include "client/dlctl/ask.h"
 #include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
+#include "proto/common/fd_io.h"
+#include "proto/limits.h"
+#include "proto/yaml.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+
+int spec_read_file(const char *path, struct value *ret, struct dl_error *err)
+{
+    _cleanup_free_ char *text = malloc(DL_MAX_SPEC_TEXT + 1);
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+    if (fd < 0)
+        return dl_error_set(err, errno, path, "%s", strerror(errno));
+    if (!text)
+        return dl_error_set(err, ENOMEM, path, "%s", strerror(ENOMEM));
+    int64_t len = fd_read_all(fd, text, DL_MAX_SPEC_TEXT + 1);
+    if (len < 0)
+        return dl_error_set(err, (int)-len, path, "%s", strerror((int)-len));
+    if ((uint64_t)len > DL_MAX_SPEC_TEXT)
+        return dl_error_set(err, EFBIG, path, "a loader spec has at most %" PRIu64 " bytes",
+                            DL_MAX_SPEC_TEXT);
+    return yaml_parse(text, (size_t)len, path, ret, err);
+}
 
 static const char *spec_row_text(const struct value *row, const char *key)
 {

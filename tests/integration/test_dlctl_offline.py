@@ -36,6 +36,7 @@ VERBS = {
     "slowest": ["wide"],
     "remote": ["wide"],
     "fetch": ["epoch", "quiet"],
+    "pretokenize": ["output", "quiet"],
     "spec": [],
     "report": ["output", "spec"],
     "times": ["wide"],
@@ -381,7 +382,8 @@ class Failures(Case):
         for verb in set(VERBS) - {"plan", "check", "lengths", "kinds", "state", "help"}:
             with self.subTest(verb=verb):
                 args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report", "spec", "fetch") else
-                                 ["mixed", "0=1"] if verb == "mix" else [])
+                                 ["mixed", "0=1"] if verb == "mix" else
+                                 [self.range_spec(), "-o", self.path("made")] if verb == "pretokenize" else [])
                 socket = self.path("socket")
                 for option in (["--socket", socket], ["--socket=" + socket]):
                     status, out, err = dlctl(*args, *option, "--json")
@@ -436,7 +438,7 @@ class Usage(Case):
 
     def test_unknown_verb(self):
         self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, kinds, state, run, "
-                          "fetch, peek, replay, status", "frobnicate")
+                          "fetch, pretokenize, peek, replay, status", "frobnicate")
 
     def test_what_was_meant(self):
         for word, meant in (("statsu", "status"), ("stauts", "status"), ("lodaers", "loaders"),

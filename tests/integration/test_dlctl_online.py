@@ -304,6 +304,70 @@ class Run(TestCase):
                 self.assertEqual(again.progress, [])
 
 
+class Pretokenize(TestCase):
+    """Its files have the tokens that the daemon delivers, in the dataset's order."""
+
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+
+    def spec_of(self, name, **spec):
+        with open(self.path(name), "w") as file:
+            json.dump(spec, file)
+        return file.name
+
+    def pretokenize(self, spec, output):
+        return dlctl_json("pretokenize", spec, "-o", self.path(output), daemon=self.running)
+
+    def digest(self, name, dataset, **spec):
+        spec = self.spec_of(name, dataset=dataset, batch={"size": 3}, collate={"kind": "none"}, **spec)
+        return dlctl_json("run", spec, "--digest", daemon=self.running)["digest"]
+
+    def text(self, lines, **dataset):
+        with open(self.path("lines.txt"), "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+        return {"kind": "text", "paths": "lines.txt", "tokenizer": "bytes", **dataset}
+
+    def test_tokens_are_those_of_the_text(self):
+        lines = [chr(97 + i % 26) * (i * 7919 % 90) + "é" for i in range(500)]
+        for eos, dtype in ((300, "uint16"), (65535, "uint16"), (65536, "int32")):
+            with self.subTest(eos=eos):
+                dataset = self.text(lines, eos=eos)
+                # Its order, batches and collate are another matter.
+                spec = self.spec_of("text.json", dataset=dataset, sampler={"kind": "random"}, seed=3,
+                                    batch={"tokens": 512}, collate={"kind": "pad"},
+                                    workers={"count": 3, "in_order": False})
+                told = self.pretokenize(spec, "made")
+                tokens = sum(len(line.encode()) + 1 for line in lines)
+                self.assertEqual((told["documents"], told["tokens"], told["dtype"], told["left"]),
+                                 (500, tokens, dtype, ""))
+                self.assertEqual(os.path.getsize(self.path("made.bin")), tokens * (2 if dtype == "uint16" else 4))
+                self.assertEqual(self.digest("a.json", dataset),
+                                 self.digest("b.json", {"kind": "megatron", "paths": "made", "widen": "int64"}))
+        self.assertFalse([name for name in os.listdir(os.path.dirname(spec)) if name.endswith(".part")])
+
+    def test_other_leaves_are_left(self):
+        with open(self.path("a.jsonl"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": text, "label": n, "title": "x"}) + "\n"
+                            for n, text in enumerate(("one", "two words")))
+        spec = self.spec_of("rows.json", workers={"count": 1}, batch={"size": 1}, dataset={
+            "kind": "text", "paths": "a.jsonl", "fields": ["text", "label", "title"], "tokenizer": "bytes"})
+        done = dlctl("pretokenize", spec, "-o", self.path("rows"), daemon=self.running)
+        self.assertEqual(done.stderr, "")
+        self.assertIn("2 documents of 12 tokens in ", done.stdout)
+        self.assertTrue(done.stdout.endswith("not written: label, title\n"), done.stdout)
+
+    def test_what_has_no_tokens_is_refused(self):
+        spec = self.spec_of("text.json", dataset=self.text(["a", "b"], tokenizer="none"), batch={"size": 1})
+        done = dlctl("pretokenize", spec, "-o", self.path("none"), daemon=self.running, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("its samples have no leaf tokens; give its dataset a tokenizer", done.stderr)
+        self.assertFalse([name for name in os.listdir(os.path.dirname(spec)) if name.startswith("none.")])
+        done = dlctl("pretokenize", spec, daemon=self.running, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--output: needs the path of both files without .bin and .idx", done.stderr)
+
+
 class Views(TestCase):
     def setUp(self):
         super().setUp()

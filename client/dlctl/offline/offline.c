@@ -4,45 +4,22 @@
  */
 #include "client/dlctl/offline/offline.h"
 
+#include "client/dlctl/spec.h"
 #include "client/dlctl/state.h"
 #include "daemon/cache/disk_cache.h"
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/kinds/index_files.h"
 #include "daemon/data/lengths_take.h"
 #include "daemon/plan/plan.h"
-#include "proto/common/fd_io.h"
 #include "proto/shared/weight_files.h"
-#include "proto/yaml.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <sys/random.h>
 
 /* ---- the spec ------------------------------------------------------------------------------- */
-
-static int offline_read_text(const char *path, char **ret_text, size_t *ret_len,
-                             struct dl_error *err)
-{
-    _cleanup_free_ char *text = malloc(DL_MAX_SPEC_TEXT + 1);
-    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-
-    if (fd < 0)
-        return dl_error_set(err, errno, path, "%s", strerror(errno));
-    if (!text)
-        return dl_error_set(err, ENOMEM, path, "%s", strerror(ENOMEM));
-    int64_t len = fd_read_all(fd, text, DL_MAX_SPEC_TEXT + 1);
-    if (len < 0)
-        return dl_error_set(err, (int)-len, path, "%s", strerror((int)-len));
-    if ((uint64_t)len > DL_MAX_SPEC_TEXT)
-        return dl_error_set(err, EFBIG, path, "a loader spec has at most %" PRIu64 " bytes",
-                            DL_MAX_SPEC_TEXT);
-    *ret_text = steal_ptr(text);
-    *ret_len = (size_t)len;
-    return 0;
-}
 
 /* The absolute directory of `path`, without links. */
 static int offline_directory_of(const char *path, char ret[PATH_MAX], struct dl_error *err)
@@ -60,16 +37,12 @@ static int offline_parse_spec(const char *path, struct dl_spec *ret, struct dl_e
 {
     _cleanup_(value_deinit)
     struct value value = {0};
-    _cleanup_free_ char *text = NULL;
     char base[PATH_MAX];
-    size_t len = 0;
     int r;
 
-    r = offline_read_text(path, &text, &len, err);
+    r = spec_read_file(path, &value, err);
     if (r == 0)
         r = offline_directory_of(path, base, err);
-    if (r == 0)
-        r = yaml_parse(text, len, path, &value, err);
     return r < 0 ? r : spec_from_value(&value, base, ret, err);
 }
 

@@ -6,6 +6,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/run/digest.h"
+#include "client/dlctl/run/opening.h"
 #include "client/dlctl/run/outcome.h"
 #include "client/dlctl/run/spent.h"
 #include "client/dlctl/state.h"
@@ -21,8 +22,8 @@ struct run {
     struct dl_epoch **ranks;  /* owned; those asked for, NULL when at their end */
     uint32_t n_ranks;
     struct digest *digest; /* owned; NULL unless asked for */
+    struct opening opening;
     struct progress progress;
-    char opening[80]; /* what the daemon does before the loader is open; "": nothing */
     struct outcome outcome;
     struct state_file state; /* to begin with; then where rank 0 stands */
     struct spent before;     /* of the loader's time, when it begins */
@@ -49,20 +50,6 @@ static void run_deinit(struct run *run)
     spent_deinit(&run->before);
 }
 
-/* The daemon opens the loader: it finds images, indexes shards, takes lengths. */
-static void run_tell_opening(void *data, uint64_t done, uint64_t all, const char *what)
-{
-    struct run *run = data;
-
-    if (strcmp(run->opening, what) != 0) {
-        progress_end(&run->progress);
-        progress_begin(&run->progress, all, run->o->quiet || run->o->json);
-        snprintf(run->opening, sizeof run->opening, "%s", what);
-    }
-    if (progress_due(&run->progress))
-        progress_draw_count(&run->progress, run->opening, done);
-}
-
 static int run_init(struct run *run)
 {
     uint64_t begin = clock_ns();
@@ -71,12 +58,11 @@ static int run_init(struct run *run)
     r = dl_client_connect(&run->client, run->o->socket, "dlctl run " DLOADER_VERSION);
     if (r < 0)
         return r;
-    dl_client_set_progress(run->client, run_tell_opening, run);
+    opening_begin(&run->opening, run->client, run->o);
     if (run->o->has_launcher) /* the others may have daemons of their own */
         dl_client_set_seed(run->client, 0);
     r = open_operand(run->client, run->o->operand, &run->loader);
-    progress_end(&run->progress);
-    run->progress = (struct progress){0}; /* that of the batches is another one */
+    opening_end(&run->opening);
     if (r < 0)
         return r;
     run->outcome.open_s = (double)(clock_ns() - begin) / 1e9;

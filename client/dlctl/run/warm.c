@@ -7,7 +7,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
-#include "client/dlctl/run/progress.h"
+#include "client/dlctl/run/opening.h"
 #include "proto/common/figures.h"
 #include "proto/value.h"
 
@@ -44,8 +44,8 @@ struct warm {
     struct dl_client *client; /* owned */
     struct dl_loader *loader; /* owned by the client */
     struct dl_epoch *epoch;   /* owned */
+    struct opening opening;
     struct progress progress;
-    char opening[80];             /* what the daemon does before the loader is open */
     uint64_t before[WARM_COUNTS]; /* when it began */
     uint64_t now[WARM_COUNTS];
     uint64_t batches, samples;
@@ -122,19 +122,6 @@ static int warm_check(struct warm *warm, struct dl_error *err)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static void warm_tell_opening(void *data, uint64_t done, uint64_t all, const char *what)
-{
-    struct warm *warm = data;
-
-    if (strcmp(warm->opening, what) != 0) {
-        progress_end(&warm->progress);
-        progress_begin(&warm->progress, all, warm->o->quiet || warm->o->json);
-        snprintf(warm->opening, sizeof warm->opening, "%s", what);
-    }
-    if (progress_due(&warm->progress))
-        progress_draw_count(&warm->progress, warm->opening, done);
-}
-
 static int warm_begin(struct warm *warm)
 {
     const struct dl_epoch_options options = {
@@ -145,9 +132,9 @@ static int warm_begin(struct warm *warm)
         r = warm_look(warm, warm->before);
     if (r < 0)
         return r;
-    dl_client_set_progress(warm->client, warm_tell_opening, warm);
+    opening_begin(&warm->opening, warm->client, warm->o);
     r = open_operand(warm->client, warm->o->operand, &warm->loader);
-    progress_end(&warm->progress);
+    opening_end(&warm->opening);
     if (r == 0)
         r = warm_count_bad(warm, &warm->bad);
     return r < 0 ? r : dl_epoch_start(warm->loader, &options, &warm->epoch);

@@ -1,0 +1,278 @@
+#include "client/dlctl/run/token_files.h"
+
+#include "proto/common/base.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    /* As Megatron-LM numbers them: DType of megatron/core/datasets/indexed_dataset.py. */
+    TYPE_INT32 = 4,
+    TYPE_UINT16 = 8,
+    AT_ONCE = 4096,
+};
+
+enum part { PART_BIN, PART_IDX, PARTS };
+static const char *const part_endings[PARTS] = {".bin", ".idx"};
+
+struct token_files {
+    char *prefix;      /* owned */
+    FILE *part[PARTS]; /* owned; NULL: not opened, or all of it is in its place */
+    uint32_t width;
+    uint32_t *lengths; /* owned; of each document */
+    uint64_t documents, room;
+    uint64_t tokens;
+};
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+/* `draft`: until all is written. False: the name is too long. */
+static bool part_name(const struct token_files *files, enum part part, bool draft,
+                      char ret[static PATH_MAX])
+{
+    int n =
+        snprintf(ret, PATH_MAX, "%s%s%s", files->prefix, part_endings[part], draft ? ".part" : "");
+
+    return n >= 0 && n < PATH_MAX;
+}
+
+static int part_fail(const struct token_files *files, enum part part, int code,
+                     struct dl_error *err)
+{
+    char path[PATH_MAX];
+
+    (void)part_name(files, part, true, path);
+    return dl_error_set(err, code, path, "%s", strerror(code));
+}
+
+static int part_open(struct token_files *files, enum part part, struct dl_error *err)
+{
+    char path[PATH_MAX];
+
+    if (!part_name(files, part, true, path))
+        return dl_error_set(err, ENAMETOOLONG, files->prefix, "%s", strerror(ENAMETOOLONG));
+    files->part[part] = fopen(path, "w+e");
+    return files->part[part] ? 0 : dl_error_set(err, errno, path, "%s", strerror(errno));
+}
+
+static int part_write(struct token_files *files, enum part part, const void *data, size_t len,
+                      struct dl_error *err)
+{
+    if (len > 0 && fwrite(data, 1, len, files->part[part]) != len)
+        return part_fail(files, part, errno ? errno : EIO, err);
+    return 0;
+}
+
+static int part_sync(struct token_files *files, enum part part, struct dl_error *err)
+{
+    if (fflush(files->part[part]) != 0 || fsync(fileno(files->part[part])) < 0)
+        return part_fail(files, part, errno, err);
+    return 0;
+}
+
+static int part_rename(struct token_files *files, enum part part, struct dl_error *err)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+
+    if (!part_name(files, part, true, from) || !part_name(files, part, false, to))
+        return part_fail(files, part, ENAMETOOLONG, err);
+    if (rename(from, to) < 0)
+        return dl_error_set(err, errno, to, "%s", strerror(errno));
+    (void)fclose(steal_ptr(files->part[part]));
+    return 0;
+}
+
+int token_files_new(const char *prefix, struct token_files **ret, struct dl_error *err)
+{
+    struct token_files *files = calloc(1, sizeof *files);
+    int r = 0;
+
+    if (files)
+        files->prefix = strdup(prefix);
+    if (!files || !files->prefix)
+        r = dl_error_set(err, ENOMEM, prefix, "%s", strerror(ENOMEM));
+    for (int part = 0; part < PARTS && r == 0; part++)
+        r = part_open(files, part, err);
+    if (r < 0) {
+        token_files_free(files);
+        return r;
+    }
+    files->width = sizeof(uint16_t);
+    *ret = files;
+    return 0;
+}
+
+struct token_files *token_files_free(struct token_files *files)
+{
+    char path[PATH_MAX];
+
+    for (int part = 0; files && part < PARTS; part++) {
+        if (files->part[part] && part_name(files, part, true, path)) {
+            (void)unlink(path);
+            (void)fclose(files->part[part]);
+        }
+    }
+    if (files) {
+        free(files->prefix);
+        free(files->lengths);
+    }
+    free(files);
+    return NULL;
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+/* In place, from the end on: nothing is written over that has not been read. */
+static int tokens_widen(struct token_files *files, struct dl_error *err)
+{
+    FILE *bin = files->part[PART_BIN];
+    uint16_t narrow[AT_ONCE];
+    int32_t wide[AT_ONCE];
+
+    files->width = sizeof *wide;
+    for (uint64_t end = files->tokens, n; end > 0; end -= n) {
+        n = min_u64(end, AT_ONCE);
+        uint64_t first = end - n;
+        if (fseeko(bin, (off_t)(first * sizeof *narrow), SEEK_SET) < 0 ||
+            fread(narrow, sizeof *narrow, n, bin) != n ||
+            fseeko(bin, (off_t)(first * sizeof *wide), SEEK_SET) < 0)
+            return part_fail(files, PART_BIN, errno ? errno : EIO, err);
+        for (uint64_t i = 0; i < n; i++)
+            wide[i] = narrow[i];
+        int r = part_write(files, PART_BIN, wide, n * sizeof *wide, err);
+        if (r < 0)
+            return r;
+    }
+    return fseeko(bin, 0, SEEK_END) < 0 ? part_fail(files, PART_BIN, errno, err) : 0;
+}
+
+/* Checks them, and makes room for the greatest of them. */
+static int tokens_make_fit(struct token_files *files, const int64_t *tokens, size_t n,
+                           struct dl_error *err)
+{
+    int64_t greatest = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] > INT32_MAX)
+            return dl_error_set(err, ERANGE, files->prefix,
+                                "token %zu of document %llu is %lld, which is not one of int32's "
+                                "that are not negative",
+                                i, (unsigned long long)files->documents, (long long)tokens[i]);
+        greatest = tokens[i] > greatest ? tokens[i] : greatest;
+    }
+    return greatest > UINT16_MAX && files->width == sizeof(uint16_t) ? tokens_widen(files, err) : 0;
+}
+
+static int tokens_write(struct token_files *files, const int64_t *tokens, size_t n,
+                        struct dl_error *err)
+{
+    union {
+        uint16_t narrow[AT_ONCE];
+        int32_t wide[AT_ONCE];
+    } out;
+
+    for (size_t i = 0; i < n; i++) {
+        if (files->width == sizeof *out.narrow)
+            out.narrow[i] = (uint16_t)tokens[i];
+        else
+            out.wide[i] = (int32_t)tokens[i];
+    }
+    return part_write(files, PART_BIN, &out, n * files->width, err);
+}
+
+static int tokens_note_document(struct token_files *files, size_t n, struct dl_error *err)
+{
+    if (n > INT32_MAX)
+        return dl_error_set(err, EOVERFLOW, files->prefix,
+                            "document %llu has %zu tokens, more than %d",
+                            (unsigned long long)files->documents, n, INT32_MAX);
+    if (files->documents == files->room) {
+        uint64_t room = max_u64(2 * files->room, 1024);
+        uint32_t *lengths = reallocarray(files->lengths, room, sizeof *lengths);
+
+        if (!lengths)
+            return dl_error_set(err, ENOMEM, files->prefix, "%s", strerror(ENOMEM));
+        files->lengths = lengths;
+        files->room = room;
+    }
+    files->lengths[files->documents++] = (uint32_t)n;
+    return 0;
+}
+
+int token_files_add(struct token_files *files, const int64_t *tokens, size_t n,
+                    struct dl_error *err)
+{
+    int r = tokens_make_fit(files, tokens, n, err);
+
+    for (size_t i = 0; i < n && r == 0; i += AT_ONCE)
+        r = tokens_write(files, tokens + i, min_u64(n - i, AT_ONCE), err);
+    if (r == 0)
+        r = tokens_note_document(files, n, err);
+    files->tokens += r == 0 ? n : 0;
+    return r;
+}
+
+/* ---- the index ------------------------------------------------------------------------------ */
+
+static int index_write_u64(struct token_files *files, uint64_t n, struct dl_error *err)
+{
+    return part_write(files, PART_IDX, &n, sizeof n, err);
+}
+
+/* A document is one sequence. */
+static int index_write(struct token_files *files, struct dl_error *err)
+{
+    const uint8_t type = files->width == sizeof(uint16_t) ? TYPE_UINT16 : TYPE_INT32;
+    uint64_t offset = 0;
+    int r = part_write(files, PART_IDX, "MMIDIDX\0", 9, err);
+
+    if (r == 0)
+        r = index_write_u64(files, 1, err);
+    if (r == 0)
+        r = part_write(files, PART_IDX, &type, 1, err);
+    if (r == 0)
+        r = index_write_u64(files, files->documents, err);
+    if (r == 0)
+        r = index_write_u64(files, files->documents + 1, err);
+    if (r == 0)
+        r = part_write(files, PART_IDX, files->lengths, files->documents * sizeof *files->lengths,
+                       err);
+    for (uint64_t i = 0; i < files->documents && r == 0; i++) {
+        r = index_write_u64(files, offset, err);
+        offset += (uint64_t)files->lengths[i] * files->width;
+    }
+    for (uint64_t i = 0; i <= files->documents && r == 0; i++)
+        r = index_write_u64(files, i, err);
+    return r;
+}
+
+int token_files_finish(struct token_files *files, struct dl_error *err)
+{
+    int r = index_write(files, err);
+
+    for (int part = 0; part < PARTS && r == 0; part++)
+        r = part_sync(files, part, err);
+    /* The index last: without it the tokens are no dataset. */
+    for (int part = 0; part < PARTS && r == 0; part++)
+        r = part_rename(files, part, err);
+    return r;
+}
+
+uint64_t token_files_documents(const struct token_files *files)
+{
+    return files->documents;
+}
+
+uint64_t token_files_tokens(const struct token_files *files)
+{
+    return files->tokens;
+}
+
+uint32_t token_files_width(const struct token_files *files)
+{
+    return files->width;
+}
