@@ -31,8 +31,8 @@ enum {
 struct told {
     struct stream *stream;
     uint32_t number, held;
-    uint64_t epoch, former; /* the lowest step that another daemon lent; UINT64_MAX: none */
-    bool stopped, cut;      /* by the client; by the daemon, as its world has changed */
+    uint64_t epoch, first, former; /* the lowest step that another daemon lent; UINT64_MAX: none */
+    bool stopped, cut;             /* by the client; by the daemon, as its world has changed */
 };
 
 /* The memory of one of the core's segments, while its daemon lives. */
@@ -62,6 +62,7 @@ static struct client_sim {
     struct lent *lent;
     bool placed;                    /* PLACE came before the next START */
     struct rank_position *position; /* of the stream that was started last, in the cluster */
+    uint64_t cut_epoch, cut_at;     /* the last one that was cut, and behind which step */
     struct sim_weights weights;
     /* The program. */
     struct dl_client *client;
@@ -276,6 +277,8 @@ static uint64_t place_rank(const struct dl_msg_start *start)
     game.totals->worlds += before.n;
     uint64_t first = before.n > 0 ? before.stretches[0].steps : 0;
     SIM_ASSERT(first == game.next);
+    SIM_ASSERT(start->epoch != game.cut_epoch || first == game.cut_at);
+    game.cut_epoch = UINT64_MAX;
     return first;
 }
 
@@ -290,6 +293,8 @@ static void change_world(void)
         uint64_t behind = position_close(game.position);
         SIM_ASSERT(behind == 0 || behind == game.next);
         told->cut = true;
+        game.cut_epoch = told->epoch;
+        game.cut_at = behind > 0 ? behind : told->first;
         core_stop(&sim->core, told->stream);
         msg.fault = (struct dl_msg_fault){.stream = told->number,
                                           .step = UINT64_MAX,
@@ -333,6 +338,7 @@ static void on_start(const struct dl_msg_start *start)
     *told = (struct told){.stream = stream,
                           .number = ++game.next_stream,
                           .epoch = start->epoch,
+                          .first = params.first,
                           .former = start->former_lease};
     core_begin(&sim->core, stream, &params, told, game.now);
     game.totals->again += params.first > 0;
@@ -749,6 +755,7 @@ void client_sim_play(const struct client_sim_rules *rules, uint64_t seed, uint64
                      struct client_sim_totals *totals)
 {
     game = (struct client_sim){.sock = -1,
+                               .cut_epoch = UINT64_MAX,
                                .rules_of = rules,
                                .totals = totals,
                                .now = 1000 * SIM_MS,

@@ -18,8 +18,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Run by tests/python/test_python_readme.py; a map whose commands are those of ./dev; a description of tests;
 # generated from messages.def.
 NOT_RUN_HERE = {"CHANGELOG.md", "client/README.md", "client/python/README.md", "daemon/data/README.md",
-                "daemon/docs/hacking.md", "daemon/docs/weights-agreed.md", "daemon/docs/world-changes.md", "tests/python/README.md",
-                "proto/PROTOCOL.md"}
+                "daemon/docs/hacking.md", "daemon/docs/weights-agreed.md", "daemon/docs/world-changes.md",
+                "tests/python/README.md", "proto/PROTOCOL.md"}
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^()\s]+)\)")

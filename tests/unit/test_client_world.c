@@ -228,13 +228,13 @@ static void test_cut_off(void **state)
     cut_off(8);
 }
 
-/* Once all was given out, it means nothing; until then it counts. */
+/* Once all was given out, or the epoch has ended, it means nothing; until then it counts. */
 static void test_cut_off_at_the_end(void **state)
 {
     struct dl_batch *batch;
     struct fake f;
 
-    for (unsigned ended = 0; ended < 2; ended++) {
+    for (unsigned ended = 0; ended < 3; ended++) {
         run_in(&f, 0);
         fake_deliver(&f, 0, 8);
         for (uint64_t step = 0; step < 8; step++)
@@ -248,13 +248,16 @@ static void test_cut_off_at_the_end(void **state)
             fake_next(&f, step);
         if (ended)
             assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), DL_END);
+        if (ended == 2)
+            f.epoch = dl_epoch_end(f.epoch);
         tell_changed(&f, true);
         assert_int_equal(dl_client_dispatch(f.client), 0);
-        if (ended)
+        if (ended == 1)
             assert_int_equal(dl_epoch_next(f.epoch, -1, &batch), DL_END);
-        else
+        else if (!ended)
             expect_changed(&f);
-        expect_state(&f, ended ? "\"epoch\": 1" : "\"steps\": 18");
+        if (f.epoch)
+            expect_state(&f, ended ? "\"epoch\": 1" : "\"steps\": 18");
         fake_end(&f);
     }
 }
