@@ -25,14 +25,6 @@ static bool world_change_is_it(const struct dl_epoch *epoch, int error)
            strcmp(epoch->loader->client->error.path, "world") == 0;
 }
 
-bool world_change_may_follow(struct dl_epoch *epoch, int error)
-{
-    bool is = world_change_is_it(epoch, error);
-
-    epoch->world_over = epoch->world_over || is;
-    return is && epoch->follow && world_change_is_in_order(epoch);
-}
-
 static void world_change_forget_stream(struct dl_epoch *epoch)
 {
     step_set_deinit(&epoch->arrived);
@@ -120,21 +112,44 @@ static int world_change_enter(struct dl_epoch *epoch)
     return epoch->number == number ? 0 : world_change_end_early(epoch, number);
 }
 
-int world_change_follow(struct dl_epoch *epoch)
+static int world_change_follow_any(struct dl_epoch *epoch)
+{
+    int r = world_change_enter(epoch);
+
+    epoch->changes += r == 0;
+    return r;
+}
+
+static int world_change_follow_same(struct dl_epoch *epoch)
 {
     const struct dl_error why = epoch->loader->client->error;
     const struct history before = epoch->before;
     const uint32_t rank = epoch->rank, world = epoch->world;
     int r = world_change_enter(epoch);
 
-    if (r != 0)
-        return r;
-    if (epoch->follow == DL_FOLLOW_ANY)
-        epoch->changes++;
-    else if (epoch->rank != rank || epoch->world != world ||
-             !history_equal(&epoch->before, &before))
+    if (r == 0 &&
+        (epoch->rank != rank || epoch->world != world || !history_equal(&epoch->before, &before)))
         return world_change_tell(epoch, &why);
-    return 0;
+    return r;
+}
+
+static int (*const world_change_ways[])(struct dl_epoch *epoch) = {
+    [DL_FOLLOW_NOT] = NULL,
+    [DL_FOLLOW_ANY] = world_change_follow_any,
+    [DL_FOLLOW_SAME] = world_change_follow_same,
+};
+
+bool world_change_may_follow(struct dl_epoch *epoch, int error)
+{
+    bool is = world_change_is_it(epoch, error);
+
+    epoch->world_over = epoch->world_over || is;
+    return is && world_change_ways[epoch->follow] && world_change_is_in_order(epoch);
+}
+
+int world_change_follow(struct dl_epoch *epoch)
+{
+    return world_change_ways[epoch->follow](epoch);
 }
 
 int dl_epoch_wait_world(struct dl_epoch *epoch)
@@ -148,9 +163,5 @@ int dl_epoch_wait_world(struct dl_epoch *epoch)
         return client_fail(client, EINVAL, "world",
                            "this epoch is not in a cluster's world, or each of its ranks has its "
                            "own order; start another one");
-    if (!epoch->world_over)
-        return 0;
-    r = world_change_enter(epoch);
-    epoch->changes += r == 0;
-    return r;
+    return epoch->world_over ? world_change_follow_any(epoch) : 0;
 }
