@@ -2,13 +2,8 @@
  * Reads a trainer's place from the environment that launchers set. The first launcher in the table
  * whose mark is present counts; those started by others come first, such as torchrun inside Slurm.
  *
- *   RANK, WORLD_SIZE       torchrun, and whatever sets up what init_process_group() of PyTorch
- *                          reads: Accelerate, DeepSpeed, Ray Train's TorchTrainer, PyTorchJob
- *   OMPI_, MV2_, PMI_      Open MPI; MVAPICH2; MPICH, Intel MPI and others by Hydra
- *   SLURM_                 srun. A job's script has SLURM_PROCID, too, and is one process: so the
- *                          number of the step's tasks is the mark
- *   PMIX_RANK              launchers by PMIx that say no more: WORLD_SIZE has to
- *   JOB_COMPLETION_INDEX   an Indexed Job of Kubernetes, as JobSet makes them; likewise
+ * "Variables of launchers" in dlclient(3) says who sets what. A Slurm job's script has
+ * SLURM_PROCID, too, and is one process: so the number of the step's tasks is the mark.
  *
  * Rank and world are read together; a variable is not read if the caller gave its value. In the
  * world of a cluster of daemons the rank is the one on this node. torchrun --virtual-local-rank

@@ -81,7 +81,7 @@ static int feeding_say(struct dl_epoch *epoch)
     if (r < 0)
         return r;
     if (epoch->local && feed->ended)
-        local_epoch_feed_end(epoch);
+        local_table_of(epoch->loader)->feed_end(epoch->local);
     feed->steps += feed->n_buffered > 0;
     feed->n_buffered = 0;
     feed_catch_up(epoch);

@@ -170,7 +170,6 @@ void local_epoch_end(struct dl_epoch *epoch);
 /* The next batch, made: 0 and *ret, or what dl_epoch_next() says. */
 int _nodiscard_ local_epoch_make(struct dl_epoch *epoch, struct entry *ret);
 int _nodiscard_ local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
-void local_epoch_feed_end(struct dl_epoch *epoch);
 void local_unload(struct dl_client *client); /* the module, if it is loaded */
 
 /* ---- batch.c ---- */

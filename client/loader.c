@@ -171,17 +171,9 @@ static void loader_give_batches_back(struct dl_loader *loader)
     }
 }
 
-/* Tensors hold its batches still: they need memory, but no workers. */
-static void loader_send_leave(struct dl_loader *loader)
-{
-    struct dl_message msg = {.number = DL_MSG_LEAVE};
-
-    msg.leave.loader = loader->id;
-    client_send(loader->client, &msg);
-}
-
 struct dl_loader *dl_loader_close(struct dl_loader *loader)
 {
+    struct dl_message leave = {.number = DL_MSG_LEAVE};
     struct dl_client *client;
     int r;
 
@@ -193,11 +185,12 @@ struct dl_loader *dl_loader_close(struct dl_loader *loader)
         dl_epoch_end(loader->epochs);
     loader_give_batches_back(loader);
     loader->closed = true;
+    leave.leave.loader = loader->id;
     if (loader->n_tensor_owned == 0)
         loader_end_and_free(loader);
     else if (!loader->local && !loader->needs_open)
-        loader_send_leave(loader);
-    r = client_flush(client); /* a failure is latched for the next call */
+        client_send(client, &leave); /* tensors hold its batches: they need no workers */
+    r = client_flush(client);        /* a failure is latched for the next call */
     (void)r;
     return NULL;
 }

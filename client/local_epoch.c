@@ -22,7 +22,7 @@ static void local_warn_of_passing(struct dl_epoch *epoch, const struct local_fac
     if (!facts->iterable || facts->can_skip || epoch->first == 0 || epoch->saved_states.workers)
         return;
     words_passing(facts->label, epoch->first, facts->batch_size, text, sizeof text);
-    epoch->warning = strdup(text); /* without memory the warning is lost, which is harmless */
+    epoch_set_warning(epoch, text);
 }
 
 int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
@@ -67,11 +67,6 @@ int local_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
     return 0;
 }
 
-void local_epoch_feed_end(struct dl_epoch *epoch)
-{
-    local_table_of(epoch->loader)->feed_end(epoch->local);
-}
-
 /* A step's own error, which must not be taken for what dl_epoch_next() says itself. */
 static int local_step_failed(struct dl_epoch *epoch, struct dl_error *err)
 {
@@ -80,13 +75,6 @@ static int local_step_failed(struct dl_epoch *epoch, struct dl_error *err)
     if (err->code == EAGAIN || err->code == ETIMEDOUT)
         err->code = EIO;
     return client_fail_with(epoch->loader->client, err);
-}
-
-/* Without memory the warning is lost, which is harmless. */
-static void local_set_warning(struct dl_epoch *epoch, const char *text)
-{
-    free(epoch->warning);
-    epoch->warning = strdup(text);
 }
 
 /* The next batch in `mapping`: as the table's next(). */
@@ -98,7 +86,7 @@ static int local_make(struct dl_epoch *epoch, struct mapping *mapping, struct lo
     *ret = (struct local_batch){.slot = mapping->base, .bytes = mapping->bytes};
     int r = local_table_of(loader)->next(loader->local, epoch->local, ret, err);
     if (ret->warning)
-        local_set_warning(epoch, ret->warning);
+        epoch_set_warning(epoch, ret->warning);
     if (r != -ENOBUFS)
         return r;
     if (align_up(ret->used, SLOT_ALIGN) > loader->memory.limit)
@@ -157,7 +145,7 @@ static void local_warn_of_length(struct dl_epoch *epoch, uint32_t samples)
     epoch->length_reported = true;
     local_table_of(loader)->facts(loader->local, &facts);
     words_too_many(facts.label, loader->length, epoch->made, text, sizeof text);
-    local_set_warning(epoch, text);
+    epoch_set_warning(epoch, text);
 }
 
 int local_epoch_make(struct dl_epoch *epoch, struct entry *ret)

@@ -6,21 +6,16 @@
 #include "client/internal.h"
 #include "proto/shared/weight_files.h"
 
-static struct dl_message sample_weights_message(const struct weight_table *table)
-{
-    return (struct dl_message){.number = DL_MSG_TABLE,
-                               .table = {.samples = table->n, .sum = table->sum}};
-}
-
 int sample_weights_bring_table(struct dl_client *client, const struct weight_table *table,
                                struct dl_error *err)
 {
+    const struct dl_message msg = {.number = DL_MSG_TABLE,
+                                   .table = {.samples = table->n, .sum = table->sum}};
     int fd = weight_table_memfd(table->weights, table->n);
 
     if (fd < 0)
         return dl_error_set(err, -fd, "weights", "no memory to pass them to the daemon: %s",
                             strerror(-fd));
-    const struct dl_message msg = sample_weights_message(table);
     return connection_send_fd(&client->conn, &msg, fd);
 }
 

@@ -59,8 +59,7 @@ static int world_change_stay_behind(struct dl_epoch *epoch)
                        why);
 }
 
-/* The stream belongs to a later epoch, which the user has not requested. Without memory the warning
- * is lost. */
+/* The stream belongs to a later epoch, which the user has not requested. */
 static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
 {
     char text[256];
@@ -73,8 +72,7 @@ static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
         "epoch %llu ends early for this rank: the other nodes are in epoch %llu, and what "
         "was left of its share is not loaded",
         (unsigned long long)was, (unsigned long long)epoch->number);
-    free(epoch->warning);
-    epoch->warning = strdup(text);
+    epoch_set_warning(epoch, text);
     return DL_END;
 }
 

@@ -160,6 +160,7 @@ int client_lost(struct dl_client *client, const struct dl_error *why, uint64_t n
 int away_dialed(struct dl_client *client, bool connected, uint64_t now)
 {
     struct reconnect *rc = &client->reconnect;
+    const struct dl_message hello = client_hello_message(client, rc->agent);
 
     assert(rc->away == AWAY_CONNECTING);
     if (!connected)
@@ -167,7 +168,7 @@ int away_dialed(struct dl_client *client, bool connected, uint64_t now)
     rc->away = AWAY_GREETING;
     rc->due = rc->deadline;
     rc->call = (struct call){.answer = DL_MSG_WELCOME, .is_repeat = true};
-    client_greet(client, rc->agent);
+    client_send(client, &hello);
     return 1;
 }
 

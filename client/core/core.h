@@ -362,6 +362,9 @@ void client_send(struct dl_client *client, const struct dl_message *msg);
 /* Latches -ENOMEM. */
 int no_memory_for(struct dl_client *client, const struct dl_message *msg);
 
+/* For dl_epoch_warning(), in place of one that was not read. Without memory it is lost. */
+void epoch_set_warning(struct dl_epoch *epoch, const char *text);
+
 struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream);
 /* The segment's place in the client's table; UINT32_MAX if it has no segment of that number. */
 uint32_t client_find_segment(const struct dl_client *client, uint64_t id);
@@ -391,8 +394,6 @@ static inline bool client_has_lease(const struct dl_client *client, const struct
 /* ---- requests.c ---- */
 
 struct dl_message client_hello_message(const struct dl_client *client, const char *agent);
-/* Queues HELLO and expects WELCOME. */
-void client_greet(struct dl_client *client, const char *agent);
 
 /* OPEN of the loader, once more or for the first time, and the call for its answer. */
 struct dl_message loader_open_message(struct dl_loader *loader);

@@ -15,13 +15,6 @@ struct dl_message client_hello_message(const struct dl_client *client, const cha
     return hello;
 }
 
-void client_greet(struct dl_client *client, const char *agent)
-{
-    struct dl_message hello = client_hello_message(client, agent);
-
-    client_send(client, &hello);
-}
-
 struct dl_message loader_open_message(struct dl_loader *loader)
 {
     struct dl_message msg = {.number = DL_MSG_OPEN};
@@ -80,8 +73,8 @@ int epoch_queue_start(struct dl_epoch *epoch, const struct dl_message *start)
     return connection_send(&epoch->loader->client->conn, start);
 }
 
-/* Batches may be on their way until the daemon has read STOP; even of a stream that is over the news
- * that its world has changed. */
+/* Batches may be on their way until the daemon has read STOP; even of a stream that is over the
+ * news that its world has changed. */
 static void requests_remember_stopped(struct dl_client *client, uint32_t stream)
 {
     if (client->n_stopped == client->cap_stopped) {

@@ -53,8 +53,7 @@ static void saved_states_keep(struct dl_epoch *epoch, uint64_t worker, struct dl
     saved->latest = (struct saved_state){bytes, record.len, after};
 }
 
-/* Warns once, and never replaces a warning that the user has not seen. Without memory the warning
- * is lost, which is harmless. */
+/* Warns once, and never replaces a warning that the user has not seen. */
 static void saved_states_warn(struct dl_epoch *epoch, enum dataset_state_loss why)
 {
     char text[512];
@@ -63,7 +62,7 @@ static void saved_states_warn(struct dl_epoch *epoch, enum dataset_state_loss wh
         return;
     epoch->saved_states.loss_reported = true;
     words_state_lost(why, text, sizeof text);
-    epoch->warning = strdup(text);
+    epoch_set_warning(epoch, text);
 }
 
 int saved_states_note(struct dl_epoch *epoch, const struct entry *entry,

@@ -60,6 +60,12 @@ int no_memory_for(struct dl_client *client, const struct dl_message *msg)
                            message_name(msg->number));
 }
 
+void epoch_set_warning(struct dl_epoch *epoch, const char *text)
+{
+    free(epoch->warning);
+    epoch->warning = strdup(text);
+}
+
 struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
