@@ -159,13 +159,10 @@ static void visit_answer(struct visit *visit, const char *status, const struct p
                          struct dl_span body)
 {
     const struct peer_server *server = visit->server;
-    char line[PEER_LINE_MAX], sum[PEER_PROOF_MAX], proof[PEER_PROOF_MAX];
-    char signed_text[PEER_LINE_MAX + PEER_PROOF_MAX], head[2 * PEER_LINE_MAX];
+    char line[PEER_LINE_MAX], proof[PEER_PROOF_MAX], head[2 * PEER_LINE_MAX];
 
     peer_answer_write(answer, line);
-    peer_sum(server->crypto, body, sum);
-    (void)snprintf(signed_text, sizeof signed_text, "%s %s", line, sum);
-    peer_prove(server->crypto, server->token, visit->request.proof, signed_text, proof);
+    peer_prove_answer(server->crypto, server->token, visit->request.proof, answer, body, proof);
     (void)snprintf(head, sizeof head, "HTTP/1.1 %s\r\nDloader-Peer: %s %s\r\n", status, line,
                    proof);
     remote_tally_add(server->tally, REMOTE_TO_PEERS, (int64_t)body.len);
@@ -305,19 +302,16 @@ static bool visit_read_head(struct visit *visit)
 {
     struct peer_server *server = visit->server;
     struct peer_request *request = &visit->request;
-    char proof[PEER_PROOF_MAX], *text = must_have(malloc(PEER_TARGET_MAX + 128));
+    char proof[PEER_PROOF_MAX];
 
     visit->lines = span_dup((struct dl_span){visit->in.data, visit->head});
     visit->lines = must_have(visit->lines);
     if (peer_request_read(visit->lines, request) < 0) {
-        free(text);
         visit_refuse(visit, "400 Bad Request");
         return false;
     }
-    (void)snprintf(text, PEER_TARGET_MAX + 128, "%s %s", request->ask.puts ? "PUT" : "GET",
-                   request->target);
-    peer_prove(server->crypto, server->token, text, request->sum, proof);
-    free(text);
+    peer_prove_ask(server->crypto, server->token, request->ask.puts, request->target, request->sum,
+                   proof);
     if (*server->token && peer_proofs_same(proof, request->proof))
         return true;
     remote_tally_add(server->tally, REMOTE_PEERS_REFUSED, 1);

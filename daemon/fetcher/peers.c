@@ -178,13 +178,9 @@ static void peer_call_on_header(void *owner, struct dl_span line)
 /* It is that node's, of this request, and whole. */
 static bool peer_call_is_proven(const struct peer_call *call, struct dl_span body)
 {
-    char line[PEER_LINE_MAX], sum[PEER_PROOF_MAX], proof[PEER_PROOF_MAX];
-    char text[PEER_LINE_MAX + PEER_PROOF_MAX];
+    char proof[PEER_PROOF_MAX];
 
-    peer_answer_write(&call->answer, line);
-    peer_sum(&call->peers->crypto, body, sum);
-    (void)snprintf(text, sizeof text, "%s %s", line, sum);
-    peer_prove(&call->peers->crypto, call->token, call->proof, text, proof);
+    peer_prove_answer(&call->peers->crypto, call->token, call->proof, &call->answer, body, proof);
     return peer_proofs_same(proof, call->answer.proof);
 }
 
@@ -299,8 +295,6 @@ static struct peer_call *peer_call_new(struct peers *peers, const struct object 
 /* False: it is too long to be asked. */
 static bool peer_call_address(struct peer_call *call, const struct peer *peer)
 {
-    _cleanup_free_ char *text = NULL;
-
     call->id = peer->id;
     memcpy(call->token, peer->card.token, sizeof call->token);
     call->target = peer_target(&call->ask);
@@ -308,9 +302,8 @@ static bool peer_call_address(struct peer_call *call, const struct peer *peer)
         return false;
     if (asprintf(&call->url, "http://%s%s", peer->card.address, call->target) < 0)
         call->url = must_have(NULL);
-    if (asprintf(&text, "%s %s", call->ask.puts ? "PUT" : "GET", call->target) < 0)
-        text = must_have(NULL);
-    peer_prove(&call->peers->crypto, call->token, text, call->sum, call->proof);
+    peer_prove_ask(&call->peers->crypto, call->token, call->ask.puts, call->target, call->sum,
+                   call->proof);
     return true;
 }
 

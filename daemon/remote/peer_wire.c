@@ -128,7 +128,8 @@ static bool peer_etag(struct dl_span word, char ret[REMOTE_ETAG_MAX])
         return false;
     memcpy(ret, text, len);
     ret[len] = '\0';
-    return len > 0 && text_is_plain(ret);
+    /* A zero byte would end it earlier, and "-" is written where there is none. */
+    return len > 0 && strlen(ret) == len && strcmp(ret, "-") != 0 && text_is_plain(ret);
 }
 
 static void peer_add_object(struct text *text, uint64_t bytes, int64_t modified, const char *etag,
@@ -316,4 +317,30 @@ bool peer_answer_read(struct dl_span line, struct peer_answer *ret)
            peer_etag(peer_word(&at, end, ' '), ret->etag) &&
            peer_hex_text(peer_word(&at, end, ' '), ret->proof, sizeof ret->proof) && at == end &&
            end[-1] != ' ';
+}
+
+/* ---- what is proven ------------------------------------------------------------------------- */
+
+void peer_prove_ask(const struct sigv4_crypto *crypto, const char *token, bool puts,
+                    const char *target, const char *sum, char ret[PEER_PROOF_MAX])
+{
+    struct text text = {0};
+
+    text_print(&text, "%s %s", puts ? "PUT" : "GET", target);
+    _cleanup_free_ char *asked = text_take(&text);
+    ret[0] = '\0';
+    if (asked)
+        peer_prove(crypto, token, asked, sum, ret);
+}
+
+void peer_prove_answer(const struct sigv4_crypto *crypto, const char *token, const char *asked,
+                       const struct peer_answer *answer, struct dl_span body,
+                       char ret[PEER_PROOF_MAX])
+{
+    char line[PEER_LINE_MAX], sum[PEER_PROOF_MAX], text[PEER_LINE_MAX + PEER_PROOF_MAX];
+
+    peer_answer_write(answer, line);
+    peer_sum(crypto, body, sum);
+    (void)snprintf(text, sizeof text, "%s %s", line, sum);
+    peer_prove(crypto, token, asked, text, ret);
 }

@@ -86,6 +86,13 @@ void peer_sum(const struct sigv4_crypto *crypto, struct dl_span body, char ret[P
 /* Of two texts with a space between. */
 void peer_prove(const struct sigv4_crypto *crypto, const char *token, const char *a, const char *b,
                 char ret[PEER_PROOF_MAX]);
+/* What a request proves, whose body has that sum, "" if it has none; and what the answer to one of
+ * that proof does. */
+void peer_prove_ask(const struct sigv4_crypto *crypto, const char *token, bool puts,
+                    const char *target, const char *sum, char ret[PEER_PROOF_MAX]);
+void peer_prove_answer(const struct sigv4_crypto *crypto, const char *token, const char *asked,
+                       const struct peer_answer *answer, struct dl_span body,
+                       char ret[PEER_PROOF_MAX]);
 /* Takes as long whether or not they are. */
 bool peer_proofs_same(const char *a, const char *b);
 

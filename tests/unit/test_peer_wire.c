@@ -141,6 +141,10 @@ static void test_answers(void **state)
     (void)state;
     assert_true(peer_answer_read(span_str("16 1 0 - - " SUM), &answer));
     assert_true(answer.n == 16 && answer.wanted && answer.bytes == 0 && answer.modified == -1);
+    static const char zeroes[] = "16 1 0 - -\0\0 " SUM;
+    assert_false(
+        peer_answer_read((struct dl_span){(const uint8_t *)zeroes, sizeof zeroes - 1}, &answer));
+    assert_false(peer_answer_read(span_str("16 1 0 - %2d " SUM), &answer));
     assert_true(peer_answer_read(span_str("2 0 300000 17 %22e%22 " SUM), &answer));
     assert_string_equal(answer.etag, "\"e\"");
     assert_string_equal(answer.proof, SUM);
@@ -168,6 +172,36 @@ static void test_proofs(void **state)
     assert_false(peer_proofs_same(proof, sum));
     assert_false(peer_proofs_same("", ""));
     assert_false(peer_proofs_same(proof, ""));
+}
+
+/* Each part of a request and of its answer is proven: with another one the proof is another. */
+static void test_what_is_proven(void **state)
+{
+    static const struct peer_answer answers[] = {
+        {.n = 1, .bytes = 9, .modified = -1, .etag = "\"e\""},
+        {.n = 2, .bytes = 9, .modified = -1, .etag = "\"e\""},
+        {.n = 1, .bytes = 8, .modified = -1, .etag = "\"e\""},
+        {.n = 1, .bytes = 9, .modified = -1, .etag = "\"f\""},
+    };
+    struct sigv4_crypto crypto;
+    char proofs[10][PEER_PROOF_MAX];
+    size_t n = 0;
+
+    (void)state;
+    if (!sigv4_crypto_find(&crypto))
+        skip();
+    peer_prove_ask(&crypto, "key", false, "/x", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", true, "/x", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", false, "/y", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", false, "/x", "sum", proofs[n++]);
+    peer_prove_ask(&crypto, "yek", false, "/x", "", proofs[n++]);
+    for (size_t i = 0; i < ARRAY_SIZE(answers); i++)
+        peer_prove_answer(&crypto, "key", proofs[0], &answers[i], span_str("body"), proofs[n++]);
+    peer_prove_answer(&crypto, "key", proofs[1], &answers[0], span_str("body"), proofs[n++]);
+    assert_int_equal(n, ARRAY_SIZE(proofs));
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++)
+            assert_int_equal(peer_proofs_same(proofs[i], proofs[k]), i == k);
 }
 
 static void test_cards(void **state)
@@ -203,7 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests), cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_target),   cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_proofs),   cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_proofs),   cmocka_unit_test(test_what_is_proven),
+        cmocka_unit_test(test_cards),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
