@@ -496,6 +496,8 @@ void transfers_tell(const struct transfers *transfers)
 
     DL_FOREACH (transfers->hosts, host) {
         bool is_closed = host_limit_opens_after(&host->limit, clock_ns()) > 0;
+        if (host->users == 0)
+            continue;
         slowed += host_is_slowed(host);
         at_once += is_closed ? 0 : host->limit.at_once;
     }
