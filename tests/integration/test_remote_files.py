@@ -295,6 +295,24 @@ class Faults(RemoteCase):
                 client.next_batches()[0].release()
 
 
+class Throttled(RemoteCase):
+    def test_at_once(self):
+        """A store that refuses all above six at a time is soon sent no more: nothing is given up, and what is refused
+        is a small part. What is read ahead would be 80 at a time."""
+        dataset = Ahead.sounds(self, 600)
+        spec = {"batch": {"size": 4}, "sampler": {"kind": "random"}, "seed": 5, "workers": {"count": 2}}
+        want = dlctl_json("check", self.spec("local", dataset=dataset, **spec), "--digest")
+        bucket = self.make_bucket(latency=0.02, at_once=6)
+        daemon = self.daemon_of(bucket)
+        have = dlctl_json("run", self.spec("remote", dataset=self.remote(dataset), **spec), "--digest", daemon=daemon)
+        self.assertEqual(have["digest"], want["digest"])
+        view = dlctl_json("remote", daemon=daemon)
+        print(f"# of {view['requests']} requests {view['throttled']} were refused, {view['held_back']} held back")
+        self.assertEqual(view["failed"], 0)
+        self.assertGreater(view["held_back"], 300)
+        self.assertLess(view["throttled"], view["requests"] / 8)
+
+
 class Anew(RemoteCase):
     def test_opened_anew(self):
         """A loader that is opened after an object was replaced has the new one, though the old one is still held."""

@@ -83,14 +83,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         bucket = self.server.bucket
+        bucket.arrive()
+        try:
+            self.give(bucket)
+        finally:
+            bucket.leave()
+
+    def give(self, bucket):
+        is_served = bucket.keep_waiting()
         path, _, query = self.path.partition("?")
         name = urllib.parse.unquote(path).removeprefix("/bucket/")
         if "X-Amz-Signature=" in query:  # a presigned URL, which anybody may read
             query = ""
-        bucket.keep_waiting()
         with bucket.lock:
             bucket.asked[name if not query else "?list"] += 1
-            fault = bucket.next_fault()
+            fault = bucket.next_fault() if is_served else "slow down"
             keys, tokens = dict(bucket.keys), dict(bucket.tokens)
             who = re.search("Credential=([^/]*)/", self.headers.get("Authorization", ""))
             bucket.users[who and who[1]] += 1
@@ -189,13 +196,14 @@ class Bucket:
     """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
     bytes of objects; `blocks`: how often each block (key, number) was, or a part of it. `told`: how often each status
     was, or "cut"; `written`: bytes of the bodies of all answers. `latency`: seconds to each answer; `rounds`: the
-    longest row of requests of which each came after the one before it was answered. `users`: how often each access key
+    longest row of requests of which each came after the one before it was answered. `at_once`: with more requests it
+    refuses those that come; 0: with none. `users`: how often each access key
     asked. `keys`: of each its secret, `tokens`: and the session's token. `faults` one after another for requests of
     objects, over and over; None: none."""
 
-    def __init__(self, root, signed=True, faults=(), page=1000, latency=0):
-        self.root, self.signed, self.page, self.latency = root, signed, page, latency
-        self.rounds, self.answered = 0, 0
+    def __init__(self, root, signed=True, faults=(), page=1000, latency=0, at_once=0):
+        self.root, self.signed, self.page, self.latency, self.at_once = root, signed, page, latency, at_once
+        self.rounds, self.answered, self.served = 0, 0, 0
         self.faults, self.turn = list(faults), 0
         self.asked, self.sent, self.blocks = collections.Counter(), 0, collections.Counter()
         self.told, self.written = collections.Counter(), 0
@@ -225,13 +233,25 @@ class Bucket:
                 return
         self.gathered.wait()
 
+    def arrive(self):
+        with self.lock:
+            self.served += 1
+
+    def leave(self):
+        with self.lock:
+            self.served -= 1
+
     def keep_waiting(self):
+        """For the time of an answer; False: there are too many requests."""
         with self.lock:
             turn = self.answered + 1
             self.rounds = max(self.rounds, turn)
+            if self.at_once and self.served > self.at_once:
+                return False
         self.ended.wait(self.latency)
         with self.lock:
             self.answered = max(self.answered, turn)
+        return True
 
     def next_fault(self):
         if not self.faults:
