@@ -384,7 +384,7 @@ class MadeUpViews(BrowserCase):
             self.assertEqual(kept, ["2.0 MiB of 8.0 MiB", "40", "75 %", "100"])
             remote = browser.value("[...document.querySelectorAll('#remote tbody td')].map(td => td.innerText.trim())")
             self.assertEqual(remote[:1] + remote[3:], [
-                "200", "3", "5", "20", "20 (10 %)", "0", "0", "0", "0",
+                "200", "3", "5", "20", "20 (10 %)", "7", "0", "0", "0", "0",
                 "3.0 MiB", "1.0 MiB (25 %)", "512.0 MiB of 1.0 GiB", "7"])
 
     def test_numbers(self):
