@@ -74,7 +74,7 @@ class Counts(SightCase):
         self.assertGreater(bucket.told[503], 0)
         self.assertGreater(bucket.told["cut"], 0)
         view = self.look(daemon)
-        self.assertEqual(view["throttled_share"], view["throttled"] / view["requests"])
+        self.assertAlmostEqual(view["throttled_share"], view["throttled"] / view["requests"])
         found = samples(dlctl("metrics", daemon=daemon).stdout)
         told = {"requests_total": "requests", "repeated_requests_total": "repeated", "failed_requests_total": "failed",
                 "hedged_requests_total": "hedged",
