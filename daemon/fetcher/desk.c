@@ -529,10 +529,23 @@ bool desk_is_used(const struct desk *desk)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-/* When all that has happened is dealt with. */
+static void desk_tell_held(const struct desk *desk)
+{
+    struct remote_tally *tally = transfers_tally(desk->transfers);
+
+    remote_tally_write(tally, REMOTE_OBJECTS, HASH_COUNT(desk->objects.table));
+    remote_tally_write(tally, REMOTE_HELD, desk->objects.held);
+    remote_tally_write(tally, REMOTE_LIMIT, desk->objects.limit);
+    kept_tell(desk->kept, tally);
+    transfers_tell(desk->transfers);
+}
+
+/* When all that has happened is dealt with: what is told then stays true while nothing happens, and
+ * nobody is woken for it. */
 static void desk_on_prepare(uv_prepare_t *prepare)
 {
     desk_go_ahead(prepare->data);
+    desk_tell_held(prepare->data);
 }
 
 struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, struct kept *kept,
@@ -549,17 +562,6 @@ struct desk *desk_new(uv_loop_t *loop, struct transfers *transfers, struct kept 
     (void)uv_prepare_start(&desk->prepare, desk_on_prepare);
     uv_unref((uv_handle_t *)&desk->prepare);
     return desk;
-}
-
-void desk_tell_held(const struct desk *desk)
-{
-    struct remote_tally *tally = transfers_tally(desk->transfers);
-
-    remote_tally_write(tally, REMOTE_OBJECTS, HASH_COUNT(desk->objects.table));
-    remote_tally_write(tally, REMOTE_HELD, desk->objects.held);
-    remote_tally_write(tally, REMOTE_LIMIT, desk->objects.limit);
-    kept_tell(desk->kept, tally);
-    transfers_tell(desk->transfers);
 }
 
 static void desk_closed(uv_handle_t *handle)

@@ -27,9 +27,6 @@ void desk_set_peers(struct desk *desk, struct peers *peers);
 /* There are workers. */
 bool desk_is_used(const struct desk *desk);
 
-/* Writes what is held as it is now to the transfers' tally. */
-void desk_tell_held(const struct desk *desk);
-
 /* A worker, by its socket, which becomes the desk's. */
 void desk_add(struct desk *desk, int sock);
 

@@ -1,7 +1,7 @@
 #include "daemon/fetcher/service.h"
 
 #include "daemon/fetcher/confine.h"
-#include "daemon/fetcher/sight.h"
+#include "daemon/fetcher/desk.h"
 #include "daemon/sandbox/sandbox.h"
 #include "proto/common/bytes.h"
 #include "proto/common/fd_io.h"
@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -28,7 +29,6 @@ struct service {
     struct desk *desk;
     struct confine confine;
     struct remote_tally *tally;
-    struct sight *sight;
     uv_timer_t idle;
     uint64_t linger_ms;
 };
@@ -164,7 +164,6 @@ static int service_begin(struct service *service, const struct remote_service *o
     service->desk = desk_new(&service->loop, service->transfers, service->kept, options->memory);
     if (options->peers)
         service_begin_peers(service);
-    service->sight = sight_new(&service->loop, service->desk);
     desk_on_unused(service->desk, service_on_unused, service);
     if ((r = uv_poll_init(&service->loop, &service->control, service->fd)) < 0)
         return r;
@@ -191,13 +190,27 @@ static void service_harden(int last)
     service_raise_files();
 }
 
+/* Whatever is counted there the daemon sees at once. Counters begin at what they have. */
+static struct remote_tally *service_map_tally(int page)
+{
+    struct remote_tally *tally =
+        mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+
+    if (tally == MAP_FAILED)
+        return NULL;
+    for (int i = 0; i < REMOTE_COUNTS; i++)
+        if (remote_count_is_gauge(i))
+            remote_tally_write(tally, i, 0);
+    return tally;
+}
+
 int remote_serve(const struct remote_service *options)
 {
     struct service service = {.fd = options->control, .linger_ms = options->linger_ms};
 
     service_harden(options->page);
     service_find_home();
-    service.tally = sight_map(options->page);
+    service.tally = service_map_tally(options->page);
     if (!service.tally || uv_loop_init(&service.loop) < 0)
         return 1;
     (void)uv_timer_init(&service.loop, &service.idle);
@@ -208,7 +221,6 @@ int remote_serve(const struct remote_service *options)
     if (r == 0)
         (void)uv_run(&service.loop, UV_RUN_DEFAULT);
     confine_deinit(&service.confine);
-    sight_free(service.sight);
     desk_on_unused(service.desk, NULL, NULL);
     desk_free(service.desk);
     peers_free(service.peers);
@@ -219,6 +231,6 @@ int remote_serve(const struct remote_service *options)
         uv_close((uv_handle_t *)&service.control, NULL);
     (void)uv_run(&service.loop, UV_RUN_DEFAULT); /* handles are closed */
     (void)uv_loop_close(&service.loop);
-    sight_unmap(service.tally);
+    (void)munmap(service.tally, sizeof *service.tally);
     return r < 0;
 }

@@ -10,7 +10,7 @@
 
 struct remote_service {
     int control;         /* by which enum fetcher_control comes */
-    int page;            /* memory for what is counted (sight.h) */
+    int page;            /* memory for what is counted (proto/remote_counts.h) */
     bool confined;       /* it closes itself in */
     bool peers;          /* other nodes are to be asked, and may ask */
     uint64_t memory;     /* bytes that are held of what no worker has in use */
