@@ -98,7 +98,7 @@ int client_adopt(struct dl_client **ret, int fd, const char *path, const char *a
     return client_adopt_socket(client, fd, path, agent, timeout_ns) < 0 ? client_fatal(client) : 0;
 }
 
-/* For the day the daemon ends. */
+/* For the day the daemon ends, which may be that of its WELCOME. */
 static int client_remember_way(struct dl_client *client, const char *path, const char *agent)
 {
     client->reconnect.path = strdup(path);
@@ -120,13 +120,13 @@ static int client_connect_saying(struct dl_client **ret, uint32_t version, const
         return -ENOMEM;
     client->says = version;
     r = client_find_daemon(&client->conn, buf, sizeof buf, deadline, &path, &fd);
+    if (r == 0 && (r = client_remember_way(client, path, agent)) < 0)
+        close_fdp(&fd);
     if (r == 0) {
         uint64_t now = clock_ns();
 
         r = client_adopt_socket(client, fd, path, agent, now < deadline ? deadline - now : 0);
     }
-    if (r == 0)
-        r = client_remember_way(client, path, agent);
     return r < 0 ? client_fatal(client) : 0;
 }
 

@@ -50,6 +50,14 @@ static void test_daemons_that_end(void **state)
                 all.former > 0);
 }
 
+/* Sessions that have hardly begun. */
+static void test_daemons_that_end_at_once(void **state)
+{
+    struct client_sim_totals totals = play(&plain, 4000, 1);
+
+    assert_true(totals.kills > 4000 && totals.words > 50);
+}
+
 /* Weights of a mixture, and of samples, through daemons that end. */
 static void test_changed_weights(void **state)
 {
@@ -86,6 +94,7 @@ static void test_worlds_that_change(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_calm_daemon),
     cmocka_unit_test(test_daemons_that_end),
+    cmocka_unit_test(test_daemons_that_end_at_once),
     cmocka_unit_test(test_changed_weights),
     cmocka_unit_test(test_worlds_that_change),
 };
