@@ -2,14 +2,13 @@
 #include "daemon/data/base/json_field.h"
 #include "daemon/data/decode/image/image_field.h"
 #include "daemon/data/files/unpack.h"
-#include "daemon/data/kinds/arrays/array.h"
-#include "daemon/data/kinds/arrays/npz.h"
+#include "daemon/data/kinds/arrays/array_leaf.h"
 #include "daemon/data/kinds/tar/tar_sample.h"
 
 #include <ctype.h>
 #include <errno.h>
 
-enum { NUMBER_DIGITS = 64, MEMBER_UNPACKED_MAX = 1 << 30, NPZ_ARRAYS_MAX = 1024 };
+enum { NUMBER_DIGITS = 64, MEMBER_UNPACKED_MAX = 1 << 30 };
 
 typedef int (*add_fn)(const struct tar_field *f, const struct tar_options *options,
                       const struct tar_randomness *randomness, struct sample *ret,
@@ -65,101 +64,14 @@ static int tar_fields_add_integer(const struct tar_field *f, const struct tar_op
     return sample_int(ret, f->key, value);
 }
 
-/* An array as a tensor: in place, or converted. */
-static int tar_fields_add_array(const char *key, const struct array_header *header,
-                                const uint8_t *data, struct sample *ret, struct dl_error *err)
-{
-    const struct stored stored = {.data = data,
-                                  .dtype = header->dtype,
-                                  .ndim = header->ndim,
-                                  .shape = header->shape,
-                                  .order = header->order};
-
-    if (!stored_is_plain(header->order)) {
-        uint8_t *ordered = malloc(max_u64(header->data_bytes, 1));
-        if (!ordered || arena_hold(ret->arena, free, ordered) < 0) {
-            free(ordered);
-            return dl_error_set(err, ENOMEM, "", "ran out of memory");
-        }
-        stored_copy(&stored, ordered);
-        data = ordered;
-    }
-    return sample_tensor(ret, key, header->dtype, header->ndim, header->shape, data);
-}
-
 static int tar_fields_add_npy(const struct tar_field *f, const struct tar_options *options,
                               const struct tar_randomness *randomness, struct sample *ret,
                               struct dl_error *err)
 {
-    struct array_header header = {0};
     struct dl_error why = {0};
-    int r;
+    int r = array_leaf_add_npy(f->data, f->size, f->key, ret, &why);
 
-    if ((r = npy_parse(f->data, f->size, f->path, &header, &why)) < 0 ||
-        (r = array_header_fits(&header, f->size, f->path, &why)) < 0)
-        return tar_field_error(f, -r, err, "cannot be read: it %s", why.message);
-    r = tar_fields_add_array(f->key, &header, f->data + header.data_off, ret, &why);
     return why.code ? tar_field_error(f, why.code, err, "%s", why.message) : r;
-}
-
-/* ---- several arrays ------------------------------------------------------------------------- */
-
-/* Its bytes, in place where they are stored. */
-static int tar_fields_npz_bytes(const struct npz_member *member, struct sample *ret,
-                                const uint8_t **ret_data, struct dl_error *err)
-{
-    if (!member->deflated) {
-        *ret_data = member->packed;
-        return npz_check(member, err);
-    }
-    if (member->bytes > MEMBER_UNPACKED_MAX)
-        return dl_error_set(err, EFBIG, "", "has more bytes than the %d that it may have",
-                            MEMBER_UNPACKED_MAX);
-    uint8_t *data = malloc(max_u64(member->bytes, 1));
-    if (!data || arena_hold(ret->arena, free, data) < 0) {
-        free(data);
-        return dl_error_set(err, ENOMEM, "", "ran out of memory");
-    }
-    *ret_data = data;
-    return npz_unpack(member, data, err);
-}
-
-/* Among the leaves behind node `dict`. */
-static bool tar_fields_has_array(const struct sample *sample, uint32_t dict, const char *key)
-{
-    size_t len = strlen(key);
-
-    for (uint32_t i = dict + 1; i < sample->tree.count; i++) {
-        const struct tree_node *node = &sample->tree.nodes[i];
-        if (node->key_len == len && memcmp(sample->tree.keys + node->key_off, key, len) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* An array; other members are bytes, as in numpy.load(). */
-static int tar_fields_add_npz_member(const struct npz_member *member, uint32_t dict,
-                                     struct sample *ret, struct dl_error *err)
-{
-    _cleanup_free_ char *key =
-        span_dup((struct dl_span){(const uint8_t *)member->name, member->name_len});
-    struct array_header header = {0};
-    struct dl_error why = {0};
-    const uint8_t *data = NULL;
-    int r = tar_fields_npz_bytes(member, ret, &data, err);
-
-    if (r < 0)
-        return r;
-    if (!key)
-        return dl_error_set(err, ENOMEM, "", "ran out of memory");
-    if (tar_fields_has_array(ret, dict, key))
-        return dl_error_set(err, EINVAL, "", "has the array %s twice", key);
-    if (!npy_is(data, member->bytes))
-        return sample_text(ret, TREE_BYTES, key, data, member->bytes);
-    if ((r = npy_parse_value(data, member->bytes, "", &header, &why)) < 0 ||
-        (r = array_header_fits(&header, member->bytes, "", &why)) < 0)
-        return dl_error_set(err, -r, "", "cannot be read: its array %s %s", key, why.message);
-    return tar_fields_add_array(key, &header, data + header.data_off, ret, err);
 }
 
 /* A mapping of its arrays' names to arrays. */
@@ -168,24 +80,9 @@ static int tar_fields_add_npz(const struct tar_field *f, const struct tar_option
                               struct dl_error *err)
 {
     struct dl_error why = {0};
-    uint32_t dict = ret->tree.count;
-    struct npz_member member;
-    struct npz npz;
-    int r = npz_begin(&npz, f->data, f->size, &why);
+    int r = array_leaf_add_npz(f->data, f->size, f->key, NULL, ret, &why);
 
-    if (r == 0 && npz.left > NPZ_ARRAYS_MAX)
-        r = dl_error_set(&why, E2BIG, "", "has %u arrays, and may have %d; divide it", npz.left,
-                         NPZ_ARRAYS_MAX);
-    if (r == 0)
-        sample_begin(ret, TREE_DICT, f->key);
-    while (r == 0 && ret->error == 0) {
-        r = npz_next(&npz, &member, &why);
-        if (r == 0)
-            r = tar_fields_add_npz_member(&member, dict, ret, &why);
-    }
-    if (why.code)
-        return tar_field_error(f, why.code, err, "%s", why.message);
-    return sample_end(ret);
+    return why.code ? tar_field_error(f, why.code, err, "%s", why.message) : r;
 }
 
 static int tar_fields_add_json(const struct tar_field *f, const struct tar_options *options,
