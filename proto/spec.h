@@ -108,7 +108,7 @@ struct spec_dataset {
                                 none, or its interpreter; text, tar, tfrecord, parquet, arrow, csv
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
                                 megatron one, with or without .bin; mds, litdata one; lmdb its
-                                directory or file; hdf5 one */
+                                directory or file; hdf5 one; files as text */
     uint32_t n_files;
     uint32_t dtype; /* records; tokens: 0 = that of the .npy file; kinds with sounds */
     uint32_t ndim;  /* records */
@@ -159,6 +159,8 @@ struct spec_dataset {
     struct value views;      /* owned; imagefolder: such lists, each in a map; null: one view */
     uint64_t shuffle; /* tar: samples in the buffer that the next is drawn from; 0: not shuffled */
     bool decode;      /* tar: members are decoded by their extension; else bytes */
+    bool listed;      /* files: the files are text files of paths */
+    uint32_t raw;     /* kinds of records, files: what bytes are numbers of; 0: they stay bytes */
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */

@@ -70,8 +70,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return spec->weights;
     if (key->type == KEY_BOOL && strcmp(key->key, "writable") == 0)
         return spec->has_writable;
-    if (key->type == KEY_DTYPE && !spec->dataset.dtype)
-        return false; /* tokens of a .npy file */
+    if (key->type == KEY_DTYPE && !spec_dtype_of(spec, key))
+        return false; /* tokens of a .npy file, bytes that stay bytes */
     if (key->type == KEY_SIZE && !spec->dataset.image.height)
         return false;
     if (spec_canon_is_unmixed(spec, key))

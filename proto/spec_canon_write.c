@@ -289,7 +289,7 @@ static int spec_canon_write_nulls(const struct dl_spec *spec, const struct spec_
 static int spec_canon_write_dtype(const struct dl_spec *spec, const struct spec_key *key,
                                   struct value *v)
 {
-    return value_make_string(v, dtype_name(spec->dataset.dtype));
+    return value_make_string(v, dtype_name(spec_dtype_of(spec, key)));
 }
 
 static int spec_canon_write_shape(const struct dl_spec *spec, const struct spec_key *key,

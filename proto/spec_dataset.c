@@ -287,9 +287,12 @@ bool spec_token_dtype(uint32_t dtype)
            dtype == DL_DTYPE_INT64;
 }
 
-/* Which of the types a dataset of the kind has. */
-static bool spec_dataset_takes_dtype(enum dataset_kind kind, uint32_t dtype)
+/* Which of the types the key has in a dataset of the kind. Not every byte is a bool. */
+static bool spec_dataset_takes_dtype(const struct spec_key *key, enum dataset_kind kind,
+                                     uint32_t dtype)
 {
+    if (strcmp(key->key, "raw") == 0)
+        return dtype != DL_DTYPE_BOOL;
     if (kind == DATASET_TOKENS)
         return spec_token_dtype(dtype);
     return kind == DATASET_RECORDS || dtype == DL_DTYPE_FLOAT32 || dtype == DL_DTYPE_INT16;
@@ -307,13 +310,13 @@ int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const s
     uint32_t dtype;
 
     if (v->type == VALUE_STRING && dtype_from_name(v->string, &dtype) == 0 &&
-        spec_dataset_takes_dtype(kind, dtype)) {
-        rd->spec->dataset.dtype = dtype;
+        spec_dataset_takes_dtype(key, kind, dtype)) {
+        memcpy((char *)rd->spec + key->offset, &dtype, sizeof dtype);
         return 0;
     }
     word_list_begin(&list, v->type == VALUE_STRING ? v->string : "");
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (dtype_from_name(names[i], &dtype) == 0 && spec_dataset_takes_dtype(kind, dtype))
+        if (dtype_from_name(names[i], &dtype) == 0 && spec_dataset_takes_dtype(key, kind, dtype))
             word_list_add(&list, names[i]);
     return spec_refuse(rd, key, v, "is not one of %s%s%s%s", list.text,
                        list.best ? "; did you mean " : "", list.best ? list.best : "",

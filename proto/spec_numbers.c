@@ -120,7 +120,8 @@ static bool spec_numbers_has_images(const struct spec_dataset *dataset)
     return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_TAR ||
            dataset->kind == DATASET_MDS || dataset->kind == DATASET_TFRECORD ||
            dataset->kind == DATASET_PARQUET || dataset->kind == DATASET_ARROW ||
-           dataset->kind == DATASET_LMDB || dataset->kind == DATASET_LITDATA;
+           dataset->kind == DATASET_LMDB || dataset->kind == DATASET_LITDATA ||
+           dataset->kind == DATASET_FILES;
 }
 
 static int spec_numbers_check_transforms(struct spec_reading *rd)

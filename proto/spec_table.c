@@ -15,12 +15,14 @@
     (KIND(RECORDS) | KIND(TOKENS) | KIND(MEGATRON) | KIND(LMDB) | KIND(HDF5) | KIND(IMAGEFOLDER) | \
      KIND(AUDIOFOLDER) | KIND(MDS) | KIND(LITDATA) | KIND(PYTHON))
 #define PATH_BY_FIELD (KIND(IDX) | KIND(NPY))
-#define SEVERAL_PATHS \
-    (KIND(TEXT) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(CSV) | KIND(TAR))
+#define SEVERAL_PATHS                                                                    \
+    (KIND(TEXT) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(CSV) | KIND(TAR) | \
+     KIND(FILES))
 #define RECORDS                                                                          \
     (KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(LMDB) | \
      KIND(LITDATA))
-#define IMAGES      (KIND(IMAGEFOLDER) | RECORDS)
+#define DECODED     (RECORDS | KIND(FILES)) /* as their format says, or bytes */
+#define IMAGES      (KIND(IMAGEFOLDER) | DECODED)
 #define TOKENIZED   (RECORDS | KIND(CSV)) /* a field of the sample may become tokens */
 #define TEXTS       (KIND(TEXT) | TOKENIZED)
 #define SOUNDS      (KIND(TAR) | KIND(PARQUET) | KIND(ARROW))

@@ -210,6 +210,15 @@ int _nodiscard_ spec_read_share(struct spec_reading *rd, const struct spec_key *
 const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key *key);
 const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_key *key);
 
+/* Likewise of a KEY_DTYPE; 0: none was given. */
+static inline uint32_t spec_dtype_of(const struct dl_spec *spec, const struct spec_key *key)
+{
+    uint32_t dtype;
+
+    memcpy(&dtype, (const char *)spec + key->offset, sizeof dtype);
+    return dtype;
+}
+
 /* Values that are passed on as they are, and the leaves named in collate (spec_collate.c). */
 int _nodiscard_ spec_read_value(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);

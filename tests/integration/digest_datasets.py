@@ -193,6 +193,33 @@ def check_libhdf5():
     raise unittest.SkipTest("libhdf5 is not installed (Debian: libhdf5-103-1)")
 
 
+def arrays(case, name):
+    """ROWS files of arrays of one shape in a folder, .npz stored or deflated."""
+    folder = pathlib.Path(case.path(name))
+    folder.mkdir()
+    for i in range(ROWS):
+        way = zipfile.ZIP_DEFLATED if i % 2 else zipfile.ZIP_STORED
+        with zipfile.ZipFile(folder / f"{i:03}.npz", "w", way) as packed:
+            for key, shape, descr, width in (("x", (4, 5), "<f4", 80), ("y", (), "<i8", 8)):
+                path = case.npy(f"{name}-{key}.npy", shape, descr, noise(f"{key}{i}", width))
+                packed.write(path, f"{key}.npy")
+                os.unlink(path)
+    return str(folder)
+
+
+def list_of_arrays(case, name):
+    """A text file of the names of such files, from its own directory on."""
+    arrays(case, name)
+    return write(case, f"{name}.list", "".join(f"{name}/{i:03}.npz\n" for i in reversed(range(ROWS))).encode())
+
+
+def flat_pictures(case, name):
+    """Pictures of several sizes and formats, each a sample."""
+    folder = pathlib.Path(case.path(name))
+    media.pictures(folder, ROWS)
+    return str(folder / "*/*.*")
+
+
 def foreign(case):
     """What libhdf5 reads."""
     check_libhdf5()
@@ -436,6 +463,10 @@ DATASETS = [
     ("tar_decoded_and_shuffled", "tar", lambda case: {
         "paths": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
         "flip": 0.5}),
+    ("tar_of_raw_bytes", "tar", lambda case: {
+        "paths": shards(case, "raw"), "decode": False, "raw": "uint8"}),
+    ("tfrecord_of_raw_bytes", "tfrecord", lambda case: {
+        "paths": tfrecords(case, "raw"), "decode": False, "raw": "uint8"}),
     ("tar_indexed", "tar", lambda case: {
         "paths": shards(case, "indexed"), "index": "auto", "size": 12, "transform": "random_crop",
         "fields": {"picture": "jpg;png", "label": "cls", "name": "__key__"}}),
@@ -490,6 +521,13 @@ DATASETS = [
         "paths": write(case, "groups.h5", HDF5.read_bytes()), "fields": {"picture": "image", "y": "g/x"}}),
     ("hdf5_by_libhdf5", "hdf5", lambda case: {
         "paths": foreign(case), "fields": {"x": "g/table/at", "y": "chunked", "z": "big"}}),
+    ("files_of_arrays", "files", lambda case: {"paths": arrays(case, "npzs")}),
+    ("files_of_a_list", "files", lambda case: {
+        "paths": list_of_arrays(case, "listed"), "listed": True, "fields": {"picture": "x"}}),
+    ("files_of_pictures", "files", lambda case: {
+        "paths": flat_pictures(case, "greys"), "size": [9, 8], "transform": "random_crop", "flip": 0.5}),
+    ("files_of_raw_bytes", "files", lambda case: {
+        "paths": flat_pictures(case, "raws"), "decode": False, "raw": "uint8"}),
     ("tar_of_sounds", "tar", lambda case: {
         "paths": sound_shard(case, "sounds.tar"), "index": "auto", "audio": ["flac", "wav"],
         "fields": {"speech": "flac;wav", "label": "cls"}, "sample_rate": 8000, "frames": 300}),
@@ -552,6 +590,9 @@ COLLATES = {
     "text_fields": {"kind": "pad", "fields": ["tokens"]},
     "tokens_of_npy": {"kind": "none"},
     "tar_of_bytes": {"kind": "none"},
+    "tar_of_raw_bytes": {"kind": "none"},
+    "tfrecord_of_raw_bytes": {"kind": "pad", "value": 0},
+    "files_of_raw_bytes": {"kind": "none"},
     "mix_of_shards": {"kind": "none"},
     "tar_decoded_and_shuffled": {"kind": "none"},
     "megatron_documents": {"kind": "pad", "multiple_of": 4},
@@ -576,4 +617,5 @@ COLLATES = {
     "imagefolder_varying_views": {"kind": "none"},
 }
 ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "mix_of_streams", "mix_of_shards",
-            "mix_in_a_mix_of_streams", "tar_of_bytes", "tar_decoded_and_shuffled", "tar_of_tokens", "plugin_fasta"}
+            "mix_in_a_mix_of_streams", "tar_of_bytes", "tar_of_raw_bytes", "tar_decoded_and_shuffled",
+            "tar_of_tokens", "plugin_fasta"}

@@ -23,8 +23,8 @@ OF_FILES = [
     "litdata_of_rows", "tfrecord_of_examples", "parquet_of_rows", "arrow_of_rows", "csv_of_rows", "lmdb_of_records",
     "plugin_csv", "concat_of_two", "mix_in_a_mix", "mix_of_shards", "subset_backwards", "split_in_lengths",
 ]
-# A folder of classes is known by its names: each file is opened whenever it is read.
-OF_FOLDERS = ["imagefolder_random_crop", "audiofolder_of_rows"]
+# A folder is known by its names: each file is opened whenever it is read.
+OF_FOLDERS = ["imagefolder_random_crop", "audiofolder_of_rows", "files_of_arrays"]
 NO_FILES = {"range", "python", "chain"}  # the last of its children, as concat
 # What writes a dataset puts beside it, and what nobody but a plug-in knows.
 UNREAD = re.compile(r"\.vocab$|/csv\.txt$")

@@ -739,6 +739,46 @@ class Shards(KindCase):
                     numpy.testing.assert_array_equal(got, want)
                     self.assertEqual(got.dtype, want.dtype.newbyteorder("="))
 
+    def test_a_file_for_each_sample(self):
+        """Beside numpy.load(); and no sample of a file that was damaged since."""
+        rng = numpy.random.default_rng(4)
+        files = []
+        for i in range(40):
+            arrays = {name: numpy.asarray(rng.random(rng.integers(0, 6, size=rng.integers(0, 4))) * 100).astype(
+                dtype, order="CF"[i % 2]) for name, dtype in (("x", "f4"), ("y y", "i8"), ("z", ">u2"))}
+            files.append((f"n/{i:03}.npz", arrays))
+            (self.folder / "n").mkdir(exist_ok=True)
+            (numpy.savez if i % 2 else numpy.savez_compressed)(self.folder / files[-1][0], **arrays)
+        read = self.samples({"kind": "files", "paths": str(self.folder / "n")}, collate={"kind": "none"})
+        for (_, arrays), (ours,) in zip(files, read, strict=True):
+            self.assertEqual(set(ours), set(arrays))
+            for name, array in arrays.items():
+                numpy.testing.assert_array_equal(ours[name], array)
+                self.assertEqual(ours[name].dtype, array.dtype.newbyteorder("="))
+        (self.folder / "list").write_text("".join(f"{path}\n" for path, _ in files[::-3]))
+        read = self.samples({"kind": "files", "paths": str(self.folder / "list"), "listed": True, "fields": {"a": "z"}},
+                            collate={"kind": "none"})
+        for (_, arrays), (ours,) in zip(files[::-3], read, strict=True):
+            self.assertEqual(list(ours), ["a"])
+            numpy.testing.assert_array_equal(ours["a"], arrays["z"])
+        (self.folder / "n/007.npz").write_bytes(b"PK")
+        self.assert_refused({"kind": "files", "paths": str(self.folder / "n/007.npz")},
+                            r"n/007\.npz.*is not a zip archive")
+
+    def test_bytes_as_numbers(self):
+        """As TensorFlow's decode_raw(); the arrays lie in the batch."""
+        rng = numpy.random.default_rng(5)
+        written = [rng.random(6).astype("f4") for _ in range(9)]
+        (self.folder / "b").mkdir()
+        for i, array in enumerate(written):
+            (self.folder / f"b/{i}.bin").write_bytes(array.tobytes())
+        dataset = {"kind": "files", "paths": str(self.folder / "b")}
+        for dtype in ("float32", "int16", "uint8", "complex64"):
+            read = self.samples({**dataset, "raw": dtype}, batch={"size": 9})
+            numpy.testing.assert_array_equal(read[0], numpy.stack([array.view(dtype) for array in written]))
+        self.assertEqual(bytes(self.samples(dataset)[3][0]), written[3].tobytes())
+        self.assert_refused({**dataset, "raw": "complex128"}, "has 24 bytes, which are no whole number of complex128")
+
     def test_arrays_that_are_refused(self):
         for name, array, says in (
                 ("object", numpy.array([1, "a"], dtype=object), r"000\.npz at byte 0 cannot be read: its array x "

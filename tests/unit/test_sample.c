@@ -231,6 +231,53 @@ static void test_empty_leaves_need_no_bytes(void **state)
     assert_int_equal(sample_check(&sample, NULL), 0);
 }
 
+/* Where they lie; and a length that does not fit names the leaf. */
+static void test_bytes_become_numbers(void **state)
+{
+    static const struct {
+        uint32_t dtype;
+        size_t bytes;
+        uint64_t elements; /* 0 of bytes > 0: refused */
+        const char *words;
+    } cases[] = {
+        {DL_DTYPE_UINT8, 7, 7, NULL},
+        {DL_DTYPE_UINT8, 0, 0, NULL},
+        {DL_DTYPE_INT16, 6, 3, NULL},
+        {DL_DTYPE_COMPLEX128, 32, 2, NULL},
+        {DL_DTYPE_FLOAT32, 7, 0, "7 bytes, which are no whole number of float32"},
+        {DL_DTYPE_BFLOAT16, 1, 0, "1 bytes, which are no whole number of bfloat16"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct dl_error err = {0};
+        sample_begin(&sample, TREE_DICT, NULL);
+        sample_text(&sample, TREE_STRING, "name", "abc", 3);
+        sample_text(&sample, TREE_BYTES, "x", bytes, cases[i].bytes);
+        sample_begin(&sample, TREE_LIST, "list");
+        sample_text(&sample, TREE_BYTES, NULL, bytes, 16);
+        sample_end(&sample);
+        sample_end(&sample);
+        assert_int_equal(sample_check(&sample, NULL), 0);
+        int r = sample_bytes_to_numbers(&sample, cases[i].dtype, &err);
+        assert_int_equal(r, cases[i].words ? -EINVAL : 0);
+        const struct tree_node *node = sample.tree.nodes;
+        assert_int_equal(node[1].kind, TREE_STRING);
+        if (cases[i].words) {
+            assert_non_null(strstr(err.message, "its field x has"));
+            assert_non_null(strstr(err.message, cases[i].words));
+        } else {
+            assert_int_equal(node[2].kind, TREE_TENSOR);
+            assert_int_equal(node[2].dtype, cases[i].dtype);
+            assert_int_equal(node[2].ndim, 1);
+            assert_int_equal(node[2].shape[0], cases[i].elements);
+            assert_int_equal(node[2].nbytes, cases[i].bytes);
+            assert_ptr_equal(sample.data[2], bytes);
+            assert_int_equal(node[4].kind, TREE_TENSOR);
+        }
+        sample_clear(&sample);
+    }
+}
+
 static void test_copy_tree(void **state)
 {
     const void *const data[] = {bytes, bytes + 1, bytes + 2};
@@ -327,6 +374,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_teardown(test_a_tree, teardown),
     cmocka_unit_test_teardown(test_refused, teardown),
     cmocka_unit_test_teardown(test_empty_leaves_need_no_bytes, teardown),
+    cmocka_unit_test_teardown(test_bytes_become_numbers, teardown),
     cmocka_unit_test_teardown(test_copy_tree, teardown),
     cmocka_unit_test_teardown(test_an_object, teardown),
     cmocka_unit_test_teardown(test_no_memory, teardown),

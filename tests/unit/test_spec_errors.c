@@ -8,7 +8,7 @@
 #define KINDS                                                                                      \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, "     \
     "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb, audiofolder, hdf5, " \
-    "litdata"
+    "litdata, files"
 
 #define NO_URL                                                                                   \
     " is not read from there: s3://, gs://, hf://, https:// and http:// are; mount it and give " \
@@ -160,6 +160,13 @@ static const struct refusal dataset_refusals[] = {
      "them"},
     {"{kind: tar, paths: a, decode: false, audio: [wav]}", "dataset.audio",
      "has no effect with decode: false, which leaves records as they are; leave out one of them"},
+    {"{kind: tar, paths: a, raw: uint}", "dataset.raw",
+     "\"uint\" is not one of uint8, int8, uint16, int16, uint32, int32, uint64, int64, float16, "
+     "bfloat16, float32, float64, complex64, complex128; did you mean uint8?"},
+    {"{kind: csv, paths: a, raw: uint8}", "dataset.raw",
+     "not a key of a dataset of kind csv; it takes kind, paths, tokenizer, field, model, "
+     "special_tokens, bos, eos, mlm_probability, chat, second, max_length, fields, nulls, "
+     "separator, header, types"},
     {"{kind: tar, paths: a, audio: wav}", "dataset.audio",
      "\"wav\" is not a list of features, such as [flac]"},
     {"{kind: arrow, paths: a, frames: 9}", "dataset.frames",
@@ -704,6 +711,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_HDF5, "{kind: hdf5, paths: x}"},
         {DATASET_LITDATA, "{kind: litdata, paths: x}"},
         {DATASET_AUDIOFOLDER, "{kind: audiofolder, paths: x, frames: 9}"},
+        {DATASET_FILES, "{kind: files, paths: x}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},
         {DATASET_PYTHON, "{kind: python, object: 'a:b'}"},

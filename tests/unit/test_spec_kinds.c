@@ -119,6 +119,17 @@ static void test_record_forms(void **state)
          "{kind: tar, index: /base/i/n.json, paths: [/base/a.tar], tokenizer: none, decode: "
          "false, fields: {cls: "
          "cls, jpg: jpg}}"},
+        {"{kind: tar, paths: a.tar, index: auto, decode: false, raw: uint8}",
+         "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, raw: "
+         "uint8}"},
+        {"{kind: files, paths: [a, 'b*.npz'], fields: [x]}",
+         "{kind: files, paths: [/base/a, '/base/b*.npz'], listed: false, decode: true, fields: {x: "
+         "x}, transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: files, paths: a.txt, listed: true, size: 7}",
+         "{kind: files, paths: [/base/a.txt], listed: true, decode: true, size: [7, 7], transform: "
+         "resize, flip: 0.0, layout: hwc}"},
+        {"{kind: files, paths: a, decode: false, raw: float32}",
+         "{kind: files, paths: [/base/a], listed: false, decode: false, raw: float32}"},
         {"{kind: megatron, paths: m}",
          "{kind: megatron, paths: /base/m, view: documents, widen: int64}"},
         {"{kind: megatron, paths: m.bin, view: samples, sequence_length: 8, widen: none}",

@@ -41,6 +41,20 @@ static int dataset_copy_schema(const struct dataset *ds, struct sample *ret, voi
     return sample_copy_tree(ret, schema, (const void *const *)dst);
 }
 
+/* With the sample's name in the error. */
+static int dataset_make_raw(struct dataset *ds, uint64_t index, struct sample *sample,
+                            struct dl_error *err)
+{
+    char name[DL_ERROR_PATH_MAX] = "";
+    struct dl_error why = {0};
+    int r = sample_bytes_to_numbers(sample, ds->raw, &why);
+
+    if (r == 0)
+        return 0;
+    dataset_name(ds, index, name, sizeof name);
+    return dl_error_set(err, -r, name, "%s", why.message);
+}
+
 int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
                 struct sample *ret, struct dl_error *err)
 {
@@ -48,8 +62,10 @@ int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
-    if (ds->ops->get)
-        return ds->ops->get(ds, key, index, ret, err);
+    if (ds->ops->get) {
+        int r = ds->ops->get(ds, key, index, ret, err);
+        return r == 0 && ds->raw ? dataset_make_raw(ds, index, ret, err) : r;
+    }
     void **dst = sample_alloc(ret, max_u64(ds->n_leaves, 1) * sizeof *dst);
     int r = dst ? dataset_copy_schema(ds, ret, dst) : ret->error;
     if (r < 0)

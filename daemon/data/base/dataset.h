@@ -140,6 +140,7 @@ struct dataset {
                         else NULL */
     uint32_t n_sizes;
     uint64_t content; /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
+    uint32_t raw;     /* map-style, with get: what leaves of bytes become, a dtype; 0: they stay */
 };
 
 static inline bool dataset_is_iterable(const struct dataset *ds)

@@ -129,6 +129,30 @@ int sample_bool(struct sample *sample, const char *key, bool value)
     return sample_number(sample, key, DL_DTYPE_BOOL, &byte, sizeof byte);
 }
 
+int sample_bytes_to_numbers(struct sample *sample, uint32_t dtype, struct dl_error *err)
+{
+    struct tree *tree = &sample->tree;
+    uint64_t element = dtype_bytes(dtype);
+
+    for (uint32_t i = 0; i < tree->count; i++) {
+        struct tree_node *node = &tree->nodes[i];
+        if (node->kind != TREE_BYTES)
+            continue;
+        if (node->nbytes % element != 0)
+            return dl_error_set(err, EINVAL, "",
+                                "%s%.*s%shas %llu bytes, which are no whole number of %s; choose "
+                                "another type with dataset.raw, or other fields",
+                                node->key_len > 0 ? "its field " : "", (int)node->key_len,
+                                tree->keys + node->key_off, node->key_len > 0 ? " " : "",
+                                (unsigned long long)node->nbytes, dtype_name(dtype));
+        node->kind = TREE_TENSOR;
+        node->dtype = (uint16_t)dtype;
+        node->ndim = 1;
+        node->shape[0] = node->nbytes / element;
+    }
+    return 0;
+}
+
 int sample_copy_tree(struct sample *sample, const struct tree *tree, const void *const *data)
 {
     struct {

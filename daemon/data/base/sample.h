@@ -46,6 +46,14 @@ int sample_int(struct sample *sample, const char *key, int64_t value);
 int sample_float(struct sample *sample, const char *key, double value);
 int sample_bool(struct sample *sample, const char *key, bool value);
 
+/*
+ * Of a whole sample: each leaf of bytes becomes a tensor of one dimension of `dtype`, where it
+ * lies, with the lowest byte of a number first. 0; or -EINVAL with `err`, whose message continues
+ * the sample's name: a leaf's bytes are no whole number of elements.
+ */
+int _nodiscard_ sample_bytes_to_numbers(struct sample *sample, uint32_t dtype,
+                                        struct dl_error *err);
+
 /* Copies a whole tree of tensors, whose bytes lie at data[l] for leaf l. */
 int sample_copy_tree(struct sample *sample, const struct tree *tree, const void *const *data);
 

@@ -14,7 +14,7 @@
 #include "daemon/data/base/dataset.h"
 
 /* The most files, and bytes of paths, that a spec's list may expand to. */
-enum { FILE_LIST_MAX = 1000000, FILE_LIST_BYTES = 256 << 20 };
+enum { FILE_LIST_MAX = 2000000, FILE_LIST_BYTES = 256 << 20 };
 
 struct file_list {
     char **paths; /* owned, and each of them */

@@ -24,6 +24,7 @@ enum shared_index_form {
     SHARED_INDEX_CLASS_LIST = 1, /* class_index.h */
     SHARED_INDEX_TAR = 2,        /* tar/tar_cached.h */
     SHARED_INDEX_TFRECORD = 3,   /* tfrecord/tfrecord_index.h */
+    SHARED_INDEX_FILES = 4,      /* files/files_list.h */
 };
 
 /* All zero is empty. */

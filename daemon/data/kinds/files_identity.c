@@ -6,6 +6,7 @@
 #include "daemon/data/files/class_list.h"
 #include "daemon/data/files/file_hasher.h"
 #include "daemon/data/files/source.h"
+#include "daemon/data/kinds/files/files_list.h"
 #include "daemon/data/kinds/kinds.h"
 
 #include <errno.h>
@@ -82,6 +83,23 @@ static void files_identity_add_classes(struct identity *id, const char *root, co
     class_list_deinit(&list);
 }
 
+/* Likewise of a file for each sample. */
+static void files_identity_add_files(struct identity *id, const struct spec_dataset *spec,
+                                     const char *place)
+{
+    struct files_list list = {0};
+    int r = files_list_open(spec, place, id->hasher.env, &list, NULL);
+
+    if (r < 0) {
+        files_identity_add_refusal(id, r);
+        return;
+    }
+    file_hasher_add_number(&id->hasher, list.fingerprint);
+    for (uint64_t i = 0; id->every_file && i < list.n; i++)
+        files_identity_add_file(id, files_list_path(&list, i));
+    files_list_deinit(&list);
+}
+
 static void files_identity_add_listed(struct identity *id, const struct spec_dataset *spec)
 {
     _cleanup_(file_list_deinit)
@@ -116,6 +134,8 @@ static void files_identity_add_dataset(struct identity *id, const struct spec_da
         files_identity_add_classes(id, spec->files[0].path, place, &image_files);
     else if (spec->kind == DATASET_AUDIOFOLDER)
         files_identity_add_classes(id, spec->files[0].path, place, &audio_files);
+    else if (spec->kind == DATASET_FILES)
+        files_identity_add_files(id, spec, place);
     else if (sort == FILES_PLUGIN)
         files_identity_add_file(id, spec->files[0].path);
     else if (sort != FILES_NONE && sort != FILES_CODE)

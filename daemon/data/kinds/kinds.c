@@ -85,6 +85,8 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
     int r = kinds_functions[spec->kind].open(spec, place, env, ret, err);
     if (r == 0 && tokenized_is_asked_for(spec))
         r = tokenized_open(spec, place, env, ret, err);
+    if (r == 0)
+        (*ret)->raw = spec->raw; /* after that: a text may be bytes */
     if (r == 0 && (*ret)->content == 0) {
         r = dataset_fingerprint(spec, env, &(*ret)->content, err);
         if (r < 0)

@@ -8,7 +8,7 @@
 static bool index_list_has_one(const struct spec_dataset *dataset)
 {
     return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_AUDIOFOLDER ||
-           dataset->kind == DATASET_TFRECORD ||
+           dataset->kind == DATASET_TFRECORD || dataset->kind == DATASET_FILES ||
            (dataset->kind == DATASET_TAR && dataset->index == INDEX_AUTO);
 }
 

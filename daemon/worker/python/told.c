@@ -99,6 +99,7 @@ PyObject *told_unpack(PyObject *module, PyObject *data)
 static bool told_has_names(const struct spec_dataset *dataset)
 {
     if (dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_AUDIOFOLDER ||
+        dataset->kind == DATASET_FILES ||
         (dataset->kind == DATASET_TAR && dataset->index > INDEX_OFF))
         return true;
     if (dataset->kind != DATASET_CONCAT && dataset->kind != DATASET_SUBSET &&

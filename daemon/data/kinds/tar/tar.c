@@ -15,6 +15,7 @@ struct tar {
     const struct data_env *env; /* borrowed */
     struct file_list list;      /* owned: the shards */
     struct tar_options options; /* owned */
+    uint32_t raw;               /* what bytes become; 0: they stay */
     uint64_t shuffle;
     bool divide;
 };
@@ -188,6 +189,25 @@ static int tar_refuse_shard(const struct tar_shard *shard, struct dl_error *err)
     return dl_error_set(err, shard->why->code, shard->path, "%s", shard->why->message);
 }
 
+static size_t tar_iter_name(struct dataset_iter *iter, char *ret, size_t room)
+{
+    const struct tar_item *made = &container_of(iter, struct tar_iter, base)->made;
+
+    return tar_put_name(&made->shard->archive.view, made->offset, ret, room);
+}
+
+static int tar_make_raw(struct tar_iter *it, struct sample *ret, struct dl_error *err)
+{
+    char name[DL_ERROR_PATH_MAX] = "";
+    struct dl_error why = {0};
+    int r = sample_bytes_to_numbers(ret, it->tar->raw, &why);
+
+    if (r == 0)
+        return 0;
+    tar_iter_name(&it->base, name, sizeof name);
+    return dl_error_set(err, -r, name, "%s", why.message);
+}
+
 static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct dl_error *err)
 {
     struct tar_iter *it = container_of(iter, struct tar_iter, base);
@@ -214,7 +234,7 @@ static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct d
     r = tar_make(&shard->archive.view, item.offset, &it->tar->options, &randomness, ret, err);
     if (r == TAR_END)
         return dl_error_set(err, EIO, shard->path, "was changed while it was read");
-    return r;
+    return r == 0 && it->tar->raw ? tar_make_raw(it, ret, err) : r;
 }
 
 static int tar_iter_skip(struct dataset_iter *iter, uint64_t n, uint64_t *ret)
@@ -234,13 +254,6 @@ static int tar_iter_skip(struct dataset_iter *iter, uint64_t n, uint64_t *ret)
     if (ret)
         *ret = passed;
     return r == DATASET_END ? r : 0;
-}
-
-static size_t tar_iter_name(struct dataset_iter *iter, char *ret, size_t room)
-{
-    const struct tar_item *made = &container_of(iter, struct tar_iter, base)->made;
-
-    return tar_put_name(&made->shard->archive.view, made->offset, ret, room);
 }
 
 static void tar_iter_close(struct dataset_iter *iter)
@@ -355,6 +368,7 @@ static int tar_open_stream(const struct spec_dataset *spec, const char *place,
     tar->env = env;
     tar->shuffle = spec->shuffle;
     tar->divide = spec->divide;
+    tar->raw = spec->raw;
     if ((r = tar_options_init(&tar->options, spec, place, err)) < 0)
         return r;
     if ((r = file_list_make(spec, env, &tar->list, err)) < 0 ||

@@ -85,6 +85,8 @@ int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, c
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (!f->member)
+        return dl_error_set(err, code, f->path, "%s", text);
     return dl_error_set(err, code, f->path, "its member %s at byte %llu %s", f->member,
                         (unsigned long long)f->offset, text);
 }

@@ -57,9 +57,9 @@ struct tar_randomness {
 /* One member on its way into a sample. */
 struct tar_field {
     const char *path;   /* of the file */
-    const char *member; /* its name */
+    const char *member; /* its name; NULL: it is the whole file */
     uint64_t offset;    /* of its header */
-    const char *key;    /* the field's name in the sample */
+    const char *key;    /* the field's name in the sample; NULL: it is the sample */
     const char *source; /* and in the shard */
     const char *extension;
     const uint8_t *data;

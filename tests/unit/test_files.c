@@ -1,0 +1,412 @@
+/* A file for each sample: what becomes of each, which files there are, and what is refused. */
+#include "daemon/data/kinds/files/files_list.h"
+#include "daemon/data/kinds/kinds.h"
+#include "proto/common/sealed.h"
+#include "tests/lib/read_file.h"
+#include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
+#include "tests/unit/make_zip.h"
+#include "tests/unit/sample_words.h"
+#include "tests/unit/taken.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+static const struct sample_key key;
+
+static const char *below(const char *name)
+{
+    static char path[4][4400];
+    static unsigned turn;
+    char *ret = path[turn++ % 4];
+
+    snprintf(ret, sizeof path[0], "%s/%s", harness_tmpdir(), name);
+    return ret;
+}
+
+static struct spec_dataset spec_of(struct spec_file *files, uint32_t n)
+{
+    return (struct spec_dataset){.kind = DATASET_FILES,
+                                 .files = files,
+                                 .n_files = n,
+                                 .decode = true,
+                                 .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
+}
+
+/* Of a file that is there: its sample in words, or the reason. */
+static const char *sample_of(const struct spec_dataset *spec, struct taken *t)
+{
+    static struct words words;
+    struct dataset *ds = must_open(spec);
+
+    words.len = 0;
+    assert_int_equal(ds->length, 1);
+    if (take(ds, &key, 0, t) == 0)
+        assert_int_equal(put_node(&words, &t->sample, 0), t->sample.tree.count);
+    else
+        put(&words, "%s", t->err.message);
+    drop(t);
+    dataset_close(ds);
+    return words.text;
+}
+
+static size_t a_npy(uint8_t *out, const char *descr, const char *shape, const char *data, size_t n)
+{
+    char dict[200];
+
+    snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr,
+             shape);
+    size_t len = make_npy(out, 1, dict);
+    memcpy(out + len, data, n);
+    return len + n;
+}
+
+static struct zip_file *an_npz(bool deflated)
+{
+    static struct zip_file zip;
+    uint8_t data[300];
+
+    memset(&zip, 0, sizeof zip);
+    size_t len = a_npy(data, "<i2", "(2, 3)", "abcdefghijkl", 12);
+    zip_add(&zip, "x.npy", data, len, deflated, 20);
+    len = a_npy(data, "<i8", "()", "\7\0\0\0\0\0\0\0", 8);
+    zip_add(&zip, "y.npy", data, len, deflated, 0);
+    zip_end(&zip, "");
+    return &zip;
+}
+
+static struct spec_field chosen[] = {{.name = "image", .source = "x"},
+                                     {.name = "label", .source = "y"}};
+static struct spec_field missing[] = {{.name = "z", .source = "z"}};
+
+static void test_samples(void **state)
+{
+    uint8_t matrix[300], number[300], object[300];
+    size_t rows = 0;
+    _cleanup_free_ uint8_t *hdf5 = read_file(HDF5_CORPUS "/rows", &rows);
+    const size_t of_matrix = a_npy(matrix, "<f4", "(1, 3)", "abcdefghijkl", 12);
+    const size_t of_number = a_npy(number, "<i8", "()", "\7\0\0\0\0\0\0\0", 8);
+    const size_t of_object = a_npy(object, "|O", "(1,)", "abcdefgh", 8);
+    const struct {
+        const char *name;
+        const void *data;
+        size_t len;
+        bool bytes; /* decode: false */
+        uint32_t raw;
+        struct spec_field *fields;
+        uint32_t n_fields;
+        const char *want;
+    } cases[] = {
+        {"a.npy", matrix, of_matrix, .want = "float32(1, 3)"},
+        {"a.tar.NPY", matrix, of_matrix, .want = "float32(1, 3)"},
+        {"n.npy", number, of_number, .want = "7"},
+        {"o.npy", object, of_object, .want = "cannot be read: it its dtype '|O' is not a number"},
+        {"t.npy", matrix, of_matrix - 1, .want = "cannot be read: it "},
+        {"a.npz", an_npz(false)->data, an_npz(false)->len, .want = "{x:int16(2, 3) y:7}"},
+        {"f.npz", an_npz(false)->data, an_npz(false)->len, .fields = chosen, .n_fields = 2,
+         .want = "{image:int16(2, 3) label:7}"},
+        {"m.npz", an_npz(false)->data, an_npz(false)->len, .fields = missing, .n_fields = 1,
+         .want = "has no array z; see dataset.fields"},
+        {"t.npz", an_npz(false)->data, 70, .want = "is not a zip archive, as .npz says"},
+        {"f.npy", matrix, of_matrix, .fields = chosen, .n_fields = 2,
+         .want = "has one value, and no fields as .npz and HDF5 files have; leave dataset.fields"},
+        {"a.h5", hdf5, rows,
+         .want = "{image:uint8(61, 5, 4) label:int64(61,) late:float64(61, 3) seen:bool(61,) "
+                 "x:float32(61,)}"},
+        {"f.hdf5", hdf5, rows, .fields = (struct spec_field[]){{.name = "a", .source = "label"}},
+         .n_fields = 1, .want = "{a:int64(61,)}"},
+        {"m.h5", hdf5, rows, .fields = missing, .n_fields = 1, .want = "z"},
+        {"t.h5", hdf5, 600, .want = "is "},
+        {"a.txt", "caf\xC3\xA9", 5, .want = "\"caf\xC3\xA9\""},
+        {"b.txt", "caf\xC3", 4,
+         .want = "is not UTF-8; convert it, or take its bytes with decode: "
+                 "false"},
+        {"a.cls", "12\n", 3, .want = "12"},
+        {"a.json", "{\"a\": [1, true]}", 16, .want = "{a:[1 true]}"},
+        {"a.json.gz", "no", 2, .want = "is compressed by gzip, and corrupt"},
+        {"a.bin", "ab", 2, .want = "<ab>"},
+        {"none", "", 0, .want = "<>"},
+        {"b.npy", "ab", 2, .bytes = true, .want = "<ab>"},
+        {"c.npy", "abcd", 4, .bytes = true, .raw = DL_DTYPE_INT16, .want = "int16(2,)"},
+        {"d.npy", "abc", 3, .bytes = true, .raw = DL_DTYPE_INT16,
+         .want = "has 3 bytes, which are no whole number of int16"},
+        {"a.png", "ab", 2, .want = "is an image that cannot be read: it has 2 bytes, and is not"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct spec_file file = {
+            .path = (char *)harness_file(cases[i].name, cases[i].data, cases[i].len)};
+        struct spec_dataset spec = spec_of(&file, 1);
+        spec.decode = !cases[i].bytes;
+        spec.raw = cases[i].raw;
+        spec.fields = cases[i].fields;
+        spec.n_fields = cases[i].n_fields;
+        struct taken t;
+        const char *said = sample_of(&spec, &t);
+        if (!strstr(said, cases[i].want))
+            fail_msg("%s: \"%s\" is not \"%s\"", cases[i].name, said, cases[i].want);
+    }
+}
+
+/* Deflated arrays have the bytes of stored ones, and those of HDF5 are those of its rows. */
+static void test_values(void **state)
+{
+    for (int deflated = 0; deflated < 2; deflated++) {
+        struct zip_file *zip = an_npz(deflated);
+        struct spec_file file = {.path = (char *)harness_file("v.npz", zip->data, zip->len)};
+        struct spec_dataset spec = spec_of(&file, 1);
+        struct dataset *ds = must_open(&spec);
+        struct taken t;
+        assert_int_equal(take(ds, &key, 0, &t), 0);
+        assert_memory_equal(t.sample.data[1], "abcdefghijkl", 12);
+        drop(&t);
+        dataset_close(ds);
+    }
+    size_t len = 0;
+    _cleanup_free_ uint8_t *hdf5 = read_file(HDF5_CORPUS "/rows", &len);
+    struct spec_file file = {.path = (char *)harness_file("v.h5", hdf5, len)};
+    struct spec_dataset spec = spec_of(&file, 1);
+    struct dataset *ds = must_open(&spec);
+    struct taken t;
+    assert_int_equal(take(ds, &key, 0, &t), 0);
+    const uint8_t *image = t.sample.data[1];
+    const uint8_t *label = t.sample.data[2]; /* not aligned in the file */
+    const bool *seen = t.sample.data[4];
+    for (size_t i = 0; i < 61; i++) {
+        assert_int_equal(image[i * 20 + 7], (7 * i + 3 * 1 + 3) % 251);
+        int64_t number;
+        memcpy(&number, label + 8 * i, sizeof number);
+        assert_int_equal(number, i * i);
+        assert_int_equal(seen[i], i % 3 == 0);
+    }
+    drop(&t);
+    dataset_close(ds);
+}
+
+/* ---- which files ---------------------------------------------------------------------------- */
+
+static void expect_names(const struct spec_dataset *spec, const char *want)
+{
+    struct dataset *ds = must_open(spec);
+    char all[512] = "";
+
+    for (uint64_t i = 0; i < ds->length; i++) {
+        char name[4096];
+        assert_true(dataset_name(ds, i, name, sizeof name) < sizeof name);
+        const char *slash = strrchr(name, '/');
+        strcat(strcat(all, i ? " " : ""), slash + 1);
+    }
+    assert_string_equal(all, want);
+    dataset_close(ds);
+}
+
+static void test_lists(void **state)
+{
+    static const char *const names[] = {"l/b.txt", "l/a.txt", "l/c[1].txt", "l/B.txt"};
+    static const struct {
+        const char *paths[2];
+        const char *list; /* NULL: not listed */
+        const char *want;
+    } cases[] = {
+        {{"l"}, NULL, "B.txt a.txt b.txt c[1].txt"},
+        {{"l/*.txt"}, NULL, "B.txt a.txt b.txt c[1].txt"},
+        {{"l/b.txt", "l/[a-z].txt"}, NULL, "b.txt a.txt b.txt"},
+        {{"odd[1]"}, NULL, "x.txt"},
+        {{"l/none.txt"}, NULL, "none.txt"},
+        {{"list"}, "l/b.txt\n\nl/none.txt\r\n", "b.txt none.txt"},
+        {{"list"}, "l/b.txt\nl/c[1].txt", "b.txt c[1].txt"},
+        {{"list", "list"}, "/d/e.npy\ns3://bucket/f.npy\n", "e.npy f.npy e.npy f.npy"},
+    };
+
+    assert_int_equal(mkdir(below("l"), 0755), 0);
+    assert_int_equal(mkdir(below("odd[1]"), 0755), 0);
+    (void)harness_file("odd[1]/x.txt", "x", 1);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        (void)harness_file(names[i], "x", 1);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct spec_file files[2];
+        uint32_t n = 0;
+        for (; n < 2 && cases[i].paths[n]; n++)
+            files[n] = (struct spec_file){.path = strdup(below(cases[i].paths[n]))};
+        struct spec_dataset spec = spec_of(files, n);
+        spec.listed = cases[i].list != NULL;
+        if (spec.listed)
+            (void)harness_file("list", cases[i].list, strlen(cases[i].list));
+        expect_names(&spec, cases[i].want);
+        while (n > 0)
+            free(files[--n].path);
+    }
+}
+
+static void test_refused_lists(void **state)
+{
+    static const struct {
+        const char *path;
+        const char *text; /* NULL: not listed */
+        size_t len;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"none/*.npy", NULL, 0, EINVAL, "matches no file"},
+        {"empty", "", 0, EINVAL, "names no file; name at least one"},
+        {"blank", "\n\r\n", 3, EINVAL, "names no file; name at least one"},
+        {"nul", "a\0b\n", 4, EINVAL, "its path 1 has a NUL"},
+    };
+    char lines[5000];
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct spec_file file = {.path = (char *)below(cases[i].path)};
+        struct spec_dataset spec = spec_of(&file, 1);
+        struct dataset *ds = NULL;
+        struct dl_error err = {0};
+        spec.listed = cases[i].text != NULL;
+        if (spec.listed)
+            file.path = (char *)harness_file(cases[i].path, cases[i].text, cases[i].len);
+        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -cases[i].code);
+        assert_error_has(&err, cases[i].says);
+        assert_string_equal(err.path, file.path);
+    }
+    memset(lines, 'a', sizeof lines);
+    struct spec_file file = {.path = (char *)harness_file("long", lines, sizeof lines)};
+    struct spec_dataset spec = spec_of(&file, 1);
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+    spec.listed = true;
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
+    assert_error_has(&err, "its path 1 has a NUL, or more than 4096 bytes");
+    file.path = (char *)below("missing");
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
+}
+
+/* A file that is missing is its sample's fault; the others are read. */
+static void test_missing(void **state)
+{
+    struct spec_file files[] = {{.path = strdup(below("gone.txt"))},
+                                {.path = strdup(harness_file("here.txt", "x", 1))}};
+    struct spec_dataset spec = spec_of(files, 2);
+    struct dataset *ds = must_open(&spec);
+    struct taken t;
+
+    assert_int_equal(take(ds, &key, 0, &t), -ENOENT);
+    assert_string_equal(t.err.path, files[0].path);
+    drop(&t);
+    assert_int_equal(take(ds, &key, 1, &t), 0);
+    drop(&t);
+    assert_int_equal(take(ds, &key, 2, &t), -ERANGE);
+    drop(&t);
+    dataset_close(ds);
+    free(files[0].path);
+    free(files[1].path);
+}
+
+/* ---- a worker and another one --------------------------------------------------------------- */
+
+static int kept = -1;
+
+static int keep(void *owner, const char *place, uint32_t form, uint64_t on_disk, int fd)
+{
+    (void)owner;
+    assert_string_equal(place, "dataset");
+    assert_int_equal(form, SHARED_INDEX_FILES);
+    assert_int_equal(on_disk, 0);
+    kept = dup(fd);
+    return 0;
+}
+
+/* The second has the first one's list, also of files that are gone since. */
+static void test_shared(void **state)
+{
+    struct shared_indexes first = {.offer = keep}, second = {.offer = keep};
+    struct data_env env = {.indexes = &first};
+    assert_int_equal(mkdir(below("s"), 0755), 0);
+    const char *a = strdup(harness_file("s/a.txt", "x", 1));
+    (void)harness_file("s/b.txt", "x", 1);
+    struct spec_file file = {.path = strdup(below("s"))};
+    struct spec_dataset spec = spec_of(&file, 1);
+    struct files_list list;
+    struct dl_error err = {0};
+
+    assert_int_equal(files_list_open(&spec, "dataset", &env, &list, &err), 0);
+    uint64_t fingerprint = list.fingerprint;
+    assert_int_equal(list.n, 2);
+    files_list_deinit(&list);
+    assert_true(kept >= 0);
+    unlink(a);
+    assert_int_equal(shared_indexes_add(&second, span_str("dataset"), SHARED_INDEX_FILES, kept), 0);
+    env.indexes = &second;
+    assert_int_equal(files_list_open(&spec, "dataset", &env, &list, &err), 0);
+    assert_int_equal(list.n, 2);
+    assert_true(list.fingerprint == fingerprint);
+    assert_string_equal(files_list_path(&list, 0), a);
+    files_list_deinit(&list);
+    env.indexes = NULL;
+    assert_int_equal(files_list_open(&spec, "dataset", &env, &list, &err), 0);
+    assert_int_equal(list.n, 1);
+    assert_true(list.fingerprint != fingerprint);
+    files_list_deinit(&list);
+    shared_indexes_deinit(&first);
+    shared_indexes_deinit(&second);
+    free((char *)a);
+    free(file.path);
+}
+
+/* Whatever is not a list is taken for none. */
+static void test_unsound(void **state)
+{
+    static const struct {
+        struct files_list_head head;
+        uint32_t begins[3];
+        char text[8];
+    } good = {.head = {.files = 2, .fingerprint = 5}, .begins = {0, 3, 6}, .text = "/a\0/b"};
+    enum { BYTES = sizeof good.head + sizeof good.begins + 6 };
+    _Alignas(8) uint8_t bytes[sizeof good];
+
+    assert_true(files_list_is_sound((const uint8_t *)&good, BYTES));
+    for (size_t n = 0; n < BYTES; n++)
+        assert_false(files_list_is_sound((const uint8_t *)&good, n));
+    assert_false(files_list_is_sound((const uint8_t *)&good, BYTES + 1));
+    for (size_t i = 0; i < BYTES; i++) {
+        bool counts = i < 8 || (i >= sizeof good.head && i < BYTES - 6) || i == BYTES - 4;
+        memcpy(bytes, &good, sizeof good);
+        bytes[i] ^= 0x80;
+        assert_true(files_list_is_sound(bytes, BYTES) == !(counts || i == BYTES - 1));
+    }
+    memcpy(bytes, &good, sizeof good);
+    memset(bytes + 8, 0, 8);
+    assert_false(files_list_is_sound(bytes, BYTES)); /* no fingerprint */
+}
+
+static void test_no_memory(void **state)
+{
+    struct zip_file *zip = an_npz(true);
+    struct spec_file file = {.path = strdup(harness_file("n.npz", zip->data, zip->len))};
+    struct spec_dataset spec = spec_of(&file, 1);
+    int failed = 0, made = 0;
+
+    for (int k = 0; k < 60; k++) {
+        struct dataset *ds = NULL;
+        struct dl_error err = {0};
+        struct taken t = {.sample.arena = &t.arena};
+        fail_in = k;
+        int r = dataset_open(&spec, &anywhere, &ds, &err);
+        if (r == 0)
+            r = dataset_get(ds, &key, 0, &t.sample, &err);
+        fail_in = -1;
+        assert_true(r == 0 || r == -ENOMEM);
+        failed += r < 0;
+        made += r == 0;
+        drop(&t);
+        dataset_close(ds);
+    }
+    assert_true(failed > 5 && made > 5);
+    free(file.path);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_samples), cmocka_unit_test(test_values),
+    cmocka_unit_test(test_lists),   cmocka_unit_test(test_refused_lists),
+    cmocka_unit_test(test_missing), cmocka_unit_test(test_shared),
+    cmocka_unit_test(test_unsound), cmocka_unit_test(test_no_memory),
+};
+
+TEST_MAIN(tests)
