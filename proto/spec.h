@@ -83,6 +83,7 @@ struct spec_field {
 struct spec_image {
     enum image_transform transform;
     enum image_layout layout;
+    bool grey;       /* one channel, as PIL's mode L; else RGB */
     uint32_t height; /* of the result; 0 unless there is a transform */
     uint32_t width;
     uint32_t resize;  /* center_crop: what the shorter side becomes first; 0: by 256/224 */

@@ -32,6 +32,8 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
         return spec->dataset.index <= INDEX_OFF;
     if (strcmp(key->key, "cache") == 0)
         return spec->dataset.cache == 0;
+    if (strcmp(key->key, "grey") == 0)
+        return !spec->dataset.image.grey;
     if (strcmp(key->key, "sequence_length") == 0)
         return spec->dataset.sequence_length == 0;
     if (strcmp(key->key, "tokens") == 0)

@@ -147,6 +147,9 @@ static int spec_numbers_check_transforms(struct spec_reading *rd)
             rd->err, EINVAL, place,
             "is given together with transforms; a view has all of its transforms in its own "
             "list: leave out one of them");
+    if (image->grey)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "is given together with grey; write Grayscale among the transforms");
     if (image->transform == TRANSFORM_NONE && !(image->flip > 0))
         return 0;
     return dl_error_set(

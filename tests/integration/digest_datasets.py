@@ -524,8 +524,8 @@ DATASETS = [
     ("files_of_arrays", "files", lambda case: {"paths": arrays(case, "npzs")}),
     ("files_of_a_list", "files", lambda case: {
         "paths": list_of_arrays(case, "listed"), "listed": True, "fields": {"picture": "x"}}),
-    ("files_of_pictures", "files", lambda case: {
-        "paths": flat_pictures(case, "greys"), "size": [9, 8], "transform": "random_crop", "flip": 0.5}),
+    ("files_of_grey_pictures", "files", lambda case: {
+        "paths": flat_pictures(case, "greys"), "grey": True, "size": [9, 8], "transform": "random_crop", "flip": 0.5}),
     ("files_of_raw_bytes", "files", lambda case: {
         "paths": flat_pictures(case, "raws"), "decode": False, "raw": "uint8"}),
     ("tar_of_sounds", "tar", lambda case: {
@@ -544,6 +544,8 @@ DATASETS = [
         "paths": coded(case, "tiffs", "tiff"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
         "paths": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
+    ("imagefolder_grey", "imagefolder", lambda case: {
+        "paths": folder(case, "grey"), "size": 12, "transform": "center_crop", "layout": "chw", "grey": True}),
     ("imagefolder_transforms", "imagefolder", lambda case: {
         "paths": folder(case, "transforms"), "transforms": [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandAugment",

@@ -1,12 +1,10 @@
 /*
  * Does what image_pil.py asks for, so that it can compare. Standard input has a line for each:
  *   image OUT TRANSFORM HEIGHT WIDTH RESIZE FLIP LAYOUT SEED EPOCH INDEX PATH
- *     decodes the file, writes the pixels to OUT, prints "HEIGHT WIDTH" or "error: TEXT"
- *   box HEIGHT WIDTH SCALE SCALE ASPECT ASPECT FLIP SEED EPOCH INDEX
- *     prints top, left, height and width of a random crop of an image, and 1 for mirrored
- *   list ROOT
- *     prints "LABEL PATH" for each image below a folder of class folders, then an empty line
- *   words N SEED EPOCH INDEX
+ *     decodes the file (LAYOUT hwc, chw, or grey), writes the pixels to OUT, prints "HEIGHT WIDTH"
+ * or "error: TEXT" box HEIGHT WIDTH SCALE SCALE ASPECT ASPECT FLIP SEED EPOCH INDEX prints top,
+ * left, height and width of a random crop of an image, and 1 for mirrored list ROOT prints "LABEL
+ * PATH" for each image below a folder of class folders, then an empty line words N SEED EPOCH INDEX
  *     prints the first words of the sample's generator
  */
 #include "daemon/data/decode/image/image.h"
@@ -34,7 +32,7 @@ static int decode(struct image_decoder *decoder, const struct spec_image *spec, 
         (r = image_open(decoder, &file, &source, err)) < 0)
         return r;
     *ret = image_result(spec, source);
-    size_t pixels = (size_t)ret->height * ret->width * 3;
+    size_t pixels = (size_t)ret->height * ret->width * image_channels(spec);
     /* Exactly as much: the sanitizer sees what is written behind it. */
     _cleanup_free_ uint8_t *image = malloc(pixels);
     if ((r = image_decode(decoder, spec, rng, image, err)) < 0)
@@ -64,6 +62,7 @@ static int image_line(struct image_decoder *decoder, const char *line)
             spec.transform = (enum image_transform)i;
     }
     spec.layout = strcmp(layout, "chw") == 0 ? LAYOUT_CHW : LAYOUT_HWC;
+    spec.grey = strcmp(layout, "grey") == 0;
     rng_init(&rng, seed, epoch, index);
     if (decode(decoder, &spec, &rng, line + path, out, &size, &err) < 0)
         printf("error: %s\n", err.message);

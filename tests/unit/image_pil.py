@@ -63,7 +63,7 @@ class Tool:
             raise ValueError(answer)
         h, w = map(int, answer.split())
         pixels = np.fromfile(self.out, np.uint8)
-        return pixels.reshape((3, h, w) if layout == "chw" else (h, w, 3))
+        return pixels.reshape({"chw": (3, h, w), "hwc": (h, w, 3), "grey": (h, w)}[layout])
 
     def close(self):
         self.child.stdin.close()
@@ -231,6 +231,9 @@ class Colours(WithTool):
         self.close_to(self.tool.image(self.path(name), flip=1), want[:, ::-1], most)
         self.close_to(self.tool.image(self.path(name), flip=1, layout="chw"),
                       want[:, ::-1].transpose(2, 0, 1), most)
+        grey = np.asarray(Image.open(self.path(name)).convert("RGB").convert("L"))
+        self.close_to(self.tool.image(self.path(name), layout="grey"), grey, most)
+        self.close_to(self.tool.image(self.path(name), flip=1, layout="grey"), grey[:, ::-1], most)
 
     def test_jpeg(self):
         for height, width in [(1, 1), (1, 9), (17, 1), (16, 16), (61, 83)]:
@@ -564,6 +567,8 @@ class Transforms(WithTool):
                         self.tool.image(path, "resize", size, layout="chw").transpose(1, 2, 0), got)
                     np.testing.assert_array_equal(
                         self.tool.image(path, "resize", size, flip=1)[:, ::-1], got)
+                    self.close_to(self.tool.image(path, "resize", size, layout="grey"),
+                                  image.convert("L").resize(size[::-1], Image.BILINEAR), *bound)
 
     def test_center_crop(self):
         for path in self.sources():

@@ -286,6 +286,58 @@ static void test_layouts_and_mirror(void **state)
     free(data);
 }
 
+/* The grey of Pillow's convert("L"), whichever way the rows came. */
+static void expect_grey(const uint8_t *data, size_t bytes, enum image_transform transform)
+{
+    struct spec_image spec = {.transform = transform, .layout = LAYOUT_HWC, .flip = 1};
+    struct image_size size, want_size;
+    struct rng rng;
+
+    if (transform != TRANSFORM_NONE)
+        spec.height = 5, spec.width = 6, spec.resize = 9;
+    rng_init(&rng, 0, 0, 0);
+    uint8_t *rgb = decoded(&spec, data, bytes, &rng, &want_size);
+    for (int planar = 0; planar < 2; planar++) {
+        spec.grey = true;
+        spec.layout = planar ? LAYOUT_CHW : LAYOUT_HWC;
+        rng_init(&rng, 0, 0, 0);
+        uint8_t *grey = decoded(&spec, data, bytes, &rng, &size);
+        assert_true(size.height == want_size.height && size.width == want_size.width);
+        for (size_t i = 0; i < (size_t)size.height * size.width; i++) {
+            const uint8_t *p = rgb + 3 * i;
+            int want = (int)((p[0] * 19595U + p[1] * 38470U + p[2] * 7471U + 0x8000) >> 16);
+            /* Scaled after it is grey: one step. */
+            assert_in_range(grey[i] + 1, want + (transform == TRANSFORM_NONE),
+                            want + 1 + (transform != TRANSFORM_NONE));
+        }
+        free(grey);
+    }
+    free(rgb);
+}
+
+static void test_grey(void **state)
+{
+    static const enum image_transform transforms[] = {TRANSFORM_NONE, TRANSFORM_RESIZE,
+                                                      TRANSFORM_CENTER_CROP};
+    uint64_t shape[3];
+
+    for (size_t k = 0; k < ARRAY_SIZE(kinds) + 1; k++) {
+        uint8_t *data;
+        struct jpeg_options options = kinds[k % ARRAY_SIZE(kinds)];
+        options.height = 19;
+        options.width = 23;
+        size_t bytes =
+            k < ARRAY_SIZE(kinds) ? make_jpeg(&options, &data) : make_png(19, 23, false, &data);
+        for (size_t i = 0; i < ARRAY_SIZE(transforms); i++)
+            expect_grey(data, bytes, transforms[i]);
+        free(data);
+    }
+    struct spec_image spec = as_it_is;
+    spec.grey = true;
+    image_shape(&spec, (struct image_size){.height = 7, .width = 9}, shape);
+    assert_memory_equal(shape, ((uint64_t[]){7, 9, 1}), sizeof shape);
+}
+
 static void test_result_size(void **state)
 {
     struct spec_image spec = {.transform = TRANSFORM_RESIZE, .height = 3, .width = 5};
@@ -753,6 +805,7 @@ int main(void)
         cmocka_unit_test(test_windows_of_tiff),
         cmocka_unit_test(test_random_boxes),
         cmocka_unit_test(test_layouts_and_mirror),
+        cmocka_unit_test(test_grey),
         cmocka_unit_test(test_result_size),
         cmocka_unit_test(test_no_image),
         cmocka_unit_test(test_truncated),

@@ -96,6 +96,11 @@ static const struct refusal dataset_refusals[] = {
      "is given together with host, which already runs; leave out one of them"},
     {"{kind: python, host: 1, interpreter: 5}", "dataset.interpreter",
      "5 is not the path of a file; put it in quotes"},
+    {"{kind: imagefolder, paths: /a, grey: true, transforms: [ToTensor]}", "dataset.transforms",
+     "is given together with grey; write Grayscale among the transforms"},
+    {"{kind: files, paths: /a, decode: false, grey: true}", "dataset.grey",
+     "true has no effect with decode: false, which leaves images as they are stored; leave out one "
+     "of them"},
     {"{kind: imagefolder, paths: /a, transforms: ToTensor}", "dataset.transforms",
      "is not a list of transforms, such as [{kind: Resize, size: 256}, ToTensor]"},
     {"{kind: imagefolder, paths: /a, views: {transforms: [ToTensor]}}", "dataset.views",

@@ -125,9 +125,9 @@ static void test_record_forms(void **state)
         {"{kind: files, paths: [a, 'b*.npz'], fields: [x]}",
          "{kind: files, paths: [/base/a, '/base/b*.npz'], listed: false, decode: true, fields: {x: "
          "x}, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: files, paths: a.txt, listed: true, size: 7}",
+        {"{kind: files, paths: a.txt, listed: true, size: 7, grey: true}",
          "{kind: files, paths: [/base/a.txt], listed: true, decode: true, size: [7, 7], transform: "
-         "resize, flip: 0.0, layout: hwc}"},
+         "resize, flip: 0.0, layout: hwc, grey: true}"},
         {"{kind: files, paths: a, decode: false, raw: float32}",
          "{kind: files, paths: [/base/a], listed: false, decode: false, raw: float32}"},
         {"{kind: megatron, paths: m}",
@@ -492,7 +492,7 @@ static const struct refusal dataset_refusals[] = {
      "\"a..b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
     {"{kind: imagefolder, paths: x, tokenizer: bytes}", "dataset.tokenizer",
      "not a key of a dataset of kind imagefolder; it takes kind, paths, cache, size, transform, "
-     "resize, flip, scale, aspect, layout, transforms, views"},
+     "resize, flip, scale, aspect, layout, grey, transforms, views"},
     {TEXT("tokenizer: bpe"), "dataset.tokenizer",
      "\"bpe\" is not one of none, bytes, sentencepiece, huggingface"},
     {TEXT("tokenizer: sentencepiece"), "dataset.model",

@@ -161,6 +161,11 @@ void colour_grey(struct picture *p, bool single)
     p->grey = single;
 }
 
+void colour_grey_row(uint8_t *row, size_t n)
+{
+    colour_make_grey(row, n, row);
+}
+
 void colour_permute(struct picture *p, const uint32_t order[static PICTURE_COLOURS])
 {
     uint8_t *px = p->pixels;

@@ -20,6 +20,8 @@ void colour_hue(struct picture *p, double turn);
 
 /* To grey: three equal channels, or, with `single`, one. */
 void colour_grey(struct picture *p, bool single);
+/* The same of `n` pixels, four bytes each. */
+void colour_grey_row(uint8_t *row, size_t n);
 
 void colour_invert(struct picture *p);
 void colour_posterize(struct picture *p, unsigned bits); /* that stay; 0..8 */

@@ -1,6 +1,7 @@
 /* Decoding and resampling, row by row. */
 #include "daemon/data/decode/image/image.h"
 #include "daemon/data/base/place.h"
+#include "daemon/data/decode/image/colour.h"
 #include "daemon/data/decode/image/pixel_rows.h"
 
 #include <assert.h>
@@ -20,6 +21,7 @@ struct image_decoder {
     struct image_file file;
     struct image_size source;
     bool clip_grey; /* struct image_window */
+    bool grey;      /* rows are made grey before they are used */
     struct resizer resizer;
     struct picture whole; /* where rows are not resized as they come */
     struct picture made;  /* what the spec wants */
@@ -88,6 +90,7 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
     d->codec = NULL;
     d->open.pixels = NULL;
     d->clip_grey = true;
+    d->grey = false;
     d->file = *file;
     for (unsigned i = 0; i < ARRAY_SIZE(d->codecs); i++) {
         struct image_codec *codec = d->codecs[i];
@@ -124,9 +127,9 @@ void image_shape(const struct spec_image *spec, struct image_size size, uint64_t
 {
     bool chw = spec->layout == LAYOUT_CHW;
 
-    ret[0] = chw ? PICTURE_COLOURS : size.height;
+    ret[0] = chw ? image_channels(spec) : size.height;
     ret[1] = chw ? size.height : size.width;
-    ret[2] = chw ? size.width : PICTURE_COLOURS;
+    ret[2] = chw ? size.width : image_channels(spec);
 }
 
 /* Compared so that NaN is refused, too. */
@@ -210,18 +213,32 @@ static uint32_t image_rows_above(const struct picture_box *box)
     return (uint32_t)min_u64((uint64_t)box->top, ABOVE);
 }
 
+/* A row of four bytes a pixel. */
+static void image_use_row(const struct image_decoder *d, const struct image_sink *sink,
+                          uint8_t *row, size_t n)
+{
+    if (d->grey)
+        colour_grey_row(row, n);
+    sink->row(sink->to, row);
+}
+
 static int image_decode_rows(struct image_decoder *d, const struct picture_box *box,
-                             uint32_t origin, const struct image_sink *sink, struct dl_error *err)
+                             const struct image_rows *rows, const struct image_sink *sink,
+                             struct dl_error *err)
 {
     const struct image_codec_ops *ops = d->codec->ops;
-    size_t from = ((size_t)box->left - origin) * PICTURE_PIXEL;
+    size_t from = ((size_t)box->left - rows->origin) * (rows->grey ? 1 : PICTURE_PIXEL);
     int r = 0;
 
     for (uint32_t n = image_rows_above(box); r == 0 && n > 0; n--)
         r = ops->row(d->codec, d->row, err);
     for (uint32_t y = 0; r == 0 && y < box->size.height; y++) {
-        if ((r = ops->row(d->codec, d->row, err)) == 0)
-            sink->row(sink->to, d->row + from);
+        if ((r = ops->row(d->codec, d->row, err)) < 0)
+            break;
+        if (rows->grey)
+            sink->grey_row(sink->to, d->row + from);
+        else
+            image_use_row(d, sink, d->row + from, box->size.width);
     }
     return r < 0 ? r : ops->end(d->codec, err);
 }
@@ -280,6 +297,7 @@ int image_decode_part(struct image_decoder *d, const struct image_part *part,
         .right = (uint32_t)box->left + box->size.width,
         .top = (uint32_t)box->top - image_rows_above(box),
         .bottom = (uint32_t)box->top + box->size.height,
+        .grey = sink->grey_row != NULL,
         .clip_grey = d->clip_grey,
     };
     struct image_rows rows;
@@ -292,7 +310,7 @@ int image_decode_part(struct image_decoder *d, const struct image_part *part,
         return r;
     if (image_make_row(d, rows.pixels) < 0)
         return image_no_memory(d, err);
-    r = image_decode_rows(d, box, rows.origin, sink, err);
+    r = image_decode_rows(d, box, &rows, sink, err);
     d->codec = NULL;
     return r;
 }
@@ -450,19 +468,43 @@ int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
 struct image_putting {
     const struct image_crop *crop;
     bool planar;
+    bool grey;
     uint8_t *out;
     uint32_t y;
 };
 
-/* From four bytes a pixel to three, or to three planes. */
+/* From `step` bytes a pixel, of which the first counts, to one. */
+static void image_put_channel(struct image_putting *putting, const uint8_t *row, size_t step)
+{
+    const struct image_crop *crop = putting->crop;
+    size_t w = crop->size.width;
+    uint8_t *out = putting->out + putting->y++ * w;
+
+    if (step == 1 && !crop->mirror) {
+        memcpy(out, row, w);
+        return;
+    }
+    for (size_t x = 0; x < w; x++)
+        out[x] = row[(crop->mirror ? w - 1 - x : x) * step];
+}
+
+static void image_put_grey_row(void *to, const uint8_t *row)
+{
+    image_put_channel(to, row, 1);
+}
+
+/* From four bytes a pixel to one, to three, or to three planes. */
 static void image_put_row(void *to, const uint8_t *row)
 {
     struct image_putting *putting = to;
     const struct image_crop *crop = putting->crop;
     size_t w = crop->size.width, plane = putting->planar ? w * crop->size.height : 1;
     size_t step = putting->planar ? 1 : PICTURE_COLOURS;
+    if (putting->grey) {
+        image_put_channel(putting, row, PICTURE_PIXEL);
+        return;
+    }
     uint8_t *out = putting->out + putting->y++ * w * step;
-
     if (!putting->planar && !crop->mirror) {
         pixel_rows_narrow(row, w, out);
         return;
@@ -494,17 +536,20 @@ int image_decode(struct image_decoder *d, const struct spec_image *spec, struct 
                  uint8_t *out, struct dl_error *err)
 {
     struct image_crop crop;
-    struct image_putting putting = {.crop = &crop, .planar = spec->layout == LAYOUT_CHW};
+    struct image_putting putting = {
+        .crop = &crop, .planar = spec->layout == LAYOUT_CHW, .grey = spec->grey};
+    const struct image_sink sink = {
+        .row = image_put_row, .grey_row = spec->grey ? image_put_grey_row : NULL, .to = &putting};
     struct image_part part;
 
     assert(d->codec);
     putting.out = out;
     d->clip_grey = false;
+    d->grey = spec->grey;
     image_crop_choose(spec, d->source, rng, &crop);
     const struct picture_box box = {.top = crop.box_top, .left = crop.box_left, .size = crop.box};
     if (spec->transform != TRANSFORM_NONE)
         return image_decode_scaled(d, &box, &putting, err);
     image_choose_part(d, &box, NULL, false, &part);
-    return image_decode_part(d, &part, &(struct image_sink){.row = image_put_row, .to = &putting},
-                             err);
+    return image_decode_part(d, &part, &sink, err);
 }

@@ -1,11 +1,12 @@
 /*
  * From an image file's bytes to a sample's pixels: JPEG, PNG, WebP or TIFF, told apart by content,
- * to 8-bit RGB, cut, scaled and mirrored as struct spec_image says (image_crop.h has the geometry,
- * resize.h the filter), height × width × 3 or 3 × height × width.
+ * to 8-bit RGB, or grey, cut, scaled and mirrored as struct spec_image says (image_crop.h has the
+ * geometry, resize.h the filter), height × width × channels or channels × height × width.
  *
  * Any colours become RGB as PIL's convert("RGB") has it: grey, palette, CMYK; alpha is dropped;
- * 16 bits keep the upper 8. EXIF orientation is not applied, as PIL and torchvision do not;
- * TIFF's is, as PIL does on loading.
+ * 16 bits keep the upper 8. RGB becomes grey as PIL's convert("L") has it; a grey JPEG that is
+ * wanted so, and not scaled, is never RGB in between. EXIF orientation is not applied, as PIL and
+ * torchvision do not; TIFF's is, as PIL does on loading.
  *
  * Only what is needed of the file is decoded: rows and columns of the crop; and where a JPEG gets
  * at least 3, 6 or 12 times smaller in both directions, libjpeg's inverse DCT does 2, 4 or 8 of it.
@@ -51,8 +52,8 @@ void image_open_pixels(struct image_decoder *decoder, const struct image_pixels 
 struct image_size image_result(const struct spec_image *spec, struct image_size source);
 
 /*
- * Once, after image_open() succeeded: writes the result, 3 bytes a pixel, to `out`. `rng` is the
- * sample's, at its beginning; it may be NULL unless image_draws(spec).
+ * Once, after image_open() succeeded: writes the result, a byte for each channel, to `out`. `rng`
+ * is the sample's, at its beginning; it may be NULL unless image_draws(spec).
  */
 int _nodiscard_ image_decode(struct image_decoder *decoder, const struct spec_image *spec,
                              struct rng *rng, uint8_t *out, struct dl_error *err);
@@ -81,6 +82,8 @@ void image_choose_part(const struct image_decoder *decoder, const struct picture
  * PICTURE_SLACK bytes behind it may be read. */
 struct image_sink {
     void (*row)(void *to, const uint8_t *row);
+    /* NULL, or takes a row of one byte a pixel instead, of an image that is grey. */
+    void (*grey_row)(void *to, const uint8_t *row);
     /* NULL, or takes a row of three bytes a pixel instead, behind which nothing may be read; false:
      * it does not. */
     bool (*narrow_row)(void *to, const uint8_t *row);
@@ -104,7 +107,13 @@ struct image_size image_source(const struct image_decoder *decoder);
 int _nodiscard_ image_check_spec(const struct spec_image *spec, const char *place,
                                  struct dl_error *err);
 
-/* The schema of a result of fixed size: [h, w, 3] or [3, h, w]. */
+/* 3, or 1 of grey ones. */
+static inline uint32_t image_channels(const struct spec_image *spec)
+{
+    return spec->grey ? 1 : PICTURE_COLOURS;
+}
+
+/* The schema of a result of fixed size: [h, w, channels] or [channels, h, w]. */
 void image_shape(const struct spec_image *spec, struct image_size size, uint64_t ret[static 3]);
 
 #endif

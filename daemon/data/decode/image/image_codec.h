@@ -29,11 +29,13 @@ struct image_window {
     uint32_t right;
     uint32_t top;
     uint32_t bottom;
+    bool grey;      /* a grey image may come with one byte a pixel */
     bool clip_grey; /* grey of 16 bits: above 255 it is 255, as PIL has it, and not its upper 8 */
 };
 
-/* What a row holds: pixels [origin, origin + pixels), four bytes each: R, G, B and any. */
+/* What a row holds: pixels [origin, origin + pixels), four bytes each: R, G, B and any; or one. */
 struct image_rows {
+    bool grey;       /* one byte a pixel, as window.grey allows */
     uint32_t origin; /* at most what was asked for; some codecs start at whole blocks */
     uint32_t pixels;
 };

@@ -207,7 +207,8 @@ static int image_jpeg_choose_columns(struct image_jpeg *jpeg, const struct image
 {
     struct jpeg_decompress_struct *info = &jpeg->info;
 
-    *ret = (struct image_rows){.pixels = info->output_width};
+    *ret = (struct image_rows){.pixels = info->output_width,
+                               .grey = info->out_color_space == JCS_GRAYSCALE};
     if (!image_jpeg_lacks_scans(info)) {
         image_jpeg_cut_columns(info, window, ret);
         return 0;
@@ -230,6 +231,8 @@ static int image_jpeg_begin(struct image_codec *codec, const struct image_window
     if (setjmp(jpeg->jump))
         return image_jpeg_give_up(jpeg, err);
     info->out_color_space = jpeg->cmyk ? JCS_CMYK : JCS_EXT_RGBX;
+    if (window->grey && info->jpeg_color_space == JCS_GRAYSCALE)
+        info->out_color_space = JCS_GRAYSCALE;
     info->scale_num = 1;
     info->scale_denom = window->reduce;
     (void)jpeg_start_decompress(info);

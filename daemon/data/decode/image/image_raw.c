@@ -1,5 +1,7 @@
 #include "daemon/data/decode/image/image_raw.h"
 
+#include "daemon/data/decode/image/colour.h"
+
 #include <errno.h>
 
 static uint32_t image_raw_channels(const uint8_t *mode, uint32_t len)
@@ -13,6 +15,17 @@ static uint32_t image_raw_channels(const uint8_t *mode, uint32_t len)
         if (strlen(modes[i].mode) == len && memcmp(mode, modes[i].mode, len) == 0)
             return modes[i].channels;
     return 0;
+}
+
+/* Any channels to grey. */
+static void image_raw_make_grey(const uint8_t *from, uint32_t channels, uint64_t n, uint8_t *to)
+{
+    for (uint64_t i = 0; i < n; i++, from += channels) {
+        uint8_t pixel[PICTURE_PIXEL] = {from[0], from[channels > 1 ? 1 : 0],
+                                        from[channels > 1 ? 2 : 0]};
+        colour_grey_row(pixel, 1);
+        to[i] = pixel[0];
+    }
 }
 
 /* Any channels to RGB, and to the layout. */
@@ -54,8 +67,10 @@ int image_raw_add(const uint8_t *data, uint64_t bytes, const struct image_field 
         stored != bytes - sizeof head - head[2])
         return image_raw_wrong_size(bytes, err);
     image_shape(field->spec, (struct image_size){.width = head[0], .height = head[1]}, shape);
-    uint8_t *out = sample_alloc(ret, 3 * n);
-    if (out)
+    uint8_t *out = sample_alloc(ret, image_channels(field->spec) * n);
+    if (out && field->spec->grey)
+        image_raw_make_grey(pixels, channels, n, out);
+    else if (out)
         image_raw_copy(pixels, channels, n, field->spec->layout, out);
     return sample_tensor(ret, name, DL_DTYPE_UINT8, 3, shape, out);
 }

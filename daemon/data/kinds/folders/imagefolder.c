@@ -1,5 +1,5 @@
 /*
- * Images in a folder for each class: sample i is {"image": uint8 [h, w, 3] or [3, h, w], "label":
+ * Images in a folder for each class: sample i is {"image": uint8 [h, w, c] or [c, h, w], "label":
  * int64}, the label being the number of its class. A list of transforms produces the image
  * (transforms.h), and several lists produce a list of images (image_views.h).
  *
@@ -195,7 +195,8 @@ static int imagefolder_add_image(struct imagefolder *folder, const struct sample
                                  uint64_t index, struct image_size size, struct sample *ret,
                                  struct dl_error *err)
 {
-    struct transforms_shape is = {.size = size, .channels = 3, .dtype = DL_DTYPE_UINT8};
+    struct transforms_shape is = {
+        .size = size, .channels = image_channels(&folder->spec), .dtype = DL_DTYPE_UINT8};
     uint8_t *pixels = imagefolder_add_tensor(folder, "image", &is, ret);
 
     return pixels ? imagefolder_decode_image(folder, key, index, pixels, err)
@@ -292,7 +293,7 @@ static const struct dataset_ops varying_ops = {.get = imagefolder_get,
 static int imagefolder_describe_image(struct imagefolder *folder, uint32_t i, const char *key)
 {
     struct transforms_shape is = {.size = image_result(&folder->spec, (struct image_size){0}),
-                                  .channels = 3,
+                                  .channels = image_channels(&folder->spec),
                                   .dtype = DL_DTYPE_UINT8};
     uint64_t shape[4];
 
