@@ -360,7 +360,7 @@ static bool spec_optional(const struct spec_reading *rd, const struct spec_key *
         key->type == KEY_CALLABLE || key->type == KEY_FIELDS || key->type == KEY_FEATURES ||
         key->type == KEY_SHARES || key->type == KEY_SCHEDULE ||
         strcmp(key->key, "transform") == 0 || strcmp(key->key, "strategy") == 0 ||
-        strcmp(key->key, "second") == 0 || strcmp(key->key, "raw") == 0)
+        spec_is_other_field(key) || strcmp(key->key, "raw") == 0)
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))
         return true;
@@ -384,6 +384,10 @@ static int spec_missing(struct spec_reading *rd, const struct spec_key *key)
         return dl_error_set(rd->err, EINVAL, place,
                             "missing; tokenizer: sentencepiece needs it, the .model file that "
                             "spm_train wrote");
+    if (strcmp(key->key, "chat_template") == 0)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "missing; chat: jinja needs it, the chat_template.jinja or "
+                            "tokenizer_config.json that save_pretrained() wrote");
     if (key->kinds)
         return dl_error_set(rd->err, EINVAL, place, "missing; %s%s of kind %s needs it",
                             spec_article(key->section), key->section,

@@ -35,7 +35,10 @@ enum tokenizer {
     TOKENIZER_SENTENCEPIECE,
     TOKENIZER_HUGGINGFACE
 };
-enum chat_template { CHAT_NONE = 1, CHAT_CHATML, CHAT_LLAMA3, CHAT_PLAIN };
+enum chat_template { CHAT_NONE = 1, CHAT_CHATML, CHAT_LLAMA3, CHAT_PLAIN, CHAT_JINJA };
+enum chat_end { CHAT_END_TURN = 1, CHAT_END_PROMPT, CHAT_END_CONTINUE };
+enum chat_loss { LOSS_ASSISTANT = 1, LOSS_LAST };
+enum chat_cut { CUT_TOKENS = 1, CUT_OLDEST, CUT_NEWEST };
 enum image_transform {
     TRANSFORM_NONE = 1,
     TRANSFORM_RESIZE,
@@ -147,12 +150,19 @@ struct spec_dataset {
     bool special_tokens;     /* text, huggingface: those that the file adds to a text */
     double mlm_probability;  /* the share of tokens that are masked; 0: masking is off */
     enum chat_template chat; /* CHAT_NONE: the field is text, else messages */
-    char *field;             /* owned; text: of a JSON line; NULL: format: lines; others: what
-                                becomes tokens, with dots where it is inside another; NULL: nothing */
-    char *second;            /* owned; another field to tokenize; may be NULL */
-    uint64_t max_length;     /* tokens kept of a longer text; 0: all */
-    struct value bos, eos;   /* owned; likewise: tokens before and behind a sample's: the number of
-                                one;   huggingface: or its text; null: none */
+    char *chat_template;     /* owned; of chat: jinja, the file; else NULL */
+    struct value chat_args;  /* owned; of chat: jinja, variables by their names; or null */
+    enum chat_end chat_end;
+    enum chat_loss loss;
+    enum chat_cut cut;     /* what goes if there are more tokens than max_length */
+    char *prompt;          /* owned; a field with messages before those of `field`; may be NULL */
+    char *tools;           /* owned; a field with the tools of a conversation; may be NULL */
+    char *field;           /* owned; text: of a JSON line; NULL: format: lines; others: what
+                              becomes tokens, with dots where it is inside another; NULL: nothing */
+    char *second;          /* owned; another field to tokenize; may be NULL */
+    uint64_t max_length;   /* tokens kept of a longer text; 0: all */
+    struct value bos, eos; /* owned; likewise: tokens before and behind a sample's: the number of
+                              one;   huggingface: or its text; null: none */
 
     struct spec_image image; /* imagefolder, tar */
     struct spec_audio audio; /* audiofolder; tar, parquet, arrow: if there are audios */

@@ -30,6 +30,14 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
         return spec_value_at(spec, key)->type == VALUE_NULL;
     if (key->type == KEY_INDEX)
         return spec->dataset.index <= INDEX_OFF;
+    if (strcmp(key->key, "chat_args") == 0)
+        return spec->dataset.chat_args.type == VALUE_NULL;
+    if (strcmp(key->key, "chat_end") == 0)
+        return spec->dataset.chat_end == CHAT_END_TURN;
+    if (strcmp(key->key, "loss") == 0)
+        return spec->dataset.loss == LOSS_ASSISTANT;
+    if (strcmp(key->key, "cut") == 0)
+        return spec->dataset.cut == CUT_TOKENS;
     if (strcmp(key->key, "cache") == 0)
         return spec->dataset.cache == 0;
     if (strcmp(key->key, "grey") == 0)
@@ -92,7 +100,7 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
          ((key->type == KEY_PATH || key->type == KEY_PATHS) && !spec_canon_path_of(spec, key)) ||
          (key->type == KEY_UINT && !spec->dataset.host)))
         return false;
-    if (strcmp(key->key, "second") == 0 && !spec->dataset.second)
+    if (spec_is_other_field(key) && !spec_canon_field_of(&spec->dataset, key))
         return false;
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
         return false;

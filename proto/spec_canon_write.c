@@ -144,6 +144,8 @@ const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key
         return spec->collate.path;
     if (strcmp(key->key, "model") == 0)
         return spec->dataset.model;
+    if (strcmp(key->key, "chat_template") == 0)
+        return spec->dataset.chat_template;
     if (spec->dataset.kind == DATASET_PYTHON && key->type == KEY_PATHS)
         return spec->dataset.pictures_root;
     return spec->dataset.n_files > 0 ? spec->dataset.files[0].path : NULL;
@@ -241,11 +243,18 @@ static int spec_canon_write_callable(const struct dl_spec *spec, const struct sp
                                                             : spec->dataset.object);
 }
 
+const char *spec_canon_field_of(const struct spec_dataset *dataset, const struct spec_key *key)
+{
+    return strcmp(key->key, "second") == 0   ? dataset->second
+           : strcmp(key->key, "prompt") == 0 ? dataset->prompt
+           : strcmp(key->key, "tools") == 0  ? dataset->tools
+                                             : dataset->field;
+}
+
 static int spec_canon_write_field_name(const struct dl_spec *spec, const struct spec_key *key,
                                        struct value *v)
 {
-    return value_make_string(v, strcmp(key->key, "second") == 0 ? spec->dataset.second
-                                                                : spec->dataset.field);
+    return value_make_string(v, spec_canon_field_of(&spec->dataset, key));
 }
 
 static int spec_canon_write_range(const struct dl_spec *spec, const struct spec_key *key,

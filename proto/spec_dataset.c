@@ -55,6 +55,7 @@ bool spec_is_remote(const struct spec_dataset *dataset)
             return true;
     }
     return (dataset->model && remote_is_url(dataset->model)) ||
+           (dataset->chat_template && remote_is_url(dataset->chat_template)) ||
            (dataset->pictures_root && remote_is_url(dataset->pictures_root)) ||
            (dataset->index_path && remote_is_url(dataset->index_path));
 }
@@ -169,6 +170,8 @@ int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const st
         return spec_resolve_path(rd, place, v, &rd->spec->collate.path);
     if (strcmp(key->key, "model") == 0) /* beside the files */
         return spec_resolve_path(rd, place, v, &rd->spec->dataset.model);
+    if (strcmp(key->key, "chat_template") == 0)
+        return spec_resolve_path(rd, place, v, &rd->spec->dataset.chat_template);
     if (key->type == KEY_PATHS && rd->spec->dataset.kind == DATASET_PYTHON)
         return spec_resolve_path(rd, place, v, &rd->spec->dataset.pictures_root);
     int r = spec_dataset_alloc_files(rd, 1);
@@ -252,8 +255,11 @@ int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, co
     bool path = rd->spec->dataset.kind != DATASET_TEXT && spec_good_leaf(v->string);
     if (!path && !spec_good_field(v->string, strlen(v->string)))
         return spec_dataset_refuse_field(rd, key, v);
-    char **to =
-        strcmp(key->key, "second") == 0 ? &rd->spec->dataset.second : &rd->spec->dataset.field;
+    struct spec_dataset *dataset = &rd->spec->dataset;
+    char **to = strcmp(key->key, "second") == 0   ? &dataset->second
+                : strcmp(key->key, "prompt") == 0 ? &dataset->prompt
+                : strcmp(key->key, "tools") == 0  ? &dataset->tools
+                                                  : &dataset->field;
     *to = strdup(v->string);
     return *to ? 0 : spec_no_memory(rd);
 }

@@ -28,6 +28,10 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->field);
     free(dataset->second);
     free(dataset->model);
+    free(dataset->chat_template);
+    value_deinit(&dataset->chat_args);
+    free(dataset->prompt);
+    free(dataset->tools);
     value_deinit(&dataset->bos);
     value_deinit(&dataset->eos);
     free(dataset->index_path);

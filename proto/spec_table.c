@@ -41,6 +41,11 @@
 #define NO_SOUNDS                                                                           \
     "only applies to sounds; write audio: [source, ...] to say which fields are, or leave " \
     "this out"
+#define CHATS (BIT(CHAT_CHATML) | BIT(CHAT_LLAMA3) | BIT(CHAT_PLAIN) | BIT(CHAT_JINJA))
+#define NOT_A_CHAT(key) \
+    "only applies to conversations; write chat: jinja or another template, or leave " key " out"
+#define NOT_JINJA(key) \
+    "only applies to a model's own template; write chat: jinja, or leave " key " out"
 #define NO_TOKENS                                                                                \
     "is a token, but tokenizer: none makes no tokens; write tokenizer: bytes, sentencepiece or " \
     "huggingface, or leave this out"

@@ -111,6 +111,12 @@ void spec_list_places(const char *section, const char *key, char *ret, size_t si
 void spec_list_choices(const struct spec_key *key, struct word_list *list);
 
 /* Whether it is `section`'s. */
+/* Whether it names a field beside dataset.field, which a dataset need not have. */
+static inline bool spec_is_other_field(const struct spec_key *key)
+{
+    return key->type == KEY_FIELD_NAME && strcmp(key->key, "field") != 0;
+}
+
 static inline bool spec_key_in(const struct spec_key *key, const char *section)
 {
     return strcmp(key->section, section) == 0;
@@ -136,6 +142,8 @@ int _nodiscard_ spec_canon_write(const struct dl_spec *spec, const struct spec_k
 int _nodiscard_ spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v);
 /* The path in a KEY_PATH; NULL if unset. */
 const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key *key);
+/* Of a KEY_FIELD_NAME; NULL: not given. */
+const char *spec_canon_field_of(const struct spec_dataset *dataset, const struct spec_key *key);
 
 /* "; put it in quotes" where a word in a text file was read as something else; else "". */
 const char *spec_quote_hint(const struct value *v);

@@ -1,6 +1,7 @@
 /* The sandbox's files: those that a spec needs. */
 #include "daemon/worker/sandbox.h"
 
+#include "daemon/data/decode/tokenizer/chat_file.h"
 #include "daemon/data/files/seen.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/kinds.h"
@@ -73,6 +74,8 @@ static bool sandbox_is_pattern(const char *path)
 static void sandbox_allow_files(struct sandbox_files *files, const struct spec_dataset *dataset,
                                 const struct data_env *env)
 {
+    char beside[DL_BOUND_PATH_BYTES];
+
     for (uint32_t i = 0; i < dataset->n_files; i++) {
         sandbox_allow_file(files, dataset->files[i].path, env);
         if (files_sort_of(dataset->kind) == FILES_LISTED &&
@@ -81,6 +84,10 @@ static void sandbox_allow_files(struct sandbox_files *files, const struct spec_d
     }
     if (dataset->model)
         sandbox_allow_file(files, dataset->model, env);
+    if (dataset->chat_template)
+        sandbox_allow_file(files, dataset->chat_template, env);
+    if (chat_file_beside(dataset, beside))
+        sandbox_allow_file(files, beside, env);
 }
 
 /* Files whose names follow from the spec's. */

@@ -1,36 +1,14 @@
 /*
  * Conversations as JSON, of any bytes; the first byte chooses the template. They are refused with a
- * word, or become parts of text, none of them empty, in which all that was said stands in its
- * order; a loss is of what the assistant says alone, and a part that is refused is the last.
+ * word, or become text in which all that was said stands in its order; a loss is of what the
+ * assistant says alone. Without some turns it is a text, too.
  */
 #include "daemon/data/decode/tokenizer/chat.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>
 
-enum { LARGEST = 1 << 14, TEXT = 4 * LARGEST };
-
-struct said {
-    char text[TEXT];
-    size_t n;
-    uint32_t parts, losses;
-    uint32_t refuse; /* the part of this number, from 1; 0: none */
-    bool over;
-};
-
-static int hear(void *owner, const void *text, size_t n, bool loss)
-{
-    struct said *said = owner;
-
-    FUZZ_ASSERT(n > 0 && !said->over);
-    if (n > TEXT - said->n)
-        return -E2BIG;
-    memcpy(said->text + said->n, text, n);
-    said->n += n;
-    said->losses += loss;
-    said->over = ++said->parts == said->refuse;
-    return said->over ? -ECANCELED : 0;
-}
+enum { LARGEST = 1 << 14 };
 
 static bool says(const json_t *message, const char *key)
 {
@@ -38,10 +16,10 @@ static bool says(const json_t *message, const char *key)
 }
 
 /* What the role and the content are is found in the text, one behind the other. */
-static void check(const json_t *messages, const struct said *said, enum chat_template chat)
+static void check(const json_t *messages, const struct chat_text *said, enum chat_template chat)
 {
-    const char *at = said->text, *end = said->text + said->n;
-    uint32_t losses = 0;
+    const uint8_t *at = said->text, *end = said->text + said->n;
+    size_t losses = 0, before = 0;
 
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i);
@@ -59,29 +37,44 @@ static void check(const json_t *messages, const struct said *said, enum chat_tem
         FUZZ_ASSERT(at);
         at += n;
     }
-    FUZZ_ASSERT(losses == said->losses);
+    FUZZ_ASSERT(losses == said->n_losses);
+    for (size_t i = 0; i < said->n_losses; i++) {
+        FUZZ_ASSERT(said->losses[i].from >= before && said->losses[i].to > said->losses[i].from);
+        before = said->losses[i].to;
+    }
+    FUZZ_ASSERT(before <= said->n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const enum chat_template templates[] = {CHAT_CHATML, CHAT_LLAMA3, CHAT_PLAIN};
-    static struct said said, again;
+    struct chat_text said = {0};
+    struct chat *chat = NULL;
+    struct dl_error err = {0};
     char why[CHAT_WHY_MAX] = "";
     json_error_t error;
 
     if (size < 1 || size > LARGEST)
         return 0;
-    enum chat_template chat = templates[data[0] % ARRAY_SIZE(templates)];
+    const struct spec_dataset spec = {.chat = templates[data[0] % ARRAY_SIZE(templates)],
+                                      .cut = data[0] & 64 ? CUT_NEWEST : CUT_OLDEST,
+                                      .chat_end =
+                                          data[0] & 128 ? CHAT_END_CONTINUE : CHAT_END_TURN};
     json_t *messages = json_loadb((const char *)data + 1, size - 1, JSON_DECODE_ANY, &error);
     if (!messages)
         return 0;
-    said = (struct said){.refuse = 0};
-    int r = chat_write(chat, messages, hear, &said, why);
-    FUZZ_ASSERT(r == 0 || r == -E2BIG || (r == -EINVAL && why[0]));
-    if (r == 0)
-        check(messages, &said, chat);
-    again = (struct said){.refuse = said.parts};
-    FUZZ_ASSERT(said.parts == 0 || chat_write(chat, messages, hear, &again, why) != 0);
+    FUZZ_ASSERT(chat_open(&spec, "dataset", NULL, &chat, &err) == 0);
+    const struct chat_talk talk = {.messages = messages};
+    int r = chat_write(chat, &talk, 0, &said, why);
+    FUZZ_ASSERT(r == 0 || (r == -EINVAL && why[0]));
+    if (r == 0 && spec.chat_end == CHAT_END_TURN)
+        check(messages, &said, spec.chat);
+    for (size_t drop = 1; r == 0 && drop < said.n_turns && drop < 4; drop++) {
+        size_t n = said.n;
+        r = chat_write(chat, &talk, drop, &said, why);
+        FUZZ_ASSERT(r == 0 ? said.n <= n : r == -EINVAL);
+    }
+    chat_free(chat);
     json_decref(messages);
     return 0;
 }

@@ -2,7 +2,7 @@
 #ifndef DL_TEST_SPEC_TEXT_H
 #define DL_TEST_SPEC_TEXT_H
 
-#include "proto/spec.h"
+#include "proto/spec_table.h"
 #include "proto/yaml.h"
 #include "tests/lib/harness.h"
 
@@ -94,5 +94,12 @@ static inline void expect_refusals(const char *head, const struct refusal *cases
 }
 
 #define EXPECT_REFUSALS(head, cases) expect_refusals(head, cases, ARRAY_SIZE(cases))
+
+/* Whether the key has a meaning for batches measured in tokens only. */
+static inline bool of_tokens(const struct spec_key *key)
+{
+    return strcmp(key->section, "batch") == 0 && strcmp(key->key, "tokens") != 0 &&
+           strcmp(key->key, "size") != 0 && strcmp(key->key, "drop_last") != 0;
+}
 
 #endif

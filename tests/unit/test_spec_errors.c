@@ -728,17 +728,14 @@ static const char *dataset_with(const struct spec_key *key)
     if (strcmp(key->key, "special_tokens") == 0 || strcmp(key->key, "mlm_probability") == 0 ||
         strcmp(key->key, "chat") == 0)
         return "{kind: text, paths: x, tokenizer: huggingface, model: y}";
-    for (size_t i = 0; i < ARRAY_SIZE(datasets) && strcmp(key->section, "dataset") == 0; i++)
+    bool own = strcmp(key->section, "dataset") == 0;
+    if (own && strstr("chat_template tools prompt chat_end loss cut", key->key))
+        return "{kind: text, paths: x, tokenizer: huggingface, model: y, chat: jinja, "
+               "chat_template: z}";
+    for (size_t i = 0; i < ARRAY_SIZE(datasets) && own; i++)
         if (key->kinds & 1U << datasets[i].kind)
             return datasets[i].text;
     return "{kind: range, length: 1}";
-}
-
-/* Whether the key has a meaning for batches measured in tokens only. */
-static bool of_tokens(const struct spec_key *key)
-{
-    return strcmp(key->section, "batch") == 0 && strcmp(key->key, "tokens") != 0 &&
-           strcmp(key->key, "size") != 0 && strcmp(key->key, "drop_last") != 0;
 }
 
 /* Whatever stands under any key, the answer is an error that names the key, or a spec. */

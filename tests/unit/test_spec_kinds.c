@@ -102,6 +102,20 @@ static void test_dataset_forms(void **state)
     }
 }
 
+static void test_chat_forms(void **state)
+{
+    expect_form("dataset",
+                "dataset: {kind: text, paths: x, tokenizer: huggingface, model: t.json,"
+                " chat: jinja, loss: last, chat_template: chat_template.jinja,"
+                " chat_args: {enable_thinking: false}, tools: t, prompt: p, chat_end: prompt,"
+                " cut: oldest, second: rejected}",
+                "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
+                " model: /base/t.json, special_tokens: true, mlm_probability: 0.0, chat: jinja,"
+                " chat_template: /base/chat_template.jinja, chat_args: {enable_thinking: false},"
+                " tools: t, prompt: p, chat_end: prompt, loss: last, cut: oldest, second: rejected,"
+                " max_length: null}");
+}
+
 static void test_record_forms(void **state)
 {
     static const struct form forms[] = {
@@ -486,8 +500,17 @@ static const struct refusal dataset_refusals[] = {
      "\"target\" is a field that becomes tokens, but tokenizer: none makes no tokens; write "
      "tokenizer: bytes, sentencepiece or huggingface, or leave second out"},
     {TEXT("tokenizer: bytes, second: a.b"), "dataset.second", "\"a.b\" " NO_NAME},
-    {TEXT("tokenizer: huggingface, model: m, chat: plain, second: b"), "dataset.second",
-     "\"b\" does not work with chat, whose field is a conversation; leave one of them out"},
+    {TEXT("tokenizer: huggingface, model: m, chat: jinja"), "dataset.chat_template",
+     "missing; chat: jinja needs it, the chat_template.jinja or tokenizer_config.json that "
+     "save_pretrained() wrote"},
+    {TEXT("tokenizer: huggingface, model: m, chat: plain, chat_template: x"),
+     "dataset.chat_template",
+     "\"x\" only applies to a model's own template; write chat: jinja, or leave chat_template out"},
+    {TEXT("tokenizer: huggingface, model: m, prompt: x"), "dataset.prompt",
+     "\"x\" only applies to conversations; write chat: jinja or another template, or leave prompt "
+     "out"},
+    {TEXT("tokenizer: huggingface, model: m, chat: plain, cut: first"), "dataset.cut",
+     "\"first\" is not one of tokens, oldest, newest"},
     {"{kind: tar, paths: x, tokenizer: bytes, field: a..b}", "dataset.field",
      "\"a..b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
     {"{kind: imagefolder, paths: x, tokenizer: bytes}", "dataset.tokenizer",
@@ -509,7 +532,7 @@ static const struct refusal dataset_refusals[] = {
     {TEXT("tokenizer: huggingface, model: y, bos: -5"), "dataset.bos",
      "-5 is neither the number of a token, from 0 to 2147483647, nor its text, of 1 to 128 bytes"},
     {TEXT("tokenizer: huggingface, model: y, chat: llama"), "dataset.chat",
-     "\"llama\" is not one of none, chatml, llama3, plain; did you mean llama3?"},
+     "\"llama\" is not one of none, chatml, llama3, plain, jinja; did you mean llama3?"},
     {TEXT("tokenizer: huggingface, model: y, mlm_probability: 2"), "dataset.mlm_probability",
      "2 is not a number from 0 to 1"},
     {TEXT("tokenizer: sentencepiece, model: 5"), "dataset.model",
@@ -671,11 +694,11 @@ static void test_too_many(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dataset_forms), cmocka_unit_test(test_record_forms),
-    cmocka_unit_test(test_column_forms),  cmocka_unit_test(test_other_forms),
-    cmocka_unit_test(test_fields),        cmocka_unit_test(test_unknown_length),
-    cmocka_unit_test(test_iterable),      cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_too_many),
+    cmocka_unit_test(test_dataset_forms),  cmocka_unit_test(test_chat_forms),
+    cmocka_unit_test(test_record_forms),   cmocka_unit_test(test_column_forms),
+    cmocka_unit_test(test_other_forms),    cmocka_unit_test(test_fields),
+    cmocka_unit_test(test_unknown_length), cmocka_unit_test(test_iterable),
+    cmocka_unit_test(test_refusals),       cmocka_unit_test(test_too_many),
 };
 
 TEST_MAIN(tests)

@@ -204,9 +204,9 @@ static void test_chats(void **state)
                    shard),
         &anywhere);
     assert_int_equal(take(ds, &key, 0, &t), 0);
-    /* "a: " "b\n" "assistant: " "ab\n", of which this vocabulary has a and b. */
-    expect_numbers(&t.sample, "json.tokens", "4 0 1 0 0 2 ");
-    expect_numbers(&t.sample, "json.loss_mask", "0 0 0 0 0 1 ");
+    /* "a: b\nassistant: ab\n", of which this vocabulary has a, b and ab. */
+    expect_numbers(&t.sample, "json.tokens", "4 2 0 0 2 ");
+    expect_numbers(&t.sample, "json.loss_mask", "0 0 0 0 1 ");
     drop(&t);
     assert_int_equal(take(ds, &key, 1, &t), 0);
     expect_numbers(&t.sample, "json.tokens", "4 ");

@@ -1,5 +1,7 @@
 #include "daemon/data/kinds/kinds.h"
 
+#include "daemon/data/decode/tokenizer/chat_file.h"
+#include "daemon/data/files/source.h"
 #include "daemon/data/kinds/dataset_fingerprint.h"
 #include "daemon/data/kinds/tokenized.h"
 
@@ -45,6 +47,22 @@ static bool kinds_has(enum dataset_kind kind)
     return kind < ARRAY_SIZE(kinds_functions) && kinds_functions[kind].open;
 }
 
+/* A template, and the file of its tokens if there is one. */
+static int kinds_list_chat(const struct spec_dataset *spec, const struct data_env *env,
+                           struct file_list *list, struct dl_error *err)
+{
+    _cleanup_fd_ int fd = -1;
+    char beside[DL_BOUND_PATH_BYTES];
+    struct dl_error absent = {0};
+    uint64_t bytes;
+    int r = file_list_add(list, spec->chat_template, err);
+
+    if (r == 0 && chat_file_beside(spec, beside) &&
+        source_open_file(beside, env, &fd, &bytes, &absent) == 0)
+        r = file_list_add(list, beside, err);
+    return r;
+}
+
 int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
                     struct file_list *ret, struct dl_error *err)
 {
@@ -54,6 +72,8 @@ int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
 
     if (r == 0 && spec->model)
         r = file_list_add(&list, spec->model, err);
+    if (r == 0 && spec->chat_template)
+        r = kinds_list_chat(spec, env, &list, err);
     if (r < 0)
         return r;
     *ret = list;

@@ -14,6 +14,9 @@ struct tokenized {
     char *field;                 /* owned */
     const char *key;             /* of the spec, which names it: "field", or "second" */
     char *path;                  /* owned; for errors */
+    char *prompt, *tools;        /* owned; fields of a conversation; may be NULL */
+    const char *name;            /* borrowed; of the leaf of `second`; else NULL */
+    bool drops;                  /* those fields are left out: no other needs them */
     struct sample sample;        /* owned; the reader's, on its way */
 };
 
@@ -68,74 +71,130 @@ static int tokenized_tell(const struct tokenized_making *m, int r, const char *w
     return tokenized_refuse(m, -r, what);
 }
 
-static json_t *tokenized_string_of(const struct sample *sample, uint32_t i)
+/* A number of no dimension; anything else is null, which no template has a use for. */
+static json_t *tokenized_number_of(const struct tree_node *node, const uint8_t *data)
 {
-    const struct tree_node *node = &sample->tree.nodes[i];
+    float single;
+    double real;
+    int64_t integer = 0;
 
-    if (node->kind != TREE_STRING && node->kind != TREE_BYTES)
+    if (node->ndim > 0)
         return json_null();
-    return json_stringn_nocheck(node->nbytes > 0 ? sample->data[i] : "", node->nbytes);
+    switch (node->dtype) {
+    case DL_DTYPE_BOOL:
+        return json_boolean(data[0] != 0);
+    case DL_DTYPE_INT32: {
+        int32_t small;
+        memcpy(&small, data, sizeof small);
+        return json_integer(small);
+    }
+    case DL_DTYPE_INT64:
+        memcpy(&integer, data, sizeof integer);
+        return json_integer(integer);
+    case DL_DTYPE_FLOAT32:
+        memcpy(&single, data, sizeof single);
+        return json_real((double)single);
+    case DL_DTYPE_FLOAT64:
+        memcpy(&real, data, sizeof real);
+        return json_real(real);
+    default:
+        return json_null();
+    }
 }
 
-/* A message of a list: its strings, by name. NULL: out of memory, or not UTF-8. */
-static json_t *tokenized_message_of(const struct sample *sample, uint32_t i)
+static json_t *tokenized_json_of(const struct sample *sample, uint32_t i);
+
+/* The children of a node, as items of `ret`. */
+static int tokenized_fill_json(const struct sample *sample, uint32_t i, json_t *ret)
 {
     const struct tree *tree = &sample->tree;
-    const struct tree_node *message = &tree->nodes[i];
-    json_t *ret = json_object();
     uint32_t child = i + 1;
-    int r = 0;
+    int r = ret ? 0 : -1;
 
-    for (uint32_t k = 0; ret && r == 0 && k < message->children; k++) {
+    for (uint32_t k = 0; r == 0 && k < tree->nodes[i].children; k++) {
         const struct tree_node *node = &tree->nodes[child];
         const char *name = node->key_len > 0 ? tree->keys + node->key_off : "";
-        if (message->kind == TREE_DICT)
-            r = json_object_setn_new_nocheck(ret, name, node->key_len,
-                                             tokenized_string_of(sample, child));
+        json_t *value = tokenized_json_of(sample, child);
+        r = json_is_array(ret) ? json_array_append_new(ret, value)
+                               : json_object_setn_new_nocheck(ret, name, node->key_len, value);
         child = collate_skip(tree, child);
     }
-    if (r == 0)
+    return r;
+}
+
+/* A part of the sample as JSON; as deep as the sample, which is bounded. NULL: out of memory, or
+ * not UTF-8. */
+static json_t *tokenized_json_of(const struct sample *sample, uint32_t i)
+{
+    const struct tree_node *node = &sample->tree.nodes[i];
+    json_t *ret;
+
+    if (node->kind == TREE_STRING || node->kind == TREE_BYTES)
+        return json_stringn(node->nbytes > 0 ? sample->data[i] : "", node->nbytes);
+    if (node->kind == TREE_TENSOR)
+        return tokenized_number_of(node, sample->data[i]);
+    if (node->kind != TREE_LIST && node->kind != TREE_TUPLE && node->kind != TREE_DICT)
+        return json_null();
+    ret = node->kind == TREE_DICT ? json_object() : json_array();
+    if (tokenized_fill_json(sample, i, ret) == 0)
         return ret;
     json_decref(ret);
     return NULL;
 }
 
-/* The messages of a list, or of JSON; or NULL. */
-static json_t *tokenized_messages_of(const struct sample *sample, uint32_t i)
+/* The same of messages or tools, which may be JSON in a text, but where texts are messages. */
+static json_t *tokenized_messages_of(const struct tokenized *t, uint32_t i)
 {
-    const struct tree_node *node = &sample->tree.nodes[i];
-    uint32_t child = i + 1;
-    json_t *ret;
+    json_t *ret = tokenized_json_of(&t->sample, i), *parsed;
 
-    if (node->kind == TREE_STRING || node->kind == TREE_BYTES) {
-        ret =
-            json_loadb(node->nbytes > 0 ? sample->data[i] : "", node->nbytes, JSON_ALLOW_NUL, NULL);
-        return ret ? ret : json_null(); /* not a list, which is reported */
+    if (!json_is_string(ret))
+        return ret;
+    parsed = json_loadb(json_string_value(ret), json_string_length(ret), JSON_ALLOW_NUL, NULL);
+    if (!json_is_array(parsed) && t->prompt) {
+        json_decref(parsed);
+        return ret;
     }
-    if (node->kind != TREE_LIST && node->kind != TREE_TUPLE)
-        return json_null();
-    ret = json_array();
-    for (uint32_t k = 0; ret && k < node->children; k++) {
-        if (json_array_append_new(ret, tokenized_message_of(sample, child)) < 0) {
-            json_decref(ret);
-            return NULL;
-        }
-        child = collate_skip(&sample->tree, child);
-    }
-    return ret;
+    json_decref(ret);
+    return parsed ? parsed : json_null(); /* not a list, which is reported */
+}
+
+/* A field that belongs to the conversation; `name` NULL: *ret is NULL, too. */
+static int tokenized_take(const struct tokenized_making *m, const char *key, const char *name,
+                          json_t **ret)
+{
+    uint32_t i;
+
+    *ret = NULL;
+    if (!name)
+        return 0;
+    if (!collate_find(&m->tokenized->sample.tree, 0, name, &i))
+        return dl_error_set(m->err, EINVAL, m->tokenized->path,
+                            "sample %llu: its field %s is missing; set dataset.%s",
+                            (unsigned long long)m->index, name, key);
+    *ret = tokenized_messages_of(m->tokenized, i);
+    return *ret ? 0
+                : tokenized_refuse(m, EILSEQ,
+                                   "has a message that is not UTF-8, or there is no memory");
 }
 
 static int tokenized_add_chat(const struct tokenized_making *m, uint32_t i)
 {
+    const struct tokenized *t = m->tokenized;
     char why[TOKEN_WHY_MAX] = "";
-    json_t *messages = tokenized_messages_of(&m->tokenized->sample, i);
+    json_t *messages = tokenized_messages_of(t, i), *prompt = NULL, *tools = NULL;
+    int r = messages ? 0
+                     : tokenized_refuse(m, EILSEQ,
+                                        "has a message that is not UTF-8, or there is no memory");
 
-    if (!messages)
-        return tokenized_refuse(m, EILSEQ,
-                                "has a message that is not UTF-8, or there is no memory");
-    int r = token_leaves_chat(m->tokenized->leaves, messages, m->ret, why);
+    if (r == 0 && (r = tokenized_take(m, "prompt", t->prompt, &prompt)) == 0 &&
+        (r = tokenized_take(m, "tools", t->tools, &tools)) == 0) {
+        const struct chat_talk talk = {.messages = messages, .prompt = prompt, .tools = tools};
+        r = tokenized_tell(m, token_leaves_chat(t->leaves, &talk, t->name, m->ret, why), why);
+    }
     json_decref(messages);
-    return tokenized_tell(m, r, why);
+    json_decref(prompt);
+    json_decref(tools);
+    return r;
 }
 
 static int tokenized_add_text(const struct tokenized_making *m, uint32_t i)
@@ -181,6 +240,13 @@ static int tokenized_check_names(const struct tokenized_making *m, uint32_t pare
 
 static int tokenized_add_node(const struct tokenized_making *m, uint32_t i, const char *key);
 
+/* A prompt and tools are in the tokens. */
+static bool tokenized_is_dropped(const struct tokenized *t, const char *name)
+{
+    return t->drops && ((t->prompt && strcmp(name, t->prompt) == 0) ||
+                        (t->tools && strcmp(name, t->tools) == 0));
+}
+
 static int tokenized_add_children(const struct tokenized_making *m, uint32_t i)
 {
     const struct tree *tree = &m->tokenized->sample.tree;
@@ -195,10 +261,11 @@ static int tokenized_add_children(const struct tokenized_making *m, uint32_t i)
         if (node->key_len > 0)
             memcpy(name, tree->keys + node->key_off, node->key_len);
         name[node->key_len] = '\0';
+        bool dropped = named && i == 0 && tokenized_is_dropped(m->tokenized, name);
         if (child == m->found)
             r = named ? tokenized_check_names(m, i)
                       : tokenized_refuse(m, EINVAL, "is one of a list; name one of a dict");
-        if (r == 0)
+        if (r == 0 && !dropped)
             r = tokenized_add_node(m, child, named ? name : NULL);
         child = collate_skip(tree, child);
     }
@@ -285,6 +352,8 @@ static void tokenized_close(struct dataset *ds)
     token_leaves_free(t->leaves);
     free(t->field);
     free(t->path);
+    free(t->prompt);
+    free(t->tools);
     free(t);
 }
 
@@ -370,7 +439,8 @@ static const struct dataset_ops tokenized_stream_ops = {.iterate = tokenized_ite
 
 bool tokenized_is_asked_for(const struct spec_dataset *spec)
 {
-    return spec->tokenizer > TOKENIZER_NONE && (spec->kind != DATASET_TEXT || spec->second);
+    return spec->tokenizer > TOKENIZER_NONE &&
+           (spec->kind != DATASET_TEXT || (spec->second && spec->chat <= CHAT_NONE));
 }
 
 /* If the spec lists fields, the field must be one of them. */
@@ -403,23 +473,26 @@ static int tokenized_init(struct tokenized *t, const struct spec_dataset *spec, 
     ds->content = t->inner->content;
     t->field = strdup(strcmp(t->key, "second") == 0 ? spec->second : spec->field);
     t->path = strdup(spec->n_files == 1 ? spec->files[0].path : place);
-    if (!t->field || !t->path)
+    t->prompt = spec->prompt ? strdup(spec->prompt) : NULL;
+    t->tools = spec->tools ? strdup(spec->tools) : NULL;
+    t->drops = !spec->second || strcmp(t->key, "second") == 0;
+    if (!t->field || !t->path || !t->prompt != !spec->prompt || !t->tools != !spec->tools)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     int r = tokenized_check_field(t, spec, place, err);
     return r < 0 ? r : token_leaves_open(spec, place, env, &t->leaves, err);
 }
 
 /* A second text is like the first, under its own name; nothing of it is hidden. */
-static int tokenized_check_second(const struct tokenized *t, const char *place,
-                                  struct dl_error *err)
+static int tokenized_check_second(struct tokenized *t, const char *place, struct dl_error *err)
 {
     const char *dot = strrchr(t->field, '.');
     char where[DL_ERROR_PATH_MAX];
 
     if (strcmp(t->key, "second") != 0)
         return 0;
-    token_leaves_set_name(t->leaves, dot ? dot + 1 : t->field);
-    if (!token_leaves_has_mask(t->leaves))
+    t->name = dot ? dot + 1 : t->field;
+    token_leaves_set_name(t->leaves, t->name);
+    if (!token_leaves_has_mask(t->leaves) || token_leaves_has_chat(t->leaves))
         return 0;
     snprintf(where, sizeof where, "%s.second", place);
     return dl_error_set(err, EINVAL, where,

@@ -13,6 +13,22 @@
 #define TOKEN_BECOMES_MASK  0.8
 #define TOKEN_BECOMES_OTHER 0.9 /* a random one, from there up to here; the rest stays */
 
+/* The tokens of a conversation, and which of them a loss is taken of. */
+struct token_chat {
+    struct chat_text text;
+    struct growing_ids ids;    /* owned */
+    struct growing_bytes mask; /* owned */
+};
+
+static void token_chat_free(struct token_chat *talk)
+{
+    if (talk) {
+        free(talk->ids.data);
+        free(talk->mask.data);
+    }
+    free(talk);
+}
+
 struct token_leaves {
     enum tokenizer kind;
     struct hf_tokenizer *tokenizer; /* owned; of huggingface */
@@ -22,8 +38,11 @@ struct token_leaves {
     bool has_bos, has_eos;
     uint32_t bos, eos, mask;
     double mlm_probability;
-    enum chat_template chat;
-    const char *name; /* borrowed; of the leaf */
+    bool has_chat;
+    struct chat *chat; /* owned; NULL: samples are texts */
+    enum chat_cut cut;
+    struct token_chat *talk; /* owned; the conversation on its way */
+    const char *name;        /* borrowed; of the leaf */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -92,28 +111,31 @@ static int token_leaves_check_room(const struct token_leaves *leaves, const char
                         (unsigned long long)leaves->most, around);
 }
 
-static int token_leaves_check_chat(const struct token_leaves *leaves,
-                                   const struct spec_dataset *spec, const char *place,
-                                   struct dl_error *err)
+static int token_leaves_open_chat(struct token_leaves *leaves, const struct spec_dataset *spec,
+                                  const char *place, const struct data_env *env,
+                                  struct dl_error *err)
 {
     char where[DL_ERROR_PATH_MAX];
     const char *missing;
     size_t n;
     uint32_t id;
 
-    if (leaves->chat == CHAT_NONE)
+    if (!leaves->has_chat)
         return 0;
     snprintf(where, sizeof where, "%s.chat", place);
     if (leaves->mlm_probability > 0)
         return dl_error_set(err, EINVAL, where,
                             "messages and mlm_probability do not go together; leave one out");
-    for (size_t i = 0; (missing = chat_needs(leaves->chat, i, &n)); i++)
+    for (size_t i = 0; (missing = chat_needs(spec->chat, i, &n)); i++)
         if (!tokenizer_find(leaves->tokenizer, missing, n, &id))
             return dl_error_set(err, EINVAL, where,
                                 "%s has no token %.*s, which this template writes; take another "
                                 "template, or the tokenizer of a model for it",
                                 spec->model, (int)n, missing);
-    return 0;
+    leaves->cut = spec->cut ? spec->cut : CUT_TOKENS;
+    if (!(leaves->talk = calloc(1, sizeof *leaves->talk)))
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    return chat_open(spec, place, env, &leaves->chat, err);
 }
 
 static int token_leaves_open_file(struct token_leaves *leaves, const struct spec_dataset *spec,
@@ -127,7 +149,7 @@ static int token_leaves_open_file(struct token_leaves *leaves, const struct spec
     int r = tokenizer_open(spec->model, place, env, &leaves->tokenizer, err);
     uint32_t most = r == 0 ? tokenizer_truncation(leaves->tokenizer) : 0;
     /* Templates of chats are written for transformers, which does not heed it. */
-    if (most > 0 && leaves->chat == CHAT_NONE)
+    if (most > 0 && !leaves->has_chat)
         leaves->most = leaves->most ? min_u64(leaves->most, most) : most;
     return r;
 }
@@ -142,9 +164,9 @@ int token_leaves_open(const struct spec_dataset *spec, const char *place,
         return dl_error_set(err, ENOMEM, place, "out of memory");
     leaves->kind = spec->tokenizer;
     leaves->name = "tokens";
-    leaves->chat = spec->chat ? spec->chat : CHAT_NONE;
+    leaves->has_chat = spec->chat > CHAT_NONE;
     leaves->most = spec->max_length;
-    leaves->specials = spec->special_tokens && leaves->chat == CHAT_NONE;
+    leaves->specials = spec->special_tokens && !leaves->has_chat;
     leaves->mlm_probability = spec->mlm_probability;
     if ((r = token_leaves_open_file(leaves, spec, place, env, err)) < 0 ||
         (r = token_leaves_find(leaves, place, "bos", &spec->bos, spec->model, &leaves->has_bos,
@@ -152,7 +174,7 @@ int token_leaves_open(const struct spec_dataset *spec, const char *place,
         (r = token_leaves_find(leaves, place, "eos", &spec->eos, spec->model, &leaves->has_eos,
                                &leaves->eos, err)) < 0 ||
         (r = token_leaves_check_room(leaves, place, err)) < 0 ||
-        (r = token_leaves_check_chat(leaves, spec, place, err)) < 0 ||
+        (r = token_leaves_open_chat(leaves, spec, place, env, err)) < 0 ||
         (leaves->mlm_probability > 0 &&
          (r = token_leaves_find_mask(leaves, place, spec->model, err)) < 0)) {
         token_leaves_free(leaves);
@@ -167,6 +189,8 @@ void token_leaves_free(struct token_leaves *leaves)
     if (leaves) {
         tokenizer_free(leaves->tokenizer);
         spm_free(leaves->pieces);
+        chat_free(leaves->chat);
+        token_chat_free(leaves->talk);
     }
     free(leaves);
 }
@@ -178,12 +202,12 @@ void token_leaves_set_name(struct token_leaves *leaves, const char *name)
 
 bool token_leaves_has_chat(const struct token_leaves *leaves)
 {
-    return leaves->chat != CHAT_NONE;
+    return leaves->has_chat;
 }
 
 bool token_leaves_has_mask(const struct token_leaves *leaves)
 {
-    return leaves->chat != CHAT_NONE || leaves->mlm_probability > 0;
+    return leaves->has_chat || leaves->mlm_probability > 0;
 }
 
 /* ---- a text --------------------------------------------------------------------------------- */
@@ -325,33 +349,76 @@ int token_leaves_text(struct token_leaves *leaves, const struct sample_key *key,
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-struct token_chat {
-    struct token_leaves *leaves;
-    struct growing_ids ids;    /* owned */
-    struct growing_bytes mask; /* owned */
-};
-
-/* A part of the conversation, as chat_write() hands it on. */
-static int token_leaves_chat_part(void *owner, const void *text, size_t n, bool loss)
+static int token_chat_mask(struct token_leaves *leaves)
 {
-    struct token_chat *chat = owner;
-    const struct tokenizer_text part = {.text = text, .n = n};
-    const uint8_t mark = loss;
-    const uint32_t *ids;
-    size_t count;
-    int r = tokenizer_encode(chat->leaves->tokenizer, &part, &ids, &count);
+    struct token_chat *talk = leaves->talk;
+    size_t n = talk->ids.n, from, to;
+    int r = growing_bytes_reserve(&talk->mask, n);
 
-    if (r == 0)
-        r = growing_ids_add(&chat->ids, ids, count);
-    for (size_t i = 0; r == 0 && i < count; i++)
-        r = growing_bytes_add(&chat->mask, &mark, 1);
+    if (r == 0 && n > 0)
+        memset(talk->mask.data, 0, n);
+    for (size_t i = 0; r == 0 && i < talk->text.n_losses; i++) {
+        const struct jinja_span *loss = &talk->text.losses[i];
+        r = tokenizer_token_at(leaves->tokenizer, talk->text.text, loss->from, false, &from);
+        if (r == 0)
+            r = tokenizer_token_at(leaves->tokenizer, talk->text.text, loss->to, true, &to);
+        if (r == 0 && from < to)
+            memset(talk->mask.data + from, 1, to - from);
+    }
     return r;
 }
 
-static int token_leaves_add_chat(const struct token_chat *chat, struct sample *ret)
+/* Without `drop` turns. */
+static int token_chat_encode(struct token_leaves *leaves, const struct chat_talk *given,
+                             size_t drop, char *why)
 {
-    const struct token_leaves *leaves = chat->leaves;
-    uint64_t around = (uint64_t)leaves->has_bos + leaves->has_eos, inner = chat->ids.n, at = 0;
+    struct token_chat *talk = leaves->talk;
+    const uint32_t *ids;
+    size_t n;
+    int r = chat_write(leaves->chat, given, drop, &talk->text, why);
+
+    if (r < 0)
+        return r;
+    const struct tokenizer_text whole = {
+        .text = talk->text.text, .n = talk->text.n, .placed = true};
+    if ((r = tokenizer_encode(leaves->tokenizer, &whole, &ids, &n)) < 0)
+        return r;
+    talk->ids.n = 0;
+    return growing_ids_add(&talk->ids, ids, n);
+}
+
+static bool token_chat_fits(const struct token_leaves *leaves)
+{
+    uint64_t around = (uint64_t)leaves->has_bos + leaves->has_eos;
+
+    return leaves->most == 0 || leaves->talk->ids.n + around <= leaves->most;
+}
+
+/* Without the fewest turns with which it fits, or all but one. */
+static int token_chat_cut(struct token_leaves *leaves, const struct chat_talk *given, char *why)
+{
+    size_t long_at = 0, last = leaves->talk->text.n_turns - 1, fits_at = last;
+    bool made = false;
+    int r = 0;
+
+    while (r == 0 && long_at + 1 < fits_at) {
+        size_t middle = long_at + (fits_at - long_at) / 2;
+        r = token_chat_encode(leaves, given, middle, why);
+        made = r == 0 && token_chat_fits(leaves);
+        if (made)
+            fits_at = middle;
+        else
+            long_at = middle;
+    }
+    return r == 0 && !made ? token_chat_encode(leaves, given, fits_at, why) : r;
+}
+
+static int token_leaves_add_chat(const struct token_leaves *leaves, const char *name,
+                                 struct sample *ret)
+{
+    const struct token_chat *talk = leaves->talk;
+    uint64_t around = (uint64_t)leaves->has_bos + leaves->has_eos, inner = talk->ids.n, at = 0;
+    char mask_name[DL_BOUND_NAME_BYTES + sizeof "_loss_mask"] = "loss_mask";
 
     if (leaves->most)
         inner = min_u64(inner, leaves->most - around);
@@ -364,23 +431,26 @@ static int token_leaves_add_chat(const struct token_chat *chat, struct sample *r
     if (leaves->has_bos)
         tokens[at++] = leaves->bos;
     for (uint64_t i = 0; i < inner; i++, at++) {
-        tokens[at] = chat->ids.data[i];
-        mask[at] = chat->mask.data[i];
+        tokens[at] = talk->ids.data[i];
+        mask[at] = talk->mask.data[i];
     }
     if (leaves->has_eos)
         tokens[at] = leaves->eos;
-    (void)sample_tensor(ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
-    return sample_tensor(ret, "loss_mask", DL_DTYPE_BOOL, 1, &n, mask);
+    if (name)
+        snprintf(mask_name, sizeof mask_name, "%s_loss_mask", name);
+    (void)sample_tensor(ret, name ? name : "tokens", DL_DTYPE_INT64, 1, &n, tokens);
+    return sample_tensor(ret, mask_name, DL_DTYPE_BOOL, 1, &n, mask);
 }
 
-int token_leaves_chat(struct token_leaves *leaves, const json_t *messages, struct sample *ret,
-                      char *why)
+int token_leaves_chat(struct token_leaves *leaves, const struct chat_talk *talk, const char *name,
+                      struct sample *ret, char *why)
 {
-    struct token_chat chat = {.leaves = leaves};
-    int r = chat_write(leaves->chat, messages, token_leaves_chat_part, &chat, why);
+    int r = token_chat_encode(leaves, talk, 0, why);
 
-    r = r < 0 ? token_leaves_refuse(r, why) : token_leaves_add_chat(&chat, ret);
-    free(chat.ids.data);
-    free(chat.mask.data);
-    return r;
+    if (r == 0 && leaves->cut != CUT_TOKENS && leaves->talk->text.n_turns > 1 &&
+        !token_chat_fits(leaves))
+        r = token_chat_cut(leaves, talk, why);
+    if (r == 0)
+        r = token_chat_mask(leaves);
+    return r < 0 ? token_leaves_refuse(r, why) : token_leaves_add_chat(leaves, name, ret);
 }

@@ -17,10 +17,9 @@
 #define DL_DATA_TOKENIZER_TOKEN_LEAVES_H
 
 #include "daemon/data/base/dataset.h"
+#include "daemon/data/decode/tokenizer/chat.h"
 
-#include <jansson.h>
-
-enum { TOKEN_WHY_MAX = 128 };
+enum { TOKEN_WHY_MAX = 160 };
 
 struct token_leaves;
 
@@ -49,8 +48,8 @@ int _nodiscard_ token_leaves_text(struct token_leaves *leaves, const struct samp
                                   uint64_t index, const void *text, size_t n, struct sample *ret,
                                   char *why);
 
-/* The same of messages: a list of objects with the strings `role` and `content`. */
-int _nodiscard_ token_leaves_chat(struct token_leaves *leaves, const json_t *messages,
-                                  struct sample *ret, char *why);
+/* The same of a conversation; with `name` under it and NAME_loss_mask. */
+int _nodiscard_ token_leaves_chat(struct token_leaves *leaves, const struct chat_talk *talk,
+                                  const char *name, struct sample *ret, char *why);
 
 #endif

@@ -14,6 +14,13 @@
 /* The largest that people publish have some 35 MB. */
 enum { TOKENIZER_BYTES_MAX = 256 << 20 };
 
+/* What begins at a byte of the text: a token of `added.plain`, or what is between two of these. */
+struct tokenizer_place {
+    size_t byte;
+    size_t token;
+    bool added;
+};
+
 struct hf_tokenizer {
     struct normalizer normalizer;
     struct pretokenizer pre;
@@ -21,9 +28,13 @@ struct hf_tokenizer {
     struct added added;
     struct post post;
     struct word_cache cache;
-    uint32_t truncation;    /* tokens of a text; 0: all */
-    struct growing_ids ids; /* of the last text */
-    size_t enough;          /* of ids, before the special ones; the rest is not looked at */
+    uint32_t truncation;            /* tokens of a text; 0: all */
+    struct growing_ids ids;         /* of the last text */
+    size_t enough;                  /* of ids, before the special ones; the rest is not looked at */
+    bool placed;                    /* the places of the last text, */
+    struct tokenizer_place *places; /* owned; the last one is its end */
+    size_t n_places, places_room;
+    struct growing_ids part; /* owned; of what is looked at anew */
 };
 
 bool tokenizer_is_built(void)
@@ -68,11 +79,25 @@ static int tokenizer_add(struct hf_tokenizer *tokenizer, uint32_t id)
     return r == 0 && tokenizer->ids.n >= tokenizer->enough ? TOKENIZER_ENOUGH : r;
 }
 
+static int tokenizer_note(struct hf_tokenizer *tokenizer, size_t byte, bool added)
+{
+    void *places = tokenizer->places;
+    int r = growing_reserve(&places, &tokenizer->places_room, tokenizer->n_places, 1,
+                            sizeof *tokenizer->places);
+
+    tokenizer->places = places;
+    if (r == 0)
+        tokenizer->places[tokenizer->n_places++] =
+            (struct tokenizer_place){byte, tokenizer->ids.n, added};
+    return r;
+}
+
 /* The tokens of `set` become ids, and `then` gets what is between them. */
 static int tokenizer_part(struct hf_tokenizer *tokenizer, const struct added_set *set,
                           const struct piece *piece,
                           int (*then)(struct hf_tokenizer *tokenizer, const struct piece *piece))
 {
+    bool placed = tokenizer->placed && set == &tokenizer->added.plain;
     struct added_match match;
     size_t done = 0, at = 0;
     int r = 0;
@@ -82,8 +107,12 @@ static int tokenizer_part(struct hf_tokenizer *tokenizer, const struct added_set
             r = then(tokenizer, &(struct piece){.text = piece->text + done,
                                                 .n = match.start - done,
                                                 .begins = piece->begins && done == 0});
+        if (r == 0 && placed)
+            r = tokenizer_note(tokenizer, match.start, true);
         if (r == 0)
             r = tokenizer_add(tokenizer, match.id);
+        if (r == 0 && placed)
+            r = tokenizer_note(tokenizer, match.end, false);
         done = match.end;
     }
     if (r != 0 || done >= piece->n)
@@ -121,10 +150,15 @@ int tokenizer_encode(struct hf_tokenizer *tokenizer, const struct tokenizer_text
     if (!utf8_valid(text->text, text->n))
         return -EILSEQ;
     tokenizer->enough = text->most ? text->most - behind : SIZE_MAX;
-    ids->n = 0;
+    ids->n = tokenizer->n_places = 0;
+    tokenizer->placed = text->placed;
     r = growing_ids_add(ids, post->before, before);
+    if (r == 0 && text->placed)
+        r = tokenizer_note(tokenizer, 0, false);
     if (r == 0 && ids->n < tokenizer->enough)
         r = tokenizer_part(tokenizer, &tokenizer->added.plain, &whole, tokenizer_normalize);
+    if (r >= 0 && text->placed)
+        r = tokenizer_note(tokenizer, text->n, false);
     if (r < 0)
         return r;
     ids->n = min_u64(ids->n, tokenizer->enough);
@@ -132,6 +166,58 @@ int tokenizer_encode(struct hf_tokenizer *tokenizer, const struct tokenizer_text
         return r;
     *ret = ids->data;
     *ret_n = ids->n;
+    return 0;
+}
+
+/* The tokens of a part of the text, in tokenizer->part. */
+static int tokenizer_again(struct hf_tokenizer *tokenizer, const struct piece *piece)
+{
+    struct growing_ids whole = tokenizer->ids;
+    int r;
+
+    tokenizer->ids = tokenizer->part;
+    tokenizer->ids.n = 0;
+    tokenizer->enough = SIZE_MAX;
+    r = tokenizer_normalize(tokenizer, piece);
+    tokenizer->part = tokenizer->ids;
+    tokenizer->ids = whole;
+    return r;
+}
+
+int tokenizer_token_at(struct hf_tokenizer *tokenizer, const uint8_t *text, size_t at, bool end,
+                       size_t *ret)
+{
+    const struct tokenizer_place *place = tokenizer->places;
+    size_t low = 0, high = tokenizer->n_places - 1, same = 0;
+    int r;
+
+    while (low < high) { /* the last place at or before it */
+        size_t middle = high - (high - low) / 2;
+        if (place[middle].byte <= at)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    place += low;
+    *ret = place->token;
+    if (place->byte == at)
+        return 0;
+    if (place->added) {
+        *ret += end;
+        return 0;
+    }
+    r = tokenizer_again(tokenizer, &(struct piece){.text = text + place->byte,
+                                                   .n = at - place->byte,
+                                                   .begins = place->byte == 0});
+    if (r < 0)
+        return r;
+    const uint32_t *ids = tokenizer->ids.data + place->token;
+    size_t n = min_u64(tokenizer->part.n, place[1].token - place->token);
+    while (same < n && ids[same] == tokenizer->part.data[same])
+        same++;
+    *ret += same;
+    if (end && same < tokenizer->part.n && *ret < place[1].token)
+        (*ret)++;
     return 0;
 }
 
@@ -257,7 +343,8 @@ int tokenizer_read(const void *json, size_t n, const char *path, struct hf_token
                          "save_pretrained() or Tokenizer.save() wrote",
                          why.text, why.line);
     else if (!tokenizer || word_cache_init(&tokenizer->cache) < 0 ||
-             growing_ids_add_one(&tokenizer->ids, 0) < 0) /* from then on it is not NULL */
+             growing_ids_add_one(&tokenizer->ids, 0) < 0 || /* from then on it is not NULL */
+             growing_ids_add_one(&tokenizer->part, 0) < 0)
         r = file_no_memory(&file);
     else
         r = tokenizer_read_parts(&file, tokenizer);
@@ -306,5 +393,7 @@ void tokenizer_free(struct hf_tokenizer *tokenizer)
     added_deinit(&tokenizer->added);
     word_cache_deinit(&tokenizer->cache);
     free(tokenizer->ids.data);
+    free(tokenizer->part.data);
+    free(tokenizer->places);
     free(tokenizer);
 }

@@ -52,6 +52,7 @@ struct tokenizer_text {
     size_t n;            /* bytes */
     bool specials;       /* with what the post-processor adds */
     uint64_t most;       /* tokens, those included; the text is cut at its end; 0: all */
+    bool placed;         /* where its tokens are will be asked */
 };
 
 /*
@@ -61,5 +62,14 @@ struct tokenizer_text {
  */
 int _nodiscard_ tokenizer_encode(struct hf_tokenizer *tokenizer, const struct tokenizer_text *text,
                                  const uint32_t **ret, size_t *ret_n);
+
+/*
+ * Of the last text, which was `placed` and still is at `text`: the number of the token that byte
+ * `at` is in, or of the first behind it; with `end`, of the first that is wholly behind the bytes
+ * before it. What is between two of the file's added tokens is looked at anew up to there: where
+ * that makes other tokens of what is before than the whole text had, the first of these counts.
+ */
+int _nodiscard_ tokenizer_token_at(struct hf_tokenizer *tokenizer, const uint8_t *text, size_t at,
+                                   bool end, size_t *ret);
 
 #endif

@@ -68,3 +68,9 @@ int tokenizer_encode(struct hf_tokenizer *tokenizer, const struct tokenizer_text
 {
     return -ENOTSUP;
 }
+
+int tokenizer_token_at(struct hf_tokenizer *tokenizer, const uint8_t *text, size_t at, bool end,
+                       size_t *ret)
+{
+    return -ENOTSUP;
+}

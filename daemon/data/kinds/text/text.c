@@ -41,6 +41,8 @@ struct text {
     struct field_choice choice; /* of a JSON line; empty: only `field` */
     enum tokenizer tokenizer;
     struct token_leaves *leaves; /* owned; NULL: no tokenizer */
+    char *prompt, *tools;        /* owned; fields of a conversation; may be NULL */
+    char *second;                /* owned; the field of another conversation; may be NULL */
 };
 
 /* One sample on its way: where it comes from, and what it is made into. */
@@ -97,11 +99,30 @@ static int text_make_tokens(const struct text_sample *s, const uint8_t *text, ui
         s, token_leaves_text(s->text->leaves, s->key, s->index, text, bytes, s->ret, why), why);
 }
 
-static int text_make_chat(const struct text_sample *s, const json_t *messages)
+/* The conversation in a field, and the other one that belongs to it. */
+static int text_make_chat(const struct text_sample *s, const json_t *root, const json_t *messages,
+                          const char *name)
 {
+    const struct text *text = s->text;
+    const struct chat_talk talk = {
+        .messages = messages,
+        .prompt = text->prompt ? json_object_get(root, text->prompt) : NULL,
+        .tools = text->tools ? json_object_get(root, text->tools) : NULL};
     char why[TOKEN_WHY_MAX] = "";
+    json_t *other;
 
-    return text_tell_tokens(s, token_leaves_chat(s->text->leaves, messages, s->ret, why), why);
+    if (text->prompt && !talk.prompt)
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu has no field \"%s\"; set dataset.prompt", text_number_of(s),
+                            text->prompt);
+    int r = text_tell_tokens(s, token_leaves_chat(text->leaves, &talk, name, s->ret, why), why);
+    if (r < 0 || name || !text->second)
+        return r;
+    if (!(other = json_object_get(root, text->second)))
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu has no field \"%s\"; set dataset.second", text_number_of(s),
+                            text->second);
+    return text_make_chat(s, root, other, text->second);
 }
 
 static int text_make_string(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
@@ -126,7 +147,7 @@ static int text_make_field(const struct text_sample *s, const json_t *root, cons
                             "line %llu has no field \"%s\"; set dataset.field", text_number_of(s),
                             field);
     if (s->text->leaves && token_leaves_has_chat(s->text->leaves))
-        return text_make_chat(s, value);
+        return text_make_chat(s, root, value, NULL);
     if (!json_is_string(value))
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu: its field \"%s\" is not a string; set dataset.field",
@@ -308,6 +329,9 @@ static void text_close(struct dataset *ds)
     free(text->files);
     field_choice_deinit(&text->choice);
     free(text->field);
+    free(text->prompt);
+    free(text->tools);
+    free(text->second);
     free(text);
 }
 
@@ -395,6 +419,18 @@ static int text_open_file(struct text_file *file, const char *path, const struct
     return 0;
 }
 
+/* The names of the fields of a conversation. */
+static int text_take_chat(struct text *text, const struct spec_dataset *spec)
+{
+    const char *const names[] = {spec->prompt, spec->tools, spec->second};
+    char **const to[] = {&text->prompt, &text->tools, &text->second};
+
+    for (size_t i = 0; spec->chat > CHAT_NONE && i < ARRAY_SIZE(names); i++)
+        if (names[i] && !(*to[i] = strdup(names[i])))
+            return -ENOMEM;
+    return 0;
+}
+
 int text_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
               struct dataset **ret, struct dl_error *err)
 {
@@ -412,7 +448,7 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
     if (text->tokenizer > TOKENIZER_NONE &&
         (r = token_leaves_open(spec, place, env, &text->leaves, err)) < 0)
         return r;
-    if (!text->field)
+    if (!text->field || text_take_chat(text, spec) < 0)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     r = field_choice_init(&text->choice, spec, place, err);
     if (r == 0)
