@@ -338,8 +338,16 @@ def conversations(case, name):
     said = media.words(name, ROWS + 1)
     return write(case, name, b"".join(
         json.dumps({"messages": [{"role": "user", "content": question},
-                                 {"role": "assistant", "content": answer}]}).encode() + b"\n"
+                                 {"role": "assistant", "content": answer}],
+                    "other": [{"role": "user", "content": answer}, {"role": "assistant", "content": "-"}] * 3,
+                    "tools": [{"name": question}]}).encode() + b"\n"
         for question, answer in zip(said, said[1:])))
+
+
+def template(case, name):
+    """A chat template, without generation blocks."""
+    return write(case, name, b"{{ name }}{% for t in tools %}{{ t | tojson }}{% endfor %}"
+                 b"{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}\n{% endfor %}")
 
 
 def ranges(**keys):
@@ -459,6 +467,10 @@ DATASETS = [
         mlm_probability=0.3)),
     ("text_chat", "text", lambda case: tokenized(
         case, "chat", paths=[conversations(case, "chat.jsonl")], field="messages", chat="chatml")),
+    ("text_pairs", "text", lambda case: tokenized(
+        case, "pairs", paths=[conversations(case, "pairs.jsonl")], field="messages", second="other", tools="tools",
+        chat="jinja", chat_template=template(case, "pairs.jinja"), loss="last", cut="oldest", max_length=60,
+        chat_args={"name": "digest"})),
     ("tar_of_bytes", "tar", lambda case: {"paths": shards(case, "bytes"), "decode": False}),
     ("tar_decoded_and_shuffled", "tar", lambda case: {
         "paths": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
@@ -588,6 +600,7 @@ COLLATES = {
     "text_huggingface": {"kind": "pad", "value": 0},
     "text_masked": {"kind": "pad", "value": 0, "multiple_of": 8},
     "text_chat": {"kind": "pad", "value": 0, "side": "left"},
+    "text_pairs": {"kind": "pad", "value": 0},
     "text_marked": {"kind": "pad", "value": -1},
     "text_fields": {"kind": "pad", "fields": ["tokens"]},
     "tokens_of_npy": {"kind": "none"},
