@@ -211,9 +211,10 @@ static size_t jinja_lex_find(const struct jinja_lexer *l, size_t at)
 
 int jinja_lex(const char *text, size_t n, struct jinja_tokens *ret, char *why)
 {
-    struct jinja_lexer l = {.text = text, .n = n, .line = 1, .tokens = ret, .why = why};
+    struct jinja_lexer l = {.text = text, .n = n, .line = 1, .tokens = ret};
     int r = 0;
 
+    l.why = why;
     while (r == 0 && l.at < l.n) {
         size_t tag = jinja_lex_find(&l, l.at);
         const char *before = text + l.at;

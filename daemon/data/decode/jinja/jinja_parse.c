@@ -321,8 +321,9 @@ static char *jinja_parse_lines(const char *text, size_t n, size_t *ret_n)
 
 static int jinja_parse_tokens(struct jinja *jinja, const struct jinja_tokens *tokens, char *why)
 {
-    struct jinja_parser p = {.jinja = jinja, .at = tokens->list, .why = why};
+    struct jinja_parser p = {.jinja = jinja, .at = tokens->list};
 
+    p.why = why;
     jinja->root = jinja_parse_block(&p, NULL);
     return p.error;
 }

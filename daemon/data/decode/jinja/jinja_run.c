@@ -358,8 +358,9 @@ static bool jinja_bind_variables(struct jinja_run *run)
 
 int jinja_render(const struct jinja *jinja, struct jinja_render *render, char *why)
 {
-    struct jinja_run run = {.jinja = jinja, .render = render, .to = &render->text, .why = why};
+    struct jinja_run run = {.jinja = jinja, .render = render, .to = &render->text};
 
+    run.why = why;
     render->text.n = render->generation.n = render->items.n = 0;
     if (jinja_bind_variables(&run))
         (void)jinja_do(&run, jinja->root);

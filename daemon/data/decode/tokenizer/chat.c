@@ -226,6 +226,12 @@ static int chat_add_loss(struct chat *chat, size_t from, size_t to, size_t item)
     return r;
 }
 
+/* Whether a mark may end with this byte: a header, a line, a token as <|user|> or [/INST]. */
+static bool chat_ends_mark(char c)
+{
+    return c == '\n' || c == '>' || c == ']';
+}
+
 /* The bytes of a generation prompt that a message begins with, up to where a mark ends. */
 static size_t chat_header_of(const struct chat *chat, const uint8_t *text, size_t n)
 {
@@ -233,7 +239,7 @@ static size_t chat_header_of(const struct chat *chat, const uint8_t *text, size_
 
     while (same < all && same < n && text[same] == (uint8_t)chat->header[same])
         same++;
-    while (same < all && same > 0 && !strchr("\n>]", chat->header[same - 1]))
+    while (same < all && same > 0 && !chat_ends_mark(chat->header[same - 1]))
         same--;
     return same;
 }
@@ -445,31 +451,55 @@ static int chat_try(struct chat *chat, const char *answer, bool prompt)
     return r == 0 || r == -ENOMEM ? r : -EAGAIN;
 }
 
-/* What the template writes for a generation prompt, and blanks behind an answer's end mark. */
-static int chat_learn(struct chat *chat)
+/* What the template writes for a generation prompt: what it has that the text without one has not,
+ * from a mark's end on, since some write an end in its place. */
+static int chat_learn_header(struct chat *chat)
 {
-    static const char answer[] = "a-n-s-w-e-r";
-    _cleanup_free_ char *short_text = NULL;
-    size_t n;
+    _cleanup_free_ char *without = NULL;
+    size_t n, same = 0;
     int r = chat_try(chat, NULL, false);
 
-    n = chat->render.text.n;
-    if (r == 0 && n > 0 && !(short_text = strndup((char *)chat->render.text.data, n)))
+    if (r < 0 || (n = chat->render.text.n) == 0)
+        return r;
+    if (!(without = strndup((char *)chat->render.text.data, n)))
         return -ENOMEM;
-    if (r == 0 && (r = chat_try(chat, NULL, true)) == 0 && chat->render.text.n > n &&
-        (n == 0 || memcmp(chat->render.text.data, short_text, n) == 0) &&
-        !(chat->header = strndup((char *)chat->render.text.data + n, chat->render.text.n - n)))
-        return -ENOMEM;
-    if (r == 0 && (r = chat_try(chat, answer, false)) == 0) {
-        const char *text = (const char *)chat->render.text.data;
-        const char *end = text + chat->render.text.n;
-        const char *found = memmem(text, chat->render.text.n, answer, strlen(answer));
-        const char *behind = found ? found + strlen(answer) : end;
-        while (end > behind && strchr(" \t\n", end[-1]))
-            end--;
-        if (end > behind) /* there is a mark */
-            chat->tail = chat->render.text.n - (size_t)(end - text);
-    }
+    if ((r = chat_try(chat, NULL, true)) < 0)
+        return r;
+    const char *with = (const char *)chat->render.text.data;
+    while (same < n && same < chat->render.text.n && with[same] == without[same])
+        same++;
+    while (same < n && same > 0 && !chat_ends_mark(with[same - 1]))
+        same--;
+    if (chat->render.text.n > same)
+        chat->header = strndup(with + same, chat->render.text.n - same);
+    return chat->render.text.n > same && !chat->header ? -ENOMEM : 0;
+}
+
+/* Blanks behind the mark that ends an answer. */
+static int chat_learn_tail(struct chat *chat)
+{
+    static const char answer[] = "a-n-s-w-e-r";
+    const struct jinja_spans *items = &chat->render.items;
+    int r = chat_try(chat, answer, false);
+
+    if (r < 0 || items->n == 0)
+        return r;
+    const char *begin = (const char *)chat->render.text.data + items->list[items->n - 1].from;
+    size_t n = items->list[items->n - 1].to - items->list[items->n - 1].from, bare;
+    const char *found = memmem(begin, n, answer, strlen(answer));
+    for (bare = n; found && bare > 0 && strchr(" \t\n", begin[bare - 1]);)
+        bare--;
+    if (found && begin + bare > found + strlen(answer)) /* there is a mark */
+        chat->tail = n - bare;
+    return 0;
+}
+
+static int chat_learn(struct chat *chat)
+{
+    int r = chat_learn_header(chat);
+
+    if (r == 0 || r == -EAGAIN)
+        r = chat_learn_tail(chat);
     return r == -EAGAIN ? 0 : r;
 }
 
