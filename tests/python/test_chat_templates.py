@@ -440,6 +440,29 @@ class Masks(Case):
         columns = self.samples(rows, chat_template=path, tools="tools", kind="parquet",
                                paths=str(self.folder / "rows.parquet"))
         self.expect([{**row, "tools": TOOLS} for row in rows], template, ours)
+        self.compare(ours, columns)
+
+    def test_nulls_of_columns(self):
+        """What a message has not is null in its column, and absent for the template."""
+        if not has("pyarrow"):
+            self.skipTest("pyarrow is not installed")
+        import pyarrow
+        import pyarrow.parquet
+        call = [{"type": "function", "function": {"name": "weather", "arguments": {"city": "x", "days": 3}}}]
+        question = {"role": "user", "content": "q"}
+        rows = [{"messages": [question, {"role": "assistant", "content": "", "tool_calls": call},
+                              {"role": "tool", "content": "r"},
+                              {"role": "assistant", "content": "a", "thinking": "t"}]},
+                {"messages": [question, {"role": "assistant", "content": "<think>so</think>\n\nyes"}]}]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), self.folder / "rows.parquet")
+        for name in ("chatml", "headers"):
+            path = self.save(self.with_blocks(name))
+            ours = self.samples(rows, chat_template=path)
+            self.expect(rows, self.with_blocks(name), ours)
+            self.compare(ours, self.samples(rows, chat_template=path, kind="parquet", nulls=0,
+                                            paths=str(self.folder / "rows.parquet")))
+
+    def compare(self, ours, columns):
         for line, column in zip(ours, columns, strict=True):
             self.assertEqual(list(column), ["tokens", "loss_mask"])
             self.assertEqual(line["tokens"].tolist(), column["tokens"].tolist())

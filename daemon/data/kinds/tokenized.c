@@ -142,11 +142,33 @@ static json_t *tokenized_json_of(const struct sample *sample, uint32_t i)
     return NULL;
 }
 
+/* Columns have each field in all messages: what is null there is empty here, and counts as absent.
+ */
+static void tokenized_drop_empty(json_t *messages)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        json_object_foreach_safe(message, next, key, value)
+        {
+            bool empty = json_is_string(value)
+                             ? json_string_length(value) == 0
+                             : json_is_array(value) && json_array_size(value) == 0;
+            if (empty && strcmp(key, "content") != 0 && strcmp(key, "role") != 0)
+                (void)json_object_del(message, key);
+        }
+    }
+}
+
 /* The same of messages or tools, which may be JSON in a text, but where texts are messages. */
 static json_t *tokenized_messages_of(const struct tokenized *t, uint32_t i)
 {
     json_t *ret = tokenized_json_of(&t->sample, i), *parsed;
 
+    tokenized_drop_empty(ret);
     if (!json_is_string(ret))
         return ret;
     parsed = json_loadb(json_string_value(ret), json_string_length(ret), JSON_ALLOW_NUL, NULL);
