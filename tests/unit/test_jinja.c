@@ -81,6 +81,8 @@ static const struct {
     {"{% for k, v in d.items() if k != 'b' %}{{ k }}{{ loop.length }}{% else %}e{% endfor %}",
      "A1"},
     {"{% for i in [] %}a{% else %}{{ 'none' }}{% endfor %}", "none"},
+    {"{% for i in l %}a{% break %}{% else %}{{ 'left' }}{% endfor %}", "aleft"},
+    {"{% for i in l %}a{% if loop.first %}{% continue %}{% endif %}{% else %}b{% endfor %}", "aaa"},
     {"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i > 3 %}{% break %}{% endif %}"
      "{{ i }}{% endfor %}",
      "023"},

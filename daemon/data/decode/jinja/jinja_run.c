@@ -207,8 +207,9 @@ static json_t *jinja_where(struct jinja_run *run, const struct jinja_node *node,
     return ret;
 }
 
+/* *ret_whole: whether one of them came to its end, without break or continue. */
 static enum jinja_flow jinja_loop_turns(struct jinja_run *run, const struct jinja_node *node,
-                                        struct jinja_loop *loop, const char *name)
+                                        struct jinja_loop *loop, const char *name, bool *ret_whole)
 {
     size_t n = run->n, frame = run->frame, size = json_array_size(loop->items);
     enum jinja_flow flow = JINJA_GO_ON;
@@ -221,6 +222,7 @@ static enum jinja_flow jinja_loop_turns(struct jinja_run *run, const struct jinj
         flow = (!name || jinja_bind(run, &binding)) && jinja_bind_targets(run, node->list, item)
                    ? jinja_do(run, node->b)
                    : JINJA_ERROR;
+        *ret_whole = *ret_whole || flow == JINJA_GO_ON;
         if (flow != JINJA_ERROR && !jinja_note_item(run, item, from))
             flow = JINJA_ERROR;
         run->n = n;
@@ -243,17 +245,17 @@ static enum jinja_flow jinja_do_for(struct jinja_run *run, const struct jinja_no
     json_t *over = jinja_evaluate(run, node->a);
     struct jinja_loop loop = {.items = over ? jinja_iterate(run, node, over) : NULL};
     enum jinja_flow flow;
+    bool whole = false;
 
     if (loop.items && node->d)
         loop.items = jinja_where(run, node, loop.items);
     if (!loop.items)
         return JINJA_ERROR;
-    if (json_array_size(loop.items) == 0)
-        return jinja_do(run, node->c);
     loop.depth = ++run->loops;
-    flow = jinja_loop_turns(run, node, &loop, jinja_loop_name(run->jinja));
+    flow = jinja_loop_turns(run, node, &loop, jinja_loop_name(run->jinja), &whole);
     run->loops--;
-    return flow;
+    /* As jinja2 does it: also behind turns of which none came to its end. */
+    return flow == JINJA_GO_ON && !whole ? jinja_do(run, node->c) : flow;
 }
 
 static bool jinja_do_set(struct jinja_run *run, const struct jinja_node *node)
