@@ -25,6 +25,35 @@ int segment_map(int fd, struct segment *segment, struct dl_error *err)
     return 0;
 }
 
+int segments_add(struct segment **segments, uint32_t *n, const struct dl_msg_w_segment *msg, int fd,
+                 struct dl_error *err)
+{
+    struct segment seg = {.id = (uint32_t)msg->id,
+                          .slots = (uint32_t)msg->slots,
+                          .slot_bytes = msg->slot_bytes,
+                          .bytes = msg->bytes};
+    struct segment *grown = realloc(*segments, (*n + 1) * sizeof *grown);
+
+    if (!grown)
+        return -ENOMEM;
+    *segments = grown;
+    int r = segment_map(fd, &seg, err);
+    if (r == 0)
+        grown[(*n)++] = seg;
+    return r;
+}
+
+void segments_drop(struct segment *segments, uint32_t *n, uint64_t id)
+{
+    for (uint32_t i = 0; i < *n; i++) {
+        if (segments[i].id != id)
+            continue;
+        munmap(segments[i].base, segments[i].bytes);
+        segments[i] = segments[--*n];
+        return;
+    }
+}
+
 void *segments_find_slot(const struct segment *segments, uint32_t n, const struct queue_task *task,
                          uint64_t *ret_bytes)
 {

@@ -2,7 +2,7 @@
 #ifndef DL_WORKER_SEGMENTS_H
 #define DL_WORKER_SEGMENTS_H
 
-#include "proto/common/error.h"
+#include "proto/codec.h"
 #include "proto/queue.h"
 
 struct segment {
@@ -19,6 +19,12 @@ struct segment {
  * memory costs many times the copy into it.
  */
 int _nodiscard_ segment_map(int fd, struct segment *segment, struct dl_error *err);
+
+/* The segment of a message, as another one of the array. -ENOMEM without `err`: for the array. */
+int _nodiscard_ segments_add(struct segment **segments, uint32_t *n,
+                             const struct dl_msg_w_segment *msg, int fd, struct dl_error *err);
+/* Unmaps one, if it is there. */
+void segments_drop(struct segment *segments, uint32_t *n, uint64_t id);
 
 /* The task's slot in one of `n` segments, of *ret_bytes; NULL: none has it. */
 void *segments_find_slot(const struct segment *segments, uint32_t n, const struct queue_task *task,

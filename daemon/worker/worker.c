@@ -406,32 +406,13 @@ static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
 static int worker_handle_segment(struct worker *w, const struct dl_msg_w_segment *msg)
 {
     _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
-    struct segment seg = {.id = (uint32_t)msg->id,
-                          .slots = (uint32_t)msg->slots,
-                          .slot_bytes = msg->slot_bytes,
-                          .bytes = msg->bytes};
     struct dl_error err = {0};
-    struct segment *grown = realloc(w->segments, (w->n_segments + 1) * sizeof *grown);
+    int r = segments_add(&w->segments, &w->n_segments, msg, fd, &err);
 
-    if (!grown)
-        return -ENOMEM;
-    w->segments = grown;
-    if (segment_map(fd, &seg, &err) < 0)
-        return worker_send_failed(w, seg.id, &err);
-    w->segments[w->n_segments++] = seg;
+    if (r < 0)
+        return err.code ? worker_send_failed(w, (uint32_t)msg->id, &err) : r;
     return worker_send_message(
         w, &(struct dl_message){.number = DL_MSG_W_MAPPED, .w_mapped = {.id = msg->id}});
-}
-
-static void worker_handle_unmap(struct worker *w, const struct dl_msg_w_unmap *msg)
-{
-    for (uint32_t i = 0; i < w->n_segments; i++) {
-        if (w->segments[i].id != msg->id)
-            continue;
-        munmap(w->segments[i].base, w->segments[i].bytes);
-        w->segments[i] = w->segments[--w->n_segments];
-        return;
-    }
 }
 
 /* Without it, batches are the same but slower: a worker that cannot map it continues. A copy of the
@@ -526,7 +507,7 @@ static int worker_handle_message(void *owner, const struct dl_message *msg)
     case DL_MSG_W_SEGMENT:
         return worker_handle_segment(w, &msg->w_segment);
     case DL_MSG_W_UNMAP:
-        worker_handle_unmap(w, &msg->w_unmap);
+        segments_drop(w->segments, &w->n_segments, msg->w_unmap.id);
         return 0;
     case DL_MSG_W_EXPECT:
         worker_handle_expect(w, &msg->w_expect);
