@@ -56,7 +56,14 @@ enum message_number {
 #undef END
 };
 
-enum message_direction { FROM_CLIENT = 1, FROM_DAEMON = 2, TO_WORKER = 4, FROM_WORKER = 8 };
+enum message_direction {
+    FROM_CLIENT = 1,
+    FROM_DAEMON = 2,
+    TO_WORKER = 4,
+    FROM_WORKER = 8,
+    TO_HELPER = 16,
+    FROM_HELPER = 32,
+};
 
 #define MESSAGE(NAME, name, number, direction, fds, meaning) struct dl_msg_##name {
 #define U64(name, field, max, meaning)                       uint64_t field;

@@ -30,8 +30,8 @@ static const struct shape {
      {.keys = "loader uid rank child dataset by wanted share token_share samples tokens epoch due "
               "world job"}},
     {"workers",
-     {.keys = "loader uid worker state pid cpu_s memory_bytes restarts stuck tasks step fetch_s "
-              "collate_s remote_s slow_s cpu_wait_s busy_s queued"}},
+     {.keys = "loader uid worker helper state pid cpu_s memory_bytes restarts stuck tasks step "
+              "fetch_s collate_s remote_s slow_s cpu_wait_s busy_s queued"}},
     {"ring",
      {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
               "worker"}},

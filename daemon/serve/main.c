@@ -1,6 +1,7 @@
 /* dloaderd: arguments in, exit status out. */
 #include "daemon/fetcher/service.h"
 #include "daemon/serve/daemon.h"
+#include "daemon/serve/lend.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -11,7 +12,7 @@
 
 static const char usage_text[] =
     "usage: dloaderd [--config FILE] [--socket PATH] [--private] [--log-level LEVEL]\n"
-    "                [--client FD] [--stderr FD]\n"
+    "                [--client FD] [--stderr FD] [--helper ADDRESS]\n"
     "\n"
     "Serves batches of training data to clients on a Unix socket; see dloaderd(8).\n"
     "\n"
@@ -20,6 +21,7 @@ static const char usage_text[] =
     "  --private          for one owner: ends when the last client leaves\n"
     "  --client FD        with --private: the first client's connection\n"
     "  --stderr FD        with --private: gets the standard error of Python workers\n"
+    "  --helper ADDRESS   serve no clients, but lend workers to daemons of other machines there\n"
     "  --log-level LEVEL  error, warning, info or debug\n"
     "  --version, --help\n";
 
@@ -30,6 +32,7 @@ enum {
     OPT_CLIENT,
     OPT_STDERR,
     OPT_FETCH,
+    OPT_HELPER,
     OPT_LOG_LEVEL,
     OPT_VERSION,
     OPT_HELP
@@ -42,6 +45,7 @@ static const struct option dloaderd_options[] = {
     {"client", required_argument, NULL, OPT_CLIENT},
     {"stderr", required_argument, NULL, OPT_STDERR},
     {"fetch", required_argument, NULL, OPT_FETCH}, /* a process of the daemon's own */
+    {"helper", required_argument, NULL, OPT_HELPER},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, OPT_HELP},
@@ -113,6 +117,7 @@ static int dloaderd_fetch(const char *text, char *const *rest)
 int main(int argc, char **argv)
 {
     struct daemon_options o = {.client = -1, .errors = -1};
+    const char *helper = NULL;
     int c;
 
     while ((c = getopt_long(argc, argv, "", dloaderd_options, NULL)) != -1) {
@@ -136,6 +141,9 @@ int main(int argc, char **argv)
             break;
         case OPT_FETCH:
             return dloaderd_fetch(optarg, argv + optind);
+        case OPT_HELPER:
+            helper = optarg;
+            break;
         case OPT_LOG_LEVEL:
             o.log_level = optarg;
             break;
@@ -158,5 +166,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "dloaderd: --client and --stderr need --private\n");
         return 2;
     }
-    return daemon_run(&o);
+    if (helper && (o.private || o.socket)) {
+        fprintf(stderr, "dloaderd: --helper serves no clients: leave out --private and --socket\n");
+        return 2;
+    }
+    return helper ? lend_run(helper, o.config_path, o.log_level) : daemon_run(&o);
 }

@@ -118,6 +118,7 @@ static int views_add_worker(const struct loader *l, uint32_t i, struct value *ro
     row_uint(&row, "uid", loader_uid(l));
     row_uint(&row, "worker", view.number);
     row_uint_if(&row, "pid", view.pid, (uint64_t)view.pid);
+    row_string(&row, "helper", view.helper);
     row_string(&row, "state", view.state);
     row_uint(&row, "queued", view.in_flight);
     row_uint_if(&row, "step", step, step ? step->number : 0);

@@ -1,7 +1,12 @@
 /*
  * dloader-worker: started by dloaderd, never by hand. Closes itself off before it sees a byte of
  * anyone's data: no privileges to gain, no core file, no life without its daemon.
+ *
+ * With an argument it is one of the two processes between a daemon and a worker on another machine
+ * (daemon/helper/link.h): --near, or --far.
  */
+#include "daemon/helper/far.h"
+#include "daemon/helper/near.h"
 #include "daemon/worker/sandbox.h"
 #include "daemon/worker/worker.h"
 #include "daemon/worker/worker_socket.h"
@@ -141,7 +146,10 @@ static bool worker_main_speaks(const char *version)
 
 int main(int argc, char **argv)
 {
-    if (argc != 1 || !worker_main_is_socket(WORKER_SOCKET)) {
+    const char *role = argc == 2 ? argv[1] : "";
+    bool near = strcmp(role, "--near") == 0, far = strcmp(role, "--far") == 0;
+
+    if (argc != 1 + (near || far) || !worker_main_is_socket(WORKER_SOCKET)) {
         fprintf(stderr, "dloader-worker %s is started by dloaderd, not by hand\n", DLOADER_VERSION);
         return 2;
     }
@@ -150,5 +158,7 @@ int main(int argc, char **argv)
     /* Closes descriptors that the daemon inherited by mistake. */
     sandbox_close_from(WORKER_SOCKET + 1);
     sandbox_harden();
+    if (near || far)
+        return near ? near_run(WORKER_SOCKET) : far_run(WORKER_SOCKET, argv[0]);
     return worker_run(WORKER_SOCKET, &fetch_engine);
 }

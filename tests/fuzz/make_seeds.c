@@ -307,6 +307,50 @@ static void dataset_state_seed(void)
     buffer_deinit(&list);
 }
 
+/* A message, and the bytes behind it: of a slot with one index. */
+static void link_seed(const char *name, uint8_t how, const struct dl_message *msg,
+                      const struct slot_header *slot, size_t slot_bytes)
+{
+    uint8_t body[SLOT_HEADER_BYTES + 64] = {3};
+    struct dl_buffer out = {0};
+
+    memcpy(body, slot, sizeof *slot);
+    if (buffer_append(&out, &how, 1) < 0 || message_encode(msg, &out) < 0 ||
+        buffer_append(&out, body + (slot_bytes > SLOT_HEADER_BYTES ? 0 : SLOT_HEADER_BYTES),
+                      slot_bytes) < 0)
+        fail(name);
+    put_file("corpus/link", name, &out);
+    buffer_deinit(&out);
+}
+
+/* As fuzz_link.c reads them: task 7, one page of slot. */
+static void link_seeds(void)
+{
+    enum { NEAR = 1, PROVEN = 8, BY_FIVE = 5 << 4 };
+    const struct slot_header slot = {.samples = 1, .indices_off = SLOT_HEADER_BYTES, .used = 232};
+    struct dl_message msg = {.number = DL_MSG_H_TASK,
+                             .h_task = {.task = 7, .slot_bytes = 4096, .bytes = 200}};
+
+    link_seed("task", PROVEN, &msg, &slot, 200);
+    link_seed("task_in_pieces", PROVEN | BY_FIVE, &msg, &slot, 200);
+    msg.h_task.bytes = 4097;
+    link_seed("task_too_long", PROVEN, &msg, &slot, 200);
+    msg = (struct dl_message){.number = DL_MSG_H_DONE,
+                              .h_done = {.task = 7,
+                                         .used = 232,
+                                         .samples = 1,
+                                         .header = {(const uint8_t *)&slot, sizeof slot},
+                                         .bytes = 40}};
+    link_seed("done", NEAR | PROVEN, &msg, &slot, 40);
+    link_seed("done_in_pieces", NEAR | PROVEN | BY_FIVE, &msg, &slot, 40);
+    msg.h_done.bytes = 4096 - SLOT_HEADER_BYTES + 1;
+    msg.h_done.used = 4097;
+    link_seed("done_too_long", NEAR | PROVEN, &msg, &slot, 40);
+    msg = (struct dl_message){.number = DL_MSG_H_CHALLENGE,
+                              .h_challenge = {span_str("0.2.0"), span_str("00ff")}};
+    link_seed("challenge", NEAR, &msg, &slot, 0);
+}
+
 int main(int argc, char **argv)
 {
     updating = argc == 3 && strcmp(argv[1], "--update") == 0;
@@ -321,5 +365,6 @@ int main(int argc, char **argv)
     report_seeds();
     state_seeds();
     dataset_state_seed();
+    link_seeds();
     return failed ? 1 : 0;
 }

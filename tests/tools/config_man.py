@@ -26,6 +26,7 @@ TYPES = {
     "FILES": "list of texts",
     "OBJECTS": "list of texts",
     "NETWORKS": "list of texts",
+    "HELPERS": "list of texts",
     "DURATION": "duration",
     "COUNT": "positive integer",
     "BYTES": "size",

@@ -34,6 +34,9 @@ LAYERS = {
     # How processes close themselves in.
     "daemon/sandbox/": {*PROTO},
     "daemon/worker/": {*PROTO, *DATA, "daemon/sandbox/"},
+    # Between a daemon and a worker on another machine: two processes of the worker's program.
+    "daemon/helper/": {*PROTO, *DATA, "daemon/worker/", "daemon/remote/"},
+    "daemon/worker/main.c": {*PROTO, *DATA, "daemon/sandbox/", "daemon/worker/", "daemon/helper/"},
     # What is asked of remote storage, and what it answers: without any of the daemon.
     "daemon/remote/": {"proto/", "proto/common/"},
     # The process that asks it.
@@ -80,7 +83,7 @@ LAYERS = {
     "client/examples/": set(),
     "daemon/examples/": set(),
     "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/remote/", "daemon/fetcher/",
-               *DATA, "daemon/worker/", "daemon/sandbox/",
+               *DATA, "daemon/worker/", "daemon/sandbox/", "daemon/helper/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
                *SLOTS, "client/core/",

@@ -683,7 +683,7 @@ class ConfigMan(unittest.TestCase):
                     line = line[1:]
                 found = [at[len(line):] for at in example.splitlines() if at.startswith(line)]
                 self.assertEqual(len(found), 1)
-                if kind not in ("LIST", "ROOTS", "PROGRAMS", "FILES", "OBJECTS", "NETWORKS"):
+                if kind not in ("LIST", "ROOTS", "PROGRAMS", "FILES", "OBJECTS", "NETWORKS", "HELPERS"):
                     self.assertEqual(found[0].strip('"'), default)
 
     def test_a_difference_is_found_and_repaired(self):

@@ -30,6 +30,10 @@ static const char *direction_text(uint32_t direction)
         return "daemon → client";
     case TO_WORKER:
         return "daemon → worker";
+    case TO_HELPER:
+        return "stand-in → helper";
+    case FROM_HELPER:
+        return "helper → stand-in";
     default:
         return "worker → daemon";
     }

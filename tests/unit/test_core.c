@@ -305,6 +305,40 @@ static void test_workers_in_turn(void **state)
     }
 }
 
+/* Workers on other machines, the last ones in number, get what this one's have no room for. */
+static void test_helpers_come_last(void **state)
+{
+    static const struct {
+        uint32_t own, credits, room; /* of each of this machine's; the others have room for 3 */
+        uint32_t run, away;          /* by all, and of that by the others */
+    } rows[] = {{2, 4, 2, 4, 0}, {2, 5, 2, 5, 1}, {2, 9, 2, 9, 5},  {2, 99, 2, 10, 6},
+                {1, 1, 1, 1, 0}, {1, 8, 0, 6, 6}, {3, 99, 5, 21, 6}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct worker_room rooms[5];
+        struct bed bed;
+
+        set_up(&bed, false);
+        core_deinit(&bed.core);
+        bed.core = (struct core){0};
+        bed.spec.workers = rows[i].own;
+        core_init(&bed.core, &(struct core_options){.spec = &bed.spec,
+                                                    .account = quota_account(bed.quota, 1),
+                                                    .helpers = 2});
+        for (uint32_t k = 0; k < rows[i].own + 2; k++)
+            rooms[k] = (struct worker_room){
+                .slots = 99, .tasks = k < rows[i].own ? rows[i].room : 3, .ahead = 1};
+        struct stream *stream = begin(
+            &bed, (struct stream_params){
+                      .world = 1, .steps = 1000, .credits = rows[i].credits, .owner = &bed_owner});
+        core_deliver(&bed.core, 0);
+        core_schedule(&bed.core, rooms);
+        assert_int_equal(stream_window(stream), rows[i].run);
+        assert_int_equal(rooms[rows[i].own].has + rooms[rows[i].own + 1].has, rows[i].away);
+        tear_down(&bed);
+    }
+}
+
 /* What a worker's death has left is run first, of the first band first. */
 static void test_priorities_of_steps_to_run_again(void **state)
 {
@@ -526,6 +560,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_an_end_takes_back_what_was_decided),
     cmocka_unit_test(test_priorities),
     cmocka_unit_test(test_workers_in_turn),
+    cmocka_unit_test(test_helpers_come_last),
     cmocka_unit_test(test_priorities_of_steps_to_run_again),
     cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
     cmocka_unit_test(test_nobody_waits_long_for_those_unknown),

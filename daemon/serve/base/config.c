@@ -1,6 +1,7 @@
 #include "daemon/serve/base/config.h"
 
 #include "daemon/serve/base/address.h"
+#include "daemon/serve/base/config_private.h"
 #include "daemon/serve/base/environment.h"
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/lookup.h"
@@ -26,6 +27,7 @@ enum config_type {
     FILES,
     OBJECTS,
     NETWORKS,
+    HELPERS,
     DURATION,
     COUNT,
     BYTES,
@@ -109,6 +111,21 @@ void config_dirs_add(struct config_dirs *dirs, const char *path)
 {
     dirs->paths = must_realloc(dirs->paths, (dirs->n + 1) * sizeof(char *));
     dirs->paths[dirs->n++] = must_strdup(path);
+}
+
+int config_dirs_pack(const struct config_dirs *dirs, struct dl_buffer *out)
+{
+    _cleanup_(value_deinit)
+    struct value list = {.type = VALUE_ARRAY};
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < dirs->n; i++) {
+        struct value *item;
+        r = value_push(&list, &item);
+        if (r == 0)
+            r = value_make_string(item, dirs->paths[i]);
+    }
+    return r < 0 ? r : value_pack(&list, out);
 }
 
 void config_dirs_deinit(struct config_dirs *dirs)
@@ -322,6 +339,35 @@ static int config_set_networks(struct config_dirs *ret, const struct config_key 
     return 0;
 }
 
+/* A name or an address, an IPv6 one in brackets; and a port from 1 on. */
+static bool config_is_place(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    bool bracketed = *text == '[' && colon && colon[-1] == ']';
+
+    return colon > text && digits >= 1 && digits <= 5 && !colon[1 + digits] &&
+           strtoul(colon + 1, NULL, 10) - 1 < UINT16_MAX && strlen(text) < 256 &&
+           (bracketed || strcspn(text, ":[]/ ") == (size_t)(colon - text));
+}
+
+static int config_set_helpers(struct config_dirs *ret, const struct config_key *key,
+                              const struct value *v, struct dl_error *err)
+{
+    if (v->type != VALUE_ARRAY)
+        return config_refuse_value(err, key, v, "a list of HOST:PORT");
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+
+        if (item->type != VALUE_STRING || !config_is_place(item->string))
+            return config_refuse_value(err, key, item,
+                                       "the address of a helper, such as node7:7071 or "
+                                       "10.0.0.7:7071");
+        config_dirs_add(ret, item->string);
+    }
+    return 0;
+}
+
 static int config_set_duration(uint64_t *ret, const struct config_key *key, const struct value *v,
                                struct dl_error *err)
 {
@@ -447,6 +493,8 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_objects(at, key, v, err);
     case NETWORKS:
         return config_set_networks(at, key, v, err);
+    case HELPERS:
+        return config_set_helpers(at, key, v, err);
     case DURATION:
         return config_set_duration(at, key, v, err);
     case BYTES:
@@ -558,8 +606,8 @@ static int config_apply(struct config *config, const struct value *map, const ch
     return 0;
 }
 
-static int config_read_text(const char *path, const char *what, char **ret, size_t *ret_len,
-                            struct dl_error *err)
+int config_read_text(const char *path, const char *what, char **ret, size_t *ret_len,
+                     struct dl_error *err)
 {
     FILE *file = fopen(path, "re");
     _cleanup_free_ char *text = must_alloc(DL_MAX_SPEC_TEXT + 1);
@@ -618,81 +666,6 @@ static int config_apply_file(struct config *config, const char *path, struct dl_
     return r;
 }
 
-/* The first line of a file that holds a secret: the caller's. `path` is the setting that names it.
- */
-static int config_read_secret(const char *file, const char *what, const char *path, char **ret,
-                              struct dl_error *err)
-{
-    _cleanup_free_ char *text = NULL;
-    struct dl_error why = {0};
-    size_t len;
-
-    int r = config_read_text(file, what, &text, &len, &why);
-    if (!text)
-        return dl_error_set(err, -r, path, "%s: %s", file, why.message);
-    if (strlen(text) < len || strcspn(text, "\r\n") == 0)
-        return dl_error_set(err, EINVAL, path, "%s has no %s in its first line", file, what);
-    text[strcspn(text, "\r\n")] = '\0';
-    *ret = steal_ptr(text);
-    return 0;
-}
-
-static int config_read_password(struct config_rendezvous *config, struct dl_error *err)
-{
-    static const char path[] = "rendezvous.password_file";
-    char *password;
-
-    if (!*config->password_file)
-        return 0;
-    if (*config->password)
-        return dl_error_set(err, EINVAL, path, "%s beside rendezvous.password; remove one of them",
-                            config->password_file);
-    int r = config_read_secret(config->password_file, "password", path, &password, err);
-    if (r < 0)
-        return r;
-    free(config->password);
-    config->password = password;
-    return 0;
-}
-
-/* Guessing the token opens everything, so it must not be short; it is sent in headers and URLs. */
-static int config_read_token(struct config_metrics *config, struct dl_error *err)
-{
-    static const char path[] = "metrics.token_file";
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789-._~+/=";
-
-    if (!*config->token_file)
-        return 0;
-    int r = config_read_secret(config->token_file, "token", path, &config->token, err);
-    if (r < 0)
-        return r;
-    size_t len = strlen(config->token);
-    if (len < CONFIG_TOKEN_MIN || len > CONFIG_TOKEN_MAX ||
-        config->token[strspn(config->token, letters)])
-        return dl_error_set(
-            err, EINVAL, path,
-            "the token in %s is not %d to %d letters, digits and -._~+/= long; make "
-            "one with: openssl rand -hex 32",
-            config->token_file, CONFIG_TOKEN_MIN, CONFIG_TOKEN_MAX);
-    return 0;
-}
-
-/* Other machines must authenticate. */
-static int config_check_metrics(const struct config_metrics *config, struct dl_error *err)
-{
-    union address address;
-
-    if (!*config->listen || address_is_path(config->listen) || config->token ||
-        address_parse(config->listen, &address) < 0 || address_is_local(&address))
-        return 0;
-    return dl_error_set(
-        err, EINVAL, "metrics.listen",
-        "\"%s\" is not a local address such as 127.0.0.1:9400 or [::1]:9400; other machines need a "
-        "token: set metrics.token_file, or give them access through a proxy",
-        config->listen);
-}
-
 int config_load(const char *path, struct config *ret, struct dl_error *err)
 {
     _cleanup_(config_deinit)
@@ -707,9 +680,7 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
     if (path && (r = config_apply_file(&config, path, err)) < 0)
         return r;
     if ((r = environment_complete(&config.rendezvous, err)) < 0 ||
-        (r = config_read_password(&config.rendezvous, err)) < 0 ||
-        (r = config_read_token(&config.metrics, err)) < 0 ||
-        (r = config_check_metrics(&config.metrics, err)) < 0)
+        (r = config_read_secrets(&config, err)) < 0)
         return r;
     *ret = config;
     config = (struct config){0};
@@ -725,6 +696,9 @@ void config_deinit(struct config *config)
     config_dirs_deinit(&config->python);
     config_dirs_deinit(&config->python_path);
     config_dirs_deinit(&config->remote.denied);
+    config_dirs_deinit(&config->helpers.addresses);
+    free(config->helpers.secret_file);
+    free(config->helpers.secret);
     free(config->socket);
     free(config->socket_group);
     free(config->cache);

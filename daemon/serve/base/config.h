@@ -3,6 +3,7 @@
 #define DL_CONFIG_H
 
 #include "daemon/serve/base/log.h"
+#include "proto/common/bytes.h"
 #include "proto/common/error.h"
 
 /* Bytes, or a share of what is available; one of them is 0. */
@@ -95,6 +96,15 @@ struct config_remote {
     char *peers;               /* owned; an address for other nodes, or "": there are none */
 };
 
+/* Workers on other machines: for this daemon, and with --helper those it lends. */
+struct config_helpers {
+    struct config_dirs addresses; /* HOST:PORT each */
+    uint64_t count;               /* workers of each loader */
+    uint64_t lend;
+    char *secret_file;
+    char *secret; /* from the file; may be NULL */
+};
+
 struct config {
     char *socket; /* owned */
     uint32_t socket_mode;
@@ -117,6 +127,7 @@ struct config {
     enum config_sandbox sandbox;
     struct config_limits limits;
     struct config_remote remote;
+    struct config_helpers helpers;
     struct config_metrics metrics;
     struct config_rendezvous rendezvous;
 };
@@ -131,6 +142,8 @@ void config_deinit(struct config *config);
 /* Adds a directory, which is absolute and resolved. */
 void config_dirs_add(struct config_dirs *dirs, const char *path);
 void config_dirs_deinit(struct config_dirs *dirs);
+/* As a packed list of strings. Negative errno. */
+int _nodiscard_ config_dirs_pack(const struct config_dirs *dirs, struct dl_buffer *out);
 
 /* The one that runs what names no interpreter: the first of `python`, or the system's. */
 const char *config_interpreter(const struct config *config);

@@ -95,6 +95,7 @@ struct core_options {
     struct quota_account *account;
     uint64_t linger_ns; /* how long parked streams are kept; 0: streams are not parked */
     bool in_turn;       /* step s is made by worker s mod workers */
+    uint32_t helpers;   /* workers besides those of the spec, on other machines */
 };
 
 struct core_totals {

@@ -12,10 +12,16 @@
 
 typedef unsigned long long ull; /* for printf */
 
+/* Those of other machines come last. */
+static inline uint32_t core_n_workers(const struct core *core)
+{
+    return core->o.spec->workers + core->o.helpers;
+}
+
 /* Number of queues for the first `bands` bands in core.wanting. */
 static inline uint32_t core_n_queues(const struct core *core, int bands)
 {
-    return (uint32_t)bands * (core->o.spec->workers + 1);
+    return (uint32_t)bands * (core_n_workers(core) + 1);
 }
 
 /* An owner that has started streams of the loader. */

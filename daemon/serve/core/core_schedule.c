@@ -14,17 +14,12 @@ struct round {
     uint32_t lacks; /* the worker it needs */
 };
 
-static uint32_t schedule_n_workers(const struct core *core)
-{
-    return core->o.spec->workers;
-}
-
 /* The worker that the step must run on, or CORE_ANY. */
 static uint32_t schedule_worker_of(const struct core *core, const struct stream *stream,
                                    uint64_t number)
 {
     if (core->o.in_turn)
-        return (uint32_t)(number % schedule_n_workers(core));
+        return (uint32_t)(number % core->o.spec->workers);
     return stream->params.replicas ? step_replica(stream, number) : CORE_ANY;
 }
 
@@ -52,7 +47,7 @@ static struct stream **schedule_queue_of(const struct core *core, const struct s
     uint32_t worker = schedule_worker_of(core, stream, stream_next(stream));
 
     return &core->wanting[core_n_queues(core, schedule_band_of(stream)) +
-                          (worker == CORE_ANY ? schedule_n_workers(core) : worker)];
+                          (worker == CORE_ANY ? core_n_workers(core) : worker)];
 }
 
 static void schedule_requeue(struct core *core, struct stream *stream, bool at_front)
@@ -126,14 +121,17 @@ static bool schedule_is_first_wanted(const struct core *core, const struct step 
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* The least busy worker with room, or `worker` if it has room; else CORE_ANY. */
+/* The least busy worker with room, or `worker` if it has room; else CORE_ANY. Other machines' are
+ * there for what this one's have no room for: those keep the network free, and are done sooner. */
 static uint32_t schedule_find_place(const struct round *round, uint32_t worker)
 {
     uint32_t best = CORE_ANY;
 
-    for (uint32_t i = 0; i < schedule_n_workers(round->core); i++) {
+    for (uint32_t i = 0; i < core_n_workers(round->core); i++) {
         const struct worker_room *room = &round->rooms[i];
 
+        if (i == round->core->o.spec->workers && best != CORE_ANY)
+            break;
         if ((worker == CORE_ANY || worker == i) && room->slots > 0 && room->tasks > 0 &&
             (best == CORE_ANY || room->has < round->rooms[best].has))
             best = i;
@@ -307,7 +305,7 @@ static bool schedule_serve(struct round *round, struct stream **queue, uint32_t 
 static void schedule_serve_band(struct round *round, enum core_band band)
 {
     struct stream **queues = &round->core->wanting[core_n_queues(round->core, band)];
-    uint32_t n = schedule_n_workers(round->core);
+    uint32_t n = core_n_workers(round->core);
     bool any;
 
     (void)schedule_serve(round, &queues[n], CORE_ANY);
@@ -320,7 +318,7 @@ static void schedule_serve_band(struct round *round, enum core_band band)
 
 static bool schedule_has_slot(const struct round *round, uint32_t worker)
 {
-    for (uint32_t i = 0; i < schedule_n_workers(round->core); i++)
+    for (uint32_t i = 0; i < core_n_workers(round->core); i++)
         if ((worker == CORE_ANY || worker == i) && round->rooms[i].slots > 0)
             return true;
     return false;

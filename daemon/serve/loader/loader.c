@@ -1,5 +1,6 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
+#include "daemon/serve/pool/helpers.h"
 
 #include <assert.h>
 
@@ -48,6 +49,18 @@ static void loader_end_after(struct loader *loader, uint64_t ms)
     uv_timer_start(&loader->end, loader_on_end, ms, 0);
 }
 
+static uint32_t loader_count_helpers(const struct loader *loader)
+{
+    const struct pool_options *o = &loader->o.pool;
+    const char *why;
+    uint32_t n = helpers_count(o->config, o->spec, o->python, o->foreign, &why);
+
+    if (why)
+        log_loader(LOG_INFO, loader->spec.name, loader->o.uid,
+                   "%s: this machine's workers load it alone: %s", loader->spec.name, why);
+    return n;
+}
+
 static int loader_start_pool(struct loader *loader, struct dl_error *err)
 {
     struct pool_options *o = &loader->o.pool;
@@ -58,6 +71,7 @@ static int loader_start_pool(struct loader *loader, struct dl_error *err)
     o->pictures = &loader->pictures;
     o->events = &loader_pool_events;
     o->owner = loader;
+    o->helpers = loader_count_helpers(loader);
     return pool_new(o, &loader->pool, err);
 }
 
@@ -93,9 +107,10 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     core_init(&loader->core, &(struct core_options){.spec = &loader->spec,
                                                     .account = options->pool.account,
                                                     .linger_ns = options->pool.config->linger,
-                                                    .in_turn = python_in_turn(&loader->spec)});
+                                                    .in_turn = python_in_turn(&loader->spec),
+                                                    .helpers = loader->o.pool.helpers});
     loader->lately.account = options->pool.account;
-    loader->rooms = must_alloc(loader->spec.workers * sizeof *loader->rooms);
+    loader->rooms = must_alloc(pool_workers(loader->pool) * sizeof *loader->rooms);
     *ret = loader;
     return 0;
 
@@ -285,7 +300,7 @@ const struct state_identity *loader_identity(const struct loader *loader)
 
 uint32_t loader_credits(const struct loader *loader)
 {
-    return (uint32_t)min_u64((uint64_t)loader->spec.prefetch * loader->spec.workers + 1,
+    return (uint32_t)min_u64((uint64_t)loader->spec.prefetch * pool_workers(loader->pool) + 1,
                              DL_MAX_CREDITS);
 }
 

@@ -231,7 +231,8 @@ void loader_measure_pump(struct loader *loader)
 
     if (measure_failed(m) || m->load)
         return;
-    while ((m->again || m->next < m->table->n) && m->running < IN_FLIGHT * loader->spec.workers &&
+    while ((m->again || m->next < m->table->n) &&
+           m->running < IN_FLIGHT * pool_workers(loader->pool) &&
            pool_take(loader->pool, POOL_ANY, &place))
         measure_run(m, measure_next_chunk(m), &place);
     pool_flush(loader->pool);

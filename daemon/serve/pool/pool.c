@@ -131,21 +131,6 @@ void pool_watch(struct pool *pool)
         uv_timer_start(&pool->tick, pool_on_tick, TICK_MS, TICK_MS);
 }
 
-static int pool_pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
-{
-    _cleanup_(value_deinit)
-    struct value list = {.type = VALUE_ARRAY};
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && i < dirs->n; i++) {
-        struct value *item;
-        r = value_push(&list, &item);
-        if (r == 0)
-            r = value_make_string(item, dirs->paths[i]);
-    }
-    return r < 0 ? r : value_pack(&list, out);
-}
-
 /* The very files that the site lists, links resolved, as workers compare them. */
 static int pool_pack_site_plugins(const struct config_dirs *files, struct dl_buffer *out)
 {
@@ -156,7 +141,7 @@ static int pool_pack_site_plugins(const struct config_dirs *files, struct dl_buf
     for (uint32_t i = 0; i < files->n; i++)
         if (realpath(files->paths[i], resolved))
             config_dirs_add(&found, resolved);
-    r = pool_pack_dirs(&found, out);
+    r = config_dirs_pack(&found, out);
     config_dirs_deinit(&found);
     return r;
 }
@@ -171,8 +156,8 @@ static int pool_pack_plugins(struct pool *pool)
 
     if (pool->o.foreign && !hosted)
         return pool_pack_site_plugins(&config->site.plugins, &pool->plugins);
-    return pool_pack_dirs(config->plugins.n && !pool->o.foreign ? &config->plugins : &all,
-                          &pool->plugins);
+    return config_dirs_pack(config->plugins.n && !pool->o.foreign ? &config->plugins : &all,
+                            &pool->plugins);
 }
 
 /* A host that a client brought sees the data where that client does. */
@@ -189,9 +174,9 @@ static int pool_pack_roots(struct pool *pool)
         config_dirs_add(&seen, as);
         differs |= *as != 0;
     }
-    int r = pool_pack_dirs(&places, &pool->roots);
+    int r = config_dirs_pack(&places, &pool->roots);
     if (r == 0)
-        r = pool_pack_dirs(differs && !hosted ? &seen : &(struct config_dirs){0}, &pool->seen_as);
+        r = config_dirs_pack(differs && !hosted ? &seen : &(struct config_dirs){0}, &pool->seen_as);
     config_dirs_deinit(&places);
     config_dirs_deinit(&seen);
     return r;
@@ -249,18 +234,18 @@ static uint64_t pool_most_samples(const struct pool_options *options)
 
 int pool_new(const struct pool_options *options, struct pool **ret, struct dl_error *err)
 {
-    uint32_t workers = options->spec->workers;
+    uint32_t workers = options->spec->workers, all = workers + options->helpers;
     int r = quota_charge(options->account, QUOTA_WORKERS, workers, err);
 
     if (r == 0 && (r = quota_charge(options->account, QUOTA_DESCRIPTORS,
-                                    workers * POOL_WORKER_DESCRIPTORS, err)) < 0)
+                                    all * POOL_WORKER_DESCRIPTORS, err)) < 0)
         quota_return(options->account, QUOTA_WORKERS, workers);
     if (r < 0)
         return r;
     struct pool *pool = must_alloc(sizeof *pool);
     pool->o = *options;
-    pool->n_members = workers;
-    pool->members = must_alloc(workers * sizeof *pool->members);
+    pool->n_members = all;
+    pool->members = must_alloc(all * sizeof *pool->members);
     pool->next_task = 1;
     pool->most_samples = pool_most_samples(options);
     pool->wanted_indexes = index_list_wanted(&options->spec->dataset);
@@ -274,7 +259,7 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     pool->open_handles++;
     if (options->spec->timeout_ns > 0)
         pool_watch(pool);
-    for (uint32_t i = 0; i < workers; i++) {
+    for (uint32_t i = 0; i < all; i++) {
         struct member *m = &pool->members[i];
         m->pool = pool;
         m->number = i;
@@ -282,7 +267,9 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
         uv_timer_init(options->loop, &m->backoff);
         m->backoff.data = m;
         pool->open_handles++;
-        if (r == 0)
+        if (member_is_away(m))
+            member_become(m, WORKER_WAITING);
+        else if (r == 0)
             member_start(m);
     }
     if (r < 0) {
@@ -370,7 +357,7 @@ void pool_end_workers(struct pool *pool)
         member_retire_all(m);
     }
     index_list_deinit(&pool->indexes);
-    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members - kept);
+    quota_return(pool->o.account, QUOTA_WORKERS, pool->o.spec->workers - kept);
     quota_return(pool->o.account, QUOTA_DESCRIPTORS, pool->n_members * POOL_WORKER_DESCRIPTORS);
 }
 
@@ -392,8 +379,8 @@ bool pool_idle(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
         const struct member *m = &pool->members[i];
-        if (in_flight(m) > 0 || m->mapping || m->state == WORKER_STARTING ||
-            m->state == WORKER_WAITING)
+        bool begins = m->state == WORKER_STARTING || m->state == WORKER_WAITING;
+        if (in_flight(m) > 0 || m->mapping || (begins && !member_is_away(m)))
             return false;
     }
     return true;
@@ -455,6 +442,7 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
 
     *ret = (struct pool_worker_view){.number = m->number,
                                      .pid = pid,
+                                     .helper = member_helper(m),
                                      .state = worker_states[state],
                                      .tasks = m->finished,
                                      .restarts = m->restarts,

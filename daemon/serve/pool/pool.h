@@ -96,6 +96,7 @@ struct pool_options {
     uint64_t *stuck;         /* the daemon's count of killed workers that do not end */
     struct budget *budget;   /* of all rings' memory */
     struct retired *retired; /* borrowed; of all loaders */
+    uint32_t helpers;        /* how many workers there are besides, on other machines: helpers.h */
     const struct pool_events *events;
     void *owner;
 };
@@ -170,6 +171,7 @@ bool pool_idle(const struct pool *pool); /* no task runs, no worker starts, no s
 struct pool_worker_view {
     uint32_t number;
     int pid;
+    const char *helper; /* the address of the machine it runs on; NULL: this one */
     const char *state;
     uint64_t tasks;
     uint64_t restarts;

@@ -1,5 +1,6 @@
 /* Lives of workers: how they begin, what they say of themselves, and what their deaths lead to. */
 #include "daemon/serve/base/memory.h"
+#include "daemon/serve/pool/helpers.h"
 #include "daemon/serve/pool/pool_private.h"
 #include "daemon/serve/pool/sandbox.h"
 
@@ -100,13 +101,13 @@ static int pool_lives_check_dataset(const struct pool *pool, uint64_t length, bo
 {
     const struct dl_spec *spec = pool->o.spec;
     uint64_t one = segment_bytes(1, pool->slot_bytes);
-    uint64_t all = one * pool->n_members;
+    uint64_t all = one * spec->workers;
 
     if (all > spec->memory_limit)
         return dl_error_set(err, ENOMEM, "memory.limit",
                             "%llu bytes are less than one batch for each worker: %u × %llu = %llu; "
                             "raise it, or lower batch.size or workers.count",
-                            (unsigned long long)spec->memory_limit, pool->n_members,
+                            (unsigned long long)spec->memory_limit, spec->workers,
                             (unsigned long long)one, (unsigned long long)all);
     int r = spec_check_share(spec, length, err);
     if (r < 0)
@@ -128,6 +129,12 @@ static int pool_lives_compare_dataset(struct member *m, const struct dl_msg_w_re
                             "it has %llu samples now and had %llu when the loader was opened; "
                             "open the loader again under another name",
                             (unsigned long long)what->length, (unsigned long long)pool->length);
+    if (member_is_away(m) && what->dataset != pool->dataset)
+        return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
+                            "the helper sees other files than this machine, by their names, sizes "
+                            "or content; give both the same");
+    if (member_is_away(m))
+        return 0; /* lengths are known by times, too, which copies do not share */
     if (what->fingerprint != pool->fingerprint)
         return dl_error_set(&m->open_error, ESTALE, "dataset",
                             "its files have changed since the lengths of its samples were "
@@ -212,6 +219,7 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
     if (!pool->opened && !pool->broken) {
         pool->opened = true;
         pool->o.events->ready(pool->o.owner, what);
+        pool_start_helpers(pool);
     }
     pool_let_open(pool);
     pool_look_go_on(pool);
@@ -277,6 +285,18 @@ static bool pool_lives_has_lost_host(const struct pool *pool)
     return pool->o.python->host && host_is_gone(pool->o.python->host);
 }
 
+/* Those of this machine, in whatever state; a helper that is not there may never be. */
+static bool pool_lives_others_do(const struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        const struct member *m = &pool->members[i];
+
+        if (member_is_away(m) ? m->state == WORKER_READY : m->state != WORKER_GIVEN_UP)
+            return true;
+    }
+    return false;
+}
+
 static void pool_lives_give_up(struct member *m, const char *cause)
 {
     struct pool *pool = m->pool;
@@ -285,10 +305,8 @@ static void pool_lives_give_up(struct member *m, const char *cause)
     member_become(m, WORKER_GIVEN_UP);
     bool own_share = pool_lives_has_own_shares(pool);
     bool others_may_live = !own_share && !pool_lives_has_lost_host(pool);
-    for (uint32_t i = 0; others_may_live && i < pool->n_members; i++) {
-        if (pool->members[i].state != WORKER_GIVEN_UP)
-            return;
-    }
+    if (others_may_live && pool_lives_others_do(pool))
+        return;
     if (!err.code && pool_lives_has_lost_host(pool))
         dl_error_set(&err, EIO, "workers", "%s", cause);
     if (!err.code)
@@ -304,6 +322,14 @@ static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const c
     const struct pool *pool = m->pool;
     uint64_t pause_ms = 0;
 
+    if (member_is_away(m) && pool_lives_others_do(pool)) {
+        if (!deaths_add(&m->deaths, well_ns, &pause_ms))
+            pause_ms = HELPERS_PAUSE_MS;
+        m->restarts++;
+        member_become(m, WORKER_WAITING);
+        uv_timer_start(&m->backoff, pool_lives_on_backoff, pause_ms, 0);
+        return;
+    }
     /* Whose pool is being made cannot hear yet that it broke: the next attempt, at once, will tell.
      */
     if (pool->made &&
@@ -368,23 +394,40 @@ void member_name_kill(const struct member *m, char *text, size_t len)
                  m->state == WORKER_STARTING ? opening : task, timeout);
 }
 
+/* Why, for the log; `text`: what became of the process. */
+static const char *pool_lives_name_why(const struct member *m, const char *text, char *ret,
+                                       size_t len)
+{
+    const struct dl_error *err = &m->open_error;
+
+    if (!err->code)
+        return text;
+    if (!member_is_away(m))
+        return err->message;
+    snprintf(ret, len, "worker %u at helper %s: %s%s%s", m->number, member_helper(m), err->path,
+             *err->path ? ": " : "", err->message);
+    return ret;
+}
+
 static void pool_lives_on_process_exited(void *owner, int signal, const char *cause)
 {
     struct member *m = owner;
     const struct pool *pool = m->pool;
-    char text[1024];
+    char text[1024], why[2048];
+    /* Of a helper that stays of no use it was said before. */
+    bool again = member_is_away(m) && m->deaths.count >= DEATHS_MAX;
 
     member_collect(m);
     snprintf(text, sizeof text, "%s", cause);
     if (m->timed_out && signal)
         member_name_kill(m, text, sizeof text);
     if (!pool->broken)
-        log_about(LOG_WARNING,
+        log_about(again ? LOG_DEBUG : LOG_WARNING,
                   &(struct log_fields){LOG_EVENT_WORKER_DIED, .loader = pool->o.spec->name,
                                        .worker = LOG_N(m->number),
                                        .worker_pid = LOG_N(process_pid(m->process)),
                                        .client_uid = LOG_N(quota_uid(pool->o.account))},
-                  "%s: %s", pool->o.spec->name, m->open_error.code ? m->open_error.message : text);
+                  "%s: %s", pool->o.spec->name, pool_lives_name_why(m, text, why, sizeof why));
     m->process = process_free(m->process);
     member_lose(m, text, true);
 }
@@ -398,6 +441,15 @@ static const struct process_events process_events = {.opening = pool_lives_on_pr
                                                      .completed = member_on_completed,
                                                      .exited = pool_lives_on_process_exited};
 
+const char *member_helper(const struct member *m)
+{
+    const struct pool *pool = m->pool;
+
+    return member_is_away(m)
+               ? helpers_address(pool->o.config, m->number - pool->o.spec->workers, m->restarts)
+               : NULL;
+}
+
 static struct process_options pool_lives_options(struct member *m)
 {
     const struct pool *pool = m->pool;
@@ -409,7 +461,7 @@ static struct process_options pool_lives_options(struct member *m)
         .remotes = spec_is_remote(&pool->o.spec->dataset) ? pool->o.remotes : NULL,
         .python = pool->o.python,
         .number = m->number,
-        .workers = pool->n_members,
+        .workers = pool->o.spec->workers,
         .spec = {.data = pool->spec.data, .len = pool->spec.len},
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
         .seen_as = {.data = pool->seen_as.data, .len = pool->seen_as.len},
@@ -417,6 +469,8 @@ static struct process_options pool_lives_options(struct member *m)
         .pictures = pool->o.pictures,
         .indexes = &pool->indexes,
         .cache = pool->o.config->cache,
+        .secret = pool->o.config->helpers.secret,
+        .helper = member_helper(m),
         .sandbox = pool_lives_sandbox_of(pool),
         .foreign = pool->o.foreign,
         .reader = pool->o.reader,
@@ -432,7 +486,7 @@ void member_open(struct member *m)
     struct process_options options = pool_lives_options(m);
 
     assert(m->state == WORKER_STARTING && !m->opens);
-    options.looks = pool_look_first(m->pool);
+    options.looks = !member_is_away(m) && pool_look_first(m->pool);
     m->opens = true;
     m->started_since = uv_hrtime();
     process_open(m->process, &options);
@@ -446,6 +500,10 @@ void member_start(struct member *m)
     const struct process_options options = pool_lives_options(m);
     struct dl_error err = {0};
 
+    if (member_is_away(m) && !options.helper) {
+        uv_timer_start(&m->backoff, pool_lives_on_backoff, HELPERS_PAUSE_MS, 0);
+        return;
+    }
     member_become(m, WORKER_STARTING);
     if (process_start(&options, &m->process, &err) < 0) {
         m->open_error = err;
@@ -457,4 +515,15 @@ void member_start(struct member *m)
         pool_lives_restart_later(m, 0, err.message);
     }
     pool_let_open(pool);
+}
+
+/* Not of an iterable dataset, of which each worker has its own share. */
+void pool_start_helpers(struct pool *pool)
+{
+    for (uint32_t i = pool->o.spec->workers; i < pool->n_members && !pool->broken; i++) {
+        if (pool->iterable)
+            member_become(&pool->members[i], WORKER_GIVEN_UP);
+        else
+            member_start(&pool->members[i]);
+    }
 }

@@ -127,7 +127,7 @@ void member_add_first_segment(struct member *m)
 {
     struct pool *pool = m->pool;
     const struct dl_spec *spec = pool->o.spec;
-    uint64_t share = spec->memory_limit / spec->workers;
+    uint64_t share = spec->memory_limit / pool->n_members;
     uint64_t fit = min_u64(pool_memory_slots_in(pool, pool_memory_budget(pool)),
                            max_u64(pool_memory_slots_in(pool, share), 1));
     struct dl_error err = {0};
@@ -270,7 +270,8 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
 
         if (worker != POOL_ANY && worker != i)
             continue;
-        if (m->mapping || m->state == WORKER_STARTING || m->state == WORKER_WAITING)
+        if (m->mapping ||
+            (!member_is_away(m) && (m->state == WORKER_STARTING || m->state == WORKER_WAITING)))
             return true; /* something is coming already */
         DL_FOREACH (m->segments, segment) {
             slots += segment->slots.count;

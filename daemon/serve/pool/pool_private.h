@@ -143,6 +143,12 @@ struct pool {
     bool freed;
 };
 
+/* It runs on another machine: helpers.h. */
+static inline bool member_is_away(const struct member *m)
+{
+    return m->number >= m->pool->o.spec->workers;
+}
+
 static inline void member_become(struct member *m, enum worker_state state)
 {
     assert(worker_next[m->state] & 1U << state);
@@ -163,6 +169,10 @@ static inline struct task *front_task(struct member *m)
 
 /* pool_lives.c */
 void member_start(struct member *m);
+/* The dataset is open: those of other machines begin, if it can be theirs. */
+void pool_start_helpers(struct pool *pool);
+/* The address of the machine that it runs on; NULL: this one, or none any more. */
+const char *member_helper(const struct member *m);
 /* Its process is there, and waits: it opens the dataset now. */
 void member_open(struct member *m);
 /* Its exit follows, or member_leave_stuck(). */

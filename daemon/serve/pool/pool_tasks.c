@@ -1,3 +1,4 @@
+#include "daemon/serve/pool/helpers.h"
 #include "daemon/serve/pool/pool_private.h"
 #include "daemon/serve/pool/report.h"
 
@@ -25,6 +26,8 @@ static uint32_t pool_tasks_count_room(const struct member *m)
 
     if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned)
         return 0;
+    if (member_is_away(m))
+        most = (uint32_t)min_u64(most, HELPERS_TASKS);
     return most - (uint32_t)min_u64(in_flight(m), most);
 }
 

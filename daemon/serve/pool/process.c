@@ -427,7 +427,7 @@ uint64_t process_take_remote_ns(struct process *p)
 
 static int process_spawn(struct process *p, const struct process_options *o, int child_sock)
 {
-    char *args[] = {(char *)o->path, NULL};
+    char near[] = "--near", *args[] = {(char *)o->path, o->helper ? near : NULL, NULL};
     char **environment = environment_new(NULL);
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
@@ -534,7 +534,7 @@ static void process_send_open(struct process *p, const struct process_options *o
 {
     process_send_message(p,
                          &(struct dl_message){.number = DL_MSG_W_OPEN,
-                                              .w_open = {.worker = o->number,
+                                              .w_open = {.worker = o->number % o->workers,
                                                          .workers = o->workers,
                                                          .queue_bytes = sizeof *p->queues,
                                                          .spec = o->spec,
@@ -602,14 +602,32 @@ static void process_send_remote(struct process *p, const struct process_options 
 
 static const uint8_t process_nil[] = {0xc0}; /* of msgpack */
 
-void process_open(struct process *p, const struct process_options *o)
+/* What workers of this machine share is of no use to one of another. */
+static void process_send_reach(struct process *p, const struct process_options *o)
 {
-    assert(p->queues_fd >= 0);
+    process_send_message(p,
+                         &(struct dl_message){.number = DL_MSG_W_REACH,
+                                              .w_reach = {.address = span_str(o->helper),
+                                                          .secret = span_str(o->secret)}},
+                         NULL, 0);
+}
+
+static void process_send_shared(struct process *p, const struct process_options *o)
+{
     process_send_pictures(p, o->pictures);
     process_send_indexes(p, o->indexes);
     process_send_remote(p, o);
     if (o->looks)
         process_send_look(p, (struct dl_span){process_nil, sizeof process_nil});
+}
+
+void process_open(struct process *p, const struct process_options *o)
+{
+    assert(p->queues_fd >= 0);
+    if (o->helper)
+        process_send_reach(p, o);
+    else
+        process_send_shared(p, o);
     process_send_open(p, o);
     close_fdp(&p->queues_fd);
 }

@@ -58,10 +58,12 @@ struct process_options {
     const struct index_list *indexes;     /* likewise */
     struct remotes *remotes;              /* borrowed for the call; NULL: no file is remote */
     const char *cache;                    /* the directory on disk; "": none */
+    const char *secret;                   /* of helpers; NULL: there are none */
     enum sandbox_level sandbox;
     bool looks;                          /* at the files, just before it opens them */
     bool foreign;                        /* opened by another user than the daemon's, */
     const struct credentials *reader;    /* this one; borrowed for the call */
+    const char *helper;                  /* its address: this is a stand-in; NULL: a worker */
     const char *label;                   /* loader's name, for the log, */
     uid_t uid;                           /* and its user */
     const struct process_events *events; /* borrowed, static */

@@ -1,0 +1,25 @@
+#include "daemon/serve/pool/helpers.h"
+
+#include "proto/limits.h"
+
+uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
+                       const struct python_run *python, bool foreign, const char **ret_why)
+{
+    *ret_why = NULL;
+    if (config->helpers.addresses.n == 0 || spec->workers == 0)
+        return 0;
+    if (foreign)
+        *ret_why = "it is another user's, whose rights helpers do not have";
+    else if (python_runs(python))
+        *ret_why = "its dataset is Python's, which helpers do not run yet";
+    else if (spec_is_remote(&spec->dataset))
+        *ret_why = "its files are behind URLs, which helpers do not read yet";
+    return *ret_why ? 0 : (uint32_t)min_u64(config->helpers.count, DL_MAX_WORKERS - spec->workers);
+}
+
+const char *helpers_address(const struct config *config, uint32_t helper, uint64_t attempt)
+{
+    const struct config_dirs *addresses = &config->helpers.addresses;
+
+    return addresses->n > 0 ? addresses->paths[(helper + attempt) % addresses->n] : NULL;
+}

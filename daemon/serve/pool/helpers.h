@@ -1,0 +1,28 @@
+/*
+ * How many of a loader's workers run on other machines: members of its pool like the others, each
+ * with a stand-in for a process (daemon/helper/link.h). They come after the loader's own ones in
+ * number, begin once one of these has opened the dataset, and get the steps for which none of these
+ * has room. Whatever becomes of them, the loader goes on. Pure.
+ */
+#ifndef DL_POOL_HELPERS_H
+#define DL_POOL_HELPERS_H
+
+#include "daemon/serve/base/config.h"
+#include "daemon/serve/pool/python.h"
+
+/* Tasks that such a worker has at most: enough to hide the way there. */
+enum { HELPERS_TASKS = 4 };
+
+/* A helper that is of no use is tried again so much later at most. */
+#define HELPERS_PAUSE_MS UINT64_C(5000)
+
+/* 0: none; *ret_why: why not although helpers are configured, in words, else NULL. */
+uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
+                       const struct python_run *python, bool foreign, const char **ret_why);
+
+/* Of the worker that is the loader's `helper`th on other machines, at its `attempt`th: helpers take
+ * turns, so that one that is down is soon replaced by another. NULL: there are none any more, by a
+ * reload. */
+const char *helpers_address(const struct config *config, uint32_t helper, uint64_t attempt);
+
+#endif

@@ -1,0 +1,226 @@
+"""Workers on other machines: `dloaderd --helper` lends them, and batches are the same wherever they are made.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import dltest  # noqa: E402
+import media  # noqa: E402
+from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
+from dltest import QUICK, dlctl_json, main, wait_until  # noqa: E402
+from lent import SECRET, HelperCase  # noqa: E402
+from tap import slow  # noqa: E402
+
+
+class SameBatches(HelperCase):
+    def setUp(self):
+        super().setUp()
+        self.plugins = pathlib.Path(self.dir)
+
+    def check_dataset(self, daemon, name, kind, make, count):
+        spec = self.spec(name, name=name, seed=77, dataset={"kind": kind, **make(self)}, collate=COLLATES.get(name, {}),
+                         sampler={"kind": "random", "order": "native"}, batch={"size": 4}, workers={"count": 1})
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, name, count)
+            args = ["--world", "3", "--rank", "all", "--batches", "6", "--digest"]
+            self.assert_same(dlctl_json("run", spec, *args, daemon=daemon), dlctl_json("check", spec, *args))
+            return sum(row["tasks"] for row in self.away(daemon, name))
+
+    def check_all(self, daemon, count, every):
+        done = 0
+        for at, (name, kind, make) in enumerate(DATASETS):
+            if name in ITERABLE or at % every:
+                continue
+            with self.subTest(name):
+                done += self.check_dataset(daemon, name, kind, make, count)
+        self.assertGreater(done, 0)
+
+    def test_one_helper(self):
+        self.check_all(self.helped([self.helper().address]), 1, 9 if QUICK else 3)
+
+    @slow
+    def test_two_helpers(self):
+        addresses = [self.helper(name).address for name in ("first", "second")]
+        self.check_all(self.helped(addresses, workers=2), 2, 1)
+
+    def test_own_workers_first(self):
+        """A helper gets what the loader's own workers have no room for: here nothing."""
+        daemon = self.daemon({"helpers": {"addresses": [self.helper().address], "secret_file": str(self.secret)}})
+        client = self.client(daemon)
+        loader = client.open({"name": "quick", "dataset": {"kind": "range", "length": 50}, "batch": {"size": 1},
+                              "workers": {"count": 4}})["loader"]
+        self.wait_for(daemon, "quick", 2)
+        stream = client.start(loader, credits=1)
+        for _ in range(50):
+            batch, = client.next_batches()
+            batch.release()
+        self.assertEqual(client.next_batches(), [])
+        self.assertEqual(stream["steps"], 50)
+        self.assertRegex(dltest.dlctl("workers", daemon=daemon).stdout, r"PID +HELPER +STATE")
+        self.assertEqual([row["tasks"] for row in self.away(daemon, "quick")], [0, 0])
+
+    def test_larger_batches(self):
+        """Slots grow: lines that get longer and longer."""
+        path = self.path("lines.txt")
+        with open(path, "w") as file:
+            for i in range(120):
+                file.write("x" * (1 + 400 * i) + "\n")
+        spec = self.spec("lines", name="lines", seed=1, dataset={"kind": "text", "paths": path, "tokenizer": "bytes"},
+                         batch={"size": 2}, collate={"kind": "pad"}, workers={"count": 1})
+        daemon = self.helped([self.helper().address], workers=2)
+        self.assert_same(*self.run_while(daemon, spec, "lines", 2, lambda: None))
+
+    def test_tokens(self):
+        """Lengths are taken there, too, and batches have what the plan knows of them."""
+        path = self.path("lines.txt")
+        with open(path, "w") as file:
+            for i in range(1500):
+                file.write("".join(chr(97 + (i + j) % 26) for j in range(1 + i * i % 60)) + "\n")
+        spec = self.spec("tokens", name="tokens", seed=1, batch={"tokens": 200}, sampler={"kind": "random"},
+                         dataset={"kind": "text", "paths": path, "tokenizer": "bytes"}, collate={"kind": "pad"},
+                         workers={"count": 1})
+        self.assert_same(*self.run_while(self.helped([self.helper().address]), spec, "tokens", 1, lambda: None))
+
+    def test_bad_samples(self):
+        """What a helper's worker says of a picture that is none is what any would say."""
+        folder = pathlib.Path(self.path("pictures"))
+        (folder / "cats").mkdir(parents=True)
+        for i in range(90):
+            (folder / "cats" / f"{i:02}.png").write_bytes(b"none" if i % 3 == 1 else media.png(f"p{i}", 20, 20))
+        spec = self.spec("odd", name="odd", seed=1, batch={"size": 2},
+                         dataset={"kind": "imagefolder", "paths": str(folder), "size": [8, 8]},
+                         workers={"count": 1, "on_error": "substitute"})
+        daemon = self.helped([self.helper().address])
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, "odd", 1)
+            said = [dltest.dlctl(verb, spec, "--digest", "--json", daemon=where, check=False)
+                    for verb, where in (("run", daemon), ("check", None))]
+            self.assertGreater(sum(row["tasks"] for row in self.away(daemon, "odd")), 4)
+            self.assertEqual(len(dlctl_json("quarantine", daemon=daemon)), 30)
+        self.assertEqual(said[0].returncode, said[1].returncode)
+        self.assert_same(*(json.loads(one.stdout) for one in said))
+
+
+class Strangers(HelperCase):
+    def refused(self, daemon, spec, words):
+        """The loader is loaded without the helper, and the log says why."""
+        self.client(daemon).open(json.loads(pathlib.Path(spec).read_text()))
+        self.assert_same(dlctl_json("run", spec, "--digest", daemon=daemon), dlctl_json("check", spec, "--digest"))
+        wait_until(lambda: words in daemon.log, lambda: f"{words} in:\n{daemon.log}")
+        self.assertEqual([row["tasks"] for row in self.away(daemon, "run")], [0])
+
+    def test_other_secret(self):
+        helper = self.helper()
+        other = pathlib.Path(self.path("other"))
+        other.write_text("f" * 32)
+        daemon = self.helped([helper.address], helpers={"addresses": [helper.address], "count": 1,
+                                                        "secret_file": str(other)})
+        self.refused(daemon, self.range("run", 20), "both need the same helpers.secret_file")
+        self.assertIn("a connection is refused: it does not prove that it knows the secret", helper.log)
+
+    def test_other_files(self):
+        """The same path there leads to another file: data_roots of the helper says where it is."""
+        here, there = pathlib.Path(self.path("here")), pathlib.Path(self.path("there"))
+        for place in (here, there):
+            place.mkdir()
+        for i in range(3):
+            for place in (here, there):
+                (place / f"{i}.txt").write_text(f"line {i}\n" * 30)
+        (there / "1.txt").write_text("line 2\n" * 30)
+        helper = self.helper(data_roots=[{"path": str(there), "seen_as": str(here)}])
+        spec = self.spec("run", name="run", seed=1, batch={"size": 4}, workers={"count": 1}, collate={"kind": "pad"},
+                         dataset={"kind": "text", "paths": [f"{here}/*.txt"], "tokenizer": "bytes"})
+        self.refused(self.helped([helper.address]), spec,
+                     f"at helper {helper.address}: {here}/1.txt: differs on the helper's machine")
+
+    def test_files_elsewhere(self):
+        """The same files under another path, which data_roots says."""
+        here, there = pathlib.Path(self.path("here")), pathlib.Path(self.path("there"))
+        for place in (here, there):
+            place.mkdir()
+            (place / "0.txt").write_text("".join(f"line {i}\n" for i in range(200)))
+        helper = self.helper(data_roots=[{"path": str(there), "seen_as": str(here)}])
+        spec = self.spec("run", name="run", seed=1, batch={"size": 4}, workers={"count": 1}, collate={"kind": "pad"},
+                         dataset={"kind": "text", "paths": f"{here}/0.txt", "tokenizer": "bytes"})
+        self.assert_same(*self.run_while(self.helped([helper.address]), spec, "run", 1, lambda: None))
+
+    def test_noise(self):
+        """What is no daemon is hung up on, and bothers nobody."""
+        helper = self.helper()
+        host, port = helper.address.split(":")
+        for noise in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"\x00" * 64, b"\x10\x00\x00\x00" + b"\x91" * 16):
+            with socket.create_connection((host, int(port)), timeout=dltest.PATIENCE) as stranger:
+                stranger.sendall(noise)
+                with contextlib.suppress(ConnectionResetError):
+                    while stranger.recv(4096):
+                        pass
+        wait_until(lambda: not helper.ends, "its processes to end")
+        self.assertEqual(helper.log.count("it is no dloaderd"), 4, helper.log)
+        spec = self.range("run", 60)
+        self.assert_same(*self.run_while(self.helped([helper.address]), spec, "run", 1, lambda: None))
+
+    def test_silent(self):
+        """Who does not prove itself in time is gone, and does not keep others out meanwhile."""
+        helper = self.helper(helpers={"lend": 1})
+        host, port = helper.address.split(":")
+        strangers = [socket.create_connection((host, int(port))) for _ in range(5)]
+        self.addCleanup(lambda: [stranger.close() for stranger in strangers])
+        spec = self.range("run", 60)
+        self.assert_same(*self.run_while(self.helped([helper.address]), spec, "run", 1, lambda: None))
+        wait_until(lambda: not helper.ends, "them to be hung up on")
+
+    def test_not_for_all(self):
+        """What helpers do not do yet, this machine's workers do alone; the log says why."""
+        daemon = self.helped([self.helper().address])
+        client = self.client(daemon)
+        loader = client.open({"name": "stream", "dataset": {"kind": "range", "length": 20, "iterable": True},
+                              "batch": {"size": 2}, "workers": {"count": 1}})["loader"]
+        self.assertEqual(sum(map(len, client.epoch_indices(loader))), 20)
+        self.assertEqual([row["state"] for row in self.away(daemon, "stream")], ["given up"])
+
+
+class Configuration(dltest.LifeCase):
+    def conf(self, **config):
+        path = self.path("conf")
+        pathlib.Path(path).write_text(json.dumps(config))
+        return path
+
+    def test_refusals(self):
+        pathlib.Path(self.path("short")).write_text("short")
+        for config, words in [
+                ({"helpers": {"addresses": ["node7"]}}, "\"node7\" is not the address of a helper"),
+                ({"helpers": {"addresses": ["node7:0"]}}, "\"node7:0\" is not the address of a helper"),
+                ({"helpers": {"addresses": ["::1:7071"]}}, "\"::1:7071\" is not the address of a helper"),
+                ({"helpers": {"addresses": ["[::1]:7071"]}}, "helpers.secret_file: is not set"),
+                ({"helpers": {"secret_file": self.path("short")}}, "16 to 512 letters"),
+                ({"helpers": {"addresses": "node7:7071"}}, "is not a list of HOST:PORT")]:
+            self.assert_does_not_start(words, "--config", self.conf(**config))
+
+    def test_refusals_of_helper(self):
+        self.assert_does_not_start("helpers.secret_file: is not set", "--helper", "127.0.0.1:0")
+        self.assert_does_not_start("leave out --private", "--helper", "127.0.0.1:0", "--private", status=2)
+        pathlib.Path(self.path("secret")).write_text(SECRET)
+        conf = self.conf(helpers={"secret_file": self.path("secret")})
+        self.assert_does_not_start("\"here\" is not an address", "--helper", "here", "--config", conf)
+
+    def test_no_port(self):
+        """A daemon with helpers or without listens at no port."""
+        pathlib.Path(self.path("secret")).write_text(SECRET)
+        daemon = self.daemon({"helpers": {"addresses": ["127.0.0.1:1"], "secret_file": self.path("secret")}})
+        own = {os.readlink(link) for link in pathlib.Path(f"/proc/{daemon.process.pid}/fd").iterdir()}
+        for family in ("tcp", "tcp6"):
+            sockets = pathlib.Path(f"/proc/{daemon.process.pid}/net/{family}").read_text()
+            rows = [line.split() for line in sockets.splitlines()[1:]]
+            listening = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+            self.assertFalse(own & listening)
+
+
+if __name__ == "__main__":
+    main()

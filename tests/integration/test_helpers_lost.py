@@ -1,0 +1,149 @@
+"""What happens to a helper, or to the way there, happens to no batch: each is there once, and in its place."""
+
+import os
+import random
+import signal
+import socket
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import dltest  # noqa: E402
+from dltest import dlctl_json, main, wait_until  # noqa: E402
+from lent import HelperCase, Way  # noqa: E402
+from tap import slow  # noqa: E402
+
+
+class Misfortunes(HelperCase):
+    def check(self, address, do, count=2, length=400, **spec):
+        daemon = self.helped([address], workers=count)
+        path = self.range("run", length, **spec)
+        self.assert_same(*self.run_while(daemon, path, "run", count, do))
+        return daemon
+
+    def test_helper_killed(self):
+        helper = self.helper()
+        daemon = self.check(helper.address, lambda: helper.end(signal.SIGKILL))
+        self.assertRegex(daemon.log, "helper 127.0.0.1:[0-9]+: it has closed the connection, or has died")
+
+    def test_helper_comes_back(self):
+        helper = self.helper()
+
+        def replace():
+            helper.end(signal.SIGKILL)
+            again = self.helper("again", helper.address)
+            wait_until(lambda: len(again.ends) == 2, "the daemon to come back")
+
+        self.check(helper.address, replace, length=1200)
+
+    def test_ends_stopped(self):
+        helper = self.helper()
+
+        def stop():
+            for pid in (stopped := helper.ends):
+                os.kill(pid, signal.SIGSTOP)
+            # Nobody waits for them: others come, and the loader goes on.
+            wait_until(lambda: set(helper.ends) - set(stopped), "other ends")
+
+        daemon = self.check(helper.address, stop, length=800)
+        self.assertIn("it has not answered for 5 s", daemon.log)
+
+    def test_way_cut(self):
+        way = Way(self.helper().address)
+        self.addCleanup(way.close)
+        daemon = self.check(way.address, way.cut.set, length=800)
+        self.assertIn("it has not answered for 5 s", daemon.log)
+
+    def test_workers_die(self):
+        """Each life of the helper's workers ends at its sixth task, whose bytes are spoilt by then."""
+        plan = self.path("torn-always-6")
+        os.symlink(dltest.BAD_WORKER, plan)
+        helper = self.helper(worker=plan, sandbox="off")
+        daemon = self.check(helper.address, lambda: None)
+        self.assertIn("its worker was killed by SIGKILL", daemon.log)
+
+    def test_worker_hangs(self):
+        """workers.timeout holds for helpers as for others."""
+        plan = self.path("hang-always-9")
+        os.symlink(dltest.BAD_WORKER, plan)
+        helper = self.helper(worker=plan, sandbox="off")
+        daemon = self.check(helper.address, lambda: None, count=1, length=200,
+                            workers={"count": 1, "retries": 100, "timeout": "2s"})
+        self.assertIn("its task took longer than workers.timeout (2 s)", daemon.log)
+
+    def test_stand_in_killed(self):
+        """The helper ends the worker of a connection that is gone."""
+        helper = self.helper()
+        daemon = None
+
+        def kill():
+            before = set(helper.ends)
+            for row in self.away(daemon, "run"):
+                os.kill(row["pid"], signal.SIGKILL)
+            wait_until(lambda: not before & set(helper.ends), "the helper to notice")
+
+        daemon = self.helped([helper.address], workers=2)
+        self.assert_same(*self.run_while(daemon, self.range("run", 400), "run", 2, kill))
+
+    def test_no_helper_there(self):
+        """The loader's own workers do everything."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+        daemon = self.helped([address])
+        spec = self.range("run", 40)
+        self.assert_same(dlctl_json("run", spec, "--digest", daemon=daemon), dlctl_json("check", spec, "--digest"))
+        wait_until(lambda: "the helper cannot be reached: Connection refused" in daemon.log, "the log to say so")
+
+    def test_no_memory(self):
+        helper = self.helper(limits={"bytes": "8KiB"})
+        daemon = self.helped([helper.address])
+        spec = self.range("run", 40)
+        self.assert_same(dlctl_json("run", spec, "--digest", daemon=daemon), dlctl_json("check", spec, "--digest"))
+        self.assertIn("raise limits.bytes of the helper's configuration", daemon.log)
+
+    @slow
+    def test_any(self):
+        """One after another, in any order, to any of two helpers; rounds are as many as $HELPER_ROUNDS says."""
+        for seed in range(int(os.environ.get("HELPER_ROUNDS", "3"))):
+            with self.subTest(seed=seed):
+                self.check_round(random.Random(seed), f"round{seed}")
+
+    def check_round(self, draw, name):
+        helpers = [self.helper(f"{name}-{i}") for i in range(2)]
+        ways = [Way(helper.address) for helper in helpers]
+        for way in ways:
+            self.addCleanup(way.close)
+        daemon = self.helped([way.address for way in ways], workers=4, directory=name)
+
+        def kill_helper():
+            helper = draw.choice(helpers)
+            if helper.process.poll() is None:
+                helper.end(signal.SIGKILL)
+
+        def stop_end():
+            ends = [pid for helper in helpers for pid in helper.ends]
+            if ends:
+                os.kill(draw.choice(ends), draw.choice([signal.SIGSTOP, signal.SIGKILL]))
+
+        def kill_stand_in():
+            rows = [row for row in self.away(daemon, "run") if row["pid"]]
+            if rows:
+                os.kill(draw.choice(rows)["pid"], draw.choice([signal.SIGKILL, signal.SIGSTOP]))
+
+        def cut():
+            draw.choice(ways).cut.set()
+
+        def happen():
+            for what in draw.choices([kill_helper, stop_end, kill_stand_in, cut], [1, 3, 3, 1], k=4):
+                enough = min(self.finished(daemon) + 4, 290)
+                what()
+                wait_until(lambda least=enough: self.finished(daemon) >= least, "the loader to go on")
+
+        spec = self.range("run", 600, workers={"count": 1, "retries": 100, "timeout": "3s"})
+        self.assert_same(*self.run_while(daemon, spec, "run", 4, happen))
+
+    def finished(self, daemon):
+        return sum(row["tasks"] for row in self.rows(daemon, "run"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Helpers, as tests start them: dloaderd --helper, a way to it that can be cut, and a daemon that has some."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import socket
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import dltest
+from dltest import TestCase, children_of, dlctl_json, wait_until
+
+SECRET = "0123456789abcdef0123456789abcdef"
+PLACE = re.compile(r"lends up to \d+ workers at (\S+)")
+
+
+class Helper:
+    """dloaderd --helper; its configuration and log are files in `directory`."""
+
+    def __init__(self, directory, config, address="127.0.0.1:0"):
+        directory.mkdir(exist_ok=True)
+        (directory / "dloaderd.conf").write_text(json.dumps(config))
+        self.log_path = directory / "log"
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [dltest.DLOADERD, "--helper", address, "--config", str(directory / "dloaderd.conf")],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(lambda: self.process.poll() is not None or PLACE.search(self.log), "the helper to listen")
+        if not PLACE.search(self.log):
+            raise AssertionError(self.log)
+        self.address = PLACE.findall(self.log)[-1]
+
+    @property
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def ends(self):
+        """The processes that serve a connection each."""
+        return children_of(self.process.pid)
+
+    def end(self, how=signal.SIGTERM):
+        children = self.ends
+        self.process.send_signal(how)
+        self.process.wait(dltest.PATIENCE)
+        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), "its processes to end")
+
+
+class Way:
+    """A way to a helper that can be cut: then nothing passes, and nobody hears of it."""
+
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        self.target = (host, int(port))
+        self.cut = threading.Event()
+        self.sides = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.wake, self.end = socket.socketpair()
+        self.thread = threading.Thread(target=self.carry)
+        self.thread.start()
+
+    def carry(self):
+        other = {}
+        while True:
+            ready, _, _ = select.select([self.end, self.listener, *other], [], [])
+            if self.end in ready:
+                break
+            for one in ready:
+                if one is self.listener:
+                    self.join(self.listener.accept()[0], other)
+                    continue
+                if one not in other:
+                    continue
+                if self.cut.is_set():
+                    other.pop(one)  # whatever it says stays there
+                    continue
+                try:
+                    data = one.recv(1 << 16)
+                    other[one].sendall(data)
+                except (OSError, KeyError):
+                    data = b""
+                if not data:
+                    for side in (one, other.pop(one)):
+                        other.pop(side, None)
+                        with contextlib.suppress(OSError):
+                            side.shutdown(socket.SHUT_RDWR)
+
+    def join(self, near, other):
+        self.sides.append(near)
+        try:
+            far = socket.create_connection(self.target)
+        except ConnectionRefusedError:
+            near.shutdown(socket.SHUT_RDWR)
+            return
+        self.sides.append(far)
+        other.update({near: far, far: near})
+
+    def close(self):
+        self.wake.send(b".")
+        self.thread.join()
+        for one in (self.listener, self.wake, self.end, *self.sides):
+            one.close()
+
+
+class HelperCase(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.secret = pathlib.Path(self.path("secret"))
+        self.secret.write_text(SECRET + "\n")
+
+    def helper(self, name="helper", address="127.0.0.1:0", **config):
+        helper = Helper(pathlib.Path(self.path(name)),
+                        {"helpers": {"secret_file": str(self.secret), **config.pop("helpers", {})}, **config}, address)
+        self.addCleanup(lambda: helper.process.poll() is None and helper.end())
+        return helper
+
+    def helped(self, addresses, workers=1, directory="daemon", **config):
+        """A daemon with so many workers on these, whose own workers are slow."""
+        plan = self.path("slow-always-1")
+        if not os.path.lexists(plan):
+            os.symlink(dltest.BAD_WORKER, plan)
+        os.mkdir(self.path(directory))
+        helpers = {"addresses": addresses, "count": workers, "secret_file": str(self.secret)}
+        daemon = dltest.Daemon(self.path(directory), {"worker": plan, "sandbox": "off", "linger": "0s",
+                                                      "helpers": helpers, **config})
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def rows(self, daemon, name):
+        return [row for row in dlctl_json("workers", daemon=daemon) if row["loader"] == name]
+
+    def away(self, daemon, name):
+        return [row for row in self.rows(daemon, name) if row["helper"]]
+
+    def wait_for(self, daemon, name, count):
+        wait_until(lambda: sum(row["state"] == "ready" for row in self.away(daemon, name)) == count,
+                   lambda: f"{count} of {self.rows(daemon, name)} to be ready:\n{daemon.log[-3000:]}")
+
+    def range(self, name, length=300, **spec):
+        return self.spec(name, name=name, seed=7, dataset={"kind": "range", "length": length},
+                         sampler={"kind": "random"}, batch={"size": 2},
+                         **{"workers": {"count": 1, "retries": 100}, **spec})
+
+    def run_while(self, daemon, spec, name, count, do):
+        """Loads the spec while `do` is done: once helpers have done some of it. What dlctl says of it, and of the
+        same without a daemon."""
+        with self.client(daemon) as client, ThreadPoolExecutor(1) as pool:
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, name, count)
+            run = pool.submit(dlctl_json, "run", spec, "--digest", daemon=daemon)
+            wait_until(lambda: sum(row["tasks"] for row in self.away(daemon, name)) > 4, "helpers to work")
+            do()
+            return run.result(), dlctl_json("check", spec, "--digest")
+
+    def assert_same(self, run, check):
+        for key in ("digest", "batches", "samples", "bytes", "length", "steps"):
+            self.assertEqual(run[key], check[key], key)

@@ -1,0 +1,256 @@
+/* The link between a daemon's stand-in and a helper: bytes in any pieces, proofs, and who is asked.
+ */
+#include "tests/lib/harness.h"
+
+#include "daemon/helper/files_seen.h"
+#include "daemon/helper/link.h"
+#include "daemon/helper/link_slot.h"
+#include "daemon/helper/proof.h"
+#include "daemon/serve/pool/helpers.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+/* ---- frames --------------------------------------------------------------------------------- */
+
+struct pair {
+    struct link near, far;
+};
+
+static void pair_open(struct pair *pair)
+{
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    link_init(&pair->near, fds[0]);
+    link_init(&pair->far, fds[1]);
+}
+
+static void pair_close(struct pair *pair)
+{
+    link_deinit(&pair->near);
+    link_deinit(&pair->far);
+}
+
+static enum link_news read_news(struct link *link)
+{
+    enum link_news news;
+
+    assert_int_equal(link_read(link, &news), 0);
+    return news;
+}
+
+/* More than a socket takes at once, behind a message; and the next message behind that. */
+static void test_body(void **state)
+{
+    enum { BYTES = 3 << 20 };
+    uint8_t *body = malloc(BYTES), *got = calloc(1, BYTES);
+    struct pair pair;
+    struct dl_message msg;
+    enum link_news news = LINK_NOTHING;
+
+    (void)state;
+    assert_non_null(body);
+    assert_non_null(got);
+    for (size_t i = 0; i < BYTES; i++)
+        body[i] = (uint8_t)(i * 7 + (i >> 11));
+    pair_open(&pair);
+    assert_int_equal(
+        link_say(&pair.far, &(struct dl_message){.number = DL_MSG_H_DONE,
+                                                 .h_done = {.task = 5, .bytes = BYTES}}),
+        0);
+    link_add_body(&pair.far, (struct dl_span){body, BYTES});
+    assert_int_equal(link_write(&pair.far), 0);
+    assert_false(link_is_idle(&pair.far));
+    assert_int_equal(read_news(&pair.near), LINK_FRAME);
+    assert_int_equal(message_decode(link_payload(&pair.near).data, link_payload(&pair.near).len,
+                                    FROM_HELPER, &msg, NULL),
+                     0);
+    assert_int_equal(msg.h_done.bytes, BYTES);
+    link_expect(&pair.near, got, BYTES);
+    while (news != LINK_RAW) {
+        assert_int_equal(link_write(&pair.far), 0);
+        news = read_news(&pair.near);
+    }
+    assert_true(link_is_idle(&pair.far));
+    assert_memory_equal(got, body, BYTES);
+    assert_int_equal(link_say(&pair.far, &(struct dl_message){.number = DL_MSG_H_ALIVE}), 0);
+    assert_int_equal(link_write(&pair.far), 0);
+    assert_int_equal(read_news(&pair.near), LINK_FRAME);
+    assert_int_equal(read_news(&pair.near), LINK_NOTHING);
+    close_fdp(&pair.far.fd);
+    assert_int_equal(link_read(&pair.near, &news), -EPIPE);
+    pair_close(&pair);
+    free(body);
+    free(got);
+}
+
+static void test_too_long(void **state)
+{
+    static const struct {
+        uint32_t bytes, most;
+        int r;
+    } rows[] = {
+        {0, LINK_UNPROVEN_BYTES, -EMSGSIZE},
+        {LINK_UNPROVEN_BYTES, LINK_UNPROVEN_BYTES, 0},
+        {LINK_UNPROVEN_BYTES + 1, LINK_UNPROVEN_BYTES, -EMSGSIZE},
+        {DL_MAX_FRAME_BYTES, DL_MAX_FRAME_BYTES, 0},
+        {DL_MAX_FRAME_BYTES + 1, DL_MAX_FRAME_BYTES, -EMSGSIZE},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const uint32_t n = rows[i].bytes;
+        const uint8_t head[] = {(uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16),
+                                (uint8_t)(n >> 24)};
+        enum link_news news;
+        struct pair pair;
+
+        pair_open(&pair);
+        pair.near.most = rows[i].most;
+        assert_int_equal(send(pair.far.fd, head, sizeof head, 0), sizeof head);
+        assert_int_equal(link_read(&pair.near, &news), rows[i].r);
+        assert_int_equal(news, LINK_NOTHING);
+        assert_true(pair.near.in.cap <= 64 * 1024); /* what has not come takes no memory */
+        pair_close(&pair);
+    }
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+static void test_done_fits(void **state)
+{
+    const struct slot_header header = {.samples = 2};
+    const struct dl_span whole = {(const uint8_t *)&header, sizeof header};
+    const struct {
+        struct dl_msg_h_done msg;
+        bool fits;
+    } rows[] = {
+        {{.task = 3, .used = 192, .header = whole}, true},
+        {{.task = 3, .used = 4096, .header = whole, .bytes = 4096 - 192}, true},
+        {{.task = 3, .used = 4097, .header = whole, .bytes = 4097 - 192}, false},
+        {{.task = 4, .used = 192, .header = whole}, false},
+        {{.task = 3, .used = 200, .header = whole}, false},
+        {{.task = 3, .used = 192, .header = {whole.data, 184}}, false},
+        {{.task = 3, .code = ENOBUFS, .used = 1 << 20, .header = whole}, true},
+        {{.task = 3, .code = EIO, .used = 9, .header = whole, .bytes = 4096}, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        assert_int_equal(link_done_fits(&rows[i].msg, 3, 4096), rows[i].fits);
+}
+
+/* ---- proofs --------------------------------------------------------------------------------- */
+
+static void test_proofs(void **state)
+{
+    char near[PROOF_NONCE_MAX], far[PROOF_NONCE_MAX], proof[PEER_PROOF_MAX];
+    struct sigv4_crypto crypto;
+
+    (void)state;
+    if (!sigv4_crypto_find(&crypto))
+        skip();
+    assert_int_equal(proof_nonce(near), 0);
+    assert_int_equal(proof_nonce(far), 0);
+    assert_string_not_equal(near, far);
+    proof_make(&crypto, "secret", "near", near, far, proof);
+    assert_int_equal(strlen(proof), PEER_PROOF_MAX - 1);
+    assert_true(proof_holds(&crypto, "secret", "near", near, far, span_str(proof)));
+    assert_false(proof_holds(&crypto, "secrets", "near", near, far, span_str(proof)));
+    assert_false(proof_holds(&crypto, "secret", "far", near, far, span_str(proof)));
+    assert_false(proof_holds(&crypto, "secret", "near", far, near, span_str(proof)));
+    assert_false(proof_holds(&crypto, "secret", "near", near, far, span_str("")));
+    /* A nonce of another form has no proof: neither a shorter one, nor one with a space in it. */
+    far[63] = ' ';
+    proof_make(&crypto, "secret", "near", near, far, proof);
+    assert_string_equal(proof, "");
+    assert_false(proof_holds(&crypto, "secret", "near", near, far, span_str("")));
+}
+
+static void test_releases(void **state)
+{
+    (void)state;
+    assert_string_equal(proof_compare_releases(span_str(DLOADER_VERSION)), "");
+    assert_string_not_equal(proof_compare_releases(span_str("0.0.1")), "");
+    assert_string_not_equal(proof_compare_releases(span_str(DLOADER_VERSION "1")), "");
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+/* The first file that differs is named. */
+static void test_files(void **state)
+{
+    static const char *const names[] = {"0.txt", "1.txt", "2.txt"};
+    char *paths[3];
+    struct spec_file files[3] = {0};
+    struct dl_spec spec = {.dataset = {.kind = DATASET_TEXT, .files = files, .n_files = 3}};
+    const struct data_env env = {0};
+    struct files_seen seen = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        files[i].path = paths[i] = strdup(harness_file(names[i], "some\n", 5));
+    assert_int_equal(files_seen_make(&spec, &env, &seen, &err), 0);
+    assert_int_equal(seen.n, 3);
+    const struct dl_span sums = {(const uint8_t *)seen.sums, seen.n_sums * sizeof seen.sums[0]};
+    assert_int_equal(files_seen_compare(&spec, &env, 3, sums, &err), 0);
+    (void)harness_file(names[2], "else\n", 5);
+    assert_int_equal(files_seen_compare(&spec, &env, 3, sums, &err), -ESTALE);
+    assert_string_equal(err.path, paths[2]);
+    assert_int_equal(unlink(paths[1]), 0);
+    assert_int_equal(files_seen_compare(&spec, &env, 3, sums, &err), -ESTALE);
+    assert_string_equal(err.path, paths[1]);
+    spec.dataset.n_files = 1;
+    assert_int_equal(files_seen_compare(&spec, &env, 3, sums, &err), -ESTALE);
+    assert_int_equal(files_seen_compare(&spec, &env, 2, sums, &err), -EPROTO);
+    assert_int_equal(files_seen_compare(&spec, &env, 0, (struct dl_span){0}, &err), -ESTALE);
+    for (int i = 0; i < 3; i++)
+        free(paths[i]);
+}
+
+/* ---- who is asked --------------------------------------------------------------------------- */
+
+static void test_helpers(void **state)
+{
+    char first[] = "a:1", second[] = "b:2", *addresses[] = {first, second}, url[] = "s3://b/k";
+    struct config config = {.helpers = {.addresses = {.paths = addresses, .n = 2}, .count = 3}};
+    struct spec_file file = {.path = url};
+    struct dl_spec spec = {.workers = 2, .dataset = {.kind = DATASET_RANGE}};
+    struct python_run none = {0}, python = {.host_number = 1};
+    const char *why;
+
+    (void)state;
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 3);
+    assert_null(why);
+    assert_int_equal(helpers_count(&config, &spec, &none, true, &why), 0);
+    assert_non_null(strstr(why, "another user"));
+    assert_int_equal(helpers_count(&config, &spec, &python, false, &why), 0);
+    assert_non_null(strstr(why, "Python"));
+    spec.workers = DL_MAX_WORKERS - 1;
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 1);
+    spec.workers = 0;
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
+    spec = (struct dl_spec){.workers = 2,
+                            .dataset = {.kind = DATASET_TEXT, .files = &file, .n_files = 1}};
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
+    assert_non_null(strstr(why, "URLs"));
+    config.helpers.addresses.n = 0;
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
+    assert_null(why);
+    config.helpers.addresses.n = 2;
+    assert_string_equal(helpers_address(&config, 0, 0), "a:1");
+    assert_string_equal(helpers_address(&config, 1, 0), "b:2");
+    assert_string_equal(helpers_address(&config, 1, 1), "a:1");
+    assert_string_equal(helpers_address(&config, 2, 3), "b:2");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_body),      cmocka_unit_test(test_too_long),
+    cmocka_unit_test(test_done_fits), cmocka_unit_test(test_proofs),
+    cmocka_unit_test(test_releases),  cmocka_unit_test(test_files),
+    cmocka_unit_test(test_helpers),
+};
+
+TEST_MAIN(tests)
