@@ -29,6 +29,7 @@ TYPES = {
     "HELPERS": "list of texts",
     "DURATION": "duration",
     "COUNT": "positive integer",
+    "AUTO_COUNT": "positive integer, or auto",
     "BYTES": "size",
     "SHARE": "size, or per cent",
     "LEVEL": "word",

@@ -1,5 +1,6 @@
 /* What the kernel leaves to be taken: by files of a machine that is not there, and of this one. */
 #include "daemon/serve/base/available.h"
+#include "daemon/serve/base/processors.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>
@@ -166,6 +167,34 @@ static void test_pressure(void **state)
     assert_int_equal(look().pressure, 77);
 }
 
+/* Above what this process may use nothing is allowed. */
+static void expect_processors(double most)
+{
+    double all = processors_read("/nowhere"), cpus = processors_read(machine);
+
+    assert_true(all >= 1 && cpus > 0);
+    assert_true(cpus == (most < all ? most : all));
+}
+
+static void test_processors(void **state)
+{
+    new_machine();
+    expect_processors(4096);
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/v2/a/b/cpu.max", "max 100000\n");
+    expect_processors(4096);
+    put("/v2/a/cpu.max", "50000 100000\n");
+    expect_processors(0.5);
+    put("/v2/a/b/cpu.max", "20000 80000\n");
+    expect_processors(0.25);
+    put("/proc/self/cgroup", "11:cpu,cpuacct:/x\n4:memory:/a\n");
+    put("/cpu/x/cpu.cfs_quota_us", "-1\n");
+    put("/cpu/x/cpu.cfs_period_us", "100000\n");
+    expect_processors(4096);
+    put("/cpu/x/cpu.cfs_quota_us", "75000\n");
+    expect_processors(0.75);
+}
+
 static void test_this_machine(void **state)
 {
     struct available a;
@@ -177,6 +206,7 @@ static void test_this_machine(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_processors),
     cmocka_unit_test(test_a_machine_without_groups),
     cmocka_unit_test(test_a_machine_that_says_nothing),
     cmocka_unit_test(test_groups_of_v2),

@@ -55,6 +55,7 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->limits.sessions, 256);
     assert_int_equal(config->limits.loaders, 64);
     assert_int_equal(config->limits.workers, 64);
+    assert_int_equal(config->limits.cpus, 0);
     assert_int_equal(config->limits.bytes, (uint64_t)8 << 30);
     assert_int_equal(config->limits.memory.per_cent, 50);
     assert_int_equal(config->limits.memory.bytes, 0);
@@ -146,7 +147,8 @@ static void test_every_key(void **state)
                                 "  loaders: 2\n"
                                 "  workers: 3\n"
                                 "  bytes: 1.5MiB\n"
-                                "  leases: 5\n");
+                                "  leases: 5\n"
+                                "  cpus: 6\n");
 
     assert_string_equal(config.socket, "/tmp/a socket");
     assert_int_equal(config.socket_mode, 0600);
@@ -180,6 +182,7 @@ static void test_every_key(void **state)
     assert_int_equal(config.limits.workers, 3);
     assert_int_equal(config.limits.bytes, 3 << 19);
     assert_int_equal(config.limits.leases, 5);
+    assert_int_equal(config.limits.cpus, 6);
     config_deinit(&config);
 }
 
@@ -577,6 +580,8 @@ static const struct {
     {"limits:\n  sessions: 0", "limits.sessions", 2, "0" NOT_COUNT},
     {"limits: {loaders: -3}", "limits.loaders", 1, "-3" NOT_COUNT},
     {"limits: {workers: \"3\"}", "limits.workers", 1, "\"3\"" NOT_COUNT},
+    {"limits: {cpus: 0}", "limits.cpus", 1, "0" NOT_COUNT ", or auto"},
+    {"limits: {cpus: all}", "limits.cpus", 1, "\"all\"" NOT_COUNT ", or auto"},
     {"limits: {leases: 2.0}", "limits.leases", 1, "a float" NOT_COUNT},
     {"limits: {leases: 9223372036854775808}", "limits.leases", 1, "9223372036854775808" NOT_COUNT},
     {"limits: {leases: null}", "limits.leases", 1, "null" NOT_COUNT},

@@ -30,6 +30,7 @@ enum config_type {
     HELPERS,
     DURATION,
     COUNT,
+    AUTO_COUNT,
     BYTES,
     SHARE,
     LEVEL,
@@ -430,6 +431,18 @@ static int config_set_count(uint64_t *ret, const struct config_key *key, const s
     return 0;
 }
 
+/* 0: auto. */
+static int config_set_auto_count(uint64_t *ret, const struct config_key *key, const struct value *v,
+                                 struct dl_error *err)
+{
+    bool automatic = v->type == VALUE_STRING && strcmp(v->string, "auto") == 0;
+
+    if (!automatic && (v->type != VALUE_INT || v->integer < 1))
+        return config_refuse_value(err, key, v, "a positive integer, or auto");
+    *ret = automatic ? 0 : (uint64_t)v->integer;
+    return 0;
+}
+
 static int config_set_level(enum log_level *ret, const struct config_key *key,
                             const struct value *v, struct dl_error *err)
 {
@@ -503,6 +516,8 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_share(at, key, v, err);
     case COUNT:
         return config_set_count(at, key, v, err);
+    case AUTO_COUNT:
+        return config_set_auto_count(at, key, v, err);
     case LEVEL:
         return config_set_level(at, key, v, err);
     case SANDBOX:

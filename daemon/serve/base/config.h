@@ -27,6 +27,7 @@ struct config_limits {
     uint64_t worlds;
     uint64_t threads;
     uint64_t log_lines;
+    uint64_t cpus;              /* 0: auto */
     struct config_share memory; /* of all users together */
     enum config_charge charge;
 };
