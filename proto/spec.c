@@ -171,6 +171,16 @@ static int spec_read_uint_or_null(struct spec_reading *rd, const struct spec_key
     return 0;
 }
 
+static int spec_read_workers(struct spec_reading *rd, const struct spec_key *key,
+                             const struct value *v)
+{
+    rd->spec->workers_auto = v->type == VALUE_STRING && strcmp(v->string, "auto") == 0;
+    if (!rd->spec->workers_auto)
+        return spec_read_uint(rd, key, v);
+    spec_field_set(rd->spec, key, SPEC_WORKERS_AT_FIRST);
+    return 0;
+}
+
 /* Negative seeds wrap, as they do in torch.manual_seed(). */
 static int spec_read_seed(struct spec_reading *rd, const struct spec_key *key,
                           const struct value *v)
@@ -243,6 +253,7 @@ static reader *const spec_readers[] = {
     [KEY_BOOL] = spec_read_bool,
     [KEY_UINT] = spec_read_uint,
     [KEY_UINT_OR_NULL] = spec_read_uint_or_null,
+    [KEY_WORKERS] = spec_read_workers,
     [KEY_SEED] = spec_read_seed,
     [KEY_DURATION] = spec_read_scaled,
     [KEY_BYTES] = spec_read_scaled,
@@ -321,7 +332,8 @@ static int spec_read_fallback(struct spec_reading *rd, const struct spec_key *ke
         v = (struct value){.type = VALUE_BOOL, .boolean = strcmp(fallback, "true") == 0};
     } else if (strcmp(fallback, "null") == 0) {
         v = (struct value){.type = VALUE_NULL};
-    } else if (key->type == KEY_UINT || key->type == KEY_UINT_OR_NULL || key->type == KEY_SHARE) {
+    } else if (key->type == KEY_UINT || key->type == KEY_UINT_OR_NULL || key->type == KEY_SHARE ||
+               key->type == KEY_WORKERS) {
         v = (struct value){.type = VALUE_INT, .integer = strtoll(fallback, NULL, 10)};
     } else {
         v.string = strdup(fallback);

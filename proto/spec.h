@@ -265,11 +265,12 @@ struct dl_spec {
     struct spec_collate collate;
     enum shard_mode shard;
     uint32_t replicas; /* ranks that read the same batches; at least 1 */
-    uint32_t workers;  /* 0: in the client's own process */
+    uint32_t workers;  /* 0: in the client's own process; at first, if workers_auto */
     uint32_t prefetch;
     uint32_t retries;
     enum on_error on_error;
-    double max_bad; /* without raise: samples, from 1 on; below 1: their share of the dataset */
+    double max_bad;    /* without raise: samples, from 1 on; below 1: their share of the dataset */
+    bool workers_auto; /* later as many as the daemon finds */
     bool drop_last;
     bool even;
     bool replacement; /* random, weighted */
@@ -279,6 +280,9 @@ struct dl_spec {
     bool pin;      /* the clients' own business: the daemon and its workers do nothing about it */
     bool in_order; /* batches come in the order of their steps; else as they are ready */
 };
+
+/* Workers that a loader begins with whose workers.count is auto. */
+enum { SPEC_WORKERS_AT_FIRST = 2 };
 
 void spec_deinit(struct dl_spec *spec);
 

@@ -350,6 +350,12 @@ static int spec_canon_write_uint_or_null(const struct dl_spec *spec, const struc
     return spec_field_get(spec, key) == 0 ? 0 : spec_canon_write_uint(spec, key, v);
 }
 
+static int spec_canon_write_workers(const struct dl_spec *spec, const struct spec_key *key,
+                                    struct value *v)
+{
+    return spec->workers_auto ? value_make_string(v, "auto") : spec_canon_write_uint(spec, key, v);
+}
+
 typedef int writer(const struct dl_spec *spec, const struct spec_key *key, struct value *v);
 
 /* clang-format off */
@@ -360,6 +366,7 @@ static writer *const spec_canon_writers[] = {
     [KEY_BOOL] = spec_canon_write_bool,
     [KEY_UINT] = spec_canon_write_uint,
     [KEY_UINT_OR_NULL] = spec_canon_write_uint_or_null,
+    [KEY_WORKERS] = spec_canon_write_workers,
     [KEY_SEED] = spec_canon_write_uint,
     [KEY_DURATION] = spec_canon_write_duration,
     [KEY_BYTES] = spec_canon_write_uint,

@@ -17,6 +17,7 @@ enum key_type {
     KEY_BOOL,
     KEY_UINT,
     KEY_UINT_OR_NULL, /* null is stored as 0 */
+    KEY_WORKERS,      /* a number, or auto: workers_auto, and the number at first */
     KEY_SEED,
     KEY_DURATION,
     KEY_BYTES,

@@ -131,6 +131,7 @@ static void test_limits(void **state)
         "batch: {size: null, drop_last: false}",
         "workers: {count: 1, prefetch: 1, retries: 0}",
         "workers: {count: 256, prefetch: 1024, retries: 100}",
+        "workers: {count: auto, prefetch: 4, timeout: 1s}",
         "workers: {timeout: 9223372036}",
         "workers: {timeout: 9223372036854775807ns}",
         "memory: {limit: 1}",
@@ -436,6 +437,26 @@ static void test_label(void **state)
     assert_string_equal(value_get(&canonical, "label")->string, "train.py: a");
 }
 
+/* It stays a word, and is no part of what is loaded; the number is the one to begin with. */
+static void test_automatic_workers(void **state)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0}, plain = {0};
+    _cleanup_(value_deinit)
+    struct value canonical = {0};
+    uint64_t fingerprint, plain_fingerprint;
+
+    expect_spec("{dataset: {kind: range, length: 5}, workers: {count: auto}}", &spec);
+    expect_spec("{dataset: {kind: range, length: 5}, workers: {count: 7}}", &plain);
+    assert_true(spec.workers_auto && spec.workers == SPEC_WORKERS_AT_FIRST);
+    assert_true(!plain.workers_auto && plain.workers == 7);
+    assert_int_equal(spec_fingerprint(&spec, &fingerprint), 0);
+    assert_int_equal(spec_fingerprint(&plain, &plain_fingerprint), 0);
+    assert_int_equal(fingerprint, plain_fingerprint);
+    assert_int_equal(spec_to_value(&spec, &canonical), 0);
+    assert_string_equal(value_get(value_get(&canonical, "workers"), "count")->string, "auto");
+}
+
 static void test_canonical_form(void **state)
 {
     static const char want_text[] =
@@ -646,6 +667,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_long_paths),
     cmocka_unit_test(test_canonical_round_trip),
     cmocka_unit_test(test_label),
+    cmocka_unit_test(test_automatic_workers),
     cmocka_unit_test(test_canonical_form),
     cmocka_unit_test(test_nested),
     cmocka_unit_test(test_durations),
