@@ -257,6 +257,8 @@ void sim_work(struct sim *sim, uint32_t index)
 {
     struct sim_worker *worker = &sim->workers[index];
 
+    if (worker->dead && index >= sim->core.workers)
+        return;
     if (worker->dead) {
         worker->dead = false;
         sim_add_segment(sim, index);
@@ -286,7 +288,8 @@ void sim_begin(struct sim *sim)
         limits.overhead = sim->rules->overhead;
     sim->quota = quota_new(&limits);
     sim->account = quota_account(sim->quota, 1000);
-    sim->spec = (struct dl_spec){.workers = sim->rules->workers,
+    sim->spec = (struct dl_spec){.workers = sim->rules->resizes ? 2 : sim->rules->workers,
+                                 .prefetch = sim->rules->resizes,
                                  .retries = sim->rules->retries,
                                  .batch_size = 4,
                                  .shard = sim->rules->dispatch ? SHARD_DISPATCH : SHARD_STRIDED,
@@ -299,7 +302,7 @@ void sim_begin(struct sim *sim)
     sim->passes = must_alloc(sim->rules->ranks * sizeof *sim->passes);
     sim->epochs = must_alloc(sim->rules->ranks * sizeof *sim->epochs);
     sim->failed = must_alloc(4 * STEPS_MAX * sizeof *sim->failed);
-    for (uint32_t i = 0; i < sim->rules->workers; i++)
+    for (uint32_t i = 0; i < sim->core.workers; i++)
         sim_add_segment(sim, i);
 }
 
@@ -309,6 +312,10 @@ static void play_one(struct sim *sim)
     sim->now += 1 + sim_draw(sim, 3) * SIM_MS;
     if (sim_draw(sim, 256) == 1)
         sim->now += 2 * LINGER_NS;
+    if (sim->rules->resizes && sim_draw(sim, 16) == 1) {
+        sim->totals->resizes++;
+        core_resize(&sim->core, 1 + sim_draw(sim, sim->rules->workers));
+    }
     if (sim_draw(sim, 2))
         sim_work(sim, sim_draw(sim, sim->rules->workers));
     else

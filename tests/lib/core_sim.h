@@ -26,13 +26,16 @@ struct sim_rules {
     uint32_t
         sharers; /* of `ranks`, so many that follow each other read the same batches; 0: none */
     bool any_order, iterable, dispatch, job;
-    bool calm;  /* nobody dies, and nothing fails */
+    bool calm;    /* nobody dies, and nothing fails */
+    bool resizes; /* 2 workers at first, then 1 to `workers`; steps must not be bound to one */
     bool grows; /* slots turn out too small: all segments retire, and any worker takes what there is
                    for larger ones */
 };
 
 struct sim_totals {
     uint64_t events, batches, faults, finished, parked, resumed, kills, starved, refused;
+    uint64_t resizes;
+    uint64_t most;   /* steps in a stream's window, at most */
     uint64_t unpaid; /* sources that the user may not have */
 };
 

@@ -84,7 +84,7 @@ bool sim_add_segment(struct sim *sim, uint32_t worker)
 {
     uint32_t spoken_for = sim->n_segments;
 
-    for (uint32_t i = 0; i < sim->rules->workers && !sim->rules->grows; i++)
+    for (uint32_t i = 0; i < sim->core.workers && !sim->rules->grows; i++)
         spoken_for += i != worker && !has_segment(sim, i);
     if (spoken_for >= sim->rules->segments)
         return false;
@@ -232,7 +232,7 @@ static void run(struct sim *sim, struct step *step, uint32_t index)
     uint32_t slot = SLOT_NONE;
     uint64_t number = step->number;
 
-    SIM_ASSERT(!worker->dead && worker->n_tasks < TASKS_MAX);
+    SIM_ASSERT(!worker->dead && worker->n_tasks < TASKS_MAX && index < sim->core.workers);
     SIM_ASSERT(!sim->rules->iterable || step->number % sim->rules->workers == index);
     if (sim_draw(sim, 64) == 1) { /* its plan has to be prepared first */
         core_postpone(&sim->core, step, sim_draw(sim, 2));
@@ -263,7 +263,7 @@ static void grow(struct sim *sim, uint32_t worker)
     uint32_t lacks = worker;
 
     if (worker == CORE_ANY)
-        worker = sim_draw(sim, sim->rules->workers);
+        worker = sim_draw(sim, sim->core.workers);
     if (sim->workers[worker].dead || sim_add_segment(sim, worker))
         return;
     core_reclaim(&sim->core);
@@ -377,18 +377,24 @@ void sim_execute(struct sim *sim)
 void sim_pump(struct sim *sim)
 {
     struct worker_room rooms[64];
+    const struct stream *stream;
     uint32_t turns = 0;
 
     sim_execute(sim);
-    for (uint32_t i = 0; i < sim->rules->workers; i++)
+    for (uint32_t i = 0; i < sim->core.workers; i++)
         if (!sim->workers[i].dead && !has_segment(sim, i))
             (void)sim_add_segment(sim, i);
+    for (uint32_t i = sim->core.workers; i < sim->rules->workers; i++)
+        if (sim->workers[i].n_tasks == 0) { /* it goes; what it made stays */
+            sim->workers[i].dead = false;
+            sim_retire_segments(sim, i, false);
+        }
     core_tick(&sim->core, sim->now);
     do {
         SIM_ASSERT(++turns < TURNS_MAX);
         core_deliver(&sim->core, sim->now);
         sim_execute(sim);
-        for (uint32_t i = 0; i < sim->rules->workers; i++) {
+        for (uint32_t i = 0; i < sim->core.workers; i++) {
             const struct sim_worker *worker = &sim->workers[i];
             rooms[i] = (struct worker_room){.slots = worker->dead ? 0 : free_slots(sim, i),
                                             .tasks = worker->dead ? 0 : TASKS_MAX - worker->n_tasks,
@@ -398,4 +404,6 @@ void sim_pump(struct sim *sim)
         core_schedule(&sim->core, rooms);
         sim_execute(sim);
     } while (core_has_work(&sim->core));
+    DL_FOREACH (sim->core.streams, stream)
+        sim->totals->most = max_u64(sim->totals->most, stream_window(stream));
 }

@@ -74,6 +74,32 @@ static void test_slots_that_grow(void **state)
     assert_true(all.starved > 0);
 }
 
+/* Workers come and go while they work: each step comes once all the same, and where there are more
+ * of them, more is loaded ahead. */
+static void test_workers_that_come_and_go(void **state)
+{
+    struct sim_totals all = {0};
+
+    for (unsigned kind = 0; kind < 64; kind++) {
+        struct sim_rules rules = rules_of(kind & ~2U);
+
+        rules.workers = 6;
+        rules.resizes = true;
+        rules.segments = kind & 16 ? 6 : 24;
+        rules.leases = kind & 32 ? 2 : 0;
+        rules.grows = kind & 2;
+        if (rules.any_order && rules.dispatch)
+            continue;
+        struct sim_totals totals = play(&rules, 20, 600);
+        assert_true(totals.batches > 0 && totals.finished > 0);
+        all.resizes += totals.resizes;
+        all.kills += totals.kills;
+        all.most = max_u64(all.most, totals.most);
+    }
+    assert_true(all.resizes > 0 && all.kills > 0);
+    assert_true(all.most >= 1 * 6 + 1);
+}
+
 /* Ranks that read the same batches: all of them get each, and nobody waits for ever. */
 static void test_sharers(void **state)
 {
@@ -151,9 +177,13 @@ static void test_many(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_kind),       cmocka_unit_test(test_slots_that_grow),
-    cmocka_unit_test(test_sharers),          cmocka_unit_test(test_sources_that_are_not_paid_for),
-    cmocka_unit_test(test_a_thousand_ranks), cmocka_unit_test(test_many),
+    cmocka_unit_test(test_every_kind),
+    cmocka_unit_test(test_slots_that_grow),
+    cmocka_unit_test(test_sharers),
+    cmocka_unit_test(test_sources_that_are_not_paid_for),
+    cmocka_unit_test(test_a_thousand_ranks),
+    cmocka_unit_test(test_many),
+    cmocka_unit_test(test_workers_that_come_and_go),
 };
 
 TEST_MAIN(tests)

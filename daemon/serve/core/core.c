@@ -72,6 +72,7 @@ void core_cancel(struct core *core, const struct stream *stream, const struct st
 void core_init(struct core *core, const struct core_options *options)
 {
     core->o = *options;
+    core->workers = core_n_workers(core);
     core->positions.account = options->account;
     /* Python code that keeps state between samples must not be run for an epoch that was not
      * requested. */
@@ -96,6 +97,30 @@ void core_deinit(struct core *core)
     trace_deinit(&core->trace);
     free(core->mixture);
     *core = (struct core){0};
+}
+
+/* Steps that the stream may have in its window: more than its credits wait here, READY. */
+static uint32_t core_window_of(const struct core *core, const struct stream_params *params)
+{
+    const struct dl_spec *spec = core->o.spec;
+    uint64_t at_first = (uint64_t)spec->prefetch * spec->workers + 1;
+    uint64_t now = min_u64((uint64_t)spec->prefetch * core->workers + 1, DL_MAX_CREDITS);
+
+    return params->credits < at_first ? params->credits : (uint32_t)max_u64(params->credits, now);
+}
+
+void core_resize(struct core *core, uint32_t workers)
+{
+    struct stream *stream;
+
+    assert(!core->o.in_turn && workers > 0);
+    core->workers = workers;
+    core->again = true;
+    DL_FOREACH (core->streams, stream) {
+        assert(stream->params.replicas == 0);
+        stream->window_most = core_window_of(core, &stream->params);
+        core_requeue(core, stream);
+    }
 }
 
 bool core_has_work(const struct core *core)
@@ -247,6 +272,7 @@ struct stream *core_add(struct core *core, const struct stream_params *params, s
 {
     struct stream *stream = stream_new(params, epoch, plan);
 
+    stream->window_most = core_window_of(core, params);
     stream->number = ++core->streams_made;
     DL_APPEND(core->streams, stream);
     core_touch(core, stream);
@@ -317,6 +343,7 @@ void core_begin(struct core *core, struct stream *stream, const struct stream_pa
     stream->params = *params;
     stream->params.first = first;
     stream->params.steps = steps;
+    stream->window_most = core_window_of(core, params);
     core_set_sink(core, stream, sink);
     if (stream->phase != STREAM_SETTLING)
         stream_become(stream, STREAM_ACTIVE);
@@ -406,7 +433,7 @@ struct stream *core_take(struct core *core, const struct stream_params *params)
         return stream;
     if (params->first == 0 && params->before.n == 0)
         stream = core_find(core, params, params->epoch, true);
-    if (stream && stream_window(stream) <= params->credits)
+    if (stream && stream_window(stream) <= core_window_of(core, params))
         return stream;
     core_drop_expected(core, params);
     return NULL;

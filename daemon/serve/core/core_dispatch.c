@@ -235,7 +235,7 @@ static bool dispatch_waits(const struct stream *rank)
     const struct stream *source = rank->source;
 
     return stream_has_room(rank) && dispatch_place_of(rank) >= source->to_plan &&
-           stream_window(source) >= source->params.credits;
+           stream_window(source) >= source->window_most;
 }
 
 bool core_is_waited_at(const struct stream *source)

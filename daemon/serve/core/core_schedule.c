@@ -14,12 +14,18 @@ struct round {
     uint32_t lacks; /* the worker it needs */
 };
 
+/* Those that steps can be bound to, each with queues of its own. */
+static uint32_t schedule_n_own(const struct core *core)
+{
+    return core->o.spec->workers;
+}
+
 /* The worker that the step must run on, or CORE_ANY. */
 static uint32_t schedule_worker_of(const struct core *core, const struct stream *stream,
                                    uint64_t number)
 {
     if (core->o.in_turn)
-        return (uint32_t)(number % core->o.spec->workers);
+        return (uint32_t)(number % schedule_n_own(core));
     return stream->params.replicas ? step_replica(stream, number) : CORE_ANY;
 }
 
@@ -31,7 +37,7 @@ static bool schedule_wants_step(const struct stream *stream)
     if (stream->source || stream->unplanned || !stream_has_room(stream))
         return false;
     const struct stream *before = stream->predecessor;
-    return !before || stream_window(before) + stream_window(stream) < stream->params.credits;
+    return !before || stream_window(before) + stream_window(stream) < stream->window_most;
 }
 
 static enum core_band schedule_band_of(const struct stream *stream)
@@ -47,7 +53,7 @@ static struct stream **schedule_queue_of(const struct core *core, const struct s
     uint32_t worker = schedule_worker_of(core, stream, stream_next(stream));
 
     return &core->wanting[core_n_queues(core, schedule_band_of(stream)) +
-                          (worker == CORE_ANY ? core_n_workers(core) : worker)];
+                          (worker == CORE_ANY ? schedule_n_own(core) : worker)];
 }
 
 static void schedule_requeue(struct core *core, struct stream *stream, bool at_front)
@@ -127,10 +133,10 @@ static uint32_t schedule_find_place(const struct round *round, uint32_t worker)
 {
     uint32_t best = CORE_ANY;
 
-    for (uint32_t i = 0; i < core_n_workers(round->core); i++) {
+    for (uint32_t i = 0; i < round->core->workers; i++) {
         const struct worker_room *room = &round->rooms[i];
 
-        if (i == round->core->o.spec->workers && best != CORE_ANY)
+        if (round->core->o.helpers > 0 && i == schedule_n_own(round->core) && best != CORE_ANY)
             break;
         if ((worker == CORE_ANY || worker == i) && room->slots > 0 && room->tasks > 0 &&
             (best == CORE_ANY || room->has < round->rooms[best].has))
@@ -305,7 +311,7 @@ static bool schedule_serve(struct round *round, struct stream **queue, uint32_t 
 static void schedule_serve_band(struct round *round, enum core_band band)
 {
     struct stream **queues = &round->core->wanting[core_n_queues(round->core, band)];
-    uint32_t n = core_n_workers(round->core);
+    uint32_t n = schedule_n_own(round->core);
     bool any;
 
     (void)schedule_serve(round, &queues[n], CORE_ANY);
@@ -318,7 +324,7 @@ static void schedule_serve_band(struct round *round, enum core_band band)
 
 static bool schedule_has_slot(const struct round *round, uint32_t worker)
 {
-    for (uint32_t i = 0; i < core_n_workers(round->core); i++)
+    for (uint32_t i = 0; i < round->core->workers; i++)
         if ((worker == CORE_ANY || worker == i) && round->rooms[i].slots > 0)
             return true;
     return false;

@@ -28,6 +28,7 @@ struct stream *stream_new(const struct stream_params *params, struct epoch *epoc
 
     assert((params->rank < params->world || params->rank == PLAN_ALL) && params->credits > 0);
     stream->params = *params;
+    stream->window_most = params->credits;
     stream->epoch = epoch;
     stream->plan = plan;
     stream->former_lease = stream->limit = stream->hold = UINT64_MAX;
@@ -259,7 +260,7 @@ bool stream_has_room(const struct stream *stream)
 {
     return stream_rules[stream->phase].plans && stream_next(stream) < stream->limit &&
            stream_next(stream) < stream->hold &&
-           (stream_window(stream) < stream->params.credits || stream_is_next_due(stream)) &&
+           (stream_window(stream) < stream->window_most || stream_is_next_due(stream)) &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
 

@@ -216,11 +216,13 @@ struct stream {
     uint32_t starving_told; /* leases that its client held when it was asked to release some, for
                                lack of memory; 0: not asked, or some came back */
 
-    uint64_t to_plan;      /* next step to be planned, if it exists */
-    uint64_t to_deliver;   /* next step for the client, if it exists; not with any_order */
-    uint64_t foreseen;     /* steps before this one were told of, besides those that were planned */
-    uint64_t limit;        /* it ends before this step, though its epoch continues; or UINT64_MAX */
-    uint64_t hold;         /* it plans no step from this one on, for now; UINT64_MAX: it does */
+    uint32_t window_most; /* steps planned and not released, at most: the credits, or more while its
+                             loader has more workers than at first */
+    uint64_t to_plan;     /* next step to be planned, if it exists */
+    uint64_t to_deliver;  /* next step for the client, if it exists; not with any_order */
+    uint64_t foreseen;    /* steps before this one were told of, besides those that were planned */
+    uint64_t limit;       /* it ends before this step, though its epoch continues; or UINT64_MAX */
+    uint64_t hold;        /* it plans no step from this one on, for now; UINT64_MAX: it does */
     uint64_t former_lease; /* the lowest step that its client still has from a former daemon; or
                               UINT64_MAX */
     struct step *steps;    /* owned; by number */
@@ -244,6 +246,9 @@ struct stream {
     struct mix_tally *mixture; /* owned; the shell's: of each dataset of a mixture, delivered; NULL:
                                   nothing was */
     uint32_t n_mixture;
+    struct {
+        uint64_t waited_ns, batches;
+    } sized;              /* what these two were when its loader's workers were counted last */
     uint64_t waited_ns;   /* its client's reported waits for batches; at most since then */
     struct timing timing; /* of its batches */
     struct recent recently_waited, recently_delivered;

@@ -18,7 +18,7 @@ enum { TICK_MS = 100 }; /* how often hung workers are looked for */
 /* What opening the dataset again may take beyond workers.timeout and the first time; ns. */
 #define OPENING_NS (10 * UINT64_C(1000000000))
 
-static const char *const worker_states[] = {"starting", "ready", "waiting", "given up"};
+static const char *const worker_states[] = {"starting", "ready", "waiting", "given up", "away"};
 
 /* It opens the dataset again, which others have open, and takes too long. */
 static bool pool_opens_too_long(const struct member *m)
@@ -52,7 +52,7 @@ static bool pool_does_not_end(const struct member *m)
 static bool pool_has_ready(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (pool->members[i].state == WORKER_READY && !pool->members[i].killed_since)
+        if (pool->members[i]->state == WORKER_READY && !pool->members[i]->killed_since)
             return true;
     }
     return false;
@@ -82,7 +82,7 @@ static void pool_tell_stalled(struct pool *pool)
 static bool pool_has_to_watch(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (pool->members[i].killed_since)
+        if (pool->members[i]->killed_since)
             return true;
     }
     return pool->o.spec->timeout_ns > 0 || pool->refused.code || pool->look.wanted ||
@@ -97,7 +97,7 @@ static void pool_on_tick(uv_timer_t *timer)
     if (!pool_has_to_watch(pool))
         uv_timer_stop(timer);
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+        struct member *m = pool->members[i];
         uint64_t finished = m->finished;
 
         if (pool_does_not_end(m)) {
@@ -186,8 +186,10 @@ static int pool_pack_inputs(struct pool *pool)
 {
     _cleanup_(value_deinit)
     struct value spec = {0};
-    int r = spec_to_value(pool->o.spec, &spec);
+    struct dl_spec counted = *pool->o.spec; /* borrowed: all that it points to */
 
+    counted.workers_auto = false;
+    int r = spec_to_value(&counted, &spec);
     if (r == 0) /* a worker or a host may be of the last release */
         r = spec_to_former(&spec);
     if (r == 0)
@@ -234,18 +236,13 @@ static uint64_t pool_most_samples(const struct pool_options *options)
 
 int pool_new(const struct pool_options *options, struct pool **ret, struct dl_error *err)
 {
-    uint32_t workers = options->spec->workers, all = workers + options->helpers;
-    int r = quota_charge(options->account, QUOTA_WORKERS, workers, err);
+    int r = pool_charge_workers(options->account, options->spec->workers, options->helpers, err);
 
-    if (r == 0 && (r = quota_charge(options->account, QUOTA_DESCRIPTORS,
-                                    all * POOL_WORKER_DESCRIPTORS, err)) < 0)
-        quota_return(options->account, QUOTA_WORKERS, workers);
     if (r < 0)
         return r;
     struct pool *pool = must_alloc(sizeof *pool);
     pool->o = *options;
-    pool->n_members = all;
-    pool->members = must_alloc(all * sizeof *pool->members);
+    pool->size = options->spec->workers + options->helpers;
     pool->next_task = 1;
     pool->most_samples = pool_most_samples(options);
     pool->wanted_indexes = index_list_wanted(&options->spec->dataset);
@@ -259,18 +256,13 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     pool->open_handles++;
     if (options->spec->timeout_ns > 0)
         pool_watch(pool);
-    for (uint32_t i = 0; i < all; i++) {
-        struct member *m = &pool->members[i];
-        m->pool = pool;
-        m->number = i;
-        m->tasks = must_alloc(QUEUE_RECORDS * sizeof *m->tasks);
-        uv_timer_init(options->loop, &m->backoff);
-        m->backoff.data = m;
-        pool->open_handles++;
-        if (member_is_away(m))
-            member_become(m, WORKER_WAITING);
-        else if (r == 0)
-            member_start(m);
+    while (pool->n_members < pool->size)
+        (void)pool_add_member(pool);
+    for (uint32_t i = 0; r == 0 && i < pool->n_members; i++) {
+        if (member_is_helper(pool->members[i]))
+            member_become(pool->members[i], WORKER_WAITING);
+        else
+            member_start(pool->members[i]);
     }
     if (r < 0) {
         pool_free(pool);
@@ -283,12 +275,13 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
 
 static void pool_destroy(struct pool *pool)
 {
-    for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
-        assert(m->state == WORKER_GIVEN_UP && !m->process && in_flight(m) == 0);
-        assert(!m->segments && !m->mapping);
+    for (uint32_t i = 0; i < pool->n_made; i++) {
+        struct member *m = pool->members[i];
+        assert(m->state == (i < pool->n_members ? WORKER_GIVEN_UP : WORKER_AWAY));
+        assert(!m->process && in_flight(m) == 0 && !m->segments && !m->mapping);
         free(m->tasks);
         free(m->death_cause);
+        free(m);
     }
     assert(!pool->retiring && !pool->stuck);
     retired_forget(pool->o.retired, pool);
@@ -320,14 +313,14 @@ static void pool_on_backoff_close(uv_handle_t *handle)
 uint32_t pool_gives_back(const struct pool *pool)
 {
     const struct stuck *s;
-    uint32_t workers = pool->n_members;
+    uint32_t workers = pool->n_members - pool->o.helpers;
 
     if (pool->ended)
         return 0;
     DL_FOREACH (pool->stuck, s)
         workers -= !s->charged;
     for (uint32_t i = 0; i < pool->n_members; i++)
-        workers -= member_may_be_stuck(&pool->members[i]);
+        workers -= member_may_be_stuck(pool->members[i]);
     return workers;
 }
 
@@ -344,7 +337,7 @@ void pool_end_workers(struct pool *pool)
         s->charged = true;
     }
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+        struct member *m = pool->members[i];
         uv_timer_stop(&m->backoff);
         if (member_may_be_stuck(m)) {
             member_part(m);
@@ -357,7 +350,7 @@ void pool_end_workers(struct pool *pool)
         member_retire_all(m);
     }
     index_list_deinit(&pool->indexes);
-    quota_return(pool->o.account, QUOTA_WORKERS, pool->o.spec->workers - kept);
+    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members - pool->o.helpers - kept);
     quota_return(pool->o.account, QUOTA_DESCRIPTORS, pool->n_members * POOL_WORKER_DESCRIPTORS);
 }
 
@@ -368,8 +361,8 @@ struct pool *pool_free(struct pool *pool)
     pool->freed = true;
     quota_return(pool->o.account, QUOTA_OVERHEAD, pool->paid_bytes);
     pool_end_workers(pool);
-    for (uint32_t i = 0; i < pool->n_members; i++)
-        uv_close((uv_handle_t *)&pool->members[i].backoff, pool_on_backoff_close);
+    for (uint32_t i = 0; i < pool->n_made; i++)
+        uv_close((uv_handle_t *)&pool->members[i]->backoff, pool_on_backoff_close);
     assert(!pool->retiring); /* every lease was given back before */
     uv_close((uv_handle_t *)&pool->tick, pool_on_tick_close);
     return NULL;
@@ -378,9 +371,9 @@ struct pool *pool_free(struct pool *pool)
 bool pool_idle(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        const struct member *m = &pool->members[i];
+        const struct member *m = pool->members[i];
         bool begins = m->state == WORKER_STARTING || m->state == WORKER_WAITING;
-        if (in_flight(m) > 0 || m->mapping || (begins && !member_is_away(m)))
+        if (in_flight(m) > 0 || m->mapping || (begins && !member_is_helper(m)))
             return false;
     }
     return true;
@@ -409,7 +402,7 @@ const struct remotes *pool_remotes(const struct pool *pool)
 void pool_mark(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+        struct member *m = pool->members[i];
 
         m->cpu_wait_ns = pool_cpu_wait(m, &m->cpu_wait_pid, &m->cpu_wait_total);
         recent_mark(&m->recently_busy, m->busy_ns);
@@ -422,7 +415,7 @@ void pool_mark(struct pool *pool)
 
 void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret)
 {
-    const struct member *m = &pool->members[i];
+    const struct member *m = pool->members[i];
     uint64_t total;
     int pid;
 
@@ -435,7 +428,7 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
 
 void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_view *ret)
 {
-    struct member *m = &pool->members[i];
+    struct member *m = pool->members[i];
     int pid = m->process ? process_pid(m->process) : 0;
     /* A worker can be quicker than its host, which tells by another socket which process it is. */
     enum worker_state state = m->state == WORKER_READY && !pid ? WORKER_STARTING : m->state;

@@ -21,7 +21,7 @@ static bool pool_indexes_waits(const struct member *m)
 static bool pool_indexes_are_made(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (pool->members[i].state == WORKER_STARTING && pool->members[i].opens)
+        if (pool->members[i]->state == WORKER_STARTING && pool->members[i]->opens)
             return true;
     }
     return false;
@@ -34,8 +34,8 @@ void pool_let_open(struct pool *pool)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         if (!pool_indexes_are_there(pool) && pool_indexes_are_made(pool))
             return;
-        if (pool_indexes_waits(&pool->members[i]))
-            member_open(&pool->members[i]);
+        if (pool_indexes_waits(pool->members[i]))
+            member_open(pool->members[i]);
     }
 }
 

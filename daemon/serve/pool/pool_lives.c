@@ -40,7 +40,7 @@ static bool pool_lives_others_have_memory(const struct member *m)
     bool others = false;
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        const struct member *other = &pool->members[i];
+        const struct member *other = pool->members[i];
         others = others || (other != m && (other->segments || other->mapping));
     }
     return others;
@@ -129,11 +129,11 @@ static int pool_lives_compare_dataset(struct member *m, const struct dl_msg_w_re
                             "it has %llu samples now and had %llu when the loader was opened; "
                             "open the loader again under another name",
                             (unsigned long long)what->length, (unsigned long long)pool->length);
-    if (member_is_away(m) && what->dataset != pool->dataset)
+    if (member_is_helper(m) && what->dataset != pool->dataset)
         return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
                             "the helper sees other files than this machine, by their names, sizes "
                             "or content; give both the same");
-    if (member_is_away(m))
+    if (member_is_helper(m))
         return 0; /* lengths are known by times, too, which copies do not share */
     if (what->fingerprint != pool->fingerprint)
         return dl_error_set(&m->open_error, ESTALE, "dataset",
@@ -289,9 +289,9 @@ static bool pool_lives_has_lost_host(const struct pool *pool)
 static bool pool_lives_others_do(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        const struct member *m = &pool->members[i];
+        const struct member *m = pool->members[i];
 
-        if (member_is_away(m) ? m->state == WORKER_READY : m->state != WORKER_GIVEN_UP)
+        if (member_is_helper(m) ? m->state == WORKER_READY : m->state != WORKER_GIVEN_UP)
             return true;
     }
     return false;
@@ -322,7 +322,7 @@ static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const c
     const struct pool *pool = m->pool;
     uint64_t pause_ms = 0;
 
-    if (member_is_away(m) && pool_lives_others_do(pool)) {
+    if (member_is_helper(m) && pool_lives_others_do(pool)) {
         if (!deaths_add(&m->deaths, well_ns, &pause_ms))
             pause_ms = HELPERS_PAUSE_MS;
         m->restarts++;
@@ -402,7 +402,7 @@ static const char *pool_lives_name_why(const struct member *m, const char *text,
 
     if (!err->code)
         return text;
-    if (!member_is_away(m))
+    if (!member_is_helper(m))
         return err->message;
     snprintf(ret, len, "worker %u at helper %s: %s%s%s", m->number, member_helper(m), err->path,
              *err->path ? ": " : "", err->message);
@@ -415,7 +415,7 @@ static void pool_lives_on_process_exited(void *owner, int signal, const char *ca
     const struct pool *pool = m->pool;
     char text[1024], why[2048];
     /* Of a helper that stays of no use it was said before. */
-    bool again = member_is_away(m) && m->deaths.count >= DEATHS_MAX;
+    bool again = member_is_helper(m) && m->deaths.count >= DEATHS_MAX;
 
     member_collect(m);
     snprintf(text, sizeof text, "%s", cause);
@@ -445,7 +445,7 @@ const char *member_helper(const struct member *m)
 {
     const struct pool *pool = m->pool;
 
-    return member_is_away(m)
+    return member_is_helper(m)
                ? helpers_address(pool->o.config, m->number - pool->o.spec->workers, m->restarts)
                : NULL;
 }
@@ -461,7 +461,7 @@ static struct process_options pool_lives_options(struct member *m)
         .remotes = spec_is_remote(&pool->o.spec->dataset) ? pool->o.remotes : NULL,
         .python = pool->o.python,
         .number = m->number,
-        .workers = pool->o.spec->workers,
+        .workers = pool->size - pool->o.helpers,
         .spec = {.data = pool->spec.data, .len = pool->spec.len},
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
         .seen_as = {.data = pool->seen_as.data, .len = pool->seen_as.len},
@@ -486,7 +486,7 @@ void member_open(struct member *m)
     struct process_options options = pool_lives_options(m);
 
     assert(m->state == WORKER_STARTING && !m->opens);
-    options.looks = !member_is_away(m) && pool_look_first(m->pool);
+    options.looks = !member_is_helper(m) && pool_look_first(m->pool);
     m->opens = true;
     m->started_since = uv_hrtime();
     process_open(m->process, &options);
@@ -500,7 +500,7 @@ void member_start(struct member *m)
     const struct process_options options = pool_lives_options(m);
     struct dl_error err = {0};
 
-    if (member_is_away(m) && !options.helper) {
+    if (member_is_helper(m) && !options.helper) {
         uv_timer_start(&m->backoff, pool_lives_on_backoff, HELPERS_PAUSE_MS, 0);
         return;
     }
@@ -522,8 +522,8 @@ void pool_start_helpers(struct pool *pool)
 {
     for (uint32_t i = pool->o.spec->workers; i < pool->n_members && !pool->broken; i++) {
         if (pool->iterable)
-            member_become(&pool->members[i], WORKER_GIVEN_UP);
+            member_become(pool->members[i], WORKER_GIVEN_UP);
         else
-            member_start(&pool->members[i]);
+            member_start(pool->members[i]);
     }
 }

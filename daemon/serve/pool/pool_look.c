@@ -61,8 +61,8 @@ void pool_look_go_on(struct pool *pool)
     if (!pool->look.wanted || pool->look.by)
         return;
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
-        if (m->state == WORKER_READY && !m->killed_since && !member_is_away(m) &&
+        struct member *m = pool->members[i];
+        if (m->state == WORKER_READY && !m->killed_since && !member_is_helper(m) &&
             (!best || in_flight(m) < in_flight(best)))
             best = m;
     }

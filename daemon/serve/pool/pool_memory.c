@@ -127,7 +127,7 @@ void member_add_first_segment(struct member *m)
 {
     struct pool *pool = m->pool;
     const struct dl_spec *spec = pool->o.spec;
-    uint64_t share = spec->memory_limit / pool->n_members;
+    uint64_t share = spec->memory_limit / pool->size;
     uint64_t fit = min_u64(pool_memory_slots_in(pool, pool_memory_budget(pool)),
                            max_u64(pool_memory_slots_in(pool, share), 1));
     struct dl_error err = {0};
@@ -169,7 +169,7 @@ void pool_memory_ask_again(struct pool *pool)
 
     pool->refused.code = 0;
     for (uint32_t i = 0; err.code && !waits && i < pool->n_members; i++) {
-        const struct member *m = &pool->members[i];
+        const struct member *m = pool->members[i];
         if (m->state == WORKER_READY && !pool_memory_serves(m) && !member_has_stand_in(m)) {
             pool_break(pool, &err);
             return;
@@ -193,7 +193,7 @@ void pool_settle_retiring(struct pool *pool, struct segment *segment)
     if (!slot_table_retire(&segment->slots))
         return;
     DL_DELETE(pool->retiring, segment);
-    struct member *m = &pool->members[segment->worker];
+    struct member *m = pool->members[segment->worker];
     if (m->process == segment->filler)
         process_send_unmap(m->process, id);
     pool_free_segment(pool, segment);
@@ -233,9 +233,9 @@ static void pool_memory_retire_free(struct pool *pool)
     struct segment *segment, *next;
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        DL_FOREACH_SAFE (pool->members[i].segments, segment, next) {
+        DL_FOREACH_SAFE (pool->members[i]->segments, segment, next) {
             if (segment->slots.in_state[SLOT_FREE] == segment->slots.count)
-                member_retire_segment(&pool->members[i], segment);
+                member_retire_segment(pool->members[i], segment);
         }
     }
 }
@@ -263,15 +263,15 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     struct member *best = NULL;
     uint32_t best_slots = UINT32_MAX;
 
-    for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+    for (uint32_t i = 0; i < pool->size; i++) {
+        struct member *m = pool->members[i];
         struct segment *segment;
         uint32_t slots = 0;
 
         if (worker != POOL_ANY && worker != i)
             continue;
         if (m->mapping ||
-            (!member_is_away(m) && (m->state == WORKER_STARTING || m->state == WORKER_WAITING)))
+            (!member_is_helper(m) && (m->state == WORKER_STARTING || m->state == WORKER_WAITING)))
             return true; /* something is coming already */
         DL_FOREACH (m->segments, segment) {
             slots += segment->slots.count;
@@ -299,7 +299,7 @@ const struct segment *pool_next_segment(const struct pool *pool, const struct se
 
     for (uint32_t i = 0; i <= pool->n_members; i++) {
         const struct segment *list =
-            i < pool->n_members ? pool->members[i].segments : pool->retiring;
+            i < pool->n_members ? pool->members[i]->segments : pool->retiring;
         DL_FOREACH (list, segment) {
             if (take)
                 return segment;

@@ -103,7 +103,7 @@ static void pool_opening_check_all(struct pool *pool, uint64_t now)
     uint64_t since = 0;
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+        struct member *m = pool->members[i];
 
         if (!pool_opening_is_at_it(m))
             continue;
@@ -136,7 +136,7 @@ bool member_may_be_stuck(const struct member *m)
 {
     uint64_t now = uv_hrtime();
 
-    if (!m->process || !pool_opening_is_limited(m->pool) || member_is_away(m))
+    if (!m->process || !pool_opening_is_limited(m->pool) || member_is_helper(m))
         return false;
     if (m->killed_since)
         return true;
@@ -160,7 +160,7 @@ void member_name_opening(const struct member *m, char *text, size_t len)
 bool pool_opening_is_watched(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (pool_opening_is_at_it(&pool->members[i]))
+        if (pool_opening_is_at_it(pool->members[i]))
             return !pool->broken && pool_opening_is_limited(pool);
     }
     return false;

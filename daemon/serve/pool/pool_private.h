@@ -1,8 +1,8 @@
 /*
  * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_indexes.c (what
  * they share of the dataset), pool_opening.c (how long opening it may take), pool_look.c (whether
- * its files are others by now), pool_stuck.c (those that do not end), pool_tasks.c (what they are
- * given) and pool_memory.c (what they fill).
+ * its files are others by now), pool_stuck.c (those that do not end), pool_size.c (how many there
+ * are), pool_tasks.c (what they are given) and pool_memory.c (what they fill).
  * Nobody else includes it.
  */
 #ifndef DL_POOL_PRIVATE_H
@@ -19,15 +19,17 @@ enum worker_state {
     WORKER_READY,    /* it may be given tasks */
     WORKER_WAITING,  /* it died, and is started again after a pause */
     WORKER_GIVEN_UP, /* it is not started again */
+    WORKER_AWAY,     /* there are fewer for now: pool_resize() */
 };
 
 /* States that may follow each, a bit each. */
 static const unsigned worker_next[] = {
-    [WORKER_STARTING] =
-        1U << WORKER_STARTING | 1U << WORKER_READY | 1U << WORKER_WAITING | 1U << WORKER_GIVEN_UP,
-    [WORKER_READY] = 1U << WORKER_WAITING | 1U << WORKER_GIVEN_UP,
-    [WORKER_WAITING] = 1U << WORKER_STARTING | 1U << WORKER_GIVEN_UP,
-    [WORKER_GIVEN_UP] = 1U << WORKER_GIVEN_UP,
+    [WORKER_STARTING] = 1U << WORKER_STARTING | 1U << WORKER_READY | 1U << WORKER_WAITING |
+                        1U << WORKER_GIVEN_UP | 1U << WORKER_AWAY,
+    [WORKER_READY] = 1U << WORKER_WAITING | 1U << WORKER_GIVEN_UP | 1U << WORKER_AWAY,
+    [WORKER_WAITING] = 1U << WORKER_STARTING | 1U << WORKER_GIVEN_UP | 1U << WORKER_AWAY,
+    [WORKER_GIVEN_UP] = 1U << WORKER_GIVEN_UP | 1U << WORKER_AWAY,
+    [WORKER_AWAY] = 1U << WORKER_STARTING,
 };
 
 struct task {
@@ -77,6 +79,9 @@ struct member {
     uint64_t cpu_wait_ns;    /* of all its processes, when it was last marked, */
     uint64_t cpu_wait_total; /* the last reading, of process cpu_wait_pid */
     int cpu_wait_pid;        /* this */
+    int spent_pid;           /* whose processor time was looked at last, */
+    uint64_t spent_cpu;      /* what it was, */
+    uint64_t spent_wait;     /* and the wait for one */
     struct recent recently_busy, recently_collated, recently_slow, recently_remote,
         recently_without_cpu;
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
@@ -106,8 +111,10 @@ struct look {
 
 struct pool {
     struct pool_options o;
-    struct member *members; /* owned array */
-    uint32_t n_members;
+    struct member **members; /* owned: of all that there were, n_made; numbers from n_members on are
+                                AWAY */
+    uint32_t n_members, n_made;
+    uint32_t size; /* how many there should be; those behind it get no more tasks, and go */
     uint32_t open_handles;
     struct segment *retiring; /* owned list: of dead incarnations, until the last reader lets go */
     uv_timer_t tick;
@@ -135,6 +142,7 @@ struct pool {
     const struct member
         *heard; /* borrowed; whose word counts of how far the opening is; may be NULL */
     struct look look;
+    struct pool_spent spent; /* of processors alone */
     uint64_t hung_since; /* ns; a worker's task, which took too long, and no worker is there since;
                           * 0: one is */
     bool made;           /* pool_new() has returned it */
@@ -144,9 +152,9 @@ struct pool {
 };
 
 /* It runs on another machine: helpers.h. */
-static inline bool member_is_away(const struct member *m)
+static inline bool member_is_helper(const struct member *m)
 {
-    return m->number >= m->pool->o.spec->workers;
+    return m->pool->o.helpers > 0 && m->number >= m->pool->o.spec->workers;
 }
 
 static inline void member_become(struct member *m, enum worker_state state)
@@ -232,6 +240,15 @@ void member_part(struct member *m);
 void pool_watch(struct pool *pool);
 /* One of its handles is closed, or one of its processes has ended after all. */
 void pool_unref(struct pool *pool);
+
+/* pool_size.c */
+/* What so many workers of the user's use of its limits. */
+int _nodiscard_ pool_charge_workers(struct quota_account *account, uint32_t n, uint32_t helpers,
+                                    struct dl_error *err);
+/* One more, not started; it is charged already. */
+struct member *pool_add_member(struct pool *pool);
+/* Those go that there should not be, and that have nothing to do any more: the last one first. */
+void pool_let_go(struct pool *pool);
 
 /* pool_tasks.c */
 void member_collect(struct member *m);

@@ -73,7 +73,7 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
     retired_keeper_ended(pool->o.retired, s);
     if (s->charged)
         quota_return(pool->o.account, QUOTA_WORKERS, 1);
-    pool->members[s->worker].stuck--;
+    pool->members[s->worker]->stuck--;
     --*pool->o.stuck;
     DL_DELETE(pool->stuck, s);
     free(s);

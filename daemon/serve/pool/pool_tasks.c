@@ -22,11 +22,12 @@ static uint32_t pool_tasks_count_ahead(const struct member *m)
 static uint32_t pool_tasks_count_room(const struct member *m)
 {
     uint32_t most =
-        m->pool->n_members == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
+        m->pool->size == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
 
-    if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned)
+    if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned ||
+        m->number >= m->pool->size)
         return 0;
-    if (member_is_away(m))
+    if (member_is_helper(m))
         most = (uint32_t)min_u64(most, HELPERS_TASKS);
     return most - (uint32_t)min_u64(in_flight(m), most);
 }
@@ -65,7 +66,7 @@ uint32_t pool_workers(const struct pool *pool)
 
 struct worker_room pool_room(const struct pool *pool, uint32_t worker)
 {
-    const struct member *m = &pool->members[worker];
+    const struct member *m = pool->members[worker];
 
     return (struct worker_room){.slots = pool_tasks_count_free(m),
                                 .tasks = pool_tasks_count_room(m),
@@ -78,7 +79,7 @@ bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
     struct member *best = NULL;
 
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+        struct member *m = pool->members[i];
         if ((worker == POOL_ANY || worker == i) && pool_tasks_count_room(m) > 0 &&
             (!best || in_flight(m) < in_flight(best)) && pool_tasks_count_free(m) > 0)
             best = m;
@@ -88,21 +89,21 @@ bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
 
 char *pool_take_death_cause(struct pool *pool, uint32_t worker)
 {
-    return steal_ptr(pool->members[worker].death_cause);
+    return steal_ptr(pool->members[worker]->death_cause);
 }
 
 void pool_forget(struct pool *pool, uint32_t stream)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (pool->members[i].process)
-            process_send_forget(pool->members[i].process, stream);
+        if (pool->members[i]->process)
+            process_send_forget(pool->members[i]->process, stream);
     }
 }
 
 void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[(worker + i) % pool->n_members];
+        struct member *m = pool->members[(worker + i) % pool->n_members];
 
         if (m->state != WORKER_READY || !m->process)
             continue;
@@ -114,8 +115,8 @@ void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
 void pool_expect_anew(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (pool->members[i].state == WORKER_READY && pool->members[i].process)
-            process_send_expect(pool->members[i].process, true, (struct dl_span){0});
+        if (pool->members[i]->state == WORKER_READY && pool->members[i]->process)
+            process_send_expect(pool->members[i]->process, true, (struct dl_span){0});
     }
 }
 
@@ -128,7 +129,7 @@ void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum s
 
 void pool_run(struct pool *pool, const struct place *place, void *tag)
 {
-    struct member *m = &pool->members[place->worker];
+    struct member *m = pool->members[place->worker];
     struct task task = {
         .number = pool->next_task++, .tag = tag, .segment = place->segment, .slot = place->slot};
     struct queue_task record = {
@@ -148,7 +149,7 @@ void pool_run(struct pool *pool, const struct place *place, void *tag)
 void pool_flush(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+        struct member *m = pool->members[i];
         if (m->to_ring && m->process)
             process_ring(m->process);
         m->to_ring = false;
@@ -203,11 +204,11 @@ bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err)
         return true;
     if (pool_tasks_never_fits(pool, slot_bytes, err) < 0)
         return false;
-    if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->n_members))
+    if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->size))
         slot_bytes = roomy;
     pool->slot_bytes = slot_bytes;
     for (uint32_t i = 0; i < pool->n_members; i++)
-        member_retire_segments(&pool->members[i], slot_bytes);
+        member_retire_segments(pool->members[i], slot_bytes);
     return true;
 }
 
@@ -358,11 +359,12 @@ void member_on_completed(void *member)
 void pool_collect(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
+        struct member *m = pool->members[i];
         if (m->wants_memory)
             member_feed(m);
         member_collect(m);
     }
+    pool_let_go(pool);
 }
 
 void member_give_tasks_back(struct member *m, const char *cause)
