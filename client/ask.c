@@ -8,6 +8,7 @@
 
 #include <errno.h>
 
+enum { RESIZE_SINCE = 4 /* version of the protocol */ };
 enum { WORD_MAX = 32, HEADSPACE_STEPS_MAX = 10000 };
 
 /* The first line of each: the latched error, or what is wrong with the word, or 0. */
@@ -84,6 +85,25 @@ int dl_client_control(struct dl_client *client, const char *verb)
         return r;
     msg.control.verb = span_str(verb);
     return ask_send(client, &msg, &msg.control.request, false, REQUEST_TIMEOUT);
+}
+
+int dl_client_resize(struct dl_client *client, const char *loader, uint32_t workers,
+                     const void **ret_data, size_t *ret_len)
+{
+    struct dl_message msg = {.number = DL_MSG_RESIZE};
+    int r = ask_begin_loader(client, loader);
+
+    if (r == 0 && workers > DL_MAX_WORKERS)
+        r = client_fail(client, EINVAL, "workers", "%u, where a loader has %llu at most", workers,
+                        (unsigned long long)DL_MAX_WORKERS);
+    if (r == 0 && (r = ask_need_daemon(client)) == 0 && client->conn.version < RESIZE_SINCE)
+        r = client_fail(client, ENOTSUP, loader, "the daemon is of an earlier release");
+    if (r < 0)
+        return r;
+    msg.resize.loader = span_str(loader);
+    msg.resize.workers = workers;
+    r = ask_send(client, &msg, &msg.resize.request, false, REQUEST_TIMEOUT);
+    return ask_give(client, r, ret_data, ret_len);
 }
 
 int dl_client_headspace(struct dl_client *client, const char *loader, uint32_t steps,

@@ -278,6 +278,11 @@ void dl_client_set_writable(struct dl_client *client, int writable)
     client->wants_writable = writable;
 }
 
+void dl_client_set_automatic(struct dl_client *client, int automatic)
+{
+    client->wants_automatic = automatic;
+}
+
 void dl_client_set_seed(struct dl_client *client, uint64_t seed)
 {
     client->has_seed = true;

@@ -193,6 +193,16 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
                                const void **ret_data, size_t *ret_len);
 
 /*
+ * Gives an open loader `workers` worker processes, up to 256, from now on, also while it is read:
+ * its batches stay the same. 0: as many as the daemon finds useful (workers.count: auto). The
+ * answer, msgpack: `loader`, `workers`, `automatic` and `before`. -ENOENT: no loader of that name;
+ * -EINVAL: its batches depend on the number of workers; -EDQUOT, -ENOMEM: limits or memory.limit
+ * allow no more; -EAGAIN: it is not open yet. The daemon has to be of this release or later.
+ */
+DL_API int dl_client_resize(struct dl_client *client, const char *loader, uint32_t workers,
+                            const void **ret_data, size_t *ret_len);
+
+/*
  * Sets new weights of a mixture (dataset.kind mix) that is being read, for all its ranks from one
  * later step of an epoch on. Each dataset is named by its number in the spec, from 0 ("1"), or by
  * its name in the view "mixtures"; all must be named. CHANGING WEIGHTS in dlclient(3) has the rules
@@ -268,6 +278,13 @@ DL_API int dl_pin_check(char *why, size_t size);
  * first has decided; see dl_batch_is_writable().
  */
 DL_API void dl_client_set_writable(struct dl_client *client, int writable);
+
+/*
+ * Whether the daemon finds the number of workers of loaders opened from here on if their spec does
+ * not set workers.count, as if it said auto: 1, or 0 (the default). If a loader is already open,
+ * the client that opened it first has decided.
+ */
+DL_API void dl_client_set_automatic(struct dl_client *client, int automatic);
 
 /*
  * The seed of loaders opened from here on whose spec sets no seed, instead of a random one; only

@@ -94,6 +94,7 @@ int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const
     if (r < 0)
         return r;
     loader->wants_writable = client->wants_writable;
+    loader->wants_automatic = client->wants_automatic;
     loader->base = strdup(dir);
     if (!loader->base)
         return client_fail(client, ENOMEM, "", "no memory for a loader");

@@ -19,12 +19,13 @@
  *   1  the messages without what messages.def has below LATER(…, 2) and later
  *   2  with what is below LATER(…, 2)
  *   3  with what is below LATER(…, 3)
+ *   4  with what is below LATER(…, 4)
  *
  * Builds between the two announced 1 but spoke 2: a peer that announces 1 is taken to speak 2 until
  * one of its messages lacks a field (dl_message.version).
  */
-enum { DL_PROTOCOL_VERSION = 3, DL_PROTOCOL_OLDEST = 1 };
-#define DL_PROTOCOL_SPOKEN "1 to 3" /* in words */
+enum { DL_PROTOCOL_VERSION = 4, DL_PROTOCOL_OLDEST = 1 };
+#define DL_PROTOCOL_SPOKEN "1 to 4" /* in words */
 
 /* The version to send to a peer that announced `said`. */
 static inline uint32_t protocol_sent_to(uint32_t said)

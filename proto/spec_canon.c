@@ -317,7 +317,12 @@ bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct
     _cleanup_(value_deinit)
     struct value right = {0};
 
-    if (spec_to_value(have, &left) < 0 || spec_to_value(want, &right) < 0) {
+    struct dl_spec alike = *want;                   /* borrowed: all that it points to */
+    if (have->workers_auto || want->workers_auto) { /* whoever opened it first has decided */
+        alike.workers = have->workers;
+        alike.workers_auto = have->workers_auto;
+    }
+    if (spec_to_value(have, &left) < 0 || spec_to_value(&alike, &right) < 0) {
         /* Unknown is as good as different: the caller refuses to share, in these words. */
         dl_error_set(err, ENOMEM, "", "out of memory for comparing two loader specs");
         return true;

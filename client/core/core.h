@@ -94,7 +94,7 @@ struct dl_client {
     uint32_t incarnation;       /* counts the daemons it was connected to */
     struct brought_host *hosts; /* owned; brought, but not taken by an open loader */
     struct call call;
-    bool wants_writable;
+    bool wants_writable, wants_automatic;
     bool has_seed; /* for loaders whose spec has no seed: */
     uint64_t seed;
     uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
@@ -145,6 +145,7 @@ struct dl_loader {
     bool drop_last;
     uint32_t replicas;           /* ranks that read the same batches, by the spec */
     bool wants_writable;         /* dl_client_set_writable(), when it was opened */
+    bool wants_automatic;        /* the same of dl_client_set_automatic() */
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
     struct private_memory memory;
     struct dl_buffer spec;      /* of a remote one: for OPEN, now and after a reconnect */

@@ -25,6 +25,7 @@ struct dl_message loader_open_message(struct dl_loader *loader)
     msg.open.seeded = loader->name || loader->client->has_seed; /* `name`: it was open before */
     msg.open.seed = loader->name ? loader->seed : loader->client->seed;
     msg.open.writable = loader->wants_writable;
+    msg.open.automatic = loader->wants_automatic;
     return msg;
 }
 

@@ -88,6 +88,8 @@ static const struct option_row {
                          "time between two updates, such as 0.5; default 1"},
     [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
                       "end after this many updates; default: never"},
+    [OPTION_WORKERS] = {"workers", "N|auto", KIND_TEXT, FIELD(workers), 0, 0,
+                        "how many workers it has from now on; auto: as the daemon finds useful"},
     [OPTION_MEASURED_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, 10000,
                                "steps of each rank to measure; default 50"},
     [OPTION_ARCHIVE] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,

@@ -57,6 +57,7 @@ enum option_id {
     OPTION_AT,
     OPTION_AT_EPOCH,
     OPTION_CHANGES,
+    OPTION_WORKERS,
     OPTION_COUNT,
 };
 #define BIT(option) (UINT64_C(1) << (option))
@@ -106,10 +107,11 @@ struct options {
     uint64_t count;               /* looks to show; 0: until somebody ends it */
     uint64_t seed;                /* valid if has_seed */
     bool has_seed;
-    const char *png;  /* file for the batch's pictures; NULL: none */
-    const char *html; /* file for a page with all of it; NULL: none */
-    uint64_t sample;  /* the only one to show, valid if has_sample */
-    uint64_t draws;   /* number of epochs; 0: not given */
+    const char *png;     /* file for the batch's pictures; NULL: none */
+    const char *html;    /* file for a page with all of it; NULL: none */
+    uint64_t sample;     /* the only one to show, valid if has_sample */
+    uint64_t draws;      /* number of epochs; 0: not given */
+    const char *workers; /* a number or auto, not checked; NULL: not given */
 };
 
 /* Which daemon a verb asks where none is named. */
@@ -154,6 +156,8 @@ int verb_pretokenize(const struct options *o);
 int verb_peek(const struct options *o);
 int verb_replay(const struct options *o);
 int verb_state(const struct options *o);
+int verb_resize(const struct options *o);
+int verb_why(const struct options *o);
 int verb_headspace(const struct options *o);
 int verb_mix(const struct options *o);
 int verb_weights(const struct options *o); /* offline/weights.c */

@@ -6,6 +6,7 @@
 #include "daemon/serve/notify.h"
 #include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/registry.h"
+#include "daemon/serve/sizes.h"
 #include "daemon/serve/views.h"
 
 #include <assert.h>
@@ -464,6 +465,7 @@ static void daemon_finish(struct daemon *d)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
     uv_close((uv_handle_t *)&d->deadline, NULL);
+    uv_close((uv_handle_t *)&d->sizes, NULL);
     uv_close((uv_handle_t *)&d->reload, NULL);
     if (d->owner_fd >= 0)
         uv_close((uv_handle_t *)&d->owner, NULL);
@@ -643,6 +645,7 @@ static void daemon_begin_to_watch(struct daemon *d)
     uv_unref((uv_handle_t *)&d->end);
     d->deadline.data = d->reload.data = d;
     registry_begin(d);
+    sizes_begin(d);
     if (period)
         uv_timer_start(&d->watchdog, daemon_on_watchdog, period, period);
     if (d->options.private)

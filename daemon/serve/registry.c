@@ -4,6 +4,7 @@
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/rights.h"
+#include "daemon/serve/sizes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -229,7 +230,7 @@ static bool registry_can_make_room(const struct daemon *d, const struct session 
             continue;
         loaders++;
         workers += loader_gives_back(e->loader);
-        processes += loader_spec(e->loader)->workers;
+        processes += pool_workers(loader_pool(e->loader));
     }
     return registry_fits(account, QUOTA_LOADERS, 1, loaders) &&
            registry_fits(account, QUOTA_WORKERS, spec->workers, workers) &&
@@ -267,9 +268,14 @@ static int registry_make_room(struct daemon *d, struct session *session, const s
     return r;
 }
 
+static void registry_on_automatic(void *context)
+{
+    sizes_wake(context);
+}
+
 static const struct loader_events loader_events = {
-    SESSION_LOADER_EVENTS, .retired = registry_on_retired, .make_way = registry_make_way,
-    .looked = registry_on_looked, .gone = registry_on_gone};
+    SESSION_LOADER_EVENTS,        .retired = registry_on_retired,     .make_way = registry_make_way,
+    .looked = registry_on_looked, .automatic = registry_on_automatic, .gone = registry_on_gone};
 
 static int registry_take_host(struct daemon *d, struct session *session, struct python_run *run,
                               struct dl_error *err)

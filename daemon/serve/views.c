@@ -49,6 +49,7 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         const struct core_totals *totals = &loader_core(l)->totals;
         const struct delivered *delivered = &totals->delivered;
         const char *starved_by = loader_core(l)->starving.path;
+        char sized[SIZING_WORDS];
         struct row row = row_push(ret);
 
         row_string(&row, "name", spec->name);
@@ -61,7 +62,7 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         row_uint(&row, "batch", spec->batch_size ? spec_most_samples(spec) : 0);
         row_uint(&row, "seed", spec->seed);
         row_uint(&row, "users", loader_users(l));
-        row_uint(&row, "workers", spec->workers);
+        row_uint(&row, "workers", pool_size(loader_pool(l)));
         row_uint(&row, "batches", delivered->batches);
         row_uint(&row, "samples", delivered->samples);
         row_uint(&row, "delivered_bytes", delivered->bytes);
@@ -78,6 +79,8 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         row_seconds(&row, "starved_s", loader_starved_ns(l));
         row_string(&row, "starved_by", *starved_by ? starved_by : NULL);
         views_set_verdict(&row, l);
+        loader_size_words(l, sized);
+        row_string(&row, "sized", sized);
         if (row.r < 0)
             return row.r;
     }

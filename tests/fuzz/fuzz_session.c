@@ -158,8 +158,14 @@ static void on_retired(void *context, uint32_t segment)
         session_segment_retired(s, segment);
 }
 
+static void on_automatic(void *context)
+{
+    (void)context;
+}
+
 static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retired = on_retired,
-                                                   .make_way = make_no_way, .gone = on_gone};
+                                                   .make_way = make_no_way,
+                                                   .automatic = on_automatic, .gone = on_gone};
 
 int which_spec(const char *name, size_t len)
 {

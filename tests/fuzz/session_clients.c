@@ -560,6 +560,10 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
             msg = (struct dl_message){
                 .number = DL_MSG_HEADSPACE,
                 .headspace = {.request = 1, .loader = span_str("s0"), .steps = how >> 4}};
+        if ((how & 0x18) == 0x18)
+            msg = (struct dl_message){
+                .number = DL_MSG_RESIZE,
+                .resize = {.request = 1, .loader = span_str("s0"), .workers = how >> 5}};
         if (how & 0x80) /* {"0": 1} */
             msg = (struct dl_message){.number = DL_MSG_MIX,
                                       .mix = {.request = 1,

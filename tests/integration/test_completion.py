@@ -64,12 +64,12 @@ class Bash(dltest.TestCase):
         self.assertEqual(self.offered(""), sorted([*verbs, "--help", "--version"]))
 
     def test_verbs_by_their_beginning(self):
-        self.assertEqual(self.offered("re"), ["ready", "reload", "remote", "replay", "report"])
+        self.assertEqual(self.offered("re"), ["ready", "reload", "remote", "replay", "report", "resize"])
         self.assertEqual(self.offered("--v"), ["--version"])
         self.assertEqual(self.offered("no-such"), [])
 
     def test_help_takes_a_verb(self):
-        self.assertEqual(self.offered("help", "re"), ["ready", "reload", "remote", "replay", "report"])
+        self.assertEqual(self.offered("help", "re"), ["ready", "reload", "remote", "replay", "report", "resize"])
 
     def test_options_are_those_of_the_verb(self):
         for verb in ("plan", "run", "peek", "trace", "status"):

@@ -11,6 +11,7 @@ failure.
 """
 
 import contextlib
+import errno
 import itertools
 import os
 import pathlib
@@ -25,7 +26,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import QUICK, Daemon, TestCase, dlctl_json, main  # noqa: E402
+from dltest import QUICK, Daemon, DaemonError, TestCase, dlctl_json, main  # noqa: E402
 from tap import slow  # noqa: E402
 from digest_datasets import COLLATES, DATASETS, ITERABLE, ROWS  # noqa: E402
 import dltest  # noqa: E402
@@ -429,6 +430,64 @@ class Killed(DigestCase):
         finally:
             over.set()
             shooter.join()
+
+
+class Resized(DigestCase):
+    """Loaders whose number of workers changes at random moments, while all of them load."""
+
+    used = ("slow",)
+    SIZES = [1, 2, 3, 5, 8]
+
+    def resize(self, over, rng):
+        with self.daemons["slow"].client() as client:
+            while not over.wait(0.01):
+                names = [row["name"] for row in client.query("loaders") if row["state"] == "open"]
+                for name in rng.sample(names, min(len(names), 3)):
+                    self.resize_one(client, name, rng.choice(self.SIZES))
+
+    def resize_one(self, client, name, workers):
+        try:
+            client.resize(name, workers)
+        except DaemonError as error:  # it has ended, or its steps are bound to workers
+            self.assertIn(error.code, (errno.ENOENT, errno.EAGAIN, errno.EINVAL), str(error))
+            self.assertTrue(error.code != errno.EINVAL or name in ITERABLE, str(error))
+        else:
+            self.assertNotIn(name, ITERABLE)
+            self.resizes[name] = self.resizes.get(name, 0) + 1
+
+    def check_dataset(self, name, kind, keys):
+        sampler = {} if name in ITERABLE else {"kind": "random"}
+        if kind == "mix" and name not in ITERABLE:
+            sampler["order"] = "native"
+        spec = self.write_spec(name, kind, keys, sampler, {"size": 2}, {"count": 2},
+                               COLLATES.get(name))
+        args = [*ALL_RANKS, "--batches", "9"]
+        expected = dlctl_json("check", spec, "--digest", *args)
+        for _ in range(20):  # until its size has changed
+            run = self.load("slow", spec, *args)
+            self.assert_equal_digests(run, expected)
+            if name in ITERABLE or self.resizes.get(name):
+                break
+        self.assertGreater(self.resizes.get(name, 0), -1 if name in ITERABLE else 0)
+
+    def test_resized_at_random(self):
+        seed = random.randrange(1 << 32)
+        over = threading.Event()
+        self.resizes = {}
+        runs = []
+        with ThreadPoolExecutor(9) as threads:
+            changer = threads.submit(self.resize, over, random.Random(seed))
+            try:
+                for name, kind, make in DATASETS[1::6] if QUICK else DATASETS:
+                    with contextlib.suppress(unittest.SkipTest):
+                        keys = make(self)
+                        runs.append((name, threads.submit(self.check_dataset, name, kind, keys)))
+                for name, run in runs:
+                    with self.subTest(dataset=name, seed=seed):
+                        run.result()
+            finally:
+                over.set()
+                changer.result()
 
 
 class Completeness(TestCase):

@@ -38,7 +38,7 @@ WORKER = os.path.join(os.path.dirname(DLOADERD), "dloader-worker")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
 UNKNOWN = "not a key of a dataset of kind npy; it takes kind, files"
 FORMER = "unknown key; did you mean paths? dataset takes kind, paths"
-SPEAKS = "the daemon speaks version 1 of the protocol, this library 1 to 3"
+SPEAKS = "the daemon speaks version 1 of the protocol, this library 1 to 4"
 BOTH = f"{SPEAKS}; install the same release of both"
 OLDER = f"{SPEAKS}: if this release takes it, install the same release of both"
 
@@ -305,7 +305,7 @@ class OldestVersion(TestCase):
         dlctl_json("mix", "mixed", "0=1", "1=1", "2=0", daemon=self.running)
         self.assertEqual(self.old.recv_number(dltest.ERROR)[1:],
                          [0, 93, "CHANGED", "is not in version 1 of the protocol, which the client speaks; this daemon "
-                                            "speaks 1 to 3; install the same release of both"])
+                                            "speaks 1 to 4; install the same release of both"])
 
     def test_replicas_are_not_in_it(self):
         error = self.ask(dltest.OPEN, 1, "/", dltest.named("b", shard={"replicas": 2}), 0, 0)

@@ -682,10 +682,10 @@ class Violations(TestCase):
     def test_another_version(self):
         client = self.server.client(hello=False)
         client.send(dltest.HELLO, 0, "from the past")
-        self.assert_dropped(client, "the client speaks version 0 of the protocol, this daemon 1 to 3; install ")
+        self.assert_dropped(client, "the client speaks version 0 of the protocol, this daemon 1 to 4; install ")
         with self.server.client(hello=False) as client:
             client.send(dltest.HELLO, 999, "from the future")
-            self.assertEqual(client.recv()[:2], [dltest.WELCOME, 3])
+            self.assertEqual(client.recv()[:2], [dltest.WELCOME, 4])
 
     def test_garbage(self):
         for data in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\0", b"\xff" * 64,

@@ -40,6 +40,7 @@ PATIENCE = 60.0
 
 (HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, HOST,
  LEAVE, FORMER_LEASE, DATASET_STATE, HEADSPACE, PLACE, CHANGES, MIX) = range(1, 19)
+RESIZE = 21
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42
 PROGRESS = 43
@@ -186,7 +187,7 @@ class RawClient:
         self.warnings = []  # messages that came while another was waited for
         self.changes = b""  # the changed weights that are in force, as CHANGED has them
         if hello:
-            self.send(HELLO, 3, "dltest")
+            self.send(HELLO, 4, "dltest")
             assert self.recv()[0] == WELCOME
 
     def close(self):
@@ -326,10 +327,20 @@ class RawClient:
             value += rows
         return value
 
+    def resize(self, loader, workers):
+        """How many workers the loader of that name had before."""
+        self.requests += 1
+        self.send(RESIZE, self.requests, loader, workers)
+        return self.answer()[0]["before"]
+
     def query_page(self, view, row):
         """(the rows from that one on, or all of a view that has none; the next page's first row, or 0)."""
         self.requests += 1
         self.send(QUERY, self.requests, view, row)
+        return self.answer()
+
+    def answer(self):
+        """What INFO says of the last request."""
         while True:  # batches may come before the answer
             message = self.recv()
             if message[0] in (INFO, ERROR) and message[1] == self.requests:

@@ -247,7 +247,7 @@ static void test_handshake(void **state)
         msg.welcome.version = unspoken[i];
         snprintf(text, sizeof text,
                  "/run/x: the daemon speaks version %u of the protocol, this "
-                 "library 1 to 3; install",
+                 "library 1 to 4; install",
                  unspoken[i]);
         handshake_fails(&msg, -EPROTO, text);
     }
@@ -483,6 +483,36 @@ static void test_headspace(void **state)
     fake_end(&f);
 }
 
+static void test_resize(void **state)
+{
+    struct dl_message msg = {.number = DL_MSG_INFO};
+    struct dl_message asked;
+    char name[DL_BOUND_NAME_BYTES + 2];
+    const void *data = NULL;
+    struct fake f;
+    size_t len = 0;
+
+    fake_connect(&f);
+    for (uint32_t workers = 0; workers <= 256; workers += 256) { /* 0: as the daemon finds */
+        msg.info.request = fake_next_request(&f);
+        msg.info.value = (struct dl_span){(const uint8_t *)"\x80", 1};
+        fake_send(&f, &msg);
+        assert_int_equal(dl_client_resize(f.client, "train", workers, &data, &len), 0);
+        assert_int_equal(len, 1);
+        asked = fake_expect(&f, DL_MSG_RESIZE);
+        assert_int_equal(asked.resize.loader.len, 5);
+        assert_memory_equal(asked.resize.loader.data, "train", 5);
+        assert_int_equal(asked.resize.workers, workers);
+    }
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(dl_client_resize(f.client, name, 2, &data, &len), -EINVAL);
+    assert_int_equal(dl_client_resize(f.client, NULL, 2, &data, &len), -EINVAL);
+    assert_int_equal(dl_client_resize(f.client, "", 2, &data, &len), -EINVAL);
+    assert_int_equal(dl_client_resize(f.client, "train", 257, &data, &len), -EINVAL);
+    fake_end(&f);
+}
+
 static void test_request_times_out(void **state)
 {
     struct dl_loader *loader;
@@ -616,6 +646,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_refused_open),
     cmocka_unit_test(test_query),
     cmocka_unit_test(test_headspace),
+    cmocka_unit_test(test_resize),
     cmocka_unit_test(test_request_times_out),
     cmocka_unit_test(test_fatal_error),
     cmocka_unit_test(test_eof),

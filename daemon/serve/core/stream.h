@@ -246,11 +246,9 @@ struct stream {
     struct mix_tally *mixture; /* owned; the shell's: of each dataset of a mixture, delivered; NULL:
                                   nothing was */
     uint32_t n_mixture;
-    struct {
-        uint64_t waited_ns, batches;
-    } sized;              /* what these two were when its loader's workers were counted last */
-    uint64_t waited_ns;   /* its client's reported waits for batches; at most since then */
-    struct timing timing; /* of its batches */
+    uint64_t sized_batches; /* delivered when its loader's workers were counted last */
+    uint64_t waited_ns;     /* its client's reported waits for batches; at most since then */
+    struct timing timing;   /* of its batches */
     struct recent recently_waited, recently_delivered;
     struct lately_rank *lately; /* borrowed; the rank's last ten minutes; NULL: not kept */
     struct lately_mark looked;

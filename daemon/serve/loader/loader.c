@@ -88,6 +88,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
                                         .crew = options->crew,
                                         .uid = options->uid};
     loader->spec = *spec;
+    loader->size.automatic = spec->workers_auto;
     *spec = (struct dl_spec){0};
     if (r < 0)
         goto refused;
@@ -187,6 +188,8 @@ void loader_opened(struct loader *loader)
     struct loader_user *user, *next;
 
     loader->state = LOADER_OPEN;
+    if (loader_is_automatic(loader))
+        loader->o.events->automatic(loader->o.context);
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_tell_opened(loader, user);
     }

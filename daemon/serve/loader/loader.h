@@ -9,6 +9,7 @@
 
 #include "daemon/plan/lengths_rule.h"
 #include "daemon/serve/core/core.h"
+#include "daemon/serve/core/sizing.h"
 #include "daemon/serve/core/slow_list.h"
 #include "daemon/serve/loader/crew.h"
 #include "daemon/serve/loader/headspace.h"
@@ -65,6 +66,8 @@ struct loader_events {
     void (*retired)(void *context, uint32_t segment);
     /* The user has no memory left for it. True: another loader of that user was dropped. */
     bool (*make_way)(void *context, struct loader *loader);
+    /* The daemon is to find its number of workers: loader_look_sizes(). */
+    void (*automatic)(void *context);
     /* A worker has looked: loader_files() knows more. */
     void (*looked)(void *context);
     /* It may not be joined any more and will soon be freed. */
@@ -241,6 +244,25 @@ void loader_headspace_leave(struct headspace_asker *asker);
 
 /* Collects finished tasks, hands out new ones, delivers what is due. Call after any change. */
 void loader_pump(struct loader *loader);
+
+/*
+ * From now on it has `workers`, also while it is read: its batches are the same. -EINVAL: they
+ * would not be, as steps are bound to workers; -EAGAIN: it is not open yet; or, the user's limits
+ * or memory.limit do not allow so many; with `err`.
+ */
+int _nodiscard_ loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err);
+/* Why its number of workers cannot change; NULL: it can. */
+const char *loader_fixed_size(const struct loader *loader);
+/* The daemon finds its number of workers, from now on or no longer. -EINVAL with `err`: it cannot
+ * change. */
+int _nodiscard_ loader_set_automatic(struct loader *loader, bool automatic, struct dl_error *err);
+bool loader_is_automatic(const struct loader *loader);
+/* What it did since the last time, for sizing_decide(); false: it is not open. */
+bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret);
+/* What was decided. */
+void loader_take_size(struct loader *loader, const struct sizing_case *decided);
+/* In words, how many workers it has and why. */
+void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS]);
 
 /* For the views. */
 /* Samples whose length is known, while lengths are measured; else UINT64_MAX. */

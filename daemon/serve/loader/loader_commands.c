@@ -390,6 +390,7 @@ bool loader_return(struct loader *loader, struct stream *stream, struct dl_span 
     bool known = true;
 
     stream_waited(stream, waited_ns, now);
+    loader->size.waited_ns += min_u64(waited_ns, now - min_u64(now, loader->size.at_ns));
     for (size_t at = 0; known && at < steps.len; at += sizeof *ret_unknown) {
         memcpy(ret_unknown, steps.data + at, sizeof *ret_unknown);
         known = pin ? core_pin(&loader->core, stream, *ret_unknown, now)
@@ -444,7 +445,7 @@ static void commands_note_time(struct loader *loader)
 
 static void commands_schedule(struct loader *loader)
 {
-    uint32_t n = pool_workers(loader->pool);
+    uint32_t n = loader->core.workers; /* others are about to go */
     bool still = loader_headspace_phase(loader) == HEADSPACE_BURST;
 
     for (uint32_t i = 0; i < n; i++) {

@@ -232,7 +232,7 @@ void loader_measure_pump(struct loader *loader)
     if (measure_failed(m) || m->load)
         return;
     while ((m->again || m->next < m->table->n) &&
-           m->running < IN_FLIGHT * pool_workers(loader->pool) &&
+           m->running < IN_FLIGHT * pool_size(loader->pool) &&
            pool_take(loader->pool, POOL_ANY, &place))
         measure_run(m, measure_next_chunk(m), &place);
     pool_flush(loader->pool);

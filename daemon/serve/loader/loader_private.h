@@ -6,6 +6,7 @@
  *   loader_commands.c   the shell of the core: executes its decisions, turn after turn
  *   loader_workers.c    reports of its workers: on the dataset, its files, and their tasks
  *   loader_look.c       whether its files have changed
+ *   loader_size.c       how many workers it has
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
@@ -88,6 +89,16 @@ struct loader {
     uint64_t starved_ns;                /* time in which a reader waited for memory */
     bool starves;                       /* a reader waits for memory, and has no batch */
     struct loader_headspace *headspace; /* owned; while it is measured */
+
+    struct {
+        bool automatic;
+        struct sizing sizing;
+        double cpus;             /* that there were for all */
+        uint64_t waited_ns;      /* that its trainers said since it was looked at last, */
+        uint64_t at_ns;          /* when that was, */
+        struct pool_spent spent; /* and what its workers had used then */
+        struct dl_error refused; /* why it got no more last; code 0: it was not refused */
+    } size;
 
     struct written_file *written; /* owned list; the last one comes first */
     uint32_t n_written;

@@ -22,7 +22,7 @@ struct opening {
     uint64_t request;
     uint64_t seed;
     bool seeded;
-    bool writable;
+    bool writable, automatic;
     char *base; /* owned */
     struct loader_wanted wanted;
     int r; /* of reading; then `why` */
@@ -41,6 +41,7 @@ static struct opening *session_open_copy(struct session *s, const struct dl_msg_
     opening->seed = msg->seed;
     opening->seeded = msg->seeded;
     opening->writable = msg->writable;
+    opening->automatic = msg->automatic;
     opening->base = must_have(span_dup(msg->base));
     opening->len = msg->spec.len;
     memcpy(opening->packed, msg->spec.data, msg->spec.len);
@@ -82,27 +83,33 @@ static int session_open_parse(const struct opening *opening, struct value *ret,
     return r;
 }
 
-/* What the spec leaves to its client. */
-static int session_open_ask_writable(struct value *spec, struct dl_error *err)
+/* What the spec leaves to its client: a word, or (NULL) true. */
+static int session_open_add(struct value *spec, const char *section, const char *key,
+                            const char *word, struct dl_error *err)
 {
-    const struct value *said = spec->type == VALUE_MAP ? value_get(spec, "memory") : NULL;
-    struct value *memory;
+    const struct value *said = spec->type == VALUE_MAP ? value_get(spec, section) : NULL;
+    struct value *place;
 
-    if (spec->type != VALUE_MAP ||
-        (said && (said->type != VALUE_MAP || value_get(said, "writable"))))
+    if (spec->type != VALUE_MAP || (said && (said->type != VALUE_MAP || value_get(said, key))))
         return 0; /* it is a name, sets it itself, or will be refused */
-    const struct value *shard = value_get(spec, "shard");
-    const struct value *replicas = shard ? value_get(shard, "replicas") : NULL;
-    if (replicas && value_real(replicas) > 1)
-        return 0; /* one would read what another has written */
     struct value copy = {.type = VALUE_MAP};
     int r = said ? value_copy(said, &copy) : 0;
     if (r == 0)
-        r = value_set_bool(&copy, "writable", true);
-    if (r == 0 && (r = value_set(spec, "memory", &memory)) == 0)
-        value_move(&copy, memory);
+        r = word ? value_set_string(&copy, key, word) : value_set_bool(&copy, key, true);
+    if (r == 0 && (r = value_set(spec, section, &place)) == 0)
+        value_move(&copy, place);
     value_deinit(&copy);
     return r < 0 ? dl_error_set(err, -r, "", "out of memory") : 0;
+}
+
+static int session_open_ask_writable(struct value *spec, struct dl_error *err)
+{
+    const struct value *shard = value_get(spec, "shard");
+    const struct value *replicas = value_get(shard, "replicas");
+
+    if (replicas && value_real(replicas) > 1)
+        return 0; /* one would read what another has written */
+    return session_open_add(spec, "memory", "writable", NULL, err);
 }
 
 static int session_open_understand(struct opening *opening, struct dl_error *err)
@@ -113,6 +120,8 @@ static int session_open_understand(struct opening *opening, struct dl_error *err
 
     if (r == 0 && opening->writable)
         r = session_open_ask_writable(&v, err);
+    if (r == 0 && opening->automatic)
+        r = session_open_add(&v, "workers", "count", "auto", err);
     if (r < 0)
         return r;
     if (v.type == VALUE_STRING) {

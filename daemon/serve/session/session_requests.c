@@ -492,6 +492,30 @@ static int session_requests_handle_control(struct session *s, const struct dl_ms
     return r < 0 ? r : session_send_info(s, msg->request, &v, err);
 }
 
+static int session_requests_handle_resize(struct session *s, const struct dl_msg_resize *msg,
+                                          struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value v = {.type = VALUE_MAP};
+    _cleanup_free_ char *name = span_dup(msg->loader);
+    struct loader *loader = NULL;
+
+    int r = s->o.events->find_open(s->o.context, s, name, &loader, err);
+    uint32_t before = loader ? pool_size(loader_pool(loader)) : 0;
+    if (r == 0)
+        r = loader_set_automatic(loader, msg->workers == 0, err);
+    if (r == 0 && msg->workers > 0)
+        r = loader_resize(loader, (uint32_t)msg->workers, err);
+    if (r < 0)
+        return r;
+    if (value_set_string(&v, "loader", loader_spec(loader)->name) < 0 ||
+        value_set_uint(&v, "workers", pool_size(loader_pool(loader))) < 0 ||
+        value_set_bool(&v, "automatic", msg->workers == 0) < 0 ||
+        value_set_uint(&v, "before", before) < 0)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    return session_send_info(s, msg->request, &v, err);
+}
+
 /* Answers a refused request and returns 0; else returns the handler's result. */
 static int session_requests_answer(struct session *s, uint64_t request, int r,
                                    const struct dl_error *err)
@@ -555,6 +579,9 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
     case DL_MSG_HEADSPACE:
         return session_requests_answer(s, m->headspace.request,
                                        session_ask_headspace(s, &m->headspace, err), err);
+    case DL_MSG_RESIZE:
+        return session_requests_answer(s, m->resize.request,
+                                       session_requests_handle_resize(s, &m->resize, err), err);
     default:
         return dl_error_set(err, EPROTO, message_name(m->number), "a client must not send this");
     }

@@ -1,0 +1,410 @@
+#include "daemon/serve/core/sizing.h"
+
+#include "daemon/serve/base/memory.h"
+#include "proto/common/figures.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+#define WAITS       0.03 /* share of the time from which more workers are worth it */
+#define ALWAYS      0.85 /* from here on it is not known how much faster trainers could be */
+#define ROOM        1.2  /* workers to keep, of those that are needed: times vary */
+#define NEW_WEIGHT  0.5  /* of the last look in a mean */
+#define NEW_COST    0.25 /* the same of what a batch takes, which changes less */
+#define LEAST_CPU   0.02 /* of a worker: what does not compute is not free */
+#define LEAST_LEFT  0.15 /* of a processor that one more would take, it has to have */
+#define GAIN_SHARE  0.25 /* of what more workers should gain: less is nothing */
+#define TRIAL_LOOKS 6    /* for a trial at most */
+#define TRIAL_MADE  12   /* batches that decide it before */
+#define FEWER_LOOKS 6    /* for which fewer are due before there are fewer, */
+#define MORE_LOOKS  6    /* for which one more is due, where processors are short */
+#define SOONER      2    /* where another loader can use the processor */
+#define SECOND      ((uint64_t)1000000000)
+#define UNREAD_NS   (5 * SECOND)
+#define HOLD_NS     (30 * SECOND)
+#define HOLD_MOST   (600 * SECOND)
+#define FALL_NS     (6 * SECOND) /* in which trainers wait because there are fewer */
+
+/* ---- what it did ----------------------------------------------------------------------------- */
+
+static void sizing_mean(double *mean, bool measured, double value, double weight)
+{
+    *mean = measured ? (1 - weight) * *mean + weight * value : value;
+}
+
+static double sizing_need(const struct sizing *s)
+{
+    return s->wait >= ALWAYS ? SIZING_ANY : s->rate / (1 - s->wait) * s->cost_s;
+}
+
+static void sizing_learn(struct sizing *s, const struct sizing_measure *m)
+{
+    /* A wait for a processor also counts where nothing was to do yet. */
+    uint64_t busy =
+        max_u64(m->busy_ns - min_u64(m->busy_ns, m->cpu_wait_ns), min_u64(m->busy_ns, m->cpu_ns));
+    bool measured = s->measured;
+
+    if (m->ns == 0 || m->span_ns == 0)
+        return;
+    if (m->batches > 0) {
+        bool known = s->cost_s > 0;
+
+        sizing_mean(&s->cost_s, known, fmax((double)busy, 1) / 1e9 / (double)m->batches, NEW_COST);
+        sizing_mean(&s->cpu_s, known, (double)m->cpu_ns / 1e9 / (double)m->batches, NEW_COST);
+    }
+    sizing_mean(&s->rate, measured, (double)m->batches * 1e9 / (double)m->ns, NEW_WEIGHT);
+    sizing_mean(&s->wait, measured, fmin((double)m->waited_ns / (double)m->span_ns, 1), NEW_WEIGHT);
+    s->need = sizing_need(s);
+    s->measured = true;
+}
+
+/* The share of a processor that a worker of it takes. */
+static double sizing_cpu_of(const struct sizing *s)
+{
+    return s->cost_s > 0 ? fmin(fmax(s->cpu_s / s->cost_s, LEAST_CPU), 1) : 1;
+}
+
+/* What so many of it take: no more than it needs have something to do. */
+static double sizing_cpus_of(const struct sizing *s, uint32_t has)
+{
+    return sizing_cpu_of(s) * (s->cost_s > 0 && s->need > 0 ? fmin(has, s->need) : has);
+}
+
+/* What one more takes. */
+static double sizing_cpus_more(const struct sizing *s, uint32_t has)
+{
+    return sizing_cpus_of(s, has + 1) - sizing_cpus_of(s, has);
+}
+
+static bool sizing_waits(const struct sizing *s)
+{
+    return s->measured && s->wait >= WAITS;
+}
+
+/* ---- what it wants --------------------------------------------------------------------------- */
+
+static uint32_t sizing_above(double workers, uint32_t most)
+{
+    return workers >= most ? most : (uint32_t)ceil(workers);
+}
+
+/* How many it could use, as far as that is known, whatever others want. */
+static uint32_t sizing_want(const struct sizing_case *c, uint64_t now)
+{
+    const struct sizing *s = c->sizing;
+    uint32_t want;
+
+    if (!s->measured || s->cost_s <= 0)
+        return c->workers;
+    if (s->wait >= ALWAYS)
+        want = 2 * c->workers;
+    else if (sizing_waits(s))
+        want = (uint32_t)max_u64(sizing_above(s->need * 1.05, 2 * c->workers), c->workers + 1);
+    else
+        want = (uint32_t)min_u64(sizing_above(fmax(s->need, 0.1) * ROOM, c->workers), c->workers);
+    if (s->floor > 0 && now < s->floor_until)
+        want = (uint32_t)max_u64(want, min_u64(s->floor, c->workers));
+    if (s->ceiling > 0 && now < s->ceiling_until)
+        want = (uint32_t)min_u64(want, s->ceiling);
+    return (uint32_t)max_u64(min_u64(want, c->most), 1);
+}
+
+/* By what factor its rate grows with one more, as a logarithm; for what it takes of a processor. */
+static double sizing_gain(const struct sizing *s, uint32_t has)
+{
+    double need = s->measured ? fmax(s->need, 1) : has + 1;
+    double from = fmin(has, need), to = fmin(has + 1.0, need);
+
+    return fmax(log(to / from), 1e-6) / sizing_cpu_of(s);
+}
+
+/* ---- who gets them --------------------------------------------------------------------------- */
+
+struct sizing_share {
+    uint32_t want, has;
+};
+
+/* Where a worker more gains most, and there is a part of a processor for it; or n. *ret_short: some
+ * loader got none for lack of processors. */
+static size_t sizing_next(const struct sizing_case *cases, const struct sizing_share *shares,
+                          size_t n, double left, bool *ret_short)
+{
+    size_t best = n;
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct sizing *s = cases[i].sizing;
+
+        if (!s || shares[i].has >= shares[i].want)
+            continue;
+        if (sizing_cpus_more(s, shares[i].has) * LEAST_LEFT > left &&
+            shares[i].has >= SIZING_FIRST) {
+            *ret_short = true;
+            continue;
+        }
+        if (sizing_gain(s, shares[i].has) > most) {
+            most = sizing_gain(s, shares[i].has);
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Processors that loaders of a fixed number use, and the first worker of each other one. */
+static double sizing_used(const struct sizing_case *cases, size_t n)
+{
+    double used = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct sizing_measure *m = &cases[i].measure;
+
+        if (cases[i].sizing)
+            used += cases[i].read ? sizing_cpus_of(cases[i].sizing, 1) : 0;
+        else if (m->ns > 0)
+            used += (double)m->cpu_ns / (double)m->ns;
+    }
+    return used;
+}
+
+/* True: processors did not suffice. */
+static bool sizing_share_out(const struct sizing_case *cases, struct sizing_share *shares, size_t n,
+                             double cpus)
+{
+    double left = cpus - sizing_used(cases, n);
+    bool is_short = false;
+    size_t best;
+
+    while ((best = sizing_next(cases, shares, n, left, &is_short)) < n) {
+        left -= sizing_cpus_more(cases[best].sizing, shares[best].has++);
+    }
+    for (size_t i = 0; i < n; i++)
+        assert(shares[i].has <= max_u64(shares[i].want, 1));
+    return is_short;
+}
+
+/* ---- what changes ---------------------------------------------------------------------------- */
+
+static void sizing_change(struct sizing_case *c, uint32_t workers, enum sizing_reason reason,
+                          uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    assert(workers > 0 && c->ret == c->workers);
+    s->reason = reason;
+    if (workers == c->workers)
+        return;
+    s->before = c->workers;
+    s->changed_ns = now;
+    s->settling = 1;
+    s->more = s->fewer = 0;
+    s->measured = false;
+    c->ret = workers;
+}
+
+static uint64_t sizing_hold(uint64_t *hold, uint64_t now)
+{
+    *hold = *hold ? min_u64(2 * *hold, HOLD_MOST) : HOLD_NS;
+    return now + *hold;
+}
+
+/* Whether the trial of more workers has gained anything. */
+static bool sizing_trial_gained(const struct sizing_case *c)
+{
+    const struct sizing *s = c->sizing;
+    double could = fmin((double)c->workers / s->trial_from, 1 / fmax(1 - s->trial_wait, 0.01));
+
+    return s->wait < s->trial_wait / 2 || s->rate >= s->trial_rate * (1 + GAIN_SHARE * (could - 1));
+}
+
+/* True: a trial is not over, or has failed, which was dealt with. */
+static bool sizing_try(struct sizing_case *c, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    if (s->trial_from == 0)
+        return false;
+    s->trial_batches += c->measure.batches;
+    if (s->trial_batches < TRIAL_MADE && ++s->trial_looks < TRIAL_LOOKS)
+        return true;
+    uint32_t from = s->trial_from;
+    bool gained = sizing_trial_gained(c);
+    s->trial_from = 0;
+    if (gained || from >= c->workers)
+        return false;
+    s->ceiling = from;
+    s->ceiling_until = sizing_hold(&s->ceiling_hold, now);
+    sizing_change(c, from, SIZING_NO_GAIN, now);
+    return true;
+}
+
+static void sizing_raise(struct sizing_case *c, uint32_t workers, bool is_short, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    assert(workers > c->workers && s->trial_from == 0);
+    s->fewer = 0;
+    if (++s->more < (is_short && workers == c->workers + 1 ? MORE_LOOKS : 1))
+        return;
+    if (s->fallen_from > 0 && now - s->changed_ns < FALL_NS) {
+        s->floor = s->fallen_from;
+        s->floor_until = sizing_hold(&s->floor_hold, now);
+    }
+    s->fallen_from = 0;
+    s->trial_from = c->workers;
+    s->trial_rate = s->rate;
+    s->trial_wait = s->wait;
+    s->trial_batches = 0;
+    s->trial_looks = 0;
+    sizing_change(c, workers, SIZING_MORE, now);
+}
+
+/* One that waits itself gives a single worker away only where that is clear for a while: whose turn
+ * it is may change with each look. */
+static uint32_t sizing_fewer_looks(const struct sizing_case *c, uint32_t workers, bool is_short)
+{
+    if (sizing_waits(c->sizing))
+        return c->workers - workers > 1 ? FEWER_LOOKS : 4 * FEWER_LOOKS;
+    return is_short ? SOONER : FEWER_LOOKS;
+}
+
+static void sizing_lower(struct sizing_case *c, uint32_t workers, bool is_short, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    assert(workers < c->workers && s->trial_from == 0);
+    s->more = 0;
+    if (++s->fewer < sizing_fewer_looks(c, workers, is_short))
+        return;
+    s->fallen_from = c->workers;
+    sizing_change(c, workers, is_short && sizing_waits(s) ? SIZING_NO_CPU : SIZING_LESS, now);
+}
+
+/* Nothing changes: why not. */
+static void sizing_keep(struct sizing_case *c, const struct sizing_share *share, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    s->more = s->fewer = 0;
+    if (!s->measured)
+        return;
+    if (!sizing_waits(s))
+        s->reason = SIZING_ENOUGH;
+    else if (c->workers >= c->most)
+        s->reason = SIZING_NO_MORE;
+    else if (s->ceiling > 0 && now < s->ceiling_until && c->workers >= s->ceiling)
+        s->reason = SIZING_NO_GAIN;
+    else if (share->want > share->has)
+        s->reason = SIZING_NO_CPU;
+}
+
+static void sizing_unread(struct sizing_case *c, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    if (s->reason == SIZING_NOT_READ || now - s->read_ns < UNREAD_NS)
+        return;
+    s->when_read = c->workers;
+    s->trial_from = s->fallen_from = 0;
+    sizing_change(c, 1, SIZING_NOT_READ, now);
+}
+
+/* It is read again: as many as it had then. */
+static bool sizing_return(struct sizing_case *c, uint64_t now)
+{
+    if (c->sizing->reason != SIZING_NOT_READ)
+        return false;
+    uint32_t had = (uint32_t)min_u64(max_u64(c->sizing->when_read, 1), c->most);
+    sizing_change(c, had, SIZING_NEW, now);
+    return true;
+}
+
+/* Whether it is to be looked at now, and has been. */
+static bool sizing_look(struct sizing_case *c, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    c->ret = c->workers;
+    if (s->read_ns == 0)
+        s->read_ns = now;
+    if (!c->read) {
+        sizing_unread(c, now);
+        return false;
+    }
+    s->read_ns = now;
+    if (sizing_return(c, now) || c->ready < c->workers)
+        return false;
+    if (s->settling > 0) {
+        s->settling--;
+        return false;
+    }
+    sizing_learn(s, &c->measure);
+    return s->measured && !sizing_try(c, now);
+}
+
+void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t now)
+{
+    _cleanup_free_ struct sizing_share *shares = must_alloc(max_u64(n, 1) * sizeof *shares);
+    _cleanup_free_ bool *due = must_alloc(max_u64(n, 1) * sizeof *due);
+
+    for (size_t i = 0; i < n; i++) {
+        cases[i].ret = cases[i].workers;
+        due[i] = cases[i].sizing && sizing_look(&cases[i], now);
+        if (cases[i].sizing && cases[i].read)
+            shares[i] = (struct sizing_share){.want = sizing_want(&cases[i], now), .has = 1};
+    }
+    bool is_short = sizing_share_out(cases, shares, n, cpus);
+    for (size_t i = 0; i < n; i++) {
+        if (!due[i])
+            continue;
+        if (shares[i].has > cases[i].workers && sizing_waits(cases[i].sizing))
+            sizing_raise(&cases[i], shares[i].has, is_short, now);
+        else if (shares[i].has < cases[i].workers)
+            sizing_lower(&cases[i], shares[i].has, is_short, now);
+        else
+            sizing_keep(&cases[i], &shares[i], now);
+    }
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+static const char *sizing_reason_words(enum sizing_reason reason)
+{
+    static const char *const words[] = {
+        [SIZING_NEW] = "it has only begun",
+        [SIZING_ENOUGH] = "these are enough",
+        [SIZING_MORE] = "more may help",
+        [SIZING_LESS] = "it did not need those that it had",
+        [SIZING_NO_GAIN] = "more made it no faster",
+        [SIZING_NO_CPU] = "no processor is left for more",
+        [SIZING_NO_MORE] = "it may have no more",
+        [SIZING_NOT_READ] = "nobody reads it",
+    };
+    return words[reason];
+}
+
+void sizing_words(const struct sizing *s, uint32_t workers, double cpus, uint64_t now,
+                  char ret[static SIZING_WORDS])
+{
+    char was[96] = "", wait[UNITS_MAX], cost[UNITS_MAX], cpu[UNITS_MAX], ago[UNITS_MAX], need[64];
+
+    if (s->changed_ns > 0) {
+        format_seconds((double)(now - min_u64(now, s->changed_ns)) / 1e9, ago, sizeof ago);
+        (void)snprintf(was, sizeof was, ", %u until %s ago", s->before, ago);
+    }
+    int len = snprintf(ret, SIZING_WORDS, "%u worker%s%s: %s", workers, workers == 1 ? "" : "s",
+                       was, sizing_reason_words(s->reason));
+    if (s->cost_s <= 0 || len < 0 || len >= SIZING_WORDS)
+        return;
+    format_percent(s->wait, wait, sizeof wait);
+    format_seconds(s->cost_s, cost, sizeof cost);
+    format_percent(sizing_cpu_of(s), cpu, sizeof cpu);
+    if (s->need >= SIZING_ANY)
+        (void)snprintf(need, sizeof need, "trainers would use any number");
+    else
+        (void)snprintf(need, sizeof need, "%.2g busy ones suffice", s->need);
+    (void)snprintf(ret + len, SIZING_WORDS - (size_t)len,
+                   "; trainers wait %s of the time, a batch takes a worker %s, %s of it on a "
+                   "processor, of which there are %g; %s",
+                   wait, cost, cpu, cpus, need);
+}

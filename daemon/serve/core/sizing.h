@@ -1,0 +1,104 @@
+/*
+ * How many workers each loader has where its spec leaves that to the daemon (workers.count: auto).
+ * Pure: measures of all loaders and the time come in, numbers of workers come out.
+ *
+ * What a loader needs follows from what it did: a batch takes a worker `cost`, less what it waited
+ * for a processor, and trainers would take `rate / (1 - share of the time that they wait)`; the
+ * product is the number of workers that are busy if nobody waits. Trainers that always wait could
+ * take any number.
+ *
+ * Workers are given where one more gains most: to the loader whose rate grows by the largest factor
+ * for its share of a processor, as long as it waits and there are processors (`cpus`) for it. One
+ * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them.
+ *
+ * It stands still where it should:
+ *
+ *   - more are only given to a loader whose trainers wait, and taken from one that has not needed
+ *     them for a while, or at once if another can use the processor;
+ *   - more that gained nothing, since the disk or a lock was short, are taken back, and not tried
+ *     again for a time that doubles;
+ *   - fewer that made trainers wait are given back, and not taken again for a time that doubles;
+ *   - a loader that is read no more keeps one, and gets the others back when it is read again.
+ */
+#ifndef DL_SIZING_H
+#define DL_SIZING_H
+
+#include "proto/spec.h"
+
+enum {
+    SIZING_FIRST = SPEC_WORKERS_AT_FIRST,
+    SIZING_PER_CPU = 16, /* the most of one loader, for each processor */
+    SIZING_WORDS = 320,
+};
+#define SIZING_TICK_NS ((uint64_t)500 * 1000000)
+
+/* What a loader did since the last time. */
+struct sizing_measure {
+    uint64_t ns;          /* so long ago that was */
+    uint64_t span_ns;     /* its trainers read it, all together */
+    uint64_t waited_ns;   /* of it: they waited */
+    uint64_t batches;     /* that its workers made */
+    uint64_t busy_ns;     /* its workers were at these, all together; */
+    uint64_t cpu_ns;      /* used processors, */
+    uint64_t cpu_wait_ns; /* and waited for one */
+};
+
+/* Why the number is what it is. */
+enum sizing_reason {
+    SIZING_NEW,      /* it has only begun */
+    SIZING_ENOUGH,   /* its trainers do not wait */
+    SIZING_MORE,     /* they do, and one more or several help */
+    SIZING_LESS,     /* it had more than it needed */
+    SIZING_NO_GAIN,  /* more did not help */
+    SIZING_NO_CPU,   /* all processors are in use */
+    SIZING_NO_MORE,  /* it has as many as it may */
+    SIZING_NOT_READ, /* nobody reads it */
+};
+
+/* What is remembered of a loader; embedded. All zero: nothing. */
+struct sizing {
+    enum sizing_reason reason;
+    bool measured;
+    double wait;          /* share of the time, 0 to 1; these are means of the last seconds: */
+    double rate;          /* batches in a second */
+    double cost_s, cpu_s; /* of a batch: of a worker without waits for a processor, of processors */
+    double need;          /* workers; SIZING_ANY: any number would be used */
+    uint32_t before;      /* workers, until they were changed last, */
+    uint64_t changed_ns;  /* then; 0: never */
+    uint32_t settling;    /* looks to pass over after a change */
+    uint32_t more, fewer; /* so often in a row, more or fewer were due */
+    uint32_t trial_from;  /* more are tried: there were so many; 0: they are not, */
+    uint64_t trial_batches; /* so many came since, */
+    uint32_t trial_looks;   /* in so many looks, */
+    double trial_rate;      /* and this was the rate then, */
+    double trial_wait;      /* and the share */
+    uint32_t ceiling;       /* more gained nothing, */
+    uint64_t ceiling_until; /* until then; ns */
+    uint64_t ceiling_hold;
+    uint32_t floor;       /* fewer made trainers wait, */
+    uint64_t floor_until; /* until then */
+    uint64_t floor_hold;
+    uint32_t fallen_from; /* there were so many before there were fewer; 0: it is long ago */
+    uint32_t when_read;   /* workers that it had when it was read last */
+    uint64_t read_ns;     /* when that was */
+};
+
+#define SIZING_ANY 1e9
+
+struct sizing_case {
+    struct sizing *sizing; /* borrowed; NULL: its number is fixed */
+    struct sizing_measure measure;
+    bool read;        /* somebody does */
+    uint32_t workers; /* that it should have by now */
+    uint32_t ready;   /* of these */
+    uint32_t most;    /* that it may have */
+    uint32_t ret;     /* that it should have from now on */
+};
+
+void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t now);
+
+/* In words, with numbers: "5 workers, 2 until 12 s ago: trainers waited 43 % ...". */
+void sizing_words(const struct sizing *sizing, uint32_t workers, double cpus, uint64_t now,
+                  char ret[static SIZING_WORDS]);
+
+#endif

@@ -1,0 +1,149 @@
+/*
+ * How many workers a loader has: as its spec says at first, and any number later where its batches
+ * do not depend on it: what somebody says (loader_resize()), or what core/sizing.h decides by what
+ * is measured here.
+ */
+#include "daemon/serve/base/memory.h"
+#include "daemon/serve/loader/loader_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+const char *loader_fixed_size(const struct loader *loader)
+{
+    if (loader->core.iterable)
+        return "the order of its samples depends on the number of workers, each of which reads its "
+               "own share of the dataset";
+    if (python_in_turn(&loader->spec))
+        return "worker w makes steps w, w + N, w + 2 N of its N, as PyTorch's do, and what Python "
+               "keeps between samples depends on that";
+    if (loader->o.pool.helpers > 0)
+        return "workers on other machines, which count behind its own, make batches of it, too";
+    return NULL;
+}
+
+static int size_check(const struct loader *loader, struct dl_error *err)
+{
+    const char *fixed = loader_fixed_size(loader);
+
+    if (loader->state != LOADER_OPEN)
+        return dl_error_set(err, EAGAIN, "workers", "the loader is not open yet, or is broken");
+    if (fixed)
+        return dl_error_set(err, EINVAL, "workers.count",
+                            "%u workers cannot become another number while it is open: %s; open it "
+                            "again with another workers.count (num_workers)",
+                            pool_size(loader->pool), fixed);
+    return 0;
+}
+
+int loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err)
+{
+    uint32_t before = pool_size(loader->pool);
+    int r = size_check(loader, err);
+
+    if (r == 0)
+        r = pool_resize(loader->pool, workers, err);
+    if (r < 0)
+        return r;
+    if (workers > loader->core.workers)
+        loader->rooms = must_realloc(loader->rooms, workers * sizeof *loader->rooms);
+    core_resize(&loader->core, workers);
+    if (workers != before)
+        log_loader(LOG_INFO, loader->spec.name, loader->o.uid, "%s: workers: %u become %u",
+                   loader->spec.name, before, workers);
+    loader_pump(loader);
+    return 0;
+}
+
+/* ---- what the daemon finds ------------------------------------------------------------------- */
+
+int loader_set_automatic(struct loader *loader, bool automatic, struct dl_error *err)
+{
+    int r = automatic ? size_check(loader, err) : 0;
+
+    if (r < 0)
+        return r;
+    loader->size.automatic = automatic;
+    loader->size.sizing = (struct sizing){0};
+    if (automatic)
+        loader->o.events->automatic(loader->o.context);
+    return 0;
+}
+
+bool loader_is_automatic(const struct loader *loader)
+{
+    return loader->size.automatic && !loader_fixed_size(loader);
+}
+
+/* Its trainer waits and has got nothing since the last time: it will say so afterwards. */
+static bool size_waits_still(const struct stream *stream)
+{
+    return stream->in_state[STEP_LEASED] == 0 && stream->in_state[STEP_READY] == 0 &&
+           stream->delivered.batches == stream->sized_batches;
+}
+
+static bool size_is_read(const struct stream *stream)
+{
+    return stream->sink && stream_rules[stream->phase].is_read && !(stream->told & TOLD_END);
+}
+
+bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret)
+{
+    uint64_t now = uv_hrtime(), from = loader->size.at_ns;
+    struct stream *stream;
+
+    *ret = (struct sizing_case){0};
+    if (loader->state != LOADER_OPEN)
+        return false;
+    struct pool_spent spent = pool_look_spent(loader->pool), *was = &loader->size.spent;
+    ret->measure = (struct sizing_measure){.ns = from ? now - from : 0,
+                                           .batches = spent.tasks - was->tasks,
+                                           .busy_ns = spent.busy_ns - was->busy_ns,
+                                           .cpu_ns = spent.cpu_ns - was->cpu_ns,
+                                           .cpu_wait_ns = spent.cpu_wait_ns - was->cpu_wait_ns};
+    uint64_t waited = loader->size.waited_ns, ns = ret->measure.ns, readers = 0;
+    DL_FOREACH (loader->core.streams, stream) {
+        if (!size_is_read(stream))
+            continue;
+        readers++;
+        ret->measure.waited_ns += size_waits_still(stream) ? ns : 0;
+        stream->sized_batches = stream->delivered.batches;
+    }
+    /* Short epochs may be over by now, and the next one not begun. */
+    ret->read = readers > 0 || waited > 0;
+    ret->measure.span_ns = ret->read ? max_u64(readers, 1) * ns : 0;
+    ret->measure.waited_ns = min_u64(ret->measure.waited_ns + waited, ret->measure.span_ns);
+    loader->size.waited_ns = 0;
+    ret->sizing = loader_is_automatic(loader) ? &loader->size.sizing : NULL;
+    ret->workers = pool_size(loader->pool);
+    ret->ready = pool_ready(loader->pool);
+    ret->most = (uint32_t)min_u64(pool_size_most(loader->pool),
+                                  max_u64((uint64_t)(cpus * SIZING_PER_CPU), SIZING_FIRST));
+    loader->size.cpus = cpus;
+    loader->size.at_ns = now;
+    loader->size.spent = spent;
+    return true;
+}
+
+void loader_take_size(struct loader *loader, const struct sizing_case *decided)
+{
+    if (decided->sizing && decided->ret != pool_size(loader->pool) &&
+        loader_resize(loader, decided->ret, &loader->size.refused) == 0)
+        loader->size.refused.code = 0;
+}
+
+void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS])
+{
+    uint32_t workers = pool_size(loader->pool);
+    const char *fixed = loader_fixed_size(loader), *s = workers == 1 ? "" : "s";
+
+    if (!loader->size.automatic)
+        (void)snprintf(ret, SIZING_WORDS, "%u worker%s, as it was told", workers, s);
+    else if (fixed)
+        (void)snprintf(ret, SIZING_WORDS, "%u worker%s, and no other number: %s", workers, s,
+                       fixed);
+    else
+        sizing_words(&loader->size.sizing, workers, loader->size.cpus, uv_hrtime(), ret);
+}

@@ -1,0 +1,77 @@
+#include "daemon/serve/sizes.h"
+
+#include "daemon/serve/base/blame.h"
+#include "daemon/serve/base/memory.h"
+#include "daemon/serve/base/processors.h"
+#include "daemon/serve/loader/loader.h"
+#include "daemon/serve/registry.h"
+
+static double sizes_cpus(const struct daemon *d)
+{
+    return d->config.limits.cpus ? (double)d->config.limits.cpus : processors_read("");
+}
+
+struct sizes {
+    struct loader **loaders; /* owned; borrowed ones */
+    struct sizing_case *cases;
+    size_t n;
+    bool any; /* of them is to be sized */
+};
+
+static void sizes_look(struct daemon *d, struct sizes *ret)
+{
+    double cpus = sizes_cpus(d);
+    size_t room = 0;
+
+    for (struct registered *e = d->loaders; e; e = registered_next(e))
+        room++;
+    ret->loaders = must_alloc(max_u64(room, 1) * sizeof(struct loader *));
+    ret->cases = must_alloc(max_u64(room, 1) * sizeof *ret->cases);
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        struct loader *loader = registered_loader(e);
+
+        ret->any = ret->any || loader_is_automatic(loader);
+        ret->loaders[ret->n] = loader;
+        ret->n += loader_look_sizes(loader, cpus, &ret->cases[ret->n]);
+    }
+    sizing_decide(ret->cases, ret->n, cpus, uv_hrtime());
+}
+
+/* Fewer first: what they had, others may get. None of the loaders ends by it. */
+static void sizes_take(const struct sizes *sizes, bool fewer)
+{
+    for (size_t i = 0; i < sizes->n; i++) {
+        const struct sizing_case *c = &sizes->cases[i];
+
+        if ((c->ret < c->workers) == fewer)
+            loader_take_size(sizes->loaders[i], c);
+    }
+}
+
+static void sizes_on_tick(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    struct sizes sizes = {0};
+    BLAMING(0);
+
+    sizes_look(d, &sizes);
+    sizes_take(&sizes, true);
+    sizes_take(&sizes, false);
+    if (!sizes.any)
+        uv_timer_stop(timer);
+    free(sizes.loaders);
+    free(sizes.cases);
+}
+
+void sizes_begin(struct daemon *d)
+{
+    uv_timer_init(&d->loop, &d->sizes);
+    d->sizes.data = d;
+}
+
+void sizes_wake(struct daemon *d)
+{
+    if (!uv_is_active((uv_handle_t *)&d->sizes))
+        uv_timer_start(&d->sizes, sizes_on_tick, SIZING_TICK_NS / 1000000,
+                       SIZING_TICK_NS / 1000000);
+}

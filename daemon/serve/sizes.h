@@ -1,0 +1,14 @@
+/*
+ * Looks from time to time at what all loaders do, and gives those whose number of workers the
+ * daemon finds (workers.count: auto) as many as core/sizing.h decides.
+ */
+#ifndef DL_SIZES_H
+#define DL_SIZES_H
+
+#include "daemon/serve/daemon.h"
+
+void sizes_begin(struct daemon *daemon);
+/* There may be such a loader now. */
+void sizes_wake(struct daemon *daemon);
+
+#endif
