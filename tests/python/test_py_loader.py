@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 import dloaderd
+import dltest
 from dloaderd import _private, _progress, _spec
 from dltest import wait_until
 from tap import slow
@@ -176,6 +177,25 @@ class Native(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "closed"):
             iter(loader)
         loader.close()
+
+    def test_number_of_workers(self):
+        """The daemon finds it where the spec has none."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        daemon = dltest.Daemon(folder)
+        self.addCleanup(daemon.stop)
+        for name, workers, words in (("none", None, "2 workers: it has only begun"),
+                                     ("two", {"count": 2}, "2 workers, as it was told"),
+                                     ("yaml", "workers: {prefetch: 1}", "2 workers: it has only begun")):
+            spec = {**RANGE, "name": name, "workers": workers}
+            if workers is None:
+                del spec["workers"]
+            if isinstance(workers, str):
+                spec = f"name: {name}\ndataset: {{kind: range, length: 10}}\n{workers}"
+            with Loader(spec, socket=daemon.socket) as loader, daemon.client() as client:
+                self.assertEqual(len(values(loader)), 10)
+                row, = [row for row in client.query("loaders") if row["name"] == name]
+                self.assertEqual(row["sized"].split(";")[0], words)
 
     def test_kinds_of_arrays(self):
         for as_, kind in (("torch", torch.Tensor), ("numpy", np.ndarray), (None, torch.Tensor)):

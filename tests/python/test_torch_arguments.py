@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 import black_box
 import datasets
 from black_box import Case, DataLoader, TORCH
+from dloaderd import _processors
 
 DATA = datasets.Numbers(10)
 SAMPLER = [1, 2, 3]
@@ -222,6 +223,23 @@ class TestAttributes(Case):
                                                  multiprocessing_context=given
                                                  ).multiprocessing_context.get_start_method())
                 self.assertEqual(kept, method)
+
+    def test_a_worker_for_each_processor(self):
+        with mock.patch("os.sched_getaffinity", return_value={0, 3, 5}), \
+                mock.patch.object(_processors, "_read", return_value=""):
+            loader = DataLoader(DATA, num_workers="auto")
+        self.assertEqual((loader.num_workers, loader.prefetch_factor), (3, 2))
+        self.assertEqual(black_box.flat(loader), black_box.flat(DataLoader(DATA, num_workers=3)))
+        with self.assertRaises(TypeError):
+            DataLoader(DATA, num_workers="many")
+
+    def test_processors_of_control_groups(self):
+        files = {"/proc": "1:cpu:/x\n0::/a/b\n", "/c/a/cpu.max": "250000 100000\n", "/c/a/b/cpu.max": "max 100000\n"}
+        for quota, found in (("max 100000", 3), ("50000 100000", 1), ("nonsense", 3), ("999999 100000", 3)):
+            files["/c/a/b/cpu.max"] = quota
+            with mock.patch("os.sched_getaffinity", return_value=set(range(8))), \
+                    mock.patch.object(_processors, "_read", lambda path: files.get(path, "")):
+                self.assertEqual(_processors.usable("/c", "/proc"), found)
 
     def test_contexts_load_the_same(self):
         loader = DataLoader([1, 2, 3], num_workers=1,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import IterableDataset
 
+from . import _processors
 from ._seeds import MASK64
 from ._share import Share
 
@@ -26,6 +27,11 @@ class Options(NamedTuple):
     native: str
     fast: bool
     cache: int | str | None
+
+
+def workers_of(num_workers: Any) -> Any:
+    """A number stays what it is, for PyTorch's class to check; "auto": one for each processor."""
+    return _processors.usable() if isinstance(num_workers, str) and num_workers == "auto" else num_workers
 
 
 NATIVE = ("auto", "off", "require")

@@ -48,6 +48,9 @@ class DataLoader(TorchLoader[T_co]):
     `multiprocessing_context` starts the process that forks the workers, for every iter(), or only
     for the first with persistent_workers.
 
+    num_workers may also be "auto": as many as this process may use processors, by its affinity and the
+    quotas of its control groups. The number then stays: samples' random draws depend on it, as in PyTorch.
+
     Additional keyword arguments:
 
     seed: all random draws of the loader (base seeds, shuffling, samplers without their own
@@ -78,7 +81,7 @@ class DataLoader(TorchLoader[T_co]):
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
                  sampler: Iterable | None = None, batch_sampler: Iterable | None = None,
-                 num_workers: int = 0, collate_fn: Callable | None = None,
+                 num_workers: int | str = 0, collate_fn: Callable | None = None,
                  pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
                  worker_init_fn: Callable[[int], None] | None = None,
                  multiprocessing_context: Any = None, generator: Any = None, *,
@@ -87,6 +90,7 @@ class DataLoader(TorchLoader[T_co]):
                  rank: int | None = None, world_size: int | None = None, device: Any = None,
                  socket: str | None = None, native: str = "auto", fast: bool = False,
                  cache: int | str | None = None) -> None:
+        num_workers = _arguments.workers_of(num_workers)
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
         _arguments.check_native(native)
         _arguments.check_cache(cache, fast)

@@ -213,7 +213,8 @@ class Loader:
                 batch["image"], batch["label"]      as the dataset's samples, leaves stacked
 
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
-        start from its folder. Errors name the key, the value and the remedy.
+        start from its folder. Errors name the key, the value and the remedy. Without workers.count the
+        daemon finds the number of workers, as with `workers: {count: auto}`.
     rank, world_size: of this consumer; by default those of torch.distributed's process group, else
         $RANK and $WORLD_SIZE, as set by torchrun, else those of Ray Train, of MPI or Slurm, else a
         single rank. ValueError if only one of the two is set, or if one is invalid; RuntimeError by iter()

@@ -134,6 +134,7 @@ static PyObject *py_session_client_open(PyObject *self, PyObject *args)
         return NULL;
     loader->client = (struct client_object *)Py_NewRef(self);
     dl_client_set_writable(client->handle, writable);
+    dl_client_set_automatic(client->handle, true);
     if (teller.tell != Py_None)
         dl_client_set_progress(client->handle, py_session_tell, &teller);
     teller.thread = client_begin_call(client);
