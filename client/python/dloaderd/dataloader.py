@@ -90,7 +90,7 @@ class DataLoader(TorchLoader[T_co]):
                  rank: int | None = None, world_size: int | None = None, device: Any = None,
                  socket: str | None = None, native: str = "auto", fast: bool = False,
                  cache: int | str | None = None) -> None:
-        num_workers = _arguments.workers_of(num_workers)
+        count = _arguments.workers_of(num_workers)
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
         _arguments.check_native(native)
         _arguments.check_cache(cache, fast)
@@ -113,7 +113,7 @@ class DataLoader(TorchLoader[T_co]):
         self._prefetch_is_ours = prefetch_factor is None
         if prefetch_factor is not None:
             further["prefetch_factor"] = prefetch_factor
-        super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers,
+        super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler, count,
                          collate_fn, pin_memory, drop_last, timeout, worker_init_fn,
                          multiprocessing_context, self._seeded(generator, has_sampler),
                          persistent_workers=persistent_workers,
@@ -123,10 +123,10 @@ class DataLoader(TorchLoader[T_co]):
         if native == "require":
             _native.require(self)
         # Workers of different ranks have different streams, though their ranks have one seed.
-        self._stream_offset = (rank or 0) * max(1, num_workers)
+        self._stream_offset = (rank or 0) * max(1, count)
         self._forget()
         # A worker's own loader is seldom used.
-        if num_workers > 0 and _info.get_worker_info() is None:
+        if count > 0 and _info.get_worker_info() is None:
             _private.prepare(socket)
 
     def _seeded(self, generator: Any, has_sampler: bool) -> Any:
