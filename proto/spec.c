@@ -372,7 +372,8 @@ static bool spec_optional(const struct spec_reading *rd, const struct spec_key *
         key->type == KEY_CALLABLE || key->type == KEY_FIELDS || key->type == KEY_FEATURES ||
         key->type == KEY_SHARES || key->type == KEY_SCHEDULE ||
         strcmp(key->key, "transform") == 0 || strcmp(key->key, "strategy") == 0 ||
-        spec_is_other_field(key) || strcmp(key->key, "raw") == 0)
+        strcmp(key->key, "lengths") == 0 || spec_is_other_field(key) ||
+        strcmp(key->key, "raw") == 0)
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))
         return true;

@@ -26,6 +26,7 @@ enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
 enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET, STRATEGY_SEQUENTIAL };
 enum batch_balance { BALANCE_NONE = 1, BALANCE_TOKENS, BALANCE_COST };
 enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR };
+enum lengths_when { LENGTHS_LAZY = 1 }; /* 0: all are taken before the first step */
 enum leftover { LEFTOVER_EMIT = 1, LEFTOVER_DROP, LEFTOVER_CARRY };
 enum csv_separator { CSV_AUTO = 1, CSV_COMMA, CSV_SEMICOLON, CSV_TAB, CSV_PIPE };
 enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
@@ -220,8 +221,10 @@ struct spec_batch {
     uint64_t max_length; /* tokens of a sample; 0 = null: as many as a batch can have */
     uint64_t interval;   /* bucket: width of a bucket in tokens */
     uint64_t window;     /* in batches of each rank; 0 = null: the whole epoch; see plan.h */
-    char *length_of;     /* owned; the leaf whose first dimension is a sample's length, named as in
-                            collate.fields; NULL: the first that has a dimension */
+    enum lengths_when lengths;
+    uint64_t documents; /* lengths lazy: samples of a window */
+    char *length_of;    /* owned; the leaf whose first dimension is a sample's length, named as in
+                           collate.fields; NULL: the first that has a dimension */
 };
 
 /* How samples become a batch; daemon/data/collate/collate.h has the rules. */

@@ -112,6 +112,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return false;
     if (strcmp(key->key, "strategy") == 0 && !spec->batch.strategy)
         return false; /* packing is its own */
+    if (strcmp(key->key, "lengths") == 0 && !spec->batch.lengths)
+        return false;
     if (spec_canon_says_nothing_new(spec, key))
         return false;
     if (key->kinds && !(key->kinds & 1U << spec_section_kind(spec, key->section)))

@@ -58,6 +58,7 @@
 #define PACKS          (s->collate.kind == COLLATE_PACK)
 #define HAS_BUCKETS    (s->batch.strategy == STRATEGY_BUCKET)
 #define BALANCES       (s->batch.tokens && s->batch.balance > BALANCE_NONE)
+#define LAZY           (s->batch.tokens && s->batch.lengths == LENGTHS_LAZY)
 #define CARRIES        (s->batch.tokens && s->batch.leftover == LEFTOVER_CARRY)
 #define MIXES          (s->dataset.kind == DATASET_MIX)
 #define MIXED          (s->collate.mixup > 0 || s->collate.cutmix > 0)

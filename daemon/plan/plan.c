@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "daemon/plan/plan_lazy.h"
 #include "daemon/plan/sampler.h"
 #include "daemon/plan/token_plan.h"
 #include "proto/spec.h"
@@ -26,6 +27,7 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
         [LEFTOVER_EMIT] = PLAN_EMIT, [LEFTOVER_DROP] = PLAN_DROP, [LEFTOVER_CARRY] = PLAN_CARRY};
     const struct spec_batch *batch = &spec->batch;
     bool packs = spec->collate.kind == COLLATE_PACK, pads = spec->collate.kind == COLLATE_PAD;
+    bool lazy = packs && batch->lengths == LENGTHS_LAZY;
 
     if (!batch->tokens)
         return (struct plan_tokens){0};
@@ -43,6 +45,7 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
         .pad_length = pads ? (uint32_t)spec->collate.length : 0,
         .row_length = packs ? (uint32_t)spec->collate.length : 0,
         .window = batch->window,
+        .lazy = lazy ? batch->documents : 0,
         .balance = batch->balance > BALANCE_NONE,
         .linear = batch->balance == BALANCE_COST ? batch->cost[0] : 1,
         .square = batch->balance == BALANCE_COST ? batch->cost[1] : 0,
@@ -114,8 +117,10 @@ static bool plan_tokens_equal(const struct plan_tokens *a, const struct plan_tok
            a->leftover == b->leftover && a->truncate == b->truncate &&
            a->max_length == b->max_length && a->interval == b->interval &&
            a->multiple == b->multiple && a->pad_length == b->pad_length &&
-           a->row_length == b->row_length && a->window == b->window && a->balance == b->balance &&
-           a->linear == b->linear && a->square == b->square && a->accumulate == b->accumulate;
+           a->row_length == b->row_length && a->window == b->window && a->lazy == b->lazy &&
+           a->mark.window == b->mark.window && a->mark.rows == b->mark.rows &&
+           a->balance == b->balance && a->linear == b->linear && a->square == b->square &&
+           a->accumulate == b->accumulate;
 }
 
 bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)
@@ -258,15 +263,86 @@ uint64_t plan_bytes(const struct plan *plan)
     return ordered + work;
 }
 
+/* ---- window by window ------------------------------------------------------------------------ */
+
+bool plan_is_lazy(const struct plan *plan)
+{
+    return plan->tokens && plan->tokens->params.lazy > 0;
+}
+
+bool plan_is_whole(const struct plan *plan)
+{
+    return token_lazy_is_whole(plan->tokens);
+}
+
+struct lazy_mark plan_mark(const struct plan *plan, uint64_t step)
+{
+    return token_lazy_mark(plan->tokens, step);
+}
+
+uint64_t plan_windows(const struct plan *plan)
+{
+    return plan->tokens->lazy.windows;
+}
+
+uint64_t plan_steps_before_window(const struct plan *plan)
+{
+    return plan->tokens->lazy.steps_before;
+}
+
+/* A whole plan has all that it needs of the order. */
+static void plan_release_sampler(struct plan *plan)
+{
+    if (plan_is_whole(plan))
+        plan->sampler = sampler_free(plan->sampler);
+}
+
+int plan_begin(struct plan *plan)
+{
+    assert(plan_is_lazy(plan));
+    int r = token_lazy_begin(plan->tokens, plan->sampler);
+
+    plan_release_sampler(plan);
+    return r;
+}
+
+size_t plan_window(struct plan *plan, uint64_t *ret)
+{
+    uint64_t first, n = token_lazy_window(plan->tokens, &first);
+
+    for (uint64_t i = 0; i < n; i++)
+        ret[i] = first + i;
+    if (n > 0)
+        sampler_take(plan->sampler, ret, n);
+    return n;
+}
+
+int plan_cut_window(struct plan *plan)
+{
+    int r = token_lazy_cut(plan->tokens, plan->sampler);
+
+    plan_release_sampler(plan);
+    return r;
+}
+
 int plan_prepare(struct plan *plan)
 {
+    int r = 0;
+
     if (!plan->tokens)
         return 0;
-    int r = token_plan_prepare(plan->tokens, plan->sampler);
-
+    if (plan_is_lazy(plan)) {
+        r = plan_begin(plan);
+        while (r == 0 && !plan_is_whole(plan))
+            r = plan_cut_window(plan);
+        return r;
+    }
+    r = token_plan_prepare(plan->tokens, plan->sampler);
     plan->sampler = sampler_free(plan->sampler);
     return r;
 }
+
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static bool plan_is_rank(const struct plan *plan, uint64_t rank)
 {
@@ -348,6 +424,8 @@ uint64_t plan_position(const struct plan *plan, uint64_t rank, uint64_t step)
 {
     if (!plan->tokens)
         return plan_span_of(plan, rank, step).first;
+    if (plan_is_lazy(plan))
+        return token_lazy_position(plan->tokens, step);
     double all = (double)plan_samples(plan, rank) * (double)plan->shard.world;
 
     return (uint64_t)(all * ((double)step / (double)plan_steps(plan, rank)));

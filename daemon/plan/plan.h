@@ -146,7 +146,8 @@ int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
 /*
  * Works out all batches of tokens of the epoch: 0, or -ENOMEM. About 0.1 µs a sample, and 8 to 20
  * bytes of memory for each until it returns. Call it once, before all functions below but
- * plan_backlog(); in a plan without tokens it does nothing and returns 0.
+ * plan_backlog(); in a plan without tokens it does nothing and returns 0. What plan_lazy.h can have
+ * instead has then all of its windows.
  */
 int _nodiscard_ plan_prepare(struct plan *plan);
 struct plan *plan_free(struct plan *plan); /* NULL is fine; returns NULL */

@@ -10,19 +10,23 @@
 /* Indices whose lengths are prefetched: they lie anywhere in memory. */
 enum { PLAN_ORDER_BLOCK = 64 };
 
-/* The sampler's order without samples that are empty or too long. */
-int token_take_order(struct token_plan *plan, struct sampler *sampler)
+int token_begin_order(struct token_plan *plan, struct sampler *sampler)
 {
-    uint32_t block[PLAN_ORDER_BLOCK];
-    uint32_t *members = calloc(max_u64(sampler->count, 1), sizeof *members);
-
-    if (!members)
+    plan->made.members = calloc(max_u64(sampler->count, 1), sizeof *plan->made.members);
+    if (!plan->made.members)
         return -ENOMEM;
-    plan->made.members = members;
     if (sampler->ops->extend && sampler->count > 0)
         sampler->ops->extend(sampler, sampler->count);
-    for (uint64_t first = 0; first < sampler->count; first += PLAN_ORDER_BLOCK) {
-        unsigned n = (unsigned)min_u64(PLAN_ORDER_BLOCK, sampler->count - first);
+    return 0;
+}
+
+void token_take_positions(struct token_plan *plan, struct sampler *sampler, uint64_t first,
+                          uint64_t end)
+{
+    uint32_t block[PLAN_ORDER_BLOCK];
+
+    for (; first < end; first += PLAN_ORDER_BLOCK) {
+        unsigned n = (unsigned)min_u64(PLAN_ORDER_BLOCK, end - first);
 
         for (unsigned i = 0; i < n; i++) {
             block[i] = (uint32_t)sampler->ops->at(sampler, first + i);
@@ -35,11 +39,19 @@ int token_take_order(struct token_plan *plan, struct sampler *sampler)
             plan->totals.empty += length == 0;
             if (length == 0 || plan->limit == 0 || (length > plan->limit && !plan->params.truncate))
                 continue;
-            members[plan->count++] = block[i];
+            plan->made.members[plan->count++] = block[i];
             plan->longest = (uint32_t)max_u64(plan->longest, min_u64(length, plan->limit));
         }
     }
-    return 0;
+}
+
+int token_take_order(struct token_plan *plan, struct sampler *sampler)
+{
+    int r = token_begin_order(plan, sampler);
+
+    if (r == 0)
+        token_take_positions(plan, sampler, 0, sampler->count);
+    return r;
 }
 
 /* ---- what was taken before ------------------------------------------------------------------ */

@@ -299,12 +299,9 @@ static int plan_pack_cut_rows(struct token_plan *plan, uint64_t before, uint64_t
     return 0;
 }
 
-/* One window. What it leaves begins at *first. */
-static int plan_pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
-                            uint64_t *first, uint64_t end)
+/* Puts `n` members from `first` on, sorted, into rows. */
+static int plan_pack_fill(struct token_plan *plan, struct packing *pk, uint64_t first, size_t n)
 {
-    uint64_t group = plan_pack_group(plan), before = plan->made.n_rows;
-    size_t n = end - *first;
     struct plan_keys keys = token_keys(plan);
     int r = plan_grow(&pk->row_of, &pk->row_of_room, n, sizeof *pk->row_of);
 
@@ -312,8 +309,18 @@ static int plan_pack_window(struct token_plan *plan, struct packing *pk, uint64_
         r = plan_grow(&pk->scratch, &pk->scratch_room, n, sizeof *pk->scratch);
     if (r < 0)
         return r;
-    plan_sort(&keys, plan->made.members + *first, pk->scratch, n);
-    r = plan_pack_fit(plan, pk, plan->made.members + *first, n);
+    plan_sort(&keys, plan->made.members + first, pk->scratch, n);
+    return plan_pack_fit(plan, pk, plan->made.members + first, n);
+}
+
+/* One window. What it leaves begins at *first. */
+static int plan_pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
+                            uint64_t *first, uint64_t end)
+{
+    uint64_t group = plan_pack_group(plan), before = plan->made.n_rows;
+    size_t n = end - *first;
+    int r = plan_pack_fill(plan, pk, *first, n);
+
     if (r < 0)
         return r;
     bool last = end == plan->count, emit = last && plan->params.leftover == PLAN_EMIT;
@@ -331,16 +338,40 @@ static int plan_pack_window(struct token_plan *plan, struct packing *pk, uint64_
     return r;
 }
 
+static int plan_pack_packing_init(struct packing *pk, const struct token_plan *plan)
+{
+    pk->newest = calloc(plan->params.row_length + UINT64_C(1), sizeof *pk->newest);
+    return pk->newest ? plan_pack_spaces_init(&pk->spaces, plan->params.row_length) : -ENOMEM;
+}
+
+int token_pack_window(struct token_plan *plan, uint64_t window, uint64_t *first, bool last)
+{
+    _cleanup_(plan_pack_packing_deinit)
+    struct packing pk = {0};
+    size_t n = plan->count - *first;
+
+    if (n == 0)
+        return 0;
+    int r = plan_pack_packing_init(&pk, plan);
+    if (r == 0)
+        r = plan_pack_fill(plan, &pk, *first, n);
+    if (r < 0)
+        return r;
+    uint64_t kept = pk.n_rows - !last;
+    plan_pack_choose(plan, &pk, window, kept, false);
+    r = plan_pack_write_rows(plan, &pk, *first, n, kept);
+    if (r == 0 && kept > 0)
+        *first = plan->made.rows[plan->made.n_rows];
+    return r;
+}
+
 int token_cut_rows(struct token_plan *plan)
 {
     _cleanup_(plan_pack_packing_deinit)
     struct packing pk = {0};
     uint64_t first = 0, end = 0;
+    int r = plan_pack_packing_init(&pk, plan);
 
-    pk.newest = calloc(plan->params.row_length + UINT64_C(1), sizeof *pk.newest);
-    if (!pk.newest)
-        return -ENOMEM;
-    int r = plan_pack_spaces_init(&pk.spaces, plan->params.row_length);
     for (uint64_t window = 0; r == 0 && end < plan->count; window++) {
         end = max_u64(token_plan_window(plan, first), end + 1);
         r = plan_pack_window(plan, &pk, window, &first, end);

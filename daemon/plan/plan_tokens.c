@@ -76,6 +76,17 @@ static bool plan_tokens_can_balance(const struct plan_params *params)
             (tokens->strategy == PLAN_SORTED && !params->even));
 }
 
+/* Shares of tokens are dealt by lengths, and balanced rows by the world's size. */
+static bool plan_tokens_can_be_lazy(const struct plan_params *params, uint64_t count)
+{
+    const struct plan_tokens *tokens = &params->tokens;
+    bool by_tokens = plan_is_mix(params) && params->mix.by == MIX_BY_TOKENS;
+
+    return tokens->lazy == 0 ||
+           (tokens->strategy == PLAN_PACK && !tokens->balance && !by_tokens &&
+            tokens->lazy <= PLAN_LAZY_MAX && token_lazy_takes_mark(tokens, count));
+}
+
 static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t count)
 {
     const struct plan_tokens *tokens = &params->tokens;
@@ -86,7 +97,7 @@ static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t c
         return false;
     if (tokens->leftover == PLAN_CARRY && !plan_tokens_can_carry(params))
         return false;
-    if (!plan_tokens_can_balance(params))
+    if (!plan_tokens_can_balance(params) || !plan_tokens_can_be_lazy(params, count))
         return false;
     switch (tokens->strategy) {
     case PLAN_SORTED:
@@ -149,6 +160,7 @@ struct token_plan *token_plan_free(struct token_plan *plan)
     if (plan) {
         plan_groups_deinit(&plan->made);
         free(plan->children.ends);
+        free(plan->lazy.marks);
         free(plan->turn);
         free(plan->buckets);
     }
@@ -208,10 +220,10 @@ static void plan_tokens_fetch_lengths(const struct token_plan *plan, const struc
 
 /* What the group adds to the epoch's totals; one that is too small for all ranks, in closed form.
  */
-static void plan_tokens_add_up(struct token_plan *plan, const struct plan_group *group,
-                               uint64_t world)
+void token_plan_count_group(struct token_plan *plan, const struct plan_group *group)
 {
     struct plan_totals *totals = &plan->totals;
+    uint64_t world = plan->world;
     bool repeats = group->count < world && plan->even;
 
     plan_tokens_fetch_lengths(plan, group);
@@ -255,7 +267,7 @@ int token_plan_prepare(struct token_plan *plan, struct sampler *sampler)
     if (r < 0)
         return r;
     for (size_t i = 0; i < plan->made.n_groups; i++)
-        plan_tokens_add_up(plan, &plan->made.groups[i], plan->world);
+        token_plan_count_group(plan, &plan->made.groups[i]);
     plan->totals.groups = plan->made.n_groups;
     plan->prepared = true;
     return 0;
@@ -286,6 +298,10 @@ const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_
 
     if (plan->turn && unit < units)
         return &made->groups[plan->turn[unit] * plan->unit + step % plan->unit];
+    if (plan->params.lazy) {
+        assert(step >= plan->lazy.skipped);
+        return &made->groups[step - plan->lazy.skipped];
+    }
     if (!plan->shuffled || plan->params.strategy == PLAN_IN_TURN || unit >= units)
         return &made->groups[step];
     if (size == 0 || size > units)
@@ -352,11 +368,12 @@ uint64_t token_plan_steps(const struct token_plan *plan, uint64_t rank)
 {
     assert(plan->prepared);
     const struct plan_groups *made = &plan->made;
+    uint64_t steps = plan->lazy.skipped + made->n_groups;
 
     if (plan_tokens_last_is_short(plan) && !plan->even &&
         rank >= made->groups[made->n_groups - 1].count)
-        return made->n_groups - 1;
-    return made->n_groups;
+        return steps - 1;
+    return steps;
 }
 
 uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank)

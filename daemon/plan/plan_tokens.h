@@ -57,6 +57,9 @@
  * that they were cut from, to within about one group (plan_mixed.c). If shares are of tokens, this
  * holds even with PLAN_SEQUENTIAL.
  *
+ * `pack` can also take windows of a fixed number of samples, one after another, while the epoch is
+ * read: plan_lazy.h has the rules.
+ *
  * Empty samples, of length 0, are left out of the order.
  *
  * Too long is a sample with n > max_length, or n > pad_length where that is given; with `pack` one
@@ -104,7 +107,7 @@
 #ifndef DL_PLAN_TOKENS_H
 #define DL_PLAN_TOKENS_H
 
-#include "proto/common/base.h"
+#include "daemon/plan/plan_lazy.h"
 
 enum plan_strategy { PLAN_SORTED, PLAN_BUCKET, PLAN_PACK, PLAN_IN_TURN };
 enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
@@ -113,10 +116,12 @@ enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
  * or above tokens with `bucket`, multiple 0 without `pack`, no lengths, `carry` where it cannot be,
- * balance where it cannot be or without a cost.
+ * balance where it cannot be or without a cost, `lazy` without `pack`, with balance or with shares
+ * of tokens, a mark that cannot be.
  */
 #define PLAN_COST_MAX       1048576.0
 #define PLAN_ACCUMULATE_MAX 65536
+#define PLAN_LAZY_MAX       1048576
 
 struct plan_tokens {
     uint64_t tokens; /* of one rank's batch, at most, padding included; 0: no such batches */
@@ -130,6 +135,9 @@ struct plan_tokens {
     uint32_t pad_length; /* 0: to the longest; without meaning with pack */
     uint32_t row_length; /* pack */
     uint64_t window;     /* in groups; 0: the whole epoch */
+    uint64_t lazy; /* pack: samples of a window that is packed as soon as its lengths are known
+                      (plan_lazy.h), in place of `window`; 0: all of them are */
+    struct lazy_mark mark; /* lazy: where it begins; all zero: at the first window */
     bool balance;
     double linear, square; /* balance: what a token costs, and a pair of tokens of one sample */
     uint64_t accumulate;   /* balance: steps of a unit; 0 and 1: single steps */

@@ -38,6 +38,21 @@ struct token_children {
     uint64_t *ends; /* owned; of their samples, one child's after the other's */
 };
 
+/* Of an order that is cut window by window (plan_lazy.h): how far it has come. */
+struct token_lazy {
+    uint64_t count;        /* positions of the order */
+    uint64_t taken;        /* of these, in windows that were cut */
+    uint64_t windows;      /* that were cut */
+    uint64_t first;        /* member that the next one begins with: what the last one left */
+    uint64_t base;         /* rows that other world sizes had before */
+    uint64_t start;        /* the first of the rows here that is in a group */
+    uint64_t row;          /* the first from there on that is in none yet */
+    uint64_t skipped;      /* steps before the first that is here, because of the mark */
+    uint64_t steps_before; /* that there were before the last window was cut */
+    uint64_t *marks;       /* owned; rows before the first window of each chain, from the mark on */
+    size_t n_marks, marks_room;
+};
+
 struct token_plan {
     struct plan_tokens params;
     uint32_t limit;   /* plan_tokens_limit() */
@@ -59,6 +74,7 @@ struct token_plan {
                        which; else NULL */
     struct token_bucket *buckets; /* owned */
     uint32_t n_buckets;
+    struct token_lazy lazy;
     uint64_t most; /* samples in a step of a rank */
     struct plan_totals totals;
 };
@@ -97,9 +113,15 @@ const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_
 /* ---- the order: made.members, `count` of them ----------------------------------------------- */
 
 /* Each returns 0 or -ENOMEM. */
+int _nodiscard_ token_begin_order(struct token_plan *plan, struct sampler *sampler); /* none yet */
+/* The sampler's order without samples that are empty or too long. */
 int _nodiscard_ token_take_order(struct token_plan *plan, struct sampler *sampler);
 int _nodiscard_ token_leave_out_taken(struct token_plan *plan);    /* what `before` says */
 uint32_t *token_copy_members(const uint32_t *members, uint64_t n); /* owned; NULL: out of memory */
+/* Positions `first` to `end` of the sampler's order are its next members, after
+ * token_begin_order(). */
+void token_take_positions(struct token_plan *plan, struct sampler *sampler, uint64_t first,
+                          uint64_t end);
 
 /* Cuts it by its strategy, and orders the steps of a mixture. */
 int _nodiscard_ token_plan_cut(struct token_plan *plan);
@@ -132,6 +154,26 @@ int _nodiscard_ token_cut_sorted(struct token_plan *plan);
 int _nodiscard_ token_cut_buckets(struct token_plan *plan);
 int _nodiscard_ token_cut_rows(struct token_plan *plan);
 int _nodiscard_ token_cut_in_turn(struct token_plan *plan);
+
+/* ---- window by window (plan_lazy.c) -----------------------------------------------------------
+ */
+
+int _nodiscard_ token_lazy_begin(struct token_plan *plan, struct sampler *sampler);
+bool token_lazy_takes_mark(const struct plan_tokens *tokens, uint64_t count);
+bool token_lazy_is_whole(const struct token_plan *plan);
+/* Positions of the next window: how many, from *ret_first on. */
+uint64_t token_lazy_window(const struct token_plan *plan, uint64_t *ret_first);
+int _nodiscard_ token_lazy_cut(struct token_plan *plan, struct sampler *sampler);
+struct lazy_mark token_lazy_mark(const struct token_plan *plan, uint64_t step); /* plan_mark() */
+uint64_t token_lazy_position(const struct token_plan *plan, uint64_t step); /* plan_position() */
+
+/* Puts the members from *first on into rows, which are added but for the emptiest, unless it is the
+ * `last` window: *first is then where that begins. (plan_pack.c) */
+int _nodiscard_ token_pack_window(struct token_plan *plan, uint64_t window, uint64_t *first,
+                                  bool last);
+
+/* What a group adds to the epoch's totals. */
+void token_plan_count_group(struct token_plan *plan, const struct plan_group *group);
 
 /* ---- batches, where ranks need not have equally many samples (plan_batches.c) ---------------- */
 

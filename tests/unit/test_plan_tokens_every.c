@@ -29,8 +29,10 @@ static void choose_tokens(struct plan_tokens *tokens, uint64_t *seed)
     tokens->multiple = 1;
     tokens->window = windows[below(seed, ARRAY_SIZE(windows))];
     tokens->row_length = 1 + below(seed, (uint32_t)tokens->tokens);
-    if (tokens->strategy == PLAN_PACK)
+    if (tokens->strategy == PLAN_PACK) {
+        tokens->lazy = below(seed, 2) ? 0 : 1 + below(seed, MAX_LENGTH);
         return;
+    }
     tokens->multiple = below(seed, 2) ? 1 : 1 + below(seed, 20);
     tokens->pad_length = below(seed, 4) ? 0 : 1 + below(seed, 50);
 }
@@ -39,7 +41,7 @@ static void choose_balance(struct plan_params *params, uint64_t *seed)
 {
     struct plan_tokens *tokens = &params->tokens;
 
-    if (below(seed, 2) || tokens->strategy == PLAN_BUCKET ||
+    if (below(seed, 2) || tokens->strategy == PLAN_BUCKET || tokens->lazy > 0 ||
         (tokens->strategy == PLAN_SORTED && params->even))
         return;
     tokens->balance = true;

@@ -37,6 +37,14 @@ static void test_forms(void **state)
         {"batch",
          {"batch: {tokens: 64, overlong: truncate}\ncollate: {kind: pack, length: 32}",
           "{tokens: 64, max_length: null, overlong: truncate, leftover: emit, window: 256}"}},
+        {"batch",
+         {"batch: {tokens: 64, lengths: lazy}\ncollate: {kind: pack, length: 32}",
+          "{tokens: 64, max_length: null, overlong: drop, leftover: emit, lengths: lazy, "
+          "documents: 4096}"}},
+        {"batch",
+         {"batch: {tokens: 64, lengths: lazy, documents: 5}\ncollate: {kind: pack, length: 32}",
+          "{tokens: 64, max_length: null, overlong: drop, leftover: emit, lengths: lazy, "
+          "documents: 5}"}},
         {"collate",
          {"collate: {kind: pad, length: null, to: longest}",
           "{kind: pad, value: 0.0, side: right, multiple_of: 1}"}},
@@ -82,6 +90,10 @@ static const struct refusal value_refusals[] = {
      "\"keep\" is not one of emit, drop, carry"},
     {"batch: {tokens: 64, window: 0}" PAD, "batch.window",
      "0 is not a positive integer; null is the whole epoch"},
+    {"batch: {tokens: 64, lengths: late}\ncollate: {kind: pack, length: 8}", "batch.lengths",
+     "\"late\" is not one of lazy; did you mean lazy?"},
+    {"batch: {tokens: 64, lengths: lazy, documents: 0}\ncollate: {kind: pack, length: 8}",
+     "batch.documents", "0 is not a positive integer"},
     {"batch: {tokens: 64, length_of: 5}" PAD, "batch.length_of",
      "5 is not the name of a leaf, such as tokens or pair.0; put it in quotes"},
     {"batch: {tokens: 64, length_of: a..b}" PAD, "batch.length_of",
@@ -155,6 +167,20 @@ static const struct refusal together_refusals[] = {
      "longest"},
     {"collate: {kind: pad, length: 8, to: longest}", "collate.to", "\"longest\" " BESIDE_LENGTH},
     {"collate: {kind: pad, length: 8, multiple_of: 1}", "collate.multiple_of", "1 " BESIDE_LENGTH},
+
+    {"batch: {lengths: lazy}", "batch.lengths", "\"lazy\" " WITHOUT_TOKENS},
+    {"batch: {tokens: 64, documents: 9}\ncollate: {kind: pack, length: 8}", "batch.documents",
+     "9 only applies to lengths: lazy; write that, or leave documents out"},
+    {"batch: {tokens: 64, lengths: lazy, window: 9}\ncollate: {kind: pack, length: 8}",
+     "batch.window",
+     "9 has no effect with lengths: lazy, whose windows are so many documents; write documents: n, "
+     "or leave window out"},
+    {"batch: {tokens: 64, lengths: lazy}" PAD, "batch.lengths",
+     "\"lazy\" is for collate: {kind: pack, length: n}; write that, or leave lengths out"},
+    {"batch: {tokens: 64, lengths: lazy, balance: tokens}\ncollate: {kind: pack, length: 8}",
+     "batch.lengths",
+     "\"lazy\" does not work with balance, by which the rows of a step depend on the number of "
+     "ranks; leave out one of them"},
 
     {"batch: {tokens: 64, leftover: carry}" PAD, "batch.leftover",
      "\"carry\" needs buckets; write strategy: bucket, or leftover: emit or drop"},

@@ -1,0 +1,78 @@
+/*
+ * Packing without a length pass: `batch: {tokens: …, lengths: lazy}` with collate.kind pack.
+ *
+ * Batches of tokens otherwise need every length before step 0. Here the order is cut into *windows*
+ * of a fixed number of samples, `tokens.lazy`, and a window's rows are packed as soon as its own
+ * lengths are known. So the first step waits for one window, however long the epoch is.
+ *
+ * The rule. Window w is positions w · lazy … (w + 1) · lazy − 1 of the sampler's order: any of them
+ * is found without those before. Its samples, and those that the window before has left, are packed
+ * as in plan_tokens.h: the longest first, each into the row with the least room for it. The
+ * emptiest of the rows is not a row yet: its samples begin the next window, so that no row is half
+ * empty where a window ends. The last window keeps all, and so does the last of each LAZY_CHAIN.
+ * The other rows are shuffled, keyed by seed, epoch and w.
+ *
+ * Rows, one window's behind the other's, are a sequence that depends on the order and the lengths
+ * alone: not on the world, the workers, or who measured what, and when. Step k of all ranks is rows
+ * base + k · G … base + (k + 1) · G − 1, where G = world · tokens / row_length and `base` is what
+ * other world sizes took before, each G of its own a step. So ranks have equally many steps without
+ * a word between them, a change of the world deals the same rows in the same order, and how many
+ * rows the windows had so far (the *journal*: `made.rows` and, of each window, where they end) says
+ * where any step lies. At the end of the epoch the rows that do not fill a step are emitted or
+ * dropped as elsewhere.
+ *
+ * Nothing here measures. The caller asks which samples the next window has, puts their lengths in
+ * place, and has the window cut; the loader (serve/loader/loader_windows.c) does so one window
+ * ahead of the steps that are being made. plan_prepare() does all of it at once, where all lengths
+ * are known: with a cache of lengths, without a daemon, and in `dlctl`. The plan is the same.
+ *
+ * To resume at step k is to cut the windows up to it again: 0.1 µs a sample where their lengths are
+ * known, else they are measured once more, and not one behind them is. A *mark* shortens that: the
+ * first window of a chain, to which none before it has left anything, and how many rows those have.
+ * A plan that is given a mark begins there, and has the steps from then on. It is what a state
+ * needs of all that lies before it.
+ */
+#ifndef DL_PLAN_LAZY_H
+#define DL_PLAN_LAZY_H
+
+#include "proto/common/base.h"
+
+struct plan;
+
+enum { LAZY_CHAIN = 16 /* windows that leave each other samples */ };
+
+struct lazy_mark {
+    uint64_t window; /* a multiple of LAZY_CHAIN */
+    uint64_t rows;   /* of the windows before it; 0 with window 0: there is none */
+};
+
+/* Whether it is cut window by window: not by plan_prepare(), but by the functions below. */
+bool plan_is_lazy(const struct plan *plan);
+
+/* In place of plan_prepare(): 0, or -ENOMEM. A window is cut after another from then on, and steps
+ * are those of the windows that were cut: plan_steps() of them. */
+int _nodiscard_ plan_begin(struct plan *plan);
+
+/* The last mark at or before that step, which was cut. */
+struct lazy_mark plan_mark(const struct plan *plan, uint64_t step);
+
+/* The first step that a plan of these parameters has, because of its mark. */
+struct plan_params;
+uint64_t plan_first_step(const struct plan_params *params);
+
+/* Every window was cut: the epoch has no further steps. */
+bool plan_is_whole(const struct plan *plan);
+
+/* Windows that were cut, or lie before the mark; and the steps there were before the last one of
+ * them. */
+uint64_t plan_windows(const struct plan *plan);
+uint64_t plan_steps_before_window(const struct plan *plan);
+
+/* The samples of the next window, in order, to `ret`, which has room for `tokens.lazy` of them: how
+ * many; 0: the plan is whole. */
+size_t plan_window(struct plan *plan, uint64_t *ret);
+
+/* Cuts the next window, whose lengths are in place: 0, or -ENOMEM. About 0.1 µs a sample. */
+int _nodiscard_ plan_cut_window(struct plan *plan);
+
+#endif

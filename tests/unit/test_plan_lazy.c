@@ -1,0 +1,387 @@
+/*
+ * Packing without a length pass: rows depend on the order and the lengths alone, whatever the
+ * world, and on no length behind the window that they are cut of.
+ */
+#include "tests/unit/plan_case.h"
+
+#include "daemon/plan/plan_lazy.h"
+
+#define PLAN_CHECK(condition) assert_true(condition)
+#include "tests/lib/plan_check.h"
+
+#include <errno.h>
+
+enum { SAMPLES = 400, ROW = 64, EACH = 3, RANKS = 6, ROUNDS = 300 };
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+struct rows {
+    uint64_t samples[SAMPLES];
+    uint32_t ends[SAMPLES]; /* of each row, among the samples */
+    size_t n;
+};
+
+/* A step's rows are the next ones of the rank. */
+static void add_rows(struct rows *rows, struct plan *plan, uint64_t rank, uint64_t step)
+{
+    struct plan_step_size size = plan_step_size(plan, rank, step);
+    uint32_t lists[2 * SAMPLES], first = rows->n > 0 ? rows->ends[rows->n - 1] : 0;
+
+    assert_int_equal(plan_step(plan, rank, step, rows->samples + first), size.samples);
+    plan_step_lengths(plan, rank, step, lists);
+    for (uint32_t row = 0; row < size.rows; row++) {
+        first += lists[size.samples + row];
+        rows->ends[rows->n++] = first;
+    }
+}
+
+/* The epoch's rows one by one, as a single rank with one row a step gets them. */
+static void take_rows(struct plan_params params, struct rows *ret)
+{
+    params.world = 1;
+    params.tokens.tokens = params.tokens.row_length;
+    params.tokens.leftover = PLAN_EMIT;
+    params.before.n = 0;
+    _cleanup_plan_ struct plan *plan = prepared(params);
+
+    ret->n = 0;
+    for (uint64_t step = 0; step < plan_steps(plan, 0); step++)
+        add_rows(ret, plan, 0, step);
+}
+
+static void expect_row(const struct rows *got, size_t i, const struct rows *want, size_t k)
+{
+    uint32_t first = i > 0 ? got->ends[i - 1] : 0, from = k > 0 ? want->ends[k - 1] : 0;
+    uint32_t n = got->ends[i] - first;
+
+    assert_int_equal(n, want->ends[k] - from);
+    assert_memory_equal(got->samples + first, want->samples + from, n * sizeof *got->samples);
+}
+
+/* Step k of rank r has rows base + k · each · world + r, + world, …; the last one has what is left.
+ */
+static void expect_dealt(const struct plan_params *params, struct plan *plan, uint64_t base,
+                         const struct rows *all)
+{
+    uint64_t each = params->tokens.tokens / params->tokens.row_length, group = each * params->world;
+
+    for (uint64_t rank = 0; rank < params->world; rank++)
+        for (uint64_t step = 0; step < plan_steps(plan, rank); step++) {
+            uint64_t first = base + step * group, n = min_u64(group, all->n - first);
+            struct rows got = {.n = 0};
+
+            add_rows(&got, plan, rank, step);
+            assert_int_equal(
+                got.n, n < params->world ? 1 : n / params->world + (rank < n % params->world));
+            for (size_t i = 0; i < got.n; i++)
+                expect_row(&got, i, all,
+                           first + (n < params->world ? rank % n : rank + i * params->world));
+        }
+}
+
+static void choose(struct plan_params *params, uint32_t *lengths, uint64_t *seed)
+{
+    *params = (struct plan_params){.length = below(seed, 3) ? SAMPLES : below(seed, SAMPLES),
+                                   .order = (enum plan_order)below(seed, 3),
+                                   .seed = next_random(seed),
+                                   .epoch = below(seed, 5),
+                                   .world = 1 + below(seed, RANKS),
+                                   .even = below(seed, 2)};
+    params->tokens =
+        (struct plan_tokens){.strategy = PLAN_PACK,
+                             .tokens = ROW * (1 + below(seed, EACH)),
+                             .row_length = ROW,
+                             .leftover = (enum plan_leftover)below(seed, 2),
+                             .truncate = below(seed, 2),
+                             .lengths = lengths,
+                             .lazy = 1 + below(seed, below(seed, 2) ? 9 : 2 * SAMPLES)};
+    text_like(lengths, SAMPLES, below(seed, 2) ? ROW / 2 : ROW + 20, next_random(seed));
+    for (uint32_t i = 0; i < SAMPLES; i += 1 + below(seed, 60))
+        lengths[i] = 0;
+}
+
+/* ---- any world ------------------------------------------------------------------------------- */
+
+static void test_rows_are_those_of_any_world(void **state)
+{
+    uint32_t lengths[SAMPLES], wanted[SAMPLES];
+    uint64_t seed = 1;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct plan_params params;
+        static struct rows all;
+
+        choose(&params, lengths, &seed);
+        take_rows(params, &all);
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        expect_dealt(&params, plan, 0, &all);
+        for (uint32_t i = 0; i < SAMPLES; i++)
+            wanted[i] = i < params.length;
+        plan_check(&params, plan, wanted);
+    }
+}
+
+/* 4 ranks, then 3, then 8, …: the rows continue where they were left. */
+static void test_worlds_follow_each_other(void **state)
+{
+    uint32_t lengths[SAMPLES];
+    uint64_t seed = 2;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct plan_params params;
+        static struct rows all;
+        uint64_t base = 0;
+
+        choose(&params, lengths, &seed);
+        params.tokens.leftover = PLAN_EMIT;
+        take_rows(params, &all);
+        for (unsigned change = 0; change < 4; change++) {
+            uint64_t steps = 1 + below(&seed, 6), world = params.world;
+
+            base = min_u64(base + steps * world * (params.tokens.tokens / ROW), all.n);
+            assert_true(history_add(&params.before, world, steps));
+            while (params.world == world)
+                params.world = 1 + below(&seed, RANKS);
+            _cleanup_plan_ struct plan *plan = prepared(params);
+            expect_dealt(&params, plan, base, &all);
+            assert_int_equal(plan_steps(plan, 0) > 0, base < all.n);
+        }
+    }
+}
+
+/* ---- window by window ------------------------------------------------------------------------ */
+
+/* Steps that are there stay what they are, and need no length of a later window. */
+static void test_a_window_needs_its_own_lengths_alone(void **state)
+{
+    uint32_t lengths[SAMPLES], known[SAMPLES];
+    uint64_t seed = 3;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct plan_params params;
+        uint64_t window[2 * SAMPLES], seen = 0, windows = 0;
+
+        choose(&params, lengths, &seed);
+        _cleanup_plan_ struct plan *whole = prepared(params);
+        for (uint32_t i = 0; i < SAMPLES; i++)
+            known[i] = UINT32_MAX;
+        params.tokens.lengths = known;
+        struct plan *plan = NULL;
+        assert_int_equal(plan_new(&params, &plan), 0);
+        assert_true(plan_is_lazy(plan));
+        assert_int_equal(plan_begin(plan), 0);
+        assert_int_equal(plan_is_whole(plan), params.length == 0);
+        while (!plan_is_whole(plan)) {
+            size_t n = plan_window(plan, window);
+            uint64_t steps = plan_steps(plan, 0);
+
+            assert_int_equal(n, min_u64(params.tokens.lazy, params.length - seen));
+            for (size_t i = 0; i < n; i++)
+                known[window[i]] = lengths[window[i]];
+            seen += n;
+            assert_int_equal(plan_cut_window(plan), 0);
+            assert_int_equal(plan_windows(plan), ++windows);
+            assert_int_equal(plan_steps_before_window(plan), steps);
+            assert_in_range(plan_steps(plan, 0), steps, plan_steps(whole, 0));
+        }
+        assert_int_equal(plan_window(plan, window), 0);
+        assert_memory_equal(plan_totals(plan), plan_totals(whole), sizeof(struct plan_totals));
+        for (uint64_t rank = 0; rank < params.world; rank++) {
+            assert_int_equal(plan_steps(plan, rank), plan_steps(whole, rank));
+            for (uint64_t step = 0; step < plan_steps(plan, rank); step++) {
+                uint64_t a[SAMPLES], b[SAMPLES];
+                size_t n = plan_step(plan, rank, step, a);
+
+                assert_int_equal(plan_step(whole, rank, step, b), n);
+                assert_memory_equal(a, b, n * sizeof *a);
+                assert_int_equal(plan_repeated(plan, rank, step), plan_repeated(whole, rank, step));
+            }
+        }
+        plan_free(plan);
+    }
+}
+
+/* What was cut does not change when more is: the same step, at each window's end. */
+static void test_steps_stay(void **state)
+{
+    uint32_t lengths[SAMPLES];
+    uint64_t seed = 4, first[SAMPLES], again[SAMPLES], window[SAMPLES];
+    struct plan_params params;
+
+    choose(&params, lengths, &seed);
+    params.length = SAMPLES;
+    params.world = 2;
+    params.tokens.lazy = 40;
+    struct plan *plan = NULL;
+    assert_int_equal(plan_new(&params, &plan), 0);
+    assert_int_equal(plan_begin(plan), 0);
+    assert_int_equal(plan_window(plan, window), 40);
+    assert_int_equal(plan_cut_window(plan), 0);
+    size_t n = plan_step(plan, 1, 0, first);
+    while (!plan_is_whole(plan)) {
+        assert_int_equal(plan_cut_window(plan), 0);
+        assert_int_equal(plan_step(plan, 1, 0, again), n);
+        assert_memory_equal(again, first, n * sizeof *first);
+    }
+    assert_int_equal(plan_windows(plan), 10);
+    plan_free(plan);
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+/* A plan that begins at a mark has the same steps from there on. */
+static void expect_resumed(struct plan_params params, struct plan *whole, uint64_t step)
+{
+    params.tokens.mark = plan_mark(whole, step);
+    _cleanup_plan_ struct plan *plan = prepared(params);
+    uint64_t first = plan_first_step(&params), a[SAMPLES], b[SAMPLES];
+
+    assert_in_range(first, 0, step);
+    for (uint64_t rank = 0; rank < params.world; rank++) {
+        assert_int_equal(plan_steps(plan, rank), plan_steps(whole, rank));
+        for (uint64_t k = first; k < plan_steps(plan, rank); k++) {
+            size_t n = plan_step(plan, rank, k, a);
+
+            assert_int_equal(plan_step(whole, rank, k, b), n);
+            assert_memory_equal(a, b, n * sizeof *a);
+        }
+    }
+    for (uint64_t k = step; k < plan_steps(plan, 0); k++)
+        assert_memory_equal(&(struct lazy_mark[]){plan_mark(plan, k)},
+                            &(struct lazy_mark[]){plan_mark(whole, k)}, sizeof(struct lazy_mark));
+}
+
+static void test_marks(void **state)
+{
+    uint32_t lengths[SAMPLES];
+    uint64_t seed = 6, marked = 0;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct plan_params params;
+
+        choose(&params, lengths, &seed);
+        params.tokens.lazy = 1 + below(&seed, 9);
+        if (below(&seed, 2))
+            assert_true(history_add(&params.before, params.world + 1, 1 + below(&seed, 4)));
+        _cleanup_plan_ struct plan *whole = prepared(params);
+        for (uint64_t step = 0; step < plan_steps(whole, 0); step += 1 + below(&seed, 5)) {
+            struct lazy_mark mark = plan_mark(whole, step);
+
+            assert_int_equal(mark.window % LAZY_CHAIN, 0);
+            marked += mark.window > 0;
+            expect_resumed(params, whole, step);
+        }
+    }
+    assert_true(marked > ROUNDS);
+}
+
+static void test_marks_that_cannot_be(void **state)
+{
+    static const uint32_t lengths[40] = {1};
+    static const struct lazy_mark marks[] = {
+        {1, 0}, {0, 1}, {LAZY_CHAIN, 33}, {2 * LAZY_CHAIN, 0}, {UINT64_MAX - 15, 1}};
+    struct plan_params params = {.length = 40, .world = 1};
+    struct plan *plan = NULL;
+
+    for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+        params.tokens = (struct plan_tokens){.strategy = PLAN_PACK,
+                                             .tokens = 8,
+                                             .row_length = 8,
+                                             .lengths = lengths,
+                                             .lazy = 2,
+                                             .mark = marks[i]};
+        assert_int_equal(plan_new(&params, &plan), -EINVAL);
+    }
+}
+
+/* ---- how full rows are ----------------------------------------------------------------------- */
+
+static void test_rows_are_full(void **state)
+{
+    enum { MANY = 200000 };
+    static const struct {
+        uint32_t row_length;
+        uint64_t window;
+        double fill;
+    } rows[] = {{2048, 4096, 0.999}, {8192, 4096, 0.999}, {8192, 1024, 0.999}, {8192, 16, 0.9}};
+    uint32_t *lengths = calloc(MANY, sizeof *lengths);
+    uint64_t seed = 5;
+
+    text_like(lengths, MANY, 2048, seed);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan_params params = {
+            .length = MANY, .order = PLAN_NATIVE, .seed = i, .world = 4, .even = true};
+
+        params.tokens = (struct plan_tokens){.strategy = PLAN_PACK,
+                                             .tokens = rows[i].row_length,
+                                             .row_length = rows[i].row_length,
+                                             .lengths = lengths,
+                                             .lazy = rows[i].window};
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        const struct plan_totals *totals = plan_totals(plan);
+        assert_true((double)totals->tokens / (double)totals->padded > rows[i].fill);
+    }
+    free(lengths);
+}
+
+/* ---- what cannot be -------------------------------------------------------------------------- */
+
+static void test_refusals(void **state)
+{
+    static const uint32_t lengths[4] = {1, 2, 3, 4};
+    const struct plan_tokens sound = {.strategy = PLAN_PACK,
+                                      .tokens = 8,
+                                      .row_length = 8,
+                                      .multiple = 1,
+                                      .interval = 1,
+                                      .lengths = lengths,
+                                      .lazy = 2};
+    struct plan_params params = {.length = 4, .world = 1, .tokens = sound};
+    struct plan *plan = NULL;
+
+    assert_int_equal(plan_new(&params, &plan), 0);
+    plan = plan_free(plan);
+    params.tokens.lazy = PLAN_LAZY_MAX + 1;
+    assert_int_equal(plan_new(&params, &plan), -EINVAL);
+    for (unsigned i = 0; i < 3; i++) {
+        params.tokens = sound;
+        params.tokens.strategy = (enum plan_strategy[]){PLAN_SORTED, PLAN_BUCKET, PLAN_IN_TURN}[i];
+        assert_int_equal(plan_new(&params, &plan), -EINVAL);
+    }
+    params.tokens = sound;
+    params.tokens.balance = true;
+    params.tokens.linear = 1;
+    assert_int_equal(plan_new(&params, &plan), -EINVAL);
+}
+
+/* Others have taken more than there is. */
+static void test_no_row_is_left(void **state)
+{
+    uint32_t lengths[10] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
+    struct plan_params params = {.length = 10, .world = 3, .even = true};
+
+    params.tokens = (struct plan_tokens){
+        .strategy = PLAN_PACK, .tokens = 8, .row_length = 8, .lengths = lengths, .lazy = 4};
+    for (uint64_t steps = 4; steps > 0;
+         steps = steps * 3 / 2 > UINT64_MAX / 8 ? 0 : steps * 3 / 2) {
+        params.before = (struct history){0};
+        assert_true(history_add(&params.before, 4, steps));
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        assert_int_equal(plan_steps(plan, 0), 0);
+        assert_int_equal(plan_most(plan), 0);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_rows_are_those_of_any_world),
+    cmocka_unit_test(test_worlds_follow_each_other),
+    cmocka_unit_test(test_a_window_needs_its_own_lengths_alone),
+    cmocka_unit_test(test_steps_stay),
+    cmocka_unit_test(test_marks),
+    cmocka_unit_test(test_marks_that_cannot_be),
+    cmocka_unit_test(test_rows_are_full),
+    cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_no_row_is_left),
+};
+
+TEST_MAIN(tests)
