@@ -53,6 +53,8 @@ enum slot_what {
     /* No batch, but the lengths in tokens of `samples` samples from the one index on that is there:
      * u32 × samples at data_off, without a tree. */
     SLOT_LENGTHS,
+    /* The same of the samples whose indices are there. */
+    SLOT_LENGTHS_OF,
 };
 
 struct slot_header {

@@ -60,7 +60,7 @@ bool slot_read_task(const void *slot, uint64_t slot_bytes, struct slot_task *ret
                               .planned = header->planned};
     if (!slot_read_state(slot, slot_bytes, &ret->state))
         return false;
-    return ret->samples > 0 && what <= SLOT_LENGTHS && off == SLOT_HEADER_BYTES &&
+    return ret->samples > 0 && what <= SLOT_LENGTHS_OF && off == SLOT_HEADER_BYTES &&
            ret->planned <= slot_bytes && slot_task_end(ret) <= slot_bytes;
 }
 

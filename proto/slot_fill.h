@@ -4,7 +4,7 @@
  *
  *   image:    header | indices | planned | tree | leaves, each part 64-byte aligned, zeroes between
  *             them
- *   lengths:  header | the first index | lengths, 64-byte aligned
+ *   lengths:  header | the first index, or all | lengths, 64-byte aligned
  *   error:    header | indices | planned | text, NUL
  *
  * The header is shared memory: each field is read once, checked, and used. Pure.
@@ -76,8 +76,14 @@ bool _nodiscard_ batch_layout_place(struct batch_layout *layout, struct tree_nod
 void batch_layout_zero_gaps(const struct batch_layout *layout, const struct tree_node *nodes,
                             void *slot);
 
-/* Writes the worker's part of the header for SLOT_LENGTHS. Returns the place of the lengths, or
- * NULL if the slot is too small; *ret_used is then the size needed. */
+/* Whether it asks for lengths, not for a batch. */
+static inline bool slot_asks_lengths(const struct slot_task *task)
+{
+    return task->what == SLOT_LENGTHS || task->what == SLOT_LENGTHS_OF;
+}
+
+/* Writes the worker's part of the header for SLOT_LENGTHS, or SLOT_LENGTHS_OF. Returns the place of
+ * the lengths, or NULL if the slot is too small; *ret_used is then the size needed. */
 uint32_t *slot_put_lengths(void *slot, uint64_t slot_bytes, const struct slot_task *task,
                            uint64_t *ret_used);
 

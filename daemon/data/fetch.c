@@ -222,7 +222,7 @@ static bool fetch_is_ours(const struct fetcher *f, const struct slot_task *task)
     if ((task->stream != 0) != fetcher_is_iterable(f) ||
         (task->stream != 0 && task->rank >= task->world))
         return false;
-    if (task->what == SLOT_LENGTHS)
+    if (slot_asks_lengths(task))
         return !fetcher_is_iterable(f) && task->planned == 0;
     return (task->what == SLOT_SAMPLE) == (f->batch_size == 0) &&
            (task->planned == 0 || (f->tokens && !fetcher_is_iterable(f)));
@@ -236,7 +236,7 @@ static int fetch_read_task(const struct fetcher *f, const void *slot, uint64_t s
     if (slot_bytes < SLOT_HEADER_BYTES)
         return dl_error_set(err, EINVAL, "", "a slot of %llu bytes has no room for its header",
                             (unsigned long long)slot_bytes);
-    if (ret->samples == 0 || (ret->samples > f->task_most && ret->what != SLOT_LENGTHS))
+    if (ret->samples == 0 || (ret->samples > f->task_most && !slot_asks_lengths(ret)))
         return fetch_refuse_samples(f, ret->samples, err);
     if (!sound || !fetch_is_ours(f, ret))
         return dl_error_set(err, EINVAL, "", "the slot's header is damaged");
@@ -406,16 +406,33 @@ static int fetch_fill_rows(struct filling *fill)
     return r;
 }
 
+/* Samples of the task, from its sample `at` on, that follow each other in the dataset. */
+static uint32_t fetch_count_run(const struct slot_task *task, uint32_t at)
+{
+    uint64_t first = fetch_index(task, at);
+    uint32_t n = 1;
+
+    if (task->what == SLOT_LENGTHS)
+        return task->samples;
+    while (at + n < task->samples && fetch_index(task, at + n) == first + n)
+        n++;
+    return n;
+}
+
 static int fetch_fill_lengths(struct filling *fill)
 {
     const struct slot_task *task = fill->task;
     struct fetcher *f = fill->f;
     uint32_t *lengths = slot_put_lengths(fill->slot, fill->slot_bytes, task, &fill->used);
+    int r = 0;
 
     if (!lengths)
         return -ENOBUFS;
-    int r = dataset_lengths(f->dataset, f->length_of, fetch_index(task, 0), task->samples, lengths,
+    for (uint32_t at = 0, n; at < task->samples && r == 0; at += n) {
+        n = fetch_count_run(task, at);
+        r = dataset_lengths(f->dataset, f->length_of, fetch_index(task, at), n, lengths + at,
                             &fill->bad, fill->err);
+    }
     return guard_check(f->guard, fill->err) < 0 ? -EIO : r;
 }
 
@@ -602,7 +619,7 @@ void fetcher_foresee(struct fetcher *f, struct dl_span indices)
 
 static int fetch_fill(struct filling *fill)
 {
-    if (fill->task->what == SLOT_LENGTHS)
+    if (slot_asks_lengths(fill->task))
         return fetch_fill_lengths(fill);
     if (fill->task->stream != 0)
         return fetch_fill_round(fill);

@@ -639,6 +639,14 @@ static void test_planned_bytes(void **state)
     free(file.path);
 }
 
+static void prepare_lengths_of(const uint64_t *indices, uint32_t n)
+{
+    memset(slot_a, 0xaa, SLOT_BYTES);
+    assert_true(slot_prepare(
+        slot_a, SLOT_BYTES,
+        &(struct slot_task){.indices = indices, .samples = n, .what = SLOT_LENGTHS_OF}));
+}
+
 static void prepare_lengths(uint64_t first, uint32_t n)
 {
     memset(slot_a, 0xaa, SLOT_BYTES);
@@ -675,6 +683,15 @@ static void test_lengths(void **state)
     assert_int_equal(header->error_index, 4);
     assert_int_equal(header->error_off, slot_indices_end(1));
     assert_int_equal(header->data_off, 0);
+
+    prepare_lengths_of((uint64_t[]){3, 0, 1, 3, 2}, 5);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), 0);
+    assert_memory_equal(slot_a + header->data_off, ((uint32_t[]){4, 1, 2, 4, 3}), 20);
+    assert_int_equal(header->samples, 5);
+    prepare_lengths_of((uint64_t[]){1, 2, 4, 0}, 4);
+    assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -ERANGE);
+    assert_int_equal(header->error_index, 4);
+    assert_int_equal(header->error_off, slot_indices_end(4));
 
     prepare_lengths(1, 3);
     header->planned = 24;

@@ -58,7 +58,7 @@ static void test_damaged_task(void **state)
     header->indices_off += 8;
     assert_false(slot_read_task(slot, sizeof slot, &got));
     prepare();
-    header->what = 3;
+    header->what = SLOT_LENGTHS_OF + 1;
     assert_false(slot_read_task(slot, sizeof slot, &got));
 }
 

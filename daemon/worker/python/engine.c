@@ -597,14 +597,33 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
 static int engine_fill_lengths(struct engine *e, const struct slot_task *task, void *slot,
                                uint64_t slot_bytes, uint64_t *ret_used, PyObject **ret_bad)
 {
-    uint64_t first = __atomic_load_n(task->indices, __ATOMIC_RELAXED);
+    uint32_t each = task->what == SLOT_LENGTHS ? task->samples : 1;
     uint32_t *lengths = slot_put_lengths(slot, slot_bytes, task, ret_used);
+    int r = 0;
 
     if (!lengths)
         return -ENOBUFS;
     if (py_dataset_seed(&e->source, e->source.seed, task->epoch, task->rank, task->step) < 0)
         return -1;
-    return tokens_take(&e->source, e->length_of, first, task->samples, lengths, ret_bad);
+    for (uint32_t at = 0; at < task->samples && r == 0; at += each) {
+        uint64_t first = __atomic_load_n(&task->indices[at], __ATOMIC_RELAXED);
+
+        r = tokens_take(&e->source, e->length_of, first, each, lengths + at, ret_bad);
+    }
+    return r;
+}
+
+/* Whether the lengths that the task asks for are of samples that there are. */
+static bool engine_has_samples(const struct engine *e, const struct slot_task *task)
+{
+    uint64_t first = __atomic_load_n(task->indices, __ATOMIC_RELAXED), n = e->source.length;
+
+    if (task->what == SLOT_LENGTHS)
+        return first <= n && task->samples <= n - first;
+    for (uint32_t i = 0; i < task->samples; i++)
+        if (__atomic_load_n(&task->indices[i], __ATOMIC_RELAXED) >= n)
+            return false;
+    return true;
 }
 
 /* The exception that is set becomes the step's error. */
@@ -635,10 +654,8 @@ static bool engine_read_task(const struct engine *e, const void *slot, uint64_t 
 {
     if (!slot_read_task(slot, slot_bytes, ret) || (ret->stream != 0) != e->source.iterable)
         return false;
-    if (ret->what == SLOT_LENGTHS) {
-        uint64_t first = __atomic_load_n(ret->indices, __ATOMIC_RELAXED), n = e->source.length;
-        return ret->stream == 0 && ret->planned == 0 && first <= n && ret->samples <= n - first;
-    }
+    if (slot_asks_lengths(ret))
+        return ret->stream == 0 && ret->planned == 0 && engine_has_samples(e, ret);
     return (ret->what == SLOT_SAMPLE) == (e->batches.size == 0) &&
            (ret->planned == 0 || (e->batches.tokens && ret->stream == 0));
 }
@@ -665,8 +682,8 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
     e->spent_ns = spent_ns();
     e->copied = false;
     report_deinit(&e->step.last);
-    int r = (task.what == SLOT_LENGTHS ? engine_fill_lengths
-                                       : engine_make)(e, &task, slot, slot_bytes, ret_used, &bad);
+    int r = (slot_asks_lengths(&task) ? engine_fill_lengths
+                                      : engine_make)(e, &task, slot, slot_bytes, ret_used, &bad);
     return r == -1 ? engine_fail(e, &task, bad, slot, slot_bytes) : r;
 }
 
