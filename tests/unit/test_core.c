@@ -554,6 +554,69 @@ static void test_rosters_that_are_kept(void **state)
     tear_down(&bed);
 }
 
+/* ---- plans that are cut while they are read -------------------------------------------------- */
+
+static uint32_t release_all(struct bed *bed, struct stream *stream)
+{
+    uint32_t n = 0;
+
+    while (stream->in_state[STEP_LEASED] > 0) {
+        assert_true(core_release(&bed->core, stream, stream_position(stream), 0));
+        n++;
+    }
+    return n;
+}
+
+/* Steps come as far as windows have been cut; the last one says how many there are. */
+static void test_steps_come_by_windows(void **state)
+{
+    static const uint64_t windows[] = {0, 2, 2, 5};
+    struct stream_params params = {
+        .world = 1, .steps = STEPS_UNKNOWN, .credits = 64, .owner = &bed_owner};
+    const struct plan *plan = (const void *)&params; /* which the core does not look at */
+    struct bed bed;
+
+    for (unsigned early = 0; early < 2; early++) {
+        set_up(&bed, false);
+        struct stream *stream = core_add(&bed.core, &params, NULL, plan);
+        assert_false(stream_is_settled(stream));
+        core_settle_by_windows(&bed.core, stream);
+        assert_true(stream_is_settled(stream));
+        core_begin(&bed.core, stream, &params, &bed, 0);
+        assert_int_equal(pump(&bed, CORE_DELIVER), 0);
+        for (unsigned i = 1; i < ARRAY_SIZE(windows); i++) {
+            core_hold(&bed.core, stream, windows[i]);
+            assert_int_equal(pump(&bed, CORE_DELIVER), windows[i] - windows[i - 1]);
+            if (early)
+                release_all(&bed, stream);
+            assert_false(stream_finished(stream));
+        }
+        core_learn_steps(&bed.core, stream, 6);
+        assert_int_equal(pump(&bed, CORE_DELIVER), 1);
+        assert_true(stream_finished(stream));
+        assert_int_equal(release_all(&bed, stream), early ? 1 : 6);
+        assert_true(stream_done(stream));
+        tear_down(&bed);
+    }
+}
+
+static void test_the_last_window_may_bring_no_step(void **state)
+{
+    struct stream_params params = {
+        .world = 1, .steps = STEPS_UNKNOWN, .credits = 64, .owner = &bed_owner};
+    struct bed bed;
+
+    set_up(&bed, false);
+    struct stream *stream = core_add(&bed.core, &params, NULL, (const void *)&params);
+    core_settle_by_windows(&bed.core, stream);
+    core_begin(&bed.core, stream, &params, &bed, 0);
+    core_hold(&bed.core, stream, 3);
+    assert_int_equal(pump(&bed, CORE_DELIVER), 3);
+    core_learn_steps(&bed.core, stream, 3);
+    assert_int_equal(pump(&bed, CORE_FINISH), 1);
+    tear_down(&bed);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_release_looks_at_its_own_stream),
     cmocka_unit_test(test_faults_hold_their_credits),
@@ -567,6 +630,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_one_that_comes_in_time),
     cmocka_unit_test(test_rosters_are_paid_for),
     cmocka_unit_test(test_rosters_that_are_kept),
+    cmocka_unit_test(test_steps_come_by_windows),
+    cmocka_unit_test(test_the_last_window_may_bring_no_step),
 };
 
 TEST_MAIN(tests)

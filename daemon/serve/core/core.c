@@ -279,6 +279,18 @@ struct stream *core_add(struct core *core, const struct stream_params *params, s
     return stream;
 }
 
+/* Its plan is there. */
+static void core_enter(struct core *core, struct stream *stream)
+{
+    core_touch(core, stream);
+    if (stream->phase == STREAM_PAUSED)
+        return;
+    if (stream->dispatch && stream->dispatch->ranks)
+        stream_become(stream, STREAM_SOURCE);
+    else
+        stream_become(stream, stream->sink ? STREAM_ACTIVE : STREAM_EXPECTED);
+}
+
 int core_settle(struct core *core, struct stream *stream, uint64_t steps, struct dl_error *err)
 {
     struct stream_params *params = &stream->params;
@@ -291,14 +303,23 @@ int core_settle(struct core *core, struct stream *stream, uint64_t steps, struct
         return dl_error_set(err, EINVAL, "step",
                             "step %llu is past the end: rank %llu of %llu has %llu steps",
                             (ull)params->first, (ull)params->rank, (ull)params->world, (ull)steps);
-    core_touch(core, stream);
-    if (stream->phase == STREAM_PAUSED)
-        return 0;
-    if (stream->dispatch && stream->dispatch->ranks)
-        stream_become(stream, STREAM_SOURCE);
-    else
-        stream_become(stream, stream->sink ? STREAM_ACTIVE : STREAM_EXPECTED);
+    core_enter(core, stream);
     return 0;
+}
+
+void core_settle_by_windows(struct core *core, struct stream *stream)
+{
+    assert(!stream_is_settled(stream));
+    stream->by_windows = true;
+    stream->hold = 0;
+    core_enter(core, stream);
+}
+
+void core_learn_steps(struct core *core, struct stream *stream, uint64_t steps)
+{
+    assert(stream->by_windows && steps != STEPS_UNKNOWN);
+    stream->params.steps = steps;
+    core_hold(core, stream, UINT64_MAX);
 }
 
 void core_refuse(struct core *core, struct stream *stream, const struct dl_error *err)

@@ -199,6 +199,12 @@ struct stream *core_add(struct core *core, const struct stream_params *params, s
 int _nodiscard_ core_settle(struct core *core, struct stream *stream, uint64_t steps,
                             struct dl_error *err);
 
+/* The same of a plan that is cut while the stream reads it: its steps are not known, and it plans
+ * none before core_hold(). */
+void core_settle_by_windows(struct core *core, struct stream *stream);
+/* All windows were cut: so many steps there are. */
+void core_learn_steps(struct core *core, struct stream *stream, uint64_t steps);
+
 /* It cannot begin: its client, which waits, gets `err`. */
 void core_refuse(struct core *core, struct stream *stream, const struct dl_error *err);
 

@@ -211,6 +211,7 @@ struct stream {
     struct stream *successor;   /* the one that is expected after it, or NULL */
     bool expected_next;         /* the next epoch's stream was requested, whatever happened to it */
     bool rewound;               /* steps behind to_plan can be there already */
+    bool by_windows;            /* its plan is cut while it is read (plan_lazy.h), up to `hold` */
     bool unplanned;             /* a step waits for its plan to be prepared */
     unsigned told;              /* TOLD_… */
     uint32_t starving_told; /* leases that its client held when it was asked to release some, for
@@ -288,7 +289,7 @@ static inline uint64_t stream_members(const struct stream_params *params)
 /* How many steps it has is known, or shows by and by. */
 static inline bool stream_is_settled(const struct stream *stream)
 {
-    return !stream->plan || stream->params.steps != STEPS_UNKNOWN;
+    return !stream->plan || stream->by_windows || stream->params.steps != STEPS_UNKNOWN;
 }
 
 /* No client reads it yet: work for it may be in vain. */
