@@ -479,7 +479,8 @@ DL_API uint32_t dl_epoch_changes(const struct dl_epoch *epoch);
  */
 DL_API int dl_epoch_wait_world(struct dl_epoch *epoch);
 
-/* Totals of this rank; DL_UNKNOWN: the iterable dataset has no length, or the client feeds. */
+/* Totals of this rank; DL_UNKNOWN: the iterable dataset has no length, the client feeds, or a
+ * daemon takes lengths while the epoch is read (batch.lengths). */
 DL_API uint64_t dl_epoch_steps(const struct dl_epoch *epoch);
 DL_API uint64_t dl_epoch_samples(const struct dl_epoch *epoch);
 

@@ -223,8 +223,8 @@ static int dispatch_on_started(struct dl_client *client, const struct received *
     epoch->stream = (uint32_t)started->stream;
     epoch->steps = started->steps;
     epoch->samples = started->samples;
-    /* Of a dataset with a length and a plan the daemon knows the steps. */
-    epoch->feed.on = started->steps == DL_UNKNOWN && !epoch->loader->iterable;
+    epoch->feed.on = started->steps == DL_UNKNOWN && !epoch->loader->iterable &&
+                     epoch->loader->identity.order == STATE_CLIENT;
     /* Linked here and not by the caller: its batches can follow in the same read. */
     epoch->next = epoch->loader->epochs;
     epoch->loader->epochs = epoch;

@@ -559,6 +559,7 @@ static void begin(struct play *p)
     msg.opened.batch = 2;
     msg.opened.iterable = kind >> 6 & 1;
     msg.opened.in_order = !(kind >> 7);
+    msg.opened.order = kind >> 5 & 1 ? STATE_CLIENT : STATE_SEQUENTIAL;
     send_message(p, &msg, -1);
     FUZZ_ASSERT(dl_loader_open(p->client, "x", 1, "/", &p->loader) == 0);
     msg = (struct dl_message){.number = DL_MSG_STARTED};

@@ -60,6 +60,15 @@ class WorldLimits(TestCase):
         self.assertEqual(len(self.one.query("epochs")), 1)
         self.leave(*kept)
 
+    def test_what_ends_nobody_knows_where_has_no_world(self):
+        with open(self.path("lines.txt"), "w") as file:
+            file.write("a line\n" * 9)
+        loader = self.one.open({"dataset": {"kind": "text", "paths": self.path("lines.txt"), "tokenizer": "bytes"},
+                                "batch": {"tokens": 16, "lengths": "lazy"}, "collate": {"kind": "pack", "length": 16},
+                                "seed": 1})["loader"]
+        self.assertEqual(self.refused(self.one.start, loader, world=0), "batch.lengths")
+        self.assertEqual(len(self.one.epoch_indices(loader)), 5)
+
     def opened(self, *args, **more):
         loader = self.one.open(spec(*args, **more))
         self.one.send(CLOSE, loader["loader"])

@@ -74,20 +74,49 @@ class Tokens(unittest.TestCase):
                     dloaderd.Loader(spec(dataset, kind="pad"), as_="numpy") as loader:
                 self.check_padded(loader)
 
-    def test_packed(self):
+    def check_packed(self, loader):
         seen = []
-        with dloaderd.Loader(spec("Said", kind="pack", length=64), as_="numpy") as loader:
-            for batch in loader:
-                self.assertEqual(batch["tokens"].shape[1], 64)
-                flat, bounds = batch["tokens"].reshape(-1), batch["cu_seqlens"]
-                pieces = [flat[a:b] for a, b in zip(bounds, bounds[1:])]
-                self.assertEqual(max(map(len, pieces)), batch["max_seqlen"])
-                pieces = [piece for piece in pieces if piece[0]]
-                self.assertEqual(len(pieces), len(batch["id"]))
-                for piece, i in zip(pieces, batch["id"]):
-                    self.assertEqual(piece.tolist(), tokens(int(i)).tolist())
-                    seen.append(int(i))
+        for batch in loader:
+            self.assertEqual(batch["tokens"].shape[1], 64)
+            flat, bounds = batch["tokens"].reshape(-1), batch["cu_seqlens"]
+            pieces = [flat[a:b] for a, b in zip(bounds, bounds[1:])]
+            self.assertEqual(max(map(len, pieces)), batch["max_seqlen"])
+            pieces = [piece for piece in pieces if piece[0]]
+            self.assertEqual(len(pieces), len(batch["id"]))
+            for piece, i in zip(pieces, batch["id"]):
+                self.assertEqual(piece.tolist(), tokens(int(i)).tolist())
+                seen.append(int(i))
         self.assertEqual(sorted(seen), list(range(N)))
+        return seen
+
+    def test_packed(self):
+        with dloaderd.Loader(spec("Said", kind="pack", length=64), as_="numpy") as loader:
+            self.check_packed(loader)
+
+    def test_packed_while_lengths_are_taken(self):
+        """Of samples that lie anywhere; how many batches there are shows at the end."""
+        orders = []
+        for dataset in ("Sequences", "Said"):
+            with self.subTest(dataset), \
+                    dloaderd.Loader(spec(dataset, {"lengths": "lazy", "documents": 30}, kind="pack", length=64),
+                                    as_="numpy") as loader:
+                with self.assertRaisesRegex(TypeError, "known only at the end"):
+                    len(loader)
+                orders.append(self.check_packed(loader))
+        self.assertEqual(orders[0], orders[1])
+
+    def test_a_state_resumes_while_lengths_are_taken(self):
+        lazy = spec("Said", {"lengths": "lazy", "documents": 30}, kind="pack", length=64)
+        with dloaderd.Loader(lazy, as_="numpy") as loader:
+            whole = [batch["id"].tolist() for batch in loader]
+        with dloaderd.Loader(lazy, as_="numpy") as loader:
+            for taken, _ in enumerate(loader, 1):
+                if taken == 5:
+                    state = loader.state_dict()
+                    break
+        with dloaderd.Loader(lazy, as_="numpy") as loader:
+            loader.load_state_dict(state)
+            self.assertEqual([batch["id"].tolist() for batch in loader], whole[5:])
 
     def test_python_collates(self):
         seen = []

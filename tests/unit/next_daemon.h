@@ -62,6 +62,7 @@ static struct dl_message opened_as(struct fake *f, int kind)
     struct dl_message msg = fake_opened(f);
 
     msg.opened.in_order = !(kind & ANY_ORDER);
+    msg.opened.order = kind & FED ? STATE_CLIENT : STATE_SEQUENTIAL;
     return msg;
 }
 

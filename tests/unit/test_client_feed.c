@@ -29,6 +29,7 @@ static void run_fed(struct fake *f, struct batching how, uint64_t first)
     msg.opened.batch = how.size;
     msg.opened.drop_last = how.drop_last;
     msg.opened.in_order = !how.any_order;
+    msg.opened.order = STATE_CLIENT;
     fake_send(f, &msg);
     assert_int_equal(dl_loader_open(f->client, "x", 1, "/", &f->loader), 0);
     fake_expect(f, DL_MSG_OPEN);

@@ -162,7 +162,7 @@ static void test_all_had_come(void **state)
         turn(&f);
         lose(&f);
         assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END); /* whoever is there */
-        come_and_open(&f, 0);
+        come_and_open(&f, kind == FED ? FED : 0);
         assert_int_equal(start_again(&f, kind == FED ? DL_UNKNOWN : 2, 2).start.former_lease,
                          UINT64_MAX);
         if (kind == FED)

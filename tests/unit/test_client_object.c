@@ -376,6 +376,7 @@ static void test_feed_keys(void **state)
 
     fake_connect(&f);
     fake_open(&f); /* batches of 4 */
+    f.loader->identity.order = STATE_CLIENT;
     msg = fake_started(&f, DL_UNKNOWN);
     fake_send(&f, &msg);
     assert_int_equal(dl_epoch_start(f.loader, &options, &f.epoch), 0);

@@ -217,7 +217,7 @@ static void test_fed(void **state)
         lose(&f);
         feed(&f, 4, 6); /* nobody is there */
         come(&f, NEXT_LIFE);
-        open_again(&f, 0);
+        open_again(&f, FED);
         feed(&f, 6, 7);
         assert_int_equal(dl_epoch_feed_end(f.epoch), 0);
         start_again(&f, DL_UNKNOWN, arrived);

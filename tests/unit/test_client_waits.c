@@ -221,6 +221,7 @@ static void test_fed(void **state)
 
     fake_connect(&f);
     fake_open(&f);
+    f.loader->identity.order = STATE_CLIENT;
     struct dl_message msg = fake_started(&f, DL_UNKNOWN);
     msg.started.samples = DL_UNKNOWN;
     fake_send(&f, &msg);

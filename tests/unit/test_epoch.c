@@ -1,6 +1,7 @@
 /* Epochs: plans shared by those who ask for the same, and long shuffles off the loop. */
 #include "tests/lib/abort.h"
 
+#include "daemon/plan/plan_lazy.h"
 #include "daemon/serve/loader/epoch.h"
 #include "tests/lib/uv_threads.h"
 
@@ -520,6 +521,41 @@ static void test_lists_are_charged(void **state)
     charge_no_more(f, quota);
 }
 
+/* A thread begins the order; windows are cut on the loop, and the rest of the memory is returned.
+ */
+static void test_windows(void **state)
+{
+    enum { WINDOW = 100000 };
+    struct fixture *f = *state;
+    struct length_table *table = some_lengths();
+    struct plan_params params = in_tokens(table);
+    struct epoch *epoch = NULL;
+    uint64_t *samples = calloc(WINDOW, sizeof *samples), steps = 0;
+
+    params.tokens.strategy = PLAN_PACK;
+    params.tokens.row_length = 2048;
+    params.tokens.lazy = WINDOW;
+    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch, NULL), 0);
+    assert_int_equal(work_out(f, epoch), 1);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(work_out(f, epoch), 0);
+    const struct plan *plan = epoch_plan(epoch);
+    for (unsigned i = 0; i < SAMPLES / WINDOW; i++) {
+        assert_false(plan_is_whole(plan));
+        assert_int_equal(epoch_window(epoch, samples), WINDOW);
+        assert_int_equal(epoch_cut_window(epoch), 0);
+        assert_true(plan_steps(plan, 0) > steps);
+        assert_true(prepare(f, epoch, 1, steps));
+        steps = plan_steps(plan, 0);
+    }
+    assert_true(plan_is_whole(plan));
+    assert_int_equal(plan_samples(plan, 0) + plan_samples(plan, 1),
+                     SAMPLES + plan_totals(plan)->repeated);
+    epoch_unref(&f->set, epoch);
+    length_table_unref(table);
+    free(samples);
+}
+
 static void test_plain_plans_have_nothing_to_work_out(void **state)
 {
     struct fixture *f = *state;
@@ -549,6 +585,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_given_up_plans_are_charged),
     TEST(test_batches_of_tokens_are_charged),
     TEST(test_lists_are_charged),
+    TEST(test_windows),
     TEST(test_plain_plans_have_nothing_to_work_out),
 };
 

@@ -494,8 +494,8 @@ class Loader:
             if self._ahead is None:
                 self._ahead = self._start(*self._at)
             if self._steps is None:
-                raise TypeError("this dataset does not know its number of samples, so the number of "
-                                "batches is known only at the end")
+                raise TypeError("the number of batches is known only at the end: this dataset does not know its "
+                                "number of samples, or batch.lengths is lazy")
         return self._steps
 
     # ---- epochs --------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 #include "daemon/serve/loader/epoch.h"
 
+#include "daemon/plan/plan_lazy.h"
 #include "daemon/serve/base/memory.h"
 
 #include <assert.h>
@@ -102,7 +103,8 @@ static void epoch_thread_work_out(struct crew_job *job)
 {
     struct epoch *epoch = container_of(job, struct epoch, job);
 
-    epoch->worked_out = plan_prepare(epoch->plan);
+    epoch->worked_out =
+        plan_is_lazy(epoch->plan) ? plan_begin(epoch->plan) : plan_prepare(epoch->plan);
 }
 
 static void epoch_thread_step(struct crew_job *job)
@@ -142,6 +144,22 @@ int epoch_work_out(struct epoch *epoch, void (*done)(void *owner), void *owner)
     if (epoch->worked_out == 1)
         epoch_begin(epoch, epoch_thread_work_out, done, owner);
     return epoch->busy ? 1 : epoch->worked_out;
+}
+
+size_t epoch_window(struct epoch *epoch, uint64_t *ret)
+{
+    assert(!epoch->busy && epoch->worked_out == 0);
+    return plan_window(epoch->plan, ret);
+}
+
+int epoch_cut_window(struct epoch *epoch)
+{
+    assert(!epoch->busy && epoch->worked_out == 0);
+    int r = plan_cut_window(epoch->plan);
+
+    if (plan_is_whole(epoch->plan))
+        charge_shrink(&epoch->charge, plan_bytes(epoch->plan));
+    return r;
 }
 
 bool epoch_is_near(const struct epoch *epoch, uint64_t rank, uint64_t step)

@@ -43,6 +43,13 @@ const struct plan *epoch_plan(const struct epoch *epoch);
 int _nodiscard_ epoch_work_out(struct epoch *epoch, void (*done)(void *owner), void *owner);
 
 /*
+ * Of an epoch that is cut window by window (plan_lazy.h), of which epoch_work_out() only begins the
+ * order: plan_window() and plan_cut_window(), once it is done.
+ */
+size_t epoch_window(struct epoch *epoch, uint64_t *ret);
+int _nodiscard_ epoch_cut_window(struct epoch *epoch);
+
+/*
  * Prepares for epoch_step(rank, step). True: ready. False: a thread works on it, and `done` of the
  * first caller is called from the loop afterwards, unless the epoch was given up.
  */

@@ -159,6 +159,7 @@ struct loader *loader_free(struct loader *loader)
     loader_execute(loader);
     core_deinit(&loader->core);
     loader->measuring = measuring_free(loader->measuring);
+    loader->windows = windows_free(loader->windows);
     loader->lengths = length_table_unref(loader->lengths);
     mix_ruler_deinit(&loader->ruler);
     loader->changes = mix_changes_unref(loader->changes);
@@ -352,11 +353,12 @@ uint64_t loader_starved_ns(const struct loader *loader)
 bool loader_name_task(const struct loader *loader, const void *tag, const struct step **ret_step,
                       char *text, size_t len)
 {
+    const struct measuring *measuring = loader_measuring_of(loader, tag);
     const struct step *step = tag;
 
     *ret_step = NULL;
-    if (loader->measuring) {
-        measuring_name(tag, text, len);
+    if (measuring) {
+        measuring_name(measuring, tag, text, len);
         return true;
     }
     if (!step->stream)

@@ -28,6 +28,11 @@ int changes_check_kind(const struct loader *loader, bool of_samples, struct dl_e
     if (of_samples && !changes_are_of_samples(loader))
         return dl_error_set(err, EINVAL, name,
                             "its sampler is not of kind weighted, and has no weights of samples");
+    if (loader->spec.batch.lengths == LENGTHS_LAZY)
+        return dl_error_set(
+            err, ENOTSUP, name,
+            "its lengths are taken while it is read, by a plan with one order; write a "
+            "schedule, or leave batch.lengths out");
     if (of_samples)
         return 0;
     if (dataset->kind != DATASET_MIX)

@@ -419,7 +419,7 @@ static void commands_on_tick(uv_timer_t *timer)
 
 static void commands_wait_for_deadline(struct loader *loader)
 {
-    uint64_t deadline = core_deadline(&loader->core);
+    uint64_t deadline = loader_windows_go_on(loader) ? 0 : core_deadline(&loader->core);
 
     if (deadline == loader->ticks)
         return;
@@ -485,6 +485,9 @@ void loader_pump(struct loader *loader)
         loader_measure_pump(loader);
     if (loader->state == LOADER_OPEN) {
         core_tick(&loader->core, loader->now);
+        loader_windows_pump(loader);
+    }
+    if (loader->state == LOADER_OPEN) {
         while (commands_turn(loader))
             ;
         commands_wait_for_deadline(loader);

@@ -12,6 +12,7 @@
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
  *   loader_ahead.c      what its next steps read, where that is far away
  *   loader_measure.c    lengths, before it is open
+ *   loader_windows.c    lengths while it is read, a window ahead of its steps
  *   loader_lately.c     where the time went: lately, and in the last ten minutes
  *   loader_headspace.c  what a faster one would be worth
  */
@@ -29,6 +30,7 @@ enum loader_state { LOADER_OPENING, LOADER_OPEN, LOADER_BROKEN };
 enum { DELIVER_AT_ONCE = 256 }; /* steps handed to the sink in one call */
 
 struct measuring;
+struct windows;
 struct loader_headspace;
 
 /* A data file that was written to while the loader was open. */
@@ -54,8 +56,10 @@ struct loader {
     uint64_t ticks;     /* when; ns; UINT64_MAX: for nothing */
     uint32_t open_handles;
     struct measuring *measuring;  /* owned; while lengths are taken */
+    struct windows *windows;      /* owned; where lengths are taken while it is read; else NULL */
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
-                                   * NULL without batch.tokens */
+                                   * or from loader_begin_windows() on, where windows have been
+                                   * cut; NULL without batch.tokens */
     uint64_t *sizes;              /* owned; of a mix's datasets, once it is open; else NULL */
     struct mix_changes *changes;  /* counted; of its weights; or NULL */
     uint64_t hold;                /* nothing is planned at this position, or behind it, for now;
@@ -176,10 +180,36 @@ int _nodiscard_ loader_measure(struct loader *loader, uint64_t fingerprint, stru
 void loader_measure_pump(struct loader *loader);
 struct measuring *measuring_free(struct measuring *m); /* no task runs; NULL is fine */
 uint64_t measuring_done(const struct measuring *m);    /* samples */
-void measuring_name(const void *tag, char *text, size_t len);
+void measuring_name(const struct measuring *m, const void *tag, char *text, size_t len);
 void measuring_took(struct measuring *m, void *tag);
 void measuring_refused(struct measuring *m, void *tag, const struct dl_error *err);
 void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *cause);
+
+/* Of an open loader: takes the lengths of these `n` samples (consumed), when it is handed out. A
+ * task has MEASURING_MOST of them at most, which slots must be large enough for. */
+enum { MEASURING_MOST = 128, MEASURING_EACH = 2 /* tasks for each worker */ };
+struct measuring *measuring_new(struct loader *loader, uint64_t *list, uint64_t n);
+/* As far as there are places, and to `most` tasks at once. */
+void measuring_hand_out(struct measuring *m, uint32_t most);
+bool measuring_is_over(const struct measuring *m, uint64_t *ret_ns); /* and for how long it was */
+bool measuring_runs(const struct measuring *m);                      /* a worker has a task of it */
+bool measuring_has(const struct measuring *m, const void *tag);      /* this one */
+const uint64_t *measuring_list(const struct measuring *m, uint64_t *ret_n);
+
+/* ---- loader_windows.c */
+
+/* As loader_measure(), but the loader is open at once. */
+int _nodiscard_ loader_begin_windows(struct loader *loader, uint64_t fingerprint,
+                                     struct dl_error *err);
+struct windows *windows_free(struct windows *windows); /* no task runs; NULL is fine */
+void loader_windows_pump(struct loader *loader);
+bool loader_windows_go_on(const struct loader *loader); /* the next turn of the loop continues */
+/* The stream's plan is one, and has begun. */
+void loader_join_windows(struct loader *loader, struct stream *stream);
+/* The task's lengths; NULL: it is of a step. Before the loader is open, all are of lengths. */
+struct measuring *loader_measuring_of(const struct loader *loader, const void *tag);
+/* No worker has been there for too long. */
+void loader_windows_stalled(struct loader *loader, const char *cause);
 
 /* ---- loader_lately.c */
 

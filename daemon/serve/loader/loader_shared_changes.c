@@ -156,7 +156,7 @@ void loader_hold_stream(struct loader *loader, struct stream *stream)
 {
     uint64_t epoch = stream->params.epoch, position = loader->hold, step = UINT64_MAX;
 
-    if (!stream->plan)
+    if (!stream->plan || loader->spec.batch.lengths == LENGTHS_LAZY) /* it holds for lengths */
         return;
     if (position != UINT64_MAX && changes_need_epochs(loader))
         step = changes_begin(loader, epoch) >= position ? 0 : UINT64_MAX;

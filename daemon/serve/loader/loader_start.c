@@ -1,4 +1,5 @@
 /* Streams that read from a loader: how they begin, and their clients' requests. */
+#include "daemon/plan/plan_lazy.h"
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/loader/loader_private.h"
 
@@ -72,6 +73,10 @@ static int start_settle(struct loader *loader, struct stream *stream, struct dl_
         return 1;
     if (r < 0)
         return dl_error_set(err, -r, "epoch", "the plan cannot be computed: %s", strerror(-r));
+    if (plan_is_lazy(stream->plan)) {
+        loader_join_windows(loader, stream);
+        return 0;
+    }
     return core_settle(&loader->core, stream, plan_steps(stream->plan, stream->params.rank), err);
 }
 
@@ -81,6 +86,8 @@ static struct loader_extent start_extent_of(const struct loader *loader,
 {
     const struct stream_params *params = &stream->params;
 
+    if (stream->by_windows) /* said of a stream that begins late as of one that began early */
+        return (struct loader_extent){STEPS_UNKNOWN, STEPS_UNKNOWN};
     if (stream->plan)
         return (struct loader_extent){params->steps, plan_samples(stream->plan, params->rank)};
     if (!params->replicas || loader->core.length == STEPS_UNKNOWN)
@@ -93,7 +100,7 @@ static struct loader_extent start_extent_of(const struct loader *loader,
 
 uint64_t loader_expected_steps(const struct loader *loader, const struct stream *stream)
 {
-    if (stream->plan) /* which may not be worked out yet */
+    if (stream->plan && !stream->by_windows) /* which may not be worked out yet */
         return stream->params.steps;
     return stream->params.expected ? stream->params.expected
                                    : start_extent_of(loader, stream).steps;

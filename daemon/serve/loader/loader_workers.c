@@ -60,11 +60,13 @@ static void workers_on_ready(void *owner, const struct dl_msg_w_ready *what)
     loader->identity.length = core->length;
     loader->identity.workers = core->iterable ? loader->spec.workers : 0;
     loader->first_slot_bytes = pool_slot_bytes(loader->pool);
-    bool tokens = loader->spec.batch.tokens > 0;
-    if (workers_take_sizes(loader, what->sizes, &err) < 0 ||
-        (tokens && loader_measure(loader, what->fingerprint, &err) < 0))
+    bool tokens = loader->spec.batch.tokens > 0, lazy = loader->spec.batch.lengths == LENGTHS_LAZY;
+    int r = workers_take_sizes(loader, what->sizes, &err);
+    if (r == 0 && tokens)
+        r = (lazy ? loader_begin_windows : loader_measure)(loader, what->fingerprint, &err);
+    if (r < 0)
         loader_break(loader, &err);
-    else if (!tokens)
+    else if (!tokens || lazy)
         loader_opened(loader);
 }
 
@@ -249,9 +251,10 @@ static void workers_on_done(void *owner, void *tag, uint32_t samples, uint32_t r
     struct loader *loader = owner;
     BLAMING(loader->o.blame);
     struct step *step = tag;
+    struct measuring *measuring = loader_measuring_of(loader, tag);
 
-    if (loader->measuring) {
-        measuring_took(loader->measuring, tag);
+    if (measuring) {
+        measuring_took(measuring, tag);
         return;
     }
     if (loader->core.iterable && step->stream)
@@ -269,9 +272,10 @@ static void workers_on_failed(void *owner, void *tag, const struct dl_error *err
                               const char *detail)
 {
     struct loader *loader = owner;
+    struct measuring *measuring = loader_measuring_of(loader, tag);
 
-    if (loader->measuring)
-        measuring_refused(loader->measuring, tag, err);
+    if (measuring)
+        measuring_refused(measuring, tag, err);
     else
         core_fault(&loader->core, tag, err->code, err->message,
                    detail ? must_strdup(detail) : NULL);
@@ -280,9 +284,10 @@ static void workers_on_failed(void *owner, void *tag, const struct dl_error *err
 static void workers_on_lost(void *owner, void *tag, bool culprit, const char *cause)
 {
     struct loader *loader = owner;
+    struct measuring *measuring = loader_measuring_of(loader, tag);
 
-    if (loader->measuring)
-        measuring_lost(loader->measuring, tag, culprit, cause);
+    if (measuring)
+        measuring_lost(measuring, tag, culprit, cause);
     else
         core_lost(&loader->core, tag, culprit, cause);
 }
@@ -293,6 +298,7 @@ static void workers_on_stalled(void *owner, const char *cause)
 
     if (loader->measuring) /* it has no steps, and ends with the pool */
         return;
+    loader_windows_stalled(loader, cause);
     core_stalled(&loader->core, cause);
     loader_execute(loader);
 }

@@ -101,6 +101,28 @@ static int session_requests_find_place(struct session *s, const struct loader *l
     return 0;
 }
 
+/* How many steps an epoch has shows at its end: clients before version 3 took that for a sampler of
+ * their own, and nodes of a cluster agree on where an epoch ends. */
+static int session_requests_check_lazy(const struct session *s, const struct loader *loader,
+                                       const struct dl_msg_start *msg, struct dl_error *err)
+{
+    if (loader_spec(loader)->batch.lengths != LENGTHS_LAZY)
+        return 0;
+    if (s->version < 3)
+        return dl_error_set(
+            err, EPROTONOSUPPORT, "batch.lengths",
+            "lazy needs version 3 of the protocol, and the client speaks %u; install "
+            "the same release of both, or leave lengths out",
+            s->version);
+    if (msg->world == 0)
+        return dl_error_set(
+            err, EINVAL, "batch.lengths",
+            "lazy does not go with the cluster's world, whose nodes agree on the end of "
+            "an epoch before it is known; give rank and world size, or leave lengths "
+            "out");
+    return 0;
+}
+
 /* What of START's stream is wanted, and where: 1 while other nodes have to be waited for. */
 static int session_requests_read_start(struct session *s, const struct opened *opened,
                                        const struct dl_msg_start *msg, struct stream_params *ret,
@@ -135,7 +157,9 @@ static int session_requests_read_start(struct session *s, const struct opened *o
     if (!opened->user.loader || !opened->user.answered)
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
                             (unsigned long long)msg->loader);
-    int r = s->o.events->may_start(s->o.context, err);
+    int r = session_requests_check_lazy(s, opened->user.loader, msg, err);
+    if (r == 0)
+        r = s->o.events->may_start(s->o.context, err);
     if (r == 0 && ret->world == 0)
         r = session_requests_find_place(s, opened->user.loader, &opened->former, ret, ret_shared,
                                         ret_place, err);

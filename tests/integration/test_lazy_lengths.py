@@ -1,0 +1,250 @@
+"""Packing without a length pass (`batch: {lengths: lazy}`): the first batch waits for one window of
+documents, and the rows are those of any world, resume, life of a worker or of the daemon.
+"""
+
+import os
+import random
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import HELLO, STOP, WELCOME, DaemonError, TestCase, main, wait_until  # noqa: E402
+from slot import HEADER_BYTES  # noqa: E402
+
+UNKNOWN = 2 ** 64 - 1
+ROW = 512
+
+
+def rows_of(batch):
+    """The samples of each row, as the plan has them."""
+    at = HEADER_BYTES + 8 * batch.samples
+    (_, _, n, *lists) = struct.unpack_from(f"<QII{batch.samples}I", batch.slot, at)
+    sizes = struct.unpack_from(f"<{n}I", batch.slot, at + 16 + 4 * batch.samples)
+    indices, rows = list(batch.indices), []
+    for size in sizes:
+        rows.append(tuple(indices[:size]))
+        del indices[:size]
+    return rows
+
+
+class LazyCase(TestCase):
+    def corpus(self, count=3000, seed=1, most=300, name="corpus.jsonl"):
+        rng = random.Random(seed)
+        lengths = [min(most, 1 + int(rng.lognormvariate(3.5, 0.8))) for _ in range(count)]
+        with open(self.path(name), "w") as file:
+            for i, length in enumerate(lengths):
+                file.write('{"text": "' + (f"{i} " * length)[:length] + '"}\n')
+        return lengths
+
+    def spec(self, name="lazy", batch=None, **more):
+        return {"name": name, "dataset": {"kind": "text", "paths": self.path("corpus.jsonl"), "tokenizer": "bytes"},
+                "sampler": {"kind": "random", "order": "native"},
+                "batch": {"tokens": 2 * ROW, "lengths": "lazy", "documents": 200, **(batch or {})},
+                "collate": {"kind": "pack", "length": ROW}, "seed": 5, "workers": {"count": 2}, **more}
+
+    def opened(self, daemon, **more):
+        client = self.client(daemon)
+        return client, client.open(self.spec(**more))["loader"]
+
+    def steps(self, client, loader, most=None, **where):
+        """The rows of each step; of all, or of the first `most`."""
+        stream = client.start(loader, **where)
+        self.assertEqual((stream["steps"], stream["samples"]), (UNKNOWN, UNKNOWN))
+        steps = []
+        while most is None or len(steps) < most:
+            batches = client.next_batches()
+            if not batches:
+                break
+            for batch in batches:
+                if batch.stream == stream["stream"]:  # not of one that was stopped
+                    steps.append(rows_of(batch))
+                batch.release()
+        client.send(STOP, stream["stream"])
+        return steps[:most]
+
+    def world(self, client, loader, world, most=None, **where):
+        """The rows in the order of all ranks, and how many steps each has."""
+        ranks = [self.steps(client, loader, most, rank=rank, world=world, **where) for rank in range(world)]
+        rows = []
+        for step in zip(*ranks):
+            for i in range(max(map(len, step))):
+                rows += [of_rank[i] for of_rank in step if i < len(of_rank)]
+        return rows, [len(steps) for steps in ranks]
+
+    def known(self, client, name="lazy"):
+        """Samples whose lengths were taken."""
+        (row,) = [row for row in client.query("loaders") if row["name"] == name]
+        return sum(one["samples"] for one in row["lengths"] or [])
+
+
+class Rows(LazyCase):
+    def test_each_document_once_in_full_rows(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec())["loader"]
+        first = self.steps(client, loader)
+        rows = sum(first, [])
+        self.assertEqual(sorted(sum(map(list, rows), [])), list(range(3000)))
+        for row in rows:
+            self.assertLessEqual(sum(lengths[i] for i in row), ROW)
+        self.assertGreater(sum(lengths) / (len(rows) * ROW), 0.99)
+        self.assertNotEqual(self.steps(client, loader, epoch=1), first)
+        self.assertEqual(self.steps(client, loader), first)
+
+    def test_the_first_batch_waits_for_a_window(self):
+        """Of 3,000 documents a few windows of 200 are measured; not before the epoch starts."""
+        self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec())["loader"]
+        self.assertEqual(self.known(client), 0)
+        stream = client.start(loader)
+        batches = client.next_batches()
+        self.assertLessEqual(self.known(client), 600)
+        for batch in batches:
+            batch.release()
+        client.send(STOP, stream["stream"])
+
+    def test_any_world_has_the_same_rows(self):
+        self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec())["loader"]
+        rows, _ = self.world(client, loader, 1)
+        for world in 3, 4, 8:
+            dealt, steps = self.world(client, loader, world)
+            self.assertEqual(len(set(steps)), 1)
+            self.assertEqual(dealt[:len(rows)], rows)
+            self.assertLess(len(dealt) - len(rows), world)  # the last step repeats some
+
+    def test_worlds_follow_each_other(self):
+        self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec())["loader"]
+        rows, _ = self.world(client, loader, 1)
+        dealt, before = [], []
+        for world, steps in ((4, 7), (3, 5), (8, None)):
+            dealt += self.world(client, loader, world, steps, before=list(before))[0]
+            before.append((world, steps))
+        self.assertEqual(dealt[:len(rows)], rows)
+
+    def test_too_long_is_said_when_it_is_found(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec(batch={"max_length": 200, "overlong": "error"}, sampler={}))["loader"]
+        with self.assertRaisesRegex(DaemonError, r"sample \d+ has \d+ tokens, and a batch takes samples of at most"):
+            self.steps(client, loader)
+        for name, overlong, want in (("cut", "truncate", 3000), ("out", "drop", sum(n <= 200 for n in lengths))):
+            loader = client.open(self.spec(name, batch={"max_length": 200, "overlong": overlong}))["loader"]
+            rows = sum(self.steps(client, loader), [])
+            self.assertEqual(sum(map(len, rows)), want)
+
+
+class Clients(LazyCase):
+    def test_one_that_takes_unknown_steps_for_its_own_sampler(self):
+        """Before version 3 of the protocol."""
+        self.corpus(20)
+        daemon = self.daemon()
+        client = self.client(daemon, hello=False)
+        client.send(HELLO, 2, "of yesterday")
+        client.recv_number(WELCOME)
+        loader = client.open(self.spec())["loader"]
+        with self.assertRaisesRegex(DaemonError, "version 3 of the protocol, and the client speaks 2"):
+            client.start(loader)
+
+
+class Resume(LazyCase):
+    def test_from_any_step(self):
+        self.corpus()
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(self.spec())["loader"]
+        whole = self.steps(client, loader)
+        for step in (1, len(whole) // 2, len(whole) - 1):
+            self.assertEqual(self.steps(client, loader, step=step), whole[step:])
+        self.assertEqual(self.steps(client, loader, step=len(whole)), [])
+
+    def test_another_daemon_measures_no_more_than_it_needs(self):
+        self.corpus()
+        daemon = self.daemon({"cache": ""})
+        client = self.client(daemon)
+        whole = self.steps(client, client.open(self.spec())["loader"])
+        client.close()
+        daemon.stop()
+        client = self.client(self.daemon({"cache": ""}))
+        loader = client.open(self.spec(workers={"count": 3}))["loader"]
+        third = len(whole) // 3
+        self.assertEqual(self.steps(client, loader, 2, step=third), whole[third:third + 2])
+        self.assertLess(self.known(client), 2200)
+        self.assertEqual(self.steps(client, loader, step=third), whole[third:])
+
+    def test_ranks_far_apart(self):
+        """One rank is at the end, before another begins."""
+        self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec())["loader"]
+        rows, _ = self.world(client, loader, 2)
+        fresh = client.open(self.spec("fresh"))["loader"]
+        last = self.steps(client, fresh, rank=1, world=2)
+        first = self.steps(client, fresh, rank=0, world=2)
+        again = [row for step in zip(first, last) for pair in zip(*step) for row in pair]
+        self.assertEqual(again[:len(rows) - 4], rows[:len(again)][:len(rows) - 4])
+
+
+class Deaths(LazyCase):
+    def test_workers_that_die(self):
+        self.corpus()
+        daemon = self.daemon()
+        whole = self.steps(*self.opened(daemon))
+        daemon.stop()
+        for plan in "abort-once-1", "abort-once-2", "torn-always-6", "exit-once-3", "oversize-once-2":
+            with self.subTest(plan):
+                daemon = self.daemon(self.bad_worker(plan))
+                client, loader = self.opened(daemon, workers={"count": 2, "retries": 100})
+                self.assertEqual(self.steps(client, loader), whole)
+                client.close()
+                daemon.stop()
+
+    def test_what_always_dies_is_given_up(self):
+        self.corpus()
+        client = self.client(self.daemon(self.bad_worker("abort-always-1")))
+        loader = client.open(self.spec(workers={"count": 1, "retries": 1}))["loader"]
+        with self.assertRaisesRegex(DaemonError, "lengths of sample .* SIGABRT.*given up after 2 attempts"):
+            self.steps(client, loader)
+
+    def test_a_hang_is_ended(self):
+        self.corpus()
+        daemon = self.daemon(self.bad_worker("hang-once-1"), clock=True)
+        client = self.client(daemon)
+        loader = client.open(self.spec(workers={"count": 1, "timeout": "1h"}))["loader"]
+        client.start(loader)
+        wait_until(lambda: os.path.exists(self.path("hang-once-1.done")), "the worker to hang")
+        daemon.advance(3600)
+        self.assertTrue(client.next_batches())
+
+    def test_a_client_that_leaves_disturbs_nobody(self):
+        self.corpus()
+        daemon = self.daemon()
+        first, second = self.client(daemon), self.client(daemon)
+        spec = self.spec()
+        first.start(first.open(spec)["loader"])
+        loader = second.open(spec)["loader"]
+        first.close()
+        self.assertEqual(sorted(sum(map(list, sum(self.steps(second, loader), [])), [])), list(range(3000)))
+
+
+class Memory(LazyCase):
+    def test_a_reader_that_keeps_all_it_gets(self):
+        """Windows are measured in the slots of batches: these come back, or more are made."""
+        self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec(batch={"documents": 20}, workers={"count": 1, "prefetch": 1}))["loader"]
+        client.start(loader, credits=2)
+        got = []
+        while batches := client.next_batches():
+            got += [rows_of(batch) for batch in batches]
+            for batch in batches:
+                batch.release()
+        self.assertEqual(sorted(i for step in got for row in step for i in row), list(range(3000)))
+
+
+if __name__ == "__main__":
+    main()
