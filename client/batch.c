@@ -194,6 +194,9 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
         r = batch_bad_slot(epoch, entry, "a state at", header.state_off, 0);
     }
     if (r == 0)
+        epoch_note_mark(epoch, entry->descriptor.step,
+                        (struct lazy_mark){header.mark_window, header.mark_rows});
+    if (r == 0)
         r = batch_take_rows(epoch, entry, &header, &view);
     if (r == 0) {
         batch = batch_take_object(client);

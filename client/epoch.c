@@ -30,6 +30,7 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->local_rank = o->rank;
     epoch->first = epoch->expected = epoch->position = place->step;
     epoch->before = place->before;
+    epoch->marks[0] = (struct marked){place->mark, place->step};
     epoch->job = strdup(epoch_options_job(o));
     epoch->failed = DL_UNKNOWN;
     epoch->lowest_former = UINT64_MAX;

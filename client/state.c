@@ -89,6 +89,7 @@ static int state_write(struct dl_loader *loader, const struct state_place *place
                                 .world = world,
                                 .steps = place->step,
                                 .before = place->before,
+                                .mark = place->mark,
                                 .dataset_states = list.len > 0 ? state_list_sum(list) : 0,
                                 .changes = changes.len > 0 ? state_list_sum(changes) : 0};
     uint8_t bytes[STATE_TOKEN_MAX];
@@ -142,6 +143,8 @@ static int state_write_epoch(struct dl_epoch *epoch, uint64_t step, bool whole, 
     };
     int r = 0;
 
+    place.mark = epoch_mark_at(epoch, place.step);
+
     state_hear(epoch->loader);
     if (step == DL_UNKNOWN && epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
@@ -194,6 +197,19 @@ static int state_divide_ranks(struct dl_loader *loader, struct dl_epoch_options 
     return epoch_divide_ranks(loader, o);
 }
 
+/* A running epoch knows by what mark that place may be found. */
+static void state_find_mark(const struct dl_loader *loader, uint64_t world,
+                            struct state_place *place)
+{
+    for (const struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next) {
+        struct lazy_mark mark = epoch_mark_at(epoch, place->step);
+
+        if (epoch->number == place->epoch && epoch->world == world &&
+            history_equal(&epoch->before, &place->before) && mark.window > place->mark.window)
+            place->mark = mark;
+    }
+}
+
 int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options, void *buf,
                     size_t *len)
 {
@@ -214,6 +230,7 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
         place.step = o.step;
     if (place.step > 0 && (r = state_check_order(loader)) < 0)
         return r;
+    state_find_mark(loader, epoch_options_world(&o), &place);
     return state_write(loader, &place, epoch_options_world(&o), (struct dl_span){0},
                        weights_for(loader, &o), buf, len);
 }

@@ -25,6 +25,15 @@ struct history {
     struct history_stretch stretches[DL_BOUND_HISTORY];
 };
 
+/*
+ * Of an epoch that is packed while lengths are taken (daemon/plan/plan_lazy.h): a window that needs
+ * none before it, and the rows of those. All zero: the first window. Rows are those of any world.
+ */
+struct lazy_mark {
+    uint64_t window;
+    uint64_t rows;
+};
+
 /* Each stretch on the wire: two numbers, u64 little-endian. */
 enum { HISTORY_UNIT = 16, HISTORY_BYTES = DL_BOUND_HISTORY * HISTORY_UNIT };
 

@@ -101,7 +101,11 @@ struct slot_header {
     /* By the worker, for a mixture of iterable datasets: the dataset that gave each sample of the
      * batch, u8 × samples, counting the leaves of nested mixtures. 0: not recorded. */
     uint64_t origins_off;
-    uint64_t reserved[3]; /* 0 */
+    /* By the daemon, for batches that are packed while lengths are taken: the mark
+     * (proto/history.h) at which a plan begins that has this step and those behind it. */
+    uint64_t mark_window;
+    uint64_t mark_rows;
+    uint64_t reserved; /* 0 */
 };
 _Static_assert(sizeof(struct slot_header) == 192, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");

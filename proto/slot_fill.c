@@ -27,6 +27,8 @@ bool slot_prepare(void *slot, uint64_t slot_bytes, const struct slot_task *task)
     header->world = task->world;
     header->settled = task->settled;
     header->planned = task->planned;
+    header->mark_window = task->mark_window;
+    header->mark_rows = task->mark_rows;
     if (task->indices)
         memcpy(slot_indices(slot), task->indices,
                slot_task_end(task) - task->planned - SLOT_HEADER_BYTES);

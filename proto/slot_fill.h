@@ -30,6 +30,8 @@ struct slot_task {
     uint32_t rank;
     uint32_t world;
     uint64_t settled;
+    uint64_t mark_window;
+    uint64_t mark_rows;
     uint64_t planned; /* bytes; put there by the caller, after slot_prepare() */
     /* A record (dataset_state.h) from which the replica may begin; may be empty. It lies behind
      * slot_task_end() and is overwritten by the image. */

@@ -63,6 +63,20 @@ static int state_token_set_before(struct value *map, const struct history *befor
     return r;
 }
 
+static int state_token_set_mark(struct value *map, const struct lazy_mark *mark)
+{
+    struct value *v;
+
+    if (mark->window == 0)
+        return 0;
+    int r = value_set(map, "mark", &v);
+    if (r == 0)
+        r = state_token_push_uint(v, mark->window);
+    if (r == 0)
+        r = state_token_push_uint(v, mark->rows);
+    return r;
+}
+
 static int state_token_set_all(struct value *map, const struct state_token *token)
 {
     const struct state_identity *identity = &token->identity;
@@ -78,7 +92,8 @@ static int state_token_set_all(struct value *map, const struct state_token *toke
         (r = value_set_uint(map, "epoch", token->epoch)) < 0 ||
         (r = value_set_uint(map, "world", token->world)) < 0 ||
         (r = value_set_uint(map, "steps", token->steps)) < 0 ||
-        (r = state_token_set_before(map, &token->before)) < 0)
+        (r = state_token_set_before(map, &token->before)) < 0 ||
+        (r = state_token_set_mark(map, &token->mark)) < 0)
         return r;
     if (token->dataset_states && (r = value_set_uint(map, "carried", token->dataset_states)) < 0)
         return r;
@@ -179,6 +194,15 @@ static bool state_token_get_before(const struct value *map, struct history *ret)
     return fits;
 }
 
+static bool state_token_get_mark(const struct value *map, struct lazy_mark *ret)
+{
+    const struct value *v = value_get(map, "mark");
+
+    return !v || (v->type == VALUE_ARRAY && v->count == 2 &&
+                  state_token_uint_of(&v->items[0], &ret->window) &&
+                  state_token_uint_of(&v->items[1], &ret->rows));
+}
+
 static bool state_token_get_all(const struct value *map, struct state_token *ret)
 {
     struct state_identity *identity = &ret->identity;
@@ -193,6 +217,7 @@ static bool state_token_get_all(const struct value *map, struct state_token *ret
            state_token_get_uint(map, "world", &ret->world) &&
            state_token_get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
            ret->world <= DL_MAX_WORLD_SIZE && state_token_get_before(map, &ret->before) &&
+           state_token_get_mark(map, &ret->mark) &&
            (!value_get(map, "carried") ||
             state_token_get_uint(map, "carried", &ret->dataset_states)) &&
            (!value_get(map, "changes") || state_token_get_uint(map, "changes", &ret->changes));
@@ -348,8 +373,8 @@ static int state_token_place_in_other_world(const struct state_token *token, uin
 int state_token_place(const struct state_token *token, uint64_t world, struct state_place *ret,
                       struct dl_error *err)
 {
-    *ret =
-        (struct state_place){.epoch = token->epoch, .step = token->steps, .before = token->before};
+    *ret = (struct state_place){
+        .epoch = token->epoch, .step = token->steps, .before = token->before, .mark = token->mark};
     if (world == token->world || (token->steps == 0 && token->before.n == 0))
         return 0;
     return state_token_place_in_other_world(token, world, ret, err);
@@ -403,6 +428,9 @@ size_t state_token_json(const struct state_token *token, char *buf, size_t size)
         state_token_print(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i],
                           identity->parts[i]);
     state_token_print(&text, "}");
+    if (token->mark.window > 0)
+        state_token_print(&text, ", \"mark\": {\"window\": %" PRIu64 ", \"rows\": %" PRIu64 "}",
+                          token->mark.window, token->mark.rows);
     if (token->dataset_states)
         state_token_print(&text, ", \"carried\": \"%016" PRIx64 "\"", token->dataset_states);
     if (token->changes)

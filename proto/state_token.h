@@ -15,6 +15,7 @@
  *   world      ranks that read it
  *   steps      that each of them was given; over an iterable dataset the number of the next one
  *   before     what other world sizes had before: world, steps, world, steps, …
+ *   mark       of batches packed while lengths are taken: its window and rows (history.h), if any
  *   carried    XXH3-64 of the list of the dataset's own states behind the token (dataset_state.h),
  *              if there is one
  *   changes    likewise of a mixture's changed weights (mix_changes.h), which stand before that
@@ -60,6 +61,7 @@ struct state_token {
     uint64_t world;
     uint64_t steps;
     struct history before;
+    struct lazy_mark mark;   /* all zero: none */
     uint64_t dataset_states; /* 0: no states */
     uint64_t changes;        /* 0: no changes */
 };
@@ -87,6 +89,7 @@ struct state_place {
     uint64_t epoch;
     uint64_t step;
     struct history before;
+    struct lazy_mark mark;
 };
 
 /*

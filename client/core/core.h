@@ -256,6 +256,12 @@ enum epoch_outcome {
     EPOCH_CUT,     /* the same, but what has arrived is dropped and `cut` returned */
 };
 
+/* A mark (proto/history.h), and the first step that may resume by it. */
+struct marked {
+    struct lazy_mark mark;
+    uint64_t step;
+};
+
 struct dl_epoch {
     struct dl_epoch *next;
     struct dl_loader *loader; /* borrowed: outlives it */
@@ -280,6 +286,7 @@ struct dl_epoch {
     uint64_t number, steps, samples;
     uint64_t first;                   /* requested in START */
     struct history before;            /* what other world sizes had of the epoch */
+    struct marked marks[2];           /* of what was given out: the last one comes first */
     struct saved_states saved_states; /* after the batches that next() gave out */
     uint64_t position;                /* behind the last step that next() gave out; else `first` */
     uint64_t expected;                /* no step below it comes any more: each of them has */
@@ -400,6 +407,9 @@ struct dl_message client_hello_message(const struct dl_client *client, const cha
 struct dl_message loader_open_message(struct dl_loader *loader);
 
 /* START from that step on, and the call for its answer. */
+/* The mark by which the epoch may resume at that step; a batch that is given out has one. */
+struct lazy_mark epoch_mark_at(const struct dl_epoch *epoch, uint64_t step);
+void epoch_note_mark(struct dl_epoch *epoch, uint64_t step, struct lazy_mark mark);
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
 

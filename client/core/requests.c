@@ -29,6 +29,22 @@ struct dl_message loader_open_message(struct dl_loader *loader)
     return msg;
 }
 
+struct lazy_mark epoch_mark_at(const struct dl_epoch *epoch, uint64_t step)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(epoch->marks); i++)
+        if (epoch->marks[i].step <= step)
+            return epoch->marks[i].mark;
+    return (struct lazy_mark){0};
+}
+
+void epoch_note_mark(struct dl_epoch *epoch, uint64_t step, struct lazy_mark mark)
+{
+    if (mark.window <= epoch->marks[0].mark.window || step < epoch->marks[0].step)
+        return;
+    epoch->marks[1] = epoch->marks[0];
+    epoch->marks[0] = (struct marked){mark, step};
+}
+
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES])
 {
@@ -49,6 +65,8 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.replicas = epoch->replicas;
     msg.start.told = epoch->loader->weights.known;
     msg.start.expected = epoch->expected_steps;
+    msg.start.mark_window = epoch_mark_at(epoch, step).window;
+    msg.start.mark_rows = epoch_mark_at(epoch, step).rows;
     return msg;
 }
 

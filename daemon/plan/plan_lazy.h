@@ -35,16 +35,11 @@
 #ifndef DL_PLAN_LAZY_H
 #define DL_PLAN_LAZY_H
 
-#include "proto/common/base.h"
+#include "proto/history.h"
 
 struct plan;
 
-enum { LAZY_CHAIN = 16 /* windows that leave each other samples */ };
-
-struct lazy_mark {
-    uint64_t window; /* a multiple of LAZY_CHAIN */
-    uint64_t rows;   /* of the windows before it; 0 with window 0: there is none */
-};
+enum { LAZY_CHAIN = 16 /* windows that leave each other samples; marks are multiples of it */ };
 
 /* Whether it is cut window by window: not by plan_prepare(), but by the functions below. */
 bool plan_is_lazy(const struct plan *plan);

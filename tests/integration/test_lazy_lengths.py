@@ -176,6 +176,30 @@ class Resume(LazyCase):
         self.assertLess(self.known(client), 2200)
         self.assertEqual(self.steps(client, loader, step=third), whole[third:])
 
+    def test_by_the_mark_of_a_batch(self):
+        """The windows before it are not measured again; one that is wrong, or behind the step, is not followed."""
+        self.corpus()
+        daemon = self.daemon({"cache": ""})
+        client, loader = self.opened(daemon, batch={"documents": 40})
+        client.start(loader)
+        whole, marks = [], []
+        while batches := client.next_batches():
+            for batch in batches:
+                whole.append(rows_of(batch))
+                marks.append(struct.unpack_from("<QQ", batch.slot, 168))
+                batch.release()
+        self.assertEqual(sorted({window for window, _ in marks}), [0, 16, 32, 48, 64])
+        client.close()
+        daemon.stop()
+        at = marks.index(next(mark for mark in marks if mark[0] == 48))
+        daemon = self.daemon({"cache": ""})
+        client, loader = self.opened(daemon, batch={"documents": 40})
+        self.assertEqual(self.steps(client, loader, step=at, mark=marks[at]), whole[at:])
+        self.assertLess(self.known(client), 3000 - 48 * 40 + 200)  # and windows of the next epoch
+        for mark in marks[-1], (7, 5), (2 ** 63, 1), (48, 2 ** 60):
+            self.assertEqual(self.steps(client, loader, step=at - 1, mark=mark), whole[at - 1:])
+        self.assertGreaterEqual(self.known(client), 3000)
+
     def test_ranks_far_apart(self):
         """One rank is at the end, before another begins."""
         self.corpus()

@@ -155,13 +155,22 @@ class Digest(RestartCase):
         self.same("iterable", dataset={"kind": "range", "length": 500, "iterable": True},
                   sampler={"kind": "sequential"})
 
-    def test_tokens(self):
+    def lines(self, count=300):
         with open(self.path("corpus.txt"), "w") as file:
-            for i in range(300):
+            for i in range(count):
                 file.write("x" * (1 + i * 7 % 90) + "\n")
-        self.same("tokens", dataset={"kind": "text", "paths": self.path("corpus.txt"),
-                                     "tokenizer": "bytes"},
-                  batch={"tokens": 256}, collate={"kind": "pad"})
+        return {"kind": "text", "paths": self.path("corpus.txt"), "tokenizer": "bytes"}
+
+    def test_tokens(self):
+        self.same("tokens", dataset=self.lines(), batch={"tokens": 256}, collate={"kind": "pad"})
+
+    def test_tokens_packed_while_lengths_are_taken(self):
+        for gently in False, True:
+            self.same(f"lazy-{gently}", "--world", "2", "--rank", "all", gently=gently, dataset=self.lines(100),
+                      batch={"tokens": 128, "lengths": "lazy", "documents": 5}, collate={"kind": "pack", "length": 128})
+            self.now.stop()
+            self.now = None
+            os.unlink(self.path("slow-always-1"))
 
     def test_socket_kept(self):
         self.keep_socket()

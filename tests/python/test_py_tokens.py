@@ -1,5 +1,7 @@
 """Batches of tokens of Python datasets: lengths taken or said, padded, packed, and left to Python."""
 
+import base64
+import json
 import os
 import tempfile
 import unittest
@@ -7,6 +9,7 @@ import unittest
 import numpy as np
 
 import dloaderd
+from dloaderd import _client
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N = 200
@@ -106,17 +109,19 @@ class Tokens(unittest.TestCase):
         self.assertEqual(orders[0], orders[1])
 
     def test_a_state_resumes_while_lengths_are_taken(self):
-        lazy = spec("Said", {"lengths": "lazy", "documents": 30}, kind="pack", length=64)
+        lazy = spec("Said", {"lengths": "lazy", "documents": 5}, kind="pack", length=64)
         with dloaderd.Loader(lazy, as_="numpy") as loader:
             whole = [batch["id"].tolist() for batch in loader]
         with dloaderd.Loader(lazy, as_="numpy") as loader:
             for taken, _ in enumerate(loader, 1):
-                if taken == 5:
+                if taken == 12:
                     state = loader.state_dict()
                     break
+        said = json.loads(_client.state_json(base64.b64decode(state["token"])))
+        self.assertEqual(said["mark"]["window"], 16)  # of 40 windows: lengths are taken from there on
         with dloaderd.Loader(lazy, as_="numpy") as loader:
             loader.load_state_dict(state)
-            self.assertEqual([batch["id"].tolist() for batch in loader], whole[5:])
+            self.assertEqual([batch["id"].tolist() for batch in loader], whole[12:])
 
     def test_python_collates(self):
         seen = []

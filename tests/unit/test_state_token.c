@@ -34,6 +34,8 @@ static void assert_same(const struct state_token *a, const struct state_token *b
     assert_true(history_equal(&a->before, &b->before));
     assert_int_equal(a->dataset_states, b->dataset_states);
     assert_int_equal(a->changes, b->changes);
+    assert_int_equal(a->mark.window, b->mark.window);
+    assert_int_equal(a->mark.rows, b->mark.rows);
 }
 
 static size_t written(const struct state_token *token, uint8_t *buf)
@@ -54,7 +56,8 @@ static void test_comes_back(void **state)
                                                .workers = UINT64_MAX},
                                   .epoch = UINT64_MAX,
                                   .world = DL_MAX_WORLD_SIZE,
-                                  .steps = UINT64_MAX};
+                                  .steps = UINT64_MAX,
+                                  .mark = {UINT64_MAX, UINT64_MAX}};
     struct state_token all[] = {some_token(), largest, {.world = 1}, some_token()};
 
     memset(largest.identity.parts, 0xff, sizeof largest.identity.parts);
@@ -62,6 +65,7 @@ static void test_comes_back(void **state)
         assert_true(history_add(&largest.before, DL_MAX_WORLD_SIZE - i % 2, UINT64_MAX));
     all[1] = largest;
     all[3].dataset_states = 7;
+    all[3].mark = (struct lazy_mark){16, 0};
     all[3].changes = UINT64_MAX;
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         uint8_t buf[STATE_TOKEN_MAX];

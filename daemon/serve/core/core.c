@@ -381,6 +381,7 @@ struct stream_params core_next_params(const struct stream *stream)
     params.epoch++;
     params.first = 0;
     params.before.n = 0;
+    params.mark = (struct lazy_mark){0};
     params.steps = STEPS_UNKNOWN;
     params.expected = 0;
     return params;

@@ -158,6 +158,7 @@ struct stream_params {
     bool source;           /* it has no client: others take its batches */
     uint64_t first;        /* step to begin with */
     struct history before; /* what other world sizes had of the epoch; steps count from there */
+    struct lazy_mark mark; /* as its client says: where its plan may begin */
     uint64_t steps;        /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
     uint64_t expected;     /* as its client expects; for people; 0: unknown */
     uint32_t credits;

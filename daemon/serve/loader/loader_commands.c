@@ -105,6 +105,15 @@ static void commands_put_planned(struct step *step, size_t n, void *slot)
     step->padded = tokens.padded;
 }
 
+/* By what its client may resume at this step, or behind it. */
+static void commands_put_mark(const struct stream *stream, uint64_t number, struct slot_task *task)
+{
+    struct lazy_mark mark = plan_mark(stream->plan, number);
+
+    task->mark_window = mark.window;
+    task->mark_rows = mark.rows;
+}
+
 /* Puts the step's indices and header into its slot; how many indices. */
 static uint32_t commands_prepare(struct loader *loader, struct step *step,
                                  const struct place *place)
@@ -126,6 +135,8 @@ static uint32_t commands_prepare(struct loader *loader, struct step *step,
         commands_task_bytes(stream, step->number, &task.planned);
     if (stream->plan && !stream_is_for_all(stream))
         step->repeated = (uint32_t)plan_repeated(stream->plan, stream->params.rank, step->number);
+    if (stream->by_windows)
+        commands_put_mark(stream, step->number, &task);
     bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
     assert(fits); /* commands_make_fit() has seen to it */
     if (task.planned)

@@ -31,6 +31,21 @@ struct plan_params loader_plan_params(const struct loader *loader)
     return plan;
 }
 
+/* By the mark that its client has; where that is none of this order, or behind its first step, from
+ * the first window on. */
+static int start_ref_epoch(struct loader *loader, const struct stream_params *params,
+                           struct plan_params *plan, struct epoch **ret, struct dl_error *err)
+{
+    plan->tokens.mark = params->mark;
+    if (params->mark.window > 0 && plan->tokens.lazy > 0 &&
+        plan_first_step(plan) <= params->first &&
+        epoch_ref(&loader->epochs, plan, loader->lengths, ret, err) == 0)
+        return 0;
+    plan->tokens.mark = (struct lazy_mark){0};
+    *err = (struct dl_error){0};
+    return epoch_ref(&loader->epochs, plan, loader->lengths, ret, err);
+}
+
 int loader_ref_plan(struct loader *loader, const struct stream_params *params, struct epoch **ret,
                     struct dl_error *err)
 {
@@ -44,7 +59,7 @@ int loader_ref_plan(struct loader *loader, const struct stream_params *params, s
     int r = plan_check_changes(&plan, err);
     if (r < 0)
         return r;
-    r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
+    r = start_ref_epoch(loader, params, &plan, ret, &why);
 
     if (why.code != 0) {
         if (err)

@@ -138,6 +138,7 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                                   .first = msg->step,
                                   .credits = (uint32_t)msg->credits,
                                   .expected = msg->expected,
+                                  .mark = {msg->mark_window, msg->mark_rows},
                                   .priority = (enum stream_priority)msg->priority};
     memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
     if (msg->replica >= max_u64(msg->replicas, 1))
