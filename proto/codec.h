@@ -19,7 +19,7 @@
  *   1  the messages without what messages.def has below LATER(…, 2) and later
  *   2  with what is below LATER(…, 2)
  *   3  with what is below LATER(…, 3)
- *   4  with what is below LATER(…, 4)
+ *   4  with what is below LATER(…, 4); STARTED without steps may be of a plan, too
  *
  * Builds between the two announced 1 but spoke 2: a peer that announces 1 is taken to speak 2 until
  * one of its messages lacks a field (dl_message.version).

@@ -60,7 +60,9 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
     struct dl_message sent = *msg;
     sent.version = protocol_sent_to(conn->version);
     if (sent.number == DL_MSG_START && sent.version && sent.version < 3)
-        sent.start.expected = sent.start.mark_window = sent.start.mark_rows = 0;
+        sent.start.expected = 0; /* only for display */
+    if (sent.number == DL_MSG_START && sent.version && sent.version < 4)
+        sent.start.mark_window = sent.start.mark_rows = 0; /* only saves time */
     r = message_encode(&sent, &conn->out);
     if (r == -ENOMEM)
         return connection_fail(conn, -r, "", "no memory for a message to the daemon");

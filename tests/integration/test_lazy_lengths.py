@@ -140,14 +140,14 @@ class Rows(LazyCase):
 
 class Clients(LazyCase):
     def test_one_that_takes_unknown_steps_for_its_own_sampler(self):
-        """Before version 3 of the protocol."""
+        """Before version 4 of the protocol."""
         self.corpus(20)
         daemon = self.daemon()
         client = self.client(daemon, hello=False)
-        client.send(HELLO, 2, "of yesterday")
+        client.send(HELLO, 3, "of yesterday")
         client.recv_number(WELCOME)
         loader = client.open(self.spec())["loader"]
-        with self.assertRaisesRegex(DaemonError, "version 3 of the protocol, and the client speaks 2"):
+        with self.assertRaisesRegex(DaemonError, "version 4 of the protocol, and the client speaks 3"):
             client.start(loader)
 
 

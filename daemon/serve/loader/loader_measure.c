@@ -150,7 +150,7 @@ struct measuring *measuring_new(struct loader *loader, uint64_t *list, uint64_t 
     m->list = list;
     m->begun_ns = uv_hrtime();
     m->most = MEASURING_MOST;
-    m->size = max_u64(min_u64(n / (4 * (uint64_t)loader->spec.workers), m->most), 1);
+    m->size = max_u64(min_u64(n / (4 * (uint64_t)pool_size(loader->pool)), m->most), 1);
     return m;
 }
 

@@ -301,8 +301,8 @@ static void windows_measure(struct windows *w)
 
     DL_FOREACH (loader->core.streams, stream)
         awaited = awaited || (stream->sink && windows_are_awaited(stream));
-    measuring_hand_out(w->measuring, awaited ? MEASURING_EACH * loader->spec.workers
-                                             : (uint32_t)max_u64(loader->spec.workers / 2, 1));
+    measuring_hand_out(w->measuring, awaited ? MEASURING_EACH * pool_size(loader->pool)
+                                             : (uint32_t)max_u64(pool_size(loader->pool) / 2, 1));
     if (awaited && !measuring_runs(w->measuring))
         windows_ask_for_memory(loader);
 }

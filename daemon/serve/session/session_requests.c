@@ -101,17 +101,17 @@ static int session_requests_find_place(struct session *s, const struct loader *l
     return 0;
 }
 
-/* How many steps an epoch has shows at its end: clients before version 3 took that for a sampler of
+/* How many steps an epoch has shows at its end: clients before version 4 took that for a sampler of
  * their own, and nodes of a cluster agree on where an epoch ends. */
 static int session_requests_check_lazy(const struct session *s, const struct loader *loader,
                                        const struct dl_msg_start *msg, struct dl_error *err)
 {
     if (loader_spec(loader)->batch.lengths != LENGTHS_LAZY)
         return 0;
-    if (s->version < 3)
+    if (s->version < 4)
         return dl_error_set(
             err, EPROTONOSUPPORT, "batch.lengths",
-            "lazy needs version 3 of the protocol, and the client speaks %u; install "
+            "lazy needs version 4 of the protocol, and the client speaks %u; install "
             "the same release of both, or leave lengths out",
             s->version);
     if (msg->world == 0)
