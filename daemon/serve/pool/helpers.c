@@ -14,6 +14,8 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
         *ret_why = "its dataset is Python's, which helpers do not run yet";
     else if (spec_is_remote(&spec->dataset))
         *ret_why = "its files are behind URLs, which helpers do not read yet";
+    else if (spec->batch.lengths == LENGTHS_LAZY)
+        *ret_why = "its lengths are taken while it is read, which helpers do not do yet";
     return *ret_why ? 0 : (uint32_t)min_u64(config->helpers.count, DL_MAX_WORKERS - spec->workers);
 }
 
