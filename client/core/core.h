@@ -406,10 +406,10 @@ struct dl_message client_hello_message(const struct dl_client *client, const cha
 /* OPEN of the loader, once more or for the first time, and the call for its answer. */
 struct dl_message loader_open_message(struct dl_loader *loader);
 
-/* START from that step on, and the call for its answer. */
 /* The mark by which the epoch may resume at that step; a batch that is given out has one. */
 struct lazy_mark epoch_mark_at(const struct dl_epoch *epoch, uint64_t step);
 void epoch_note_mark(struct dl_epoch *epoch, uint64_t step, struct lazy_mark mark);
+/* START from that step on, and the call for its answer. */
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
 

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/fake_daemon.h"
 
-enum { ITERABLE = 1, ANY_ORDER = 2 };
+enum { ITERABLE = 1, ANY_ORDER = 2, FED = 4 };
 
 /* A running epoch from step `first` over a loader of this kind. */
 static void run_kind(struct fake *f, int kind, uint64_t first, uint64_t steps)
@@ -17,6 +17,8 @@ static void run_kind(struct fake *f, int kind, uint64_t first, uint64_t steps)
     msg.opened.iterable = kind & ITERABLE;
     msg.opened.in_order = !(kind & ANY_ORDER);
     msg.opened.length = kind & ITERABLE ? DL_UNKNOWN : 1000;
+    if (kind & FED)
+        msg.opened.order = STATE_CLIENT;
     fake_send(f, &msg);
     assert_int_equal(dl_loader_open(f->client, "x", 1, "/", &f->loader), 0);
     fake_expect(f, DL_MSG_OPEN);
@@ -57,8 +59,24 @@ static const struct {
     {"one before the first", 0, 5, 7, {4, LIST_END}, false, "instead of step 5 of 7"},
     {"one too many", 0, 0, 1, {0, 1, LIST_END}, false, "instead of step 1 of 1"},
     {"too few", 0, 0, 3, {0, LIST_END}, true, "ends after 1 of the 3 steps from 0"},
-    {"fed by nobody", 0, 0, DL_UNKNOWN, {0, LIST_END}, false, "instead of step 0 of 0"},
-    {"fed, and never ended", 0, 0, DL_UNKNOWN, {LIST_END}, true, "ends before its order does"},
+    {"fed by nobody", FED, 0, DL_UNKNOWN, {0, LIST_END}, false, "instead of step 0 of 0"},
+    {"fed, and never ended", FED, 0, DL_UNKNOWN, {LIST_END}, true, "ends before its order does"},
+
+    {"planned meanwhile", 0, 0, DL_UNKNOWN, {0, 1, 2, LIST_END}, true, NULL},
+    {"planned meanwhile, one twice",
+     0,
+     0,
+     DL_UNKNOWN,
+     {0, 0, LIST_END},
+     false,
+     "instead of step 1"},
+    {"planned meanwhile, one left out",
+     0,
+     0,
+     DL_UNKNOWN,
+     {0, 2, LIST_END},
+     false,
+     "instead of step 1"},
 
     {"iterable", ITERABLE, 0, DL_UNKNOWN, {0, 1, 2, LIST_END}, true, NULL},
     {"iterable, some left out", ITERABLE, 0, DL_UNKNOWN, {1, 4, F + 9, 17, LIST_END}, true, NULL},

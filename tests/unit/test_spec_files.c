@@ -36,9 +36,11 @@ static void test_each_kind(void **state)
         {"{kind: tokens, paths: t.bin, dtype: uint16, sequence_length: 4}", "t.bin"},
         {"{kind: text, paths: [b.txt, \"a*.txt\", \"n{1..2}\"]}", "b.txt a1.txt a2.txt n1 n2"},
         {"{kind: text, paths: x, tokenizer: huggingface, model: t.json, chat: jinja, "
-         "chat_template: none/t.jinja}", "x t.json none/t.jinja"},
+         "chat_template: none/t.jinja}",
+         "x t.json none/t.jinja"},
         {"{kind: text, paths: x, tokenizer: huggingface, model: t.json, chat: jinja, "
-         "chat_template: t.jinja}", "x t.json t.jinja tokenizer_config.json"},
+         "chat_template: t.jinja}",
+         "x t.json t.jinja tokenizer_config.json"},
         {"{kind: tar, paths: \"s-{08..10}.tar\"}", "s-08.tar s-09.tar s-10.tar"},
         {"{kind: tar, paths: \"s-{08..09}.tar\", index: auto}", "s-08.tar s-09.tar"},
         {"{kind: tar, paths: \"s-{08..09}.tar\", index: w.json}", "s-08.tar s-09.tar w.json"},
