@@ -60,7 +60,19 @@ static void test_widen(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_narrow),
-                                          cmocka_unit_test(test_widen)};
+static void test_spread(void **state)
+{
+    for (size_t n = 0; n <= MOST; n++) {
+        uint8_t *row = row_of(n), *out = room + n % BEHIND;
+        pixel_rows_spread(row, n, out);
+        for (size_t i = 0; i < n * PICTURE_PIXEL; i++)
+            assert_int_equal(out[i], row[i / PICTURE_PIXEL]);
+        check_beside(n % BEHIND, n * PICTURE_PIXEL);
+        free(row);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_narrow), cmocka_unit_test(test_widen), cmocka_unit_test(test_spread)};
 
 TEST_MAIN(tests)

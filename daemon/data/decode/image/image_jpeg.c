@@ -11,7 +11,7 @@
  * differ in how they continue, and in how they smooth a progressive picture that lacks scans.
  */
 #include "daemon/data/decode/image/image_codec.h"
-#include "daemon/data/decode/image/picture.h"
+#include "daemon/data/decode/image/pixel_rows.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -42,7 +42,8 @@ struct image_jpeg {
     jmp_buf jump;
     char message[JMSG_LENGTH_MAX];
     struct image_file file;
-    bool cmyk; /* rows come as C, M, Y, K */
+    bool cmyk;      /* rows come as C, M, Y, K */
+    JSAMPARRAY row; /* borrowed: one of grey, for a grey image; else NULL */
 };
 
 /* ---- libjpeg's ways out --------------------------------------------------------------------- */
@@ -208,7 +209,7 @@ static int image_jpeg_choose_columns(struct image_jpeg *jpeg, const struct image
     struct jpeg_decompress_struct *info = &jpeg->info;
 
     *ret = (struct image_rows){.pixels = info->output_width,
-                               .grey = info->out_color_space == JCS_GRAYSCALE};
+                               .grey = info->out_color_space == JCS_GRAYSCALE && !jpeg->row};
     if (!image_jpeg_lacks_scans(info)) {
         image_jpeg_cut_columns(info, window, ret);
         return 0;
@@ -230,12 +231,15 @@ static int image_jpeg_begin(struct image_codec *codec, const struct image_window
         return r;
     if (setjmp(jpeg->jump))
         return image_jpeg_give_up(jpeg, err);
-    info->out_color_space = jpeg->cmyk ? JCS_CMYK : JCS_EXT_RGBX;
-    if (window->grey && info->jpeg_color_space == JCS_GRAYSCALE)
-        info->out_color_space = JCS_GRAYSCALE;
+    bool grey = info->jpeg_color_space == JCS_GRAYSCALE;
+    info->out_color_space = jpeg->cmyk ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_EXT_RGBX;
     info->scale_num = 1;
     info->scale_denom = window->reduce;
     (void)jpeg_start_decompress(info);
+    /* libjpeg itself would take longer to make four bytes of one. */
+    jpeg->row = grey && !window->grey ? info->mem->alloc_sarray((j_common_ptr)info, JPOOL_IMAGE,
+                                                                info->output_width, 1)
+                                      : NULL;
     if ((r = image_jpeg_choose_columns(jpeg, window, ret, err)) < 0)
         return r;
     if (window->top > 0)
@@ -270,7 +274,9 @@ static int image_jpeg_row(struct image_codec *codec, uint8_t *out, struct dl_err
 
     if (setjmp(jpeg->jump))
         return image_jpeg_give_up(jpeg, err);
-    (void)jpeg_read_scanlines(&jpeg->info, &out, 1);
+    (void)jpeg_read_scanlines(&jpeg->info, jpeg->row ? jpeg->row : &out, 1);
+    if (jpeg->row)
+        pixel_rows_spread(jpeg->row[0], jpeg->info.output_width, out);
     if (jpeg->cmyk)
         image_jpeg_cmyk_to_rgb(out, jpeg->info.output_width);
     return 0;

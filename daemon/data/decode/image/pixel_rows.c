@@ -75,6 +75,14 @@ void pixel_rows_widen(const uint8_t *restrict in, size_t n, uint8_t *restrict ou
         memcpy(out + (n - 1) * PICTURE_PIXEL, in + (n - 1) * PICTURE_COLOURS, PICTURE_COLOURS);
 }
 
+WIDE_VECTORS void pixel_rows_spread(const uint8_t *restrict in, size_t n, uint8_t *restrict out)
+{
+    for (size_t x = 0; x < n; x++) {
+        uint32_t pixel = in[x] * 0x01010101U;
+        memcpy(out + x * PICTURE_PIXEL, &pixel, sizeof pixel);
+    }
+}
+
 void pixel_rows_narrow(const uint8_t *restrict in, size_t n, uint8_t *restrict out)
 {
     for (size_t x = pixel_rows_narrow_begin(in, n, out); x < n; x++)

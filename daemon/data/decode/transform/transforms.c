@@ -1,6 +1,7 @@
 /* The table, and lists of transforms: read, checked, run. */
 #include "daemon/data/decode/transform/transforms.h"
 #include "daemon/data/base/place.h"
+#include "daemon/data/decode/image/pixel_rows.h"
 #include "daemon/data/decode/transform/transform.h"
 #include "proto/spec_table.h"
 
@@ -417,11 +418,9 @@ int transforms_run_pixels(const struct transforms *transforms, struct transforms
     int r = runner_take(run, picture_set(&run->spare, from->size, channels == 1));
     if (r < 0)
         return r;
-    for (size_t i = 0; i < picture_pixels(&run->now); i++) {
-        uint8_t *to = run->now.pixels + i * PICTURE_PIXEL;
-        for (unsigned c = 0; c < 3; c++)
-            to[c] = from->pixels[i * channels + (channels == 1 ? 0 : c)];
-        to[3] = 0;
-    }
+    if (channels == 1)
+        pixel_rows_spread(from->pixels, picture_pixels(&run->now), run->now.pixels);
+    else
+        pixel_rows_widen(from->pixels, picture_pixels(&run->now), run->now.pixels);
     return transforms_finish(transforms, run, 0, ret);
 }
