@@ -27,7 +27,6 @@ from PIL import Image, ImageFile, JpegImagePlugin
 
 from . import _lazy_frames, _native_pictures, _native_probe, _versions
 from . import _worker as _built  # type: ignore[attr-defined]
-from ._native_transforms import Unknown
 
 _worker: Any = _built
 
@@ -503,9 +502,10 @@ def _why_other() -> str | None:
     """Why C's pictures are others than those of this machine's Pillow."""
     try:
         with _native_probe.undisturbed():
-            if not _native_pictures.Probe.jpegs_are_alike():  # the other formats would take three times as long
+            # JPEGs alone are read here; the other formats would take three times as long.
+            if _native_pictures.Probe.asked or not _native_pictures.Probe.jpegs_are_alike():
                 _native_pictures.Probe.check()
-    except (Unknown, OSError) as why:  # OSError: it is built without the format
+    except Exception as why:  # it is built without the format; or somebody's function in place of Pillow's raised it
         return str(why)
     return None
 

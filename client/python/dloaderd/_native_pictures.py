@@ -15,6 +15,7 @@ pictures (_native_probe.py). What is equal to what is in what-runs-native.md.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import math
@@ -270,6 +271,12 @@ def read(transforms: list, fast: bool) -> tuple[_native_transforms.Items, str | 
     return items, why
 
 
+@functools.cache
+def _probed_pixels() -> bytes:
+    return bytes((x * x * (7 + c) + y * y * 5 + x * y * c) >> 3 & 255
+                 for y in range(35) for x in range(51) for c in range(3))
+
+
 class Probe:
     """Whether this Pillow's decoders give the pixels of ours: of small pictures, once. formats: what C reads."""
 
@@ -314,10 +321,8 @@ class Probe:
         """None: C does not read it."""
         from . import _worker  # type: ignore[attr-defined]
         image = sys.modules["PIL.Image"]
-        pixels = bytes((x * x * (7 + c) + y * y * 5 + x * y * c) >> 3 & 255
-                       for y in range(35) for x in range(51) for c in range(3))
         file = io.BytesIO()
-        image.frombytes("RGB", (51, 35), pixels).save(file, format, quality=80, **options)
+        image.frombytes("RGB", (51, 35), _probed_pixels()).save(file, format, quality=80, **options)
         handle = _worker.pictures("[]", _DRAWS, 3)
         made = _worker.picture_of_file(handle, file.getvalue(), _NO_LIMIT,
                                        lambda *_: (target := bytearray(51 * 35 * 3), target))
