@@ -32,13 +32,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!decoder &&
         (image_decoder_new(&decoder, NULL) < 0 || transforms_runner_new(&runner, NULL) < 0))
         abort();
-    uint32_t n = take(&in) % (MOST_STEPS + 1);
+    uint32_t n = take(&in);
+    bool grey = n & 0x80;
+    double part = n >> 4 & 7;
+    n = (n & 15) % (MOST_STEPS + 1);
     for (uint32_t i = 0; i < n; i++)
-        steps[i] = (struct picture_step){.kind = (enum picture_step_kind)(take(&in) % 3),
+        steps[i] = (struct picture_step){.kind = (enum picture_step_kind)(take(&in) % 4),
                                          .left = (uint32_t)take_number(&in),
                                          .top = (uint32_t)take_number(&in),
                                          .size = {.height = take(&in), .width = take(&in)},
                                          .choice = take(&in) % 16};
+    /* The first one alone: bytes of seeds stay where they are. */
+    if (n > 0 && part)
+        steps[0].part = (struct picture_part){.left = steps[0].left / 4.0,
+                                              .top = steps[0].top / 4.0,
+                                              .width = part / 4.0,
+                                              .height = part / 3.0};
     const struct image_file file = {
         .data = in.data, .bytes = in.len, .path = "fuzz", .exact = true};
     struct jpeg_header header;
@@ -47,19 +56,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_ASSERT(header.bytes <= in.len && header.size.height > 0 && header.size.width > 0);
     open_picture(&file);
     struct picture_box box = {.size = image_source(decoder)};
-    if (steps_are_crops(steps, n, &box)) {
-        _cleanup_free_ uint8_t *rows = malloc((size_t)box.size.height * box.size.width * 3);
+    if (steps_are_crops(steps, n, grey, &box)) {
+        _cleanup_free_ uint8_t *rows =
+            malloc((size_t)box.size.height * box.size.width * (grey ? 1 : 3));
         FUZZ_ASSERT(rows);
-        int bad = steps_decode(decoder, &box, rows, &err);
+        int bad = steps_decode(decoder, &box, grey, rows, &err);
         FUZZ_ASSERT(bad == 0 || (err.message[0] && err.path[0]));
         memset(&err, 0, sizeof err);
         open_picture(&file);
     }
-    int r = steps_run(steps, n, runner, decoder, &made, &err);
+    int r = steps_run(steps, n, grey, runner, decoder, &made, &err);
     FUZZ_ASSERT(r == -err.code && (r == 0 || (err.message[0] && err.path[0])));
     if (r < 0)
         return 0;
-    _cleanup_free_ uint8_t *out = malloc((size_t)made.height * made.width * 3 + 1);
+    _cleanup_free_ uint8_t *out = malloc((size_t)made.height * made.width * (grey ? 1 : 3) + 1);
     FUZZ_ASSERT(out && made.height > 0 && made.width > 0);
     transforms_write(runner, false, out);
     return 0;

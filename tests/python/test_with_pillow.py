@@ -70,9 +70,11 @@ def resized(rng, picture):
         if rng.random() < 0.5 else (rng.randint(1, 99), rng.randint(1, 99))
     options = {}
     if rng.random() < 0.2:
-        options["box"] = rng.choice([box_in(rng, picture), (0.5, 0.25, picture.width, picture.height), None])
+        options["box"] = rng.choice([
+            box_in(rng, picture), (0.5, 0.25, picture.width, picture.height), None, (0, 0.0, *picture.size),
+            [at + rng.choice([-0.3, 0.71, 0]) * rng.random() for at in box_in(rng, picture)]])
     if rng.random() < 0.2:
-        options["reducing_gap"] = rng.choice([None, 2.0, 0.5])
+        options["reducing_gap"] = rng.choice([None, 2.0, 0.5, 1, 3.5])
     return lambda p: p.resize(size, rng.choice(FILTERS) if rng.random() < 0.7 else Image.Resampling.BILINEAR, **options)
 
 
@@ -108,7 +110,9 @@ STEPS = {
     "resize": resized,
     "transpose": lambda rng, p: (lambda how: lambda p: p.transpose(how))(rng.choice([*Image.Transpose, 0, 3, 9])),
     "rgb": lambda rng, p: lambda p: p.convert("RGB"),
-    "convert": lambda rng, p: (lambda mode: lambda p: p.convert(mode))(rng.choice(["L", "RGBA", "CMYK", "Z", None])),
+    "grey": lambda rng, p: lambda p: p.convert("L"),
+    "convert": lambda rng, p: (lambda mode: lambda p: p.convert(mode))(rng.choice(["RGBA", "CMYK", "Z", None])),
+    "transparency": lambda rng, p: in_place(lambda p: p.info.update(transparency=3 if p.mode == "L" else (1, 2, 3))),
     "copy": lambda rng, p: rng.choice([copy.copy, copy.deepcopy, lambda p: p.copy(), pickled]),
     "loaded": lambda rng, p: loaded,
     "exif_transpose": lambda rng, p: (lambda place: lambda p: ImageOps.exif_transpose(p, in_place=place))(
@@ -150,7 +154,7 @@ STEPS = {
     "tensor": lambda rng, p: v1.functional.to_tensor,
     "resized_crop": lambda rng, p: lambda p: v2.functional.resized_crop(p, 1, 2, 30, 20, [24, 24]),
 }
-RARE = {"tile", "close", "with", "no such attribute", "draft"}
+RARE = {"tile", "transparency", "close", "with", "no such attribute", "draft"}
 NAMES = [name for name in STEPS for _ in range(1 if name in RARE else 6 if name in ("crop in it", "rgb") else 3)]
 
 
@@ -186,6 +190,9 @@ def played(opener, file, seed):
     if isinstance(opened, io.BufferedReader):
         opened.close()
     return re.sub(r"0x[0-9a-fA-F]+", "0x", repr(told)), [str(one.message) for one in warned]
+
+
+_worker_steps = _worker.picture_steps
 
 
 class TestPrograms(unittest.TestCase):
@@ -301,6 +308,28 @@ class TestPrograms(unittest.TestCase):
         self.assertIs(type(transposed()), _lazy.Picture)
         made.getpixel((0, 0))
         self.assertIs(type(made), Image.Image)
+
+    def test_boxes_are_put_off(self):
+        """Of resize(), which fit() and thumbnail() call: where that would not reduce by whole numbers first."""
+        picture = _lazy.open_lazily(io.BytesIO(files()["(120, 160) 2"])).convert("RGB")
+        for made in (picture.resize((50, 40), box=(0.3, 1, 100.7, 99)), ImageOps.fit(picture, (31, 17)),
+                     picture.resize((100, 90), reducing_gap=2.0)):
+            self.assertIs(type(made), _lazy.Picture)
+        picture = _lazy.open_lazily(io.BytesIO(files()["(120, 160) 2"]))
+        told = []
+        with having(_lazy._worker, "picture_steps", lambda *args: told.append(args[4]) or _worker_steps(*args)):
+            picture.thumbnail((100, 100))
+        self.assertEqual(told, [((_lazy.RESIZE, 0, 0, 100, 75, 4),)])
+
+    def test_grey_is_put_off(self):
+        """Of pictures in colours, of grey files, and of what C has made of them."""
+        for name in "(120, 160) 2", "(120, 160) L":
+            picture = _lazy.open_lazily(io.BytesIO(files()[name]))
+            made = picture.convert("L").crop((1, 2, 30, 40))
+            for one in made, made.resize((9, 8)), made.convert("RGB"):
+                self.assertEqual(len(one.tobytes()), math.prod(one.size) * len(one.mode))
+                self.assertIs(type(one.transpose(0).resize((3, 4)).convert("L")), _lazy.Picture)
+            self.assertIs(type(picture), _lazy.File)
 
 
 # ---- what a program sets and replaces ------------------------------------------------------------

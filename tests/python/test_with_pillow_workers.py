@@ -78,6 +78,7 @@ def installed():
 
 
 USES = {
+    "grey": lambda compose, picture: compose(picture.convert("L")),
     "rgb": lambda compose, picture: compose(picture.convert("RGB")),
     "as it is": lambda compose, picture: compose(picture),
     "two views": lambda compose, picture: (lambda rgb: [compose(rgb), compose(rgb)])(picture.convert("RGB")),

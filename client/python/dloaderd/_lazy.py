@@ -1,11 +1,11 @@
 """Pictures that a dataset's own code opens, in its workers: decoded when their pixels are needed, by C.
 
 install() puts a function of ours around PIL.Image.open. If the file is a JPEG, what comes back is of a class derived
-from Pillow's. C finds its size in the header; Pillow reads that when somebody asks for more. convert("RGB"), crop(),
-resize(), transpose() and copy() give a Picture: the file's bytes, and what is to be done to its picture. Whatever needs
-its pixels, any method of Pillow's that is not one of these, makes it an ordinary PIL.Image.Image first. C does all
-steps at once (steps.h of daemon/data/decode/image): it decodes the rows that a crop wants, and resizes them as they
-come. _lazy_transforms.py gives C whole lists of torchvision's transforms.
+from Pillow's. C finds its size in the header; Pillow reads that when somebody asks for more. convert("RGB" or "L"),
+crop(), resize(), transpose() and copy() give a Picture: the file's bytes, and what is to be done to its picture.
+Whatever needs its pixels, any method of Pillow's that is not one of these, makes it an ordinary PIL.Image.Image first.
+C does all steps at once (steps.h of daemon/data/decode/image): it decodes the rows that a crop wants, and resizes them
+as they come. _lazy_transforms.py gives C whole lists of torchvision's transforms.
 
 Nobody is to notice but by the clock. So Pillow does the work where an argument is not one of the usual ones, where C
 refuses a file, and where somebody has replaced a function of Pillow's. A damaged file raises where Pillow would:
@@ -19,6 +19,7 @@ import collections
 import functools
 import io
 import operator
+import struct
 import sys
 import threading
 from typing import Any
@@ -34,11 +35,13 @@ _worker: Any = _built
 opened: collections.Counter = collections.Counter()
 _UNTOUCHED = "JPEG files whose first method is another one"
 
-CROP, RESIZE, TRANSPOSE = range(3)
+CROP, RESIZE, TRANSPOSE, GREY = range(4)
+_CHANNELS = {"RGB": 3, "L": 1}
 # As daemon/data/decode/resize/resize.h has them.
 _FILTERS = {Image.Resampling.NEAREST: 0, Image.Resampling.BOX: 1, Image.Resampling.BILINEAR: 2,
             Image.Resampling.HAMMING: 3, Image.Resampling.BICUBIC: 4, Image.Resampling.LANCZOS: 5}
 _STEPS_MAX = 16
+_FOUR = struct.Struct("4f")
 _MOST_PIXELS = 1 << 26
 
 # What must be as Pillow has it: it does what is put off here.
@@ -66,16 +69,20 @@ def _tell(before: str, now: str) -> None:
 
 
 class Source:
-    """A picture that steps begin with. file: its bytes, or None. pixels: of `size`, height and width; or None."""
+    """A picture that steps begin with. file: its bytes, or None. pixels: of `size`, height and width, in `mode`; or
+    None. A grey file is one in RGB, too, whose channels are equal.
+    """
 
-    __slots__ = ("asked", "file", "pixels", "size")
+    __slots__ = ("asked", "file", "mode", "pixels", "size")
     # Whether the last picture was asked for more than once: then the next one is decoded as a whole.
     again = False
 
-    def __init__(self, file: bytes | None, pixels: bytes | None = None, size: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, file: bytes | None, pixels: bytes | None = None, size: tuple[int, int] = (0, 0),
+                 mode: str = "RGB") -> None:
         self.file = file
         self.pixels = pixels
         self.size = size
+        self.mode = mode
         self.asked = 0
 
     def __del__(self) -> None:
@@ -85,7 +92,7 @@ class Source:
     def decode(self) -> bool:
         """Now, as a whole; False: C cannot."""
         if self.pixels is None:
-            made = self._run(())
+            made = self._run((), self.mode)
             if made is not None:
                 self.size, self.pixels = made[1:], made[0]  # in this order: another thread asks for pixels first
         return self.pixels is not None
@@ -96,31 +103,42 @@ class Source:
             self.decode()
         self.asked += 1
 
-    def run(self, steps: tuple) -> tuple[bytes, int, int] | None:
-        """(R, G, B, height, width) behind the steps; None: C cannot do it."""
-        self.ask()
-        if not steps and self.pixels is not None:
-            return self.pixels, *self.size
-        return self._run(steps)
+    def is_made(self, mode: str) -> bool:
+        """Whether its pixels are there, in that mode."""
+        return self.pixels is not None and self.mode == mode
 
-    def _run(self, steps: tuple) -> tuple[bytes, int, int] | None:
+    def whole(self, mode: str) -> bytes | None:
+        """All its pixels; None: C cannot."""
+        if self.mode == mode and self.decode():
+            return self.pixels
+        made = self._run((), mode)
+        return None if made is None else made[0]
+
+    def run(self, steps: tuple, mode: str) -> tuple[bytes, int, int] | None:
+        """(Pixels, height, width) behind the steps; None: C cannot do it."""
+        self.ask()
+        if not steps and self.is_made(mode):
+            return self.pixels, *self.size  # type: ignore[return-value]
+        return self._run(steps, mode)
+
+    def _run(self, steps: tuple, mode: str) -> tuple[bytes, int, int] | None:
         data, size = self.pixels, self.size
         if data is None:
             data, size = self.file, (0, 0)
-        return _worker.picture_steps(data, *size, _MOST_PIXELS, steps)
+        return _worker.picture_steps(data, *size, _MOST_PIXELS, steps, _CHANNELS[mode])
 
     def opened(self) -> Any:
         """By Pillow."""
         if self.pixels is not None:
-            return Image.frombytes("RGB", self.size[::-1], self.pixels)
+            return Image.frombytes(self.mode, self.size[::-1], self.pixels)
         _tell("", "files that C refuses")
         return JpegImagePlugin.JpegImageFile(io.BytesIO(self.file or b"")).convert("RGB")
 
 
-def _after(image: Any, steps: tuple, size: tuple[int, int]) -> Any:
+def _after(image: Any, steps: tuple, size: tuple[int, int], mode: str) -> Any:
     """A Picture behind the steps, or None. Another thread may have made the image one of Pillow's by now."""
     kind = type(image)
-    return kind._after(image, steps, size) if issubclass(kind, _Deferred) else None  # type: ignore[attr-defined]
+    return kind._after(image, steps, size, mode) if issubclass(kind, _Deferred) else None  # type: ignore[attr-defined]
 
 
 def _settle(image: Any) -> None:
@@ -130,51 +148,74 @@ def _settle(image: Any) -> None:
         kind._settle(image)  # type: ignore[attr-defined]
 
 
+def _part(of: tuple[int, int], size: Any, resample: Any, box: Any, gap: Any) -> tuple | None:
+    """Of a resize(): its box, (): that is all of it; None: C does not do it."""
+    if box is None and gap is None:
+        return ()
+    box = (0, 0, *of) if box is None else box
+    if not {*map(type, size)} <= {int} or len(size) != 2 or min(size) <= 0 or type(box) not in (tuple, list) or \
+            not {*map(type, box)} <= {int, float} or len(box) != 4:
+        return None
+    left, top, right, bottom = _FOUR.unpack(_FOUR.pack(*box))  # Pillow's C has floats
+    if not (0 <= left < right <= of[0] and 0 <= top < bottom <= of[1]):
+        return None
+    # Pillow would reduce it by whole numbers first.
+    if gap is not None and (type(gap) not in (int, float) or not gap >= 1 or
+                            max((box[n + 2] - box[n]) / size[n] / gap for n in (0, 1)) >= 2):
+        return None
+    if (left, top, right, bottom) == (0, 0, *of):
+        return ()
+    return None if resample == Image.Resampling.NEAREST else (left, top, right, bottom)
+
+
 class _Deferred:
     """Methods of Pillow's classes that need no pixels, as long as there are none: no attribute _im."""
 
     def convert(self: Any, mode: Any = None, *args: Any, **options: Any) -> Any:
-        if type(mode) is str and mode == "RGB" and not args and not options:
-            made = _after(self, (), self._size)
+        if type(mode) is str and mode in _CHANNELS and not args and not options and \
+                (self._mode in _CHANNELS or mode == "RGB") and "transparency" not in _dict(self).get("info", ()):
+            made = _after(self, ((GREY, 0, 0, 0, 0, 0),) if (self._mode, mode) == ("RGB", "L") else (), self._size,
+                          mode)
             if made is not None:
                 return made
         return Image.Image.convert(self, mode, *args, **options)
 
     def copy(self: Any) -> Any:
-        made = _after(self, (), self._size) if self._mode == "RGB" else None
+        made = _after(self, (), self._size, self._mode) if self._mode in _CHANNELS else None
         return Image.Image.copy(self) if made is None else made
 
     __copy__ = copy
 
     def crop(self: Any, box: Any = None) -> Any:
         made = None
-        if self._mode == "RGB" and type(box) in (tuple, list) and [*map(type, box)] == [int] * 4:
+        if self._mode in _CHANNELS and type(box) in (tuple, list) and [*map(type, box)] == [int] * 4:
             left, top, right, bottom = box
             width, height = self._size
             size = right - left, bottom - top
             if 0 <= left < right <= width and 0 <= top < bottom <= height and \
                     size[0] * size[1] <= _native_pictures.limit():  # above it Pillow warns
-                made = _after(self, ((CROP, left, top, *size, 0),), size)
+                made = _after(self, ((CROP, left, top, *size, 0),), size, self._mode)
         return Image.Image.crop(self, box) if made is None else made
 
     def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         made = None
-        if self._mode == "RGB" and box is None and reducing_gap is None and type(size) in (tuple, list) and \
+        part = _part(self._size, size, resample, box, reducing_gap)
+        if self._mode in _CHANNELS and part is not None and type(size) in (tuple, list) and \
                 [*map(type, size)] == [int] * 2 and min(size) > 0 and size[0] * size[1] <= _MOST_PIXELS and \
                 type(resample) in (type(None), int, Image.Resampling):
             filter = _FILTERS.get(Image.Resampling.BICUBIC if resample is None else resample)
             if filter is not None:
-                steps = () if tuple(size) == self._size else ((RESIZE, 0, 0, *size, filter),)
-                made = _after(self, steps, tuple(size))
+                steps = () if tuple(size) == self._size and not part else ((RESIZE, 0, 0, *size, filter, *part),)
+                made = _after(self, steps, tuple(size), self._mode)
         return Image.Image.resize(self, size, resample, box, reducing_gap) if made is None else made
 
     def transpose(self: Any, method: Any) -> Any:
         made = None
-        if self._mode == "RGB" and type(method) in (int, Image.Transpose) and 0 <= method <= max(Image.Transpose):
+        if self._mode in _CHANNELS and type(method) in (int, Image.Transpose) and 0 <= method <= max(Image.Transpose):
             turned = method not in (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM,
                                     Image.Transpose.ROTATE_180)
             size = self._size[::-1] if turned else self._size
-            made = _after(self, ((TRANSPOSE, 0, 0, 0, 0, int(method)),), size)
+            made = _after(self, ((TRANSPOSE, 0, 0, 0, 0, int(method)),), size, self._mode)
         return Image.Image.transpose(self, method) if made is None else made
 
     @property
@@ -233,9 +274,9 @@ def _named_as(theirs: type) -> Any:
 
 @_named_as(Image.Image)
 class Picture(_Deferred, Image.Image):
-    """In mode RGB. _todo: its source, and the steps behind it."""
+    """In mode RGB or L. _todo: its source, and the steps behind it."""
 
-    def _after(self, steps: tuple, size: tuple[int, int]) -> Any:
+    def _after(self, steps: tuple, size: tuple[int, int], mode: str) -> Any:
         todo = _dict(self).get("_todo")
         if todo is None or "_im" in _dict(self):
             return None
@@ -244,7 +285,7 @@ class Picture(_Deferred, Image.Image):
             source, before = Picture._made(self, todo)
             if source.pixels is None:
                 return None
-        return picture(source, before + steps, size, _Deferred._info_after(self))
+        return picture(source, before + steps, size, mode, _Deferred._info_after(self))
 
     def _parse(self) -> None:
         own = _dict(self)
@@ -256,10 +297,10 @@ class Picture(_Deferred, Image.Image):
     def _made(self, todo: tuple[Source, tuple]) -> tuple[Source, tuple]:
         """What is to be done once C has done the steps, if it can."""
         source, steps = todo
-        if steps or source.pixels is None:
-            made = source.run(steps)
+        if steps or not source.is_made(self._mode):
+            made = source.run(steps, self._mode)
             if made is not None:
-                todo = Source(None, made[0], made[1:]), ()
+                todo = Source(None, made[0], made[1:], self._mode), ()
                 if "_todo" in _dict(self):
                     self._todo = todo
         return todo
@@ -274,6 +315,7 @@ class Picture(_Deferred, Image.Image):
             made = source.opened()
             for step in steps:
                 made = _done(made, step)
+            made = made if made.mode == self._mode else made.convert(self._mode)
             own.setdefault("_im", made.im)
         own.pop("_todo", None)
         self.__class__ = Image.Image  # type: ignore[assignment]
@@ -282,25 +324,26 @@ class Picture(_Deferred, Image.Image):
         todo = _dict(self).get("_todo")
         if todo is not None and "_im" not in _dict(self) and encoder_name == "raw" and not args:
             source, steps = Picture._made(self, todo)
-            if source.pixels is not None and not steps:
-                return source.pixels
+            if source.is_made(self._mode) and not steps:
+                return source.pixels  # type: ignore[return-value]
         return Image.Image.tobytes(self, encoder_name, *args)
 
 
 def _done(image: Any, step: tuple) -> Any:
     """By Pillow."""
-    kind, left, top, width, height, choice = step
+    kind, left, top, width, height, choice, *box = step
     if kind == CROP:
         return image.crop((left, top, left + width, top + height))
     if kind == RESIZE:
-        return image.resize((width, height), next(one for one, number in _FILTERS.items() if number == choice))
-    return image.transpose(choice)
+        filter = next(one for one, number in _FILTERS.items() if number == choice)
+        return image.resize((width, height), filter, tuple(box) or None)
+    return image.convert("L") if kind == GREY else image.transpose(choice)
 
 
-def picture(source: Source, steps: tuple, size: tuple[int, int], info: dict) -> Picture:
+def picture(source: Source, steps: tuple, size: tuple[int, int], mode: str, info: dict) -> Picture:
     """info: as _info_after() gives it."""
     made = Picture.__new__(Picture)
-    _dict(made).update(_todo=(source, steps), _mode="RGB", _size=size, palette=None, _readonly=0, _exif=None, **info)
+    _dict(made).update(_todo=(source, steps), _mode=mode, _size=size, palette=None, _readonly=0, _exif=None, **info)
     return made
 
 
@@ -334,8 +377,8 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
         self._settle()
         return False
 
-    def _after(self, steps: tuple, size: tuple[int, int]) -> Any:
-        return picture(self._todo[0], steps, size, self._info_after()) if self._put_off() else None
+    def _after(self, steps: tuple, size: tuple[int, int], mode: str) -> Any:
+        return picture(self._todo[0], steps, size, mode, self._info_after()) if self._put_off() else None
 
     def load(self) -> Any:
         if _lazy_frames.is_dropped(sys._getframe(1), "load") and self._put_off():
@@ -376,7 +419,9 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
         if "_head" in own and len(own) == _UNREAD + ("_exif" in own):
             return True
         opened = ("jpeg", (0, 0, *self._size), 0)
-        return [one[:3] for one in self.tile] == [opened] and not self.decoderconfig and self._im is None and \
+        # A draft() at the scale 1, in no other mode, changes nothing.
+        is_whole = not self.decoderconfig or self.decoderconfig == (1, 0) and self._mode == _MODES.get(self.layers)
+        return [one[:3] for one in self.tile] == [opened] and is_whole and self._im is None and \
             "transparency" not in self.info
 
     def _take(self) -> bool:
@@ -420,16 +465,17 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
             return
         source, tile, _ = todo
         self._im = None
-        if self._mode == "RGB" and source.decode():
-            self._im = Image.frombytes("RGB", self._size, source.pixels).im
+        pixels = source.whole(self._mode) if self._mode in _CHANNELS else None
+        if pixels is not None:
+            self._im = Image.frombytes(self._mode, self._size, pixels).im
             return
-        _tell("", "files that C refuses" if self._mode == "RGB" else _UNTOUCHED)
+        _tell("", "files that C refuses" if self._mode in _CHANNELS else _UNTOUCHED)
         self.tile, self.fp = tile, io.BytesIO(source.file)
         self.load()
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
-        if self._mode == "RGB" and encoder_name == "raw" and not args:
-            made = self._after((), self._size)
+        if self._mode in _CHANNELS and encoder_name == "raw" and not args:
+            made = self._after((), self._size, self._mode)
             if made is not None:
                 return made.tobytes()
         return Image.Image.tobytes(self, encoder_name, *args)

@@ -26,7 +26,7 @@ _NUMBERS_MAX = 16
 
 
 class Part(_native_pictures.Made):
-    """Known transforms, of a picture in mode RGB."""
+    """Known transforms, of a picture in mode RGB or L."""
 
     def of(self, picture: Any) -> Any:
         made = self._try(picture)
@@ -37,7 +37,7 @@ class Part(_native_pictures.Made):
         if source is None:
             return None
         source.ask()
-        handle = self._handle(3)
+        handle = self._handle(_lazy._CHANNELS[source.mode])
         if source.pixels is None:
             made = self._with(_worker.picture_of_file, handle, source.file, _native_pictures.limit())
         else:
@@ -48,14 +48,14 @@ class Part(_native_pictures.Made):
 def _encoded(picture: Any) -> Any:
     """Its source, with no steps left; None: it is not one of ours any more."""
     kind = type(picture)
-    if kind is _lazy.File and picture.mode == "RGB":
-        picture = picture._after((), picture.size)
+    if kind is _lazy.File and picture.mode in _lazy._CHANNELS:
+        picture = picture._after((), picture.size, picture.mode)
         kind = type(picture)
     todo = _lazy._dict(picture).get("_todo") if kind is _lazy.Picture else None
     if todo is None or "_im" in _lazy._dict(picture):
         return None
-    source, steps = _lazy.Picture._made(picture, todo) if todo[1] else todo
-    return None if steps else source
+    source, steps = _lazy.Picture._made(picture, todo) if todo[1] or todo[0].mode != picture.mode else todo
+    return None if steps or source.mode != picture.mode else source
 
 
 # ---- lists ---------------------------------------------------------------------------------------

@@ -9,13 +9,14 @@
 #include <stdatomic.h>
 
 const char picture_steps_text[] =
-    "picture_steps(data, height, width, most_pixels, steps) -> (bytes, height, width), or None\n\n"
-    "data: a file's bytes, with height and width 0; or R, G, B of so many pixels. A file's "
-    "picture\n"
-    "has at most most_pixels. steps: a tuple of (kind, left, top, width, height, choice), as\n"
-    "daemon/data/decode/image/steps.h has them. The result is R, G, B, row by row. None: the file "
-    "cannot\n"
-    "be decoded here, or a step cannot be done; or another thread is at it.";
+    "picture_steps(data, height, width, most_pixels, steps, channels) -> (bytes, height, width),\n"
+    "or None\n\n"
+    "data: a file's bytes, with height and width 0; or so many pixels, R, G, B or grey. A file's\n"
+    "picture has at most most_pixels. steps: a tuple of (kind, left, top, width, height, choice,\n"
+    "and of a box left, top, right, bottom), as daemon/data/decode/image/steps.h has them. The "
+    "result is R, G, B, row by row; with 1 channel\n"
+    "grey. None: the file cannot be decoded here, or a step cannot be done; or another thread is "
+    "at it.";
 
 const char picture_is_whole_text[] = "picture_is_whole(data): whether these bytes are a JPEG file "
                                      "with all its parts, as far as its\n"
@@ -39,9 +40,11 @@ static struct steps_memory {
 struct steps_call {
     Py_buffer data;
     struct image_size size; /* of pixels; 0: it is a file */
+    unsigned channels;      /* of these */
     unsigned long long most;
     struct picture_step steps[STEPS_MAX];
     uint32_t n;
+    unsigned channels_out; /* 1 or 3 */
 };
 
 static int steps_read(PyObject *list, struct steps_call *call)
@@ -55,11 +58,15 @@ static int steps_read(PyObject *list, struct steps_call *call)
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         struct picture_step *step = &call->steps[i];
+        float left = 0, top = 0, right = 0, bottom = 0;
         unsigned kind;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(list, i), "IIIIII", &kind, &step->left, &step->top,
-                              &step->size.width, &step->size.height, &step->choice))
+        if (!PyArg_ParseTuple(PyTuple_GetItem(list, i), "IIIIII|ffff", &kind, &step->left,
+                              &step->top, &step->size.width, &step->size.height, &step->choice,
+                              &left, &top, &right, &bottom))
             return -1;
-        if (kind > STEP_TRANSPOSE) {
+        step->part = (struct picture_part){
+            .left = left, .top = top, .width = right - left, .height = bottom - top};
+        if (kind > STEP_GREY) {
             PyErr_SetString(PyExc_ValueError, "no such kind of step");
             return -1;
         }
@@ -78,7 +85,7 @@ static int steps_open(const struct steps_call *call, struct image_decoder *decod
     if (call->size.height > 0) {
         image_open_pixels(decoder, &(struct image_pixels){.pixels = call->data.buf,
                                                           .size = call->size,
-                                                          .step = PICTURE_COLOURS});
+                                                          .step = call->channels});
         *ret = call->size;
         return 0;
     }
@@ -98,23 +105,23 @@ static int steps_begin(const struct steps_call *call, struct image_size *ret)
     return steps_open(call, m->decoder, ret, &err);
 }
 
-static PyObject *steps_bytes(struct image_size size)
+static PyObject *steps_bytes(const struct steps_call *call, struct image_size size)
 {
     return PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size.height * (Py_ssize_t)size.width *
-                                               PICTURE_COLOURS);
+                                               (Py_ssize_t)call->channels_out);
 }
 
 /* Decoded where they are to be. */
-static PyObject *steps_cropped(const struct picture_box *box)
+static PyObject *steps_cropped(const struct steps_call *call, const struct picture_box *box)
 {
-    PyObject *pixels = steps_bytes(box->size);
+    PyObject *pixels = steps_bytes(call, box->size);
     uint8_t *to = pixels ? (uint8_t *)PyBytes_AsString(pixels) : NULL;
     struct dl_error err;
     int r = -1;
 
     if (to) {
         Py_BEGIN_ALLOW_THREADS;
-        r = steps_decode(steps_memory.decoder, box, to, &err);
+        r = steps_decode(steps_memory.decoder, box, call->channels_out == 1, to, &err);
         Py_END_ALLOW_THREADS;
     }
     if (r < 0)
@@ -128,9 +135,10 @@ static PyObject *steps_made(const struct steps_call *call, struct image_size *re
     int r;
 
     Py_BEGIN_ALLOW_THREADS;
-    r = steps_run(call->steps, call->n, steps_memory.run, steps_memory.decoder, ret, &err);
+    r = steps_run(call->steps, call->n, call->channels_out == 1, steps_memory.run,
+                  steps_memory.decoder, ret, &err);
     Py_END_ALLOW_THREADS;
-    PyObject *pixels = r < 0 ? NULL : steps_bytes(*ret);
+    PyObject *pixels = r < 0 ? NULL : steps_bytes(call, *ret);
     if (pixels)
         transforms_write(steps_memory.run, false, PyBytes_AsString(pixels));
     return pixels;
@@ -144,8 +152,9 @@ static PyObject *steps_result(const struct steps_call *call)
     if (atomic_exchange(&steps_memory.busy, true)) /* another thread is at it */
         return NULL;
     if (steps_begin(call, &box.size) == 0)
-        pixels = steps_are_crops(call->steps, call->n, &box) ? steps_cropped(&box)
-                                                             : steps_made(call, &box.size);
+        pixels = steps_are_crops(call->steps, call->n, call->channels_out == 1, &box)
+                     ? steps_cropped(call, &box)
+                     : steps_made(call, &box.size);
     atomic_store(&steps_memory.busy, false);
     return pixels ? Py_BuildValue("(NII)", pixels, box.size.height, box.size.width) : NULL;
 }
@@ -157,13 +166,13 @@ PyObject *picture_steps(PyObject *module, PyObject *args)
     PyObject *list, *result = NULL;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*IIKO:picture_steps", &call.data, &call.size.height,
-                          &call.size.width, &call.most, &list))
+    if (!PyArg_ParseTuple(args, "y*IIKOI:picture_steps", &call.data, &call.size.height,
+                          &call.size.width, &call.most, &list, &call.channels_out))
         return NULL;
-    bool whole =
-        call.size.height == 0 ||
-        (call.size.width > 0 &&
-         (uint64_t)call.data.len == (uint64_t)call.size.height * call.size.width * PICTURE_COLOURS);
+    uint64_t n = (uint64_t)call.size.height * call.size.width;
+    call.channels = (uint64_t)call.data.len == n ? 1 : PICTURE_COLOURS;
+    bool whole = (call.channels_out == 1 || call.channels_out == PICTURE_COLOURS) &&
+                 (call.size.height == 0 || (n > 0 && (uint64_t)call.data.len == n * call.channels));
     if (steps_read(list, &call) == 0 && whole)
         result = steps_result(&call);
     PyBuffer_Release(&call.data);

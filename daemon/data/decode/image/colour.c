@@ -166,6 +166,12 @@ void colour_grey_row(uint8_t *row, size_t n)
     colour_make_grey(row, n, row);
 }
 
+WIDE_VECTORS void colour_grey_bytes(const uint8_t *px, size_t n, uint8_t *restrict out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint8_t)colour_luma(colour_load(px, i));
+}
+
 void colour_permute(struct picture *p, const uint32_t order[static PICTURE_COLOURS])
 {
     uint8_t *px = p->pixels;

@@ -22,6 +22,8 @@ void colour_hue(struct picture *p, double turn);
 void colour_grey(struct picture *p, bool single);
 /* The same of `n` pixels, four bytes each. */
 void colour_grey_row(uint8_t *row, size_t n);
+/* Likewise, to one byte each. */
+void colour_grey_bytes(const uint8_t *px, size_t n, uint8_t *restrict out);
 
 void colour_invert(struct picture *p);
 void colour_posterize(struct picture *p, unsigned bits); /* that stay; 0..8 */

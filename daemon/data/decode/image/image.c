@@ -108,7 +108,7 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
 
 void image_open_pixels(struct image_decoder *d, const struct image_pixels *pixels)
 {
-    assert(pixels->step == PICTURE_COLOURS || pixels->step == PICTURE_PIXEL);
+    assert(pixels->step == 1 || pixels->step == PICTURE_COLOURS || pixels->step == PICTURE_PIXEL);
     d->codec = NULL;
     d->open = *pixels;
     d->source = pixels->size;
@@ -262,6 +262,8 @@ static void image_give_row(const struct image_decoder *d, const uint8_t *row, si
         return;
     if (narrow)
         pixel_rows_widen(row, n, d->row);
+    else if (d->open.step == 1)
+        pixel_rows_spread(row, n, d->row);
     else
         memcpy(d->row, row, n * PICTURE_PIXEL);
     sink->row(sink->to, d->row);

@@ -42,9 +42,10 @@ int _nodiscard_ image_open(struct image_decoder *decoder, const struct image_fil
  * a file is. For image_decode_picture() alone.
  */
 struct image_pixels {
-    const uint8_t *pixels; /* borrowed; rows without gaps: R, G, B, and any in the fourth byte */
+    const uint8_t *pixels; /* borrowed; rows without gaps: R, G, B, and any in the fourth byte; or
+                              grey alone */
     struct image_size size;
-    unsigned step; /* bytes a pixel: 3 or 4 */
+    unsigned step; /* bytes a pixel: 1, 3 or 4 */
 };
 void image_open_pixels(struct image_decoder *decoder, const struct image_pixels *pixels);
 

@@ -408,21 +408,27 @@ int resizer_whole(struct resizer *resizer, const struct picture *in, struct pict
     return 0;
 }
 
+int resizer_run_part(struct resizer *resizer, const struct picture *in,
+                     const struct picture_part *part, struct image_size size,
+                     enum resize_filter filter, struct picture *out)
+{
+    const struct resize_source source = {.of = in->size, .in = in->size, .part = *part};
+    const struct resize_goal goal = resize_goal_of(size, filter);
+
+    resizer->job = resize_job_of(&source, &goal);
+    return resizer_whole(resizer, in, out);
+}
+
 int resizer_run(struct resizer *resizer, const struct picture *in, struct image_size size,
                 enum resize_filter filter, struct picture *out)
 {
-    const struct resize_goal goal = resize_goal_of(size, filter);
-    const struct resize_source source = {
-        .of = in->size,
-        .in = in->size,
-        .part = {.height = in->size.height, .width = in->size.width}};
+    const struct picture_part whole = {.height = in->size.height, .width = in->size.width};
 
     if (filter == RESIZE_NEAREST) {
         int r = picture_set(out, size, in->grey);
         return r < 0 ? r : resize_nearest(resizer, in, out);
     }
-    resizer->job = resize_job_of(&source, &goal);
-    return resizer_whole(resizer, in, out);
+    return resizer_run_part(resizer, in, &whole, size, filter, out);
 }
 
 void resizer_deinit(struct resizer *resizer)

@@ -101,6 +101,11 @@ struct resizer {
 int _nodiscard_ resizer_run(struct resizer *resizer, const struct picture *in,
                             struct image_size size, enum resize_filter filter, struct picture *out);
 
+/* Likewise a part of it, which lies in it: Pillow's resize(box=). Not by RESIZE_NEAREST. */
+int _nodiscard_ resizer_run_part(struct resizer *resizer, const struct picture *in,
+                                 const struct picture_part *part, struct image_size size,
+                                 enum resize_filter filter, struct picture *out);
+
 /*
  * Of a picture that comes row by row, from top to bottom, and is never there as a whole: a part of
  * it, which lies in `of`, as Pillow's resize(box=). `of` is the picture's size; `in` what comes of
