@@ -371,6 +371,7 @@ int client_dispatch(struct dl_client *client, const struct received *in)
     const struct call *call = dispatch_due_call(client);
     enum message_number number = in->msg.number;
 
+    (void)owned; /* clang does not count its cleanup */
     if (call->answer == DL_MSG_WELCOME && !call->done && number != DL_MSG_WELCOME &&
         number != DL_MSG_ERROR)
         return violated(client, "%s came before WELCOME", message_name(number));

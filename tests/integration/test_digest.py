@@ -33,7 +33,7 @@ import dltest  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TURN = os.environ.get("DLOADER_TEST_TURN")
-SPEC_DEF = SOURCE / "proto/spec.def"
+SPEC_DEF = "".join((SOURCE / "proto" / name).read_text() for name in ("spec.def", "spec_dataset.def"))
 KINDS_DEF = SOURCE / "proto/kinds.def"
 # What needs an interpreter with the project's package has its lines there.
 PYTHON_TEST = SOURCE / "tests/python/test_python_digest.py"
@@ -508,8 +508,8 @@ class Completeness(TestCase):
 
     def known(self, section, key, prefix):
         pattern = rf'^CHOICE\("{section}", "{key}", "(\w+)", {prefix}_\w+\)$'
-        found = re.findall(pattern, SPEC_DEF.read_text(), re.MULTILINE)
-        self.assertTrue(found, f"no {section}.{key} in {SPEC_DEF}")
+        found = re.findall(pattern, SPEC_DEF, re.MULTILINE)
+        self.assertTrue(found, f"no {section}.{key} in spec.def")
         return set(found)
 
     def with_python(self, pattern):
@@ -521,7 +521,7 @@ class Completeness(TestCase):
         have = {kind for _, kind, _ in DATASETS} | self.with_python(r'\((python)\("Rows"')
         kinds = all_kinds()
         self.assertEqual(have, set(kinds))
-        self.assertIn("|".join(kinds), re.sub(r'"\s+"', "", SPEC_DEF.read_text()), "values of dataset.kind")
+        self.assertIn("|".join(kinds), re.sub(r'"\s+"', "", SPEC_DEF), "values of dataset.kind")
 
     def test_every_sampler_has_a_line(self):
         samplers = [sampler for _, sampler in SAMPLERS + MORE_SAMPLERS]

@@ -9,6 +9,13 @@ def escape(text):
     return re.sub(r"([\\*_])", r"\\\1", text)
 
 
+def read(path):
+    """With what it includes in the middle."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    return re.sub(r'^#include "(.+)"$', lambda found: read(root / found[1]), path.read_text(encoding="utf-8"),
+                  flags=re.MULTILINE)
+
+
 def replace(page, made, begin, end):
     """The page with what was made between its marks, which are lines."""
     head, mark, rest = page.partition(begin + "\n")
@@ -24,7 +31,7 @@ def main(argv, table, begin, end):
     write = argv[1:2] == ["--write"]
     definitions, path = (pathlib.Path(name) for name in argv[-2:])
     page = path.read_text(encoding="utf-8")
-    wanted = replace(page, table(definitions.read_text(encoding="utf-8")), begin, end)
+    wanted = replace(page, table(read(definitions)), begin, end)
     if write:
         path.write_text(wanted, encoding="utf-8")
     elif page != wanted:

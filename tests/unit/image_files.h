@@ -129,4 +129,34 @@ static inline size_t make_png(uint32_t height, uint32_t width, bool interlaced, 
     return out.bytes;
 }
 
+/* One of each sort that is decoded in its own way. */
+static const struct jpeg_options jpeg_kinds[] = {
+    {.components = 3},
+    {.components = 3, .h_samp = 2},
+    {.components = 3, .v_samp = 2},
+    {.components = 3, .h_samp = 2, .v_samp = 2},
+    {.components = 3, .h_samp = 2, .v_samp = 2, .restart = 1},
+    {.components = 3, .h_samp = 2, .v_samp = 2, .progressive = true},
+    {.components = 3, .progressive = true},
+    {.components = 1},
+    {.components = 1, .progressive = true},
+    {.components = 4},
+};
+
+static inline bool lacks_webp(void)
+{
+    if (image_webp_is_built())
+        return false;
+    print_message("# skipped: built without WebP (Debian: libwebp-dev)\n");
+    return true;
+}
+
+static inline bool lacks_tiff(void)
+{
+    if (!image_tiff_missing())
+        return false;
+    print_message("# skipped: %s\n", image_tiff_missing());
+    return true;
+}
+
 #endif

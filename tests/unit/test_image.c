@@ -74,19 +74,6 @@ static int refused(const struct spec_image *spec, const uint8_t *data, size_t by
     return -r;
 }
 
-static const struct jpeg_options kinds[] = {
-    {.components = 3},
-    {.components = 3, .h_samp = 2},
-    {.components = 3, .v_samp = 2},
-    {.components = 3, .h_samp = 2, .v_samp = 2},
-    {.components = 3, .h_samp = 2, .v_samp = 2, .restart = 1},
-    {.components = 3, .h_samp = 2, .v_samp = 2, .progressive = true},
-    {.components = 3, .progressive = true},
-    {.components = 1},
-    {.components = 1, .progressive = true},
-    {.components = 4},
-};
-
 /*
  * A part in the middle that is not scaled is that part of the whole image, to the byte, whatever
  * libjpeg leaves out. All widths: some begin where a block does, whose chroma needs its neighbour.
@@ -146,22 +133,6 @@ static uint8_t *corpus(const char *name, size_t *ret)
     return data;
 }
 
-static bool lacks_webp(void)
-{
-    if (image_webp_is_built())
-        return false;
-    print_message("# skipped: built without WebP (Debian: libwebp-dev)\n");
-    return true;
-}
-
-static bool lacks_tiff(void)
-{
-    if (!image_tiff_missing())
-        return false;
-    print_message("# skipped: %s\n", image_tiff_missing());
-    return true;
-}
-
 static void test_windows_of_tiff(void **state)
 {
     if (lacks_tiff())
@@ -188,8 +159,8 @@ static void test_windows_of_webp(void **state)
 
 static void test_windows(void **state)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        struct jpeg_options opt = kinds[i];
+    for (size_t i = 0; i < ARRAY_SIZE(jpeg_kinds); i++) {
+        struct jpeg_options opt = jpeg_kinds[i];
         uint8_t *data;
         opt.height = 67;
         opt.width = 131;
@@ -216,8 +187,8 @@ static void test_random_boxes(void **state)
                               .scale = {0.001, 0.4},
                               .aspect = {0.2, 5}};
 
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        struct jpeg_options opt = kinds[i];
+    for (size_t i = 0; i < ARRAY_SIZE(jpeg_kinds); i++) {
+        struct jpeg_options opt = jpeg_kinds[i];
         uint8_t *data, *png;
         opt.height = 37;
         opt.width = 53; /* too small for libjpeg to reduce it */
@@ -321,13 +292,13 @@ static void test_grey(void **state)
                                                       TRANSFORM_CENTER_CROP};
     uint64_t shape[3];
 
-    for (size_t k = 0; k < ARRAY_SIZE(kinds) + 1; k++) {
+    for (size_t k = 0; k < ARRAY_SIZE(jpeg_kinds) + 1; k++) {
         uint8_t *data;
-        struct jpeg_options options = kinds[k % ARRAY_SIZE(kinds)];
+        struct jpeg_options options = jpeg_kinds[k % ARRAY_SIZE(jpeg_kinds)];
         options.height = 19;
         options.width = 23;
-        size_t bytes =
-            k < ARRAY_SIZE(kinds) ? make_jpeg(&options, &data) : make_png(19, 23, false, &data);
+        size_t bytes = k < ARRAY_SIZE(jpeg_kinds) ? make_jpeg(&options, &data)
+                                                  : make_png(19, 23, false, &data);
         for (size_t i = 0; i < ARRAY_SIZE(transforms); i++)
             expect_grey(data, bytes, transforms[i]);
         free(data);
@@ -413,8 +384,8 @@ static void check_cut_jpeg(const uint8_t *data, size_t bytes)
 
 static void test_truncated(void **state)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        struct jpeg_options opt = kinds[i];
+    for (size_t i = 0; i < ARRAY_SIZE(jpeg_kinds); i++) {
+        struct jpeg_options opt = jpeg_kinds[i];
         uint8_t *data;
         opt.height = 40;
         opt.width = 50;
@@ -436,8 +407,8 @@ static void test_truncated(void **state)
 /* Read, with grey or smooth parts; refused where pixels have to be those of any libjpeg-turbo. */
 static void test_early_end(void **state)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        struct jpeg_options opt = kinds[i];
+    for (size_t i = 0; i < ARRAY_SIZE(jpeg_kinds); i++) {
+        struct jpeg_options opt = jpeg_kinds[i];
         struct dl_error err;
         uint8_t *data;
         opt.height = 40;

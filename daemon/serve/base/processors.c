@@ -3,18 +3,22 @@
 #include "daemon/serve/base/group_dirs.h"
 
 #include <sched.h>
-#include <stdio.h>
+#include <stdlib.h>
 
 enum { MOST = 4096 }; /* processors of a machine, as the kernel has it at most */
 
 /* "max 100000", or "50000 100000": so many µs in each so many; of v1 in two files, -1: no limit. */
 static bool processors_read_quota(const char *dir, bool unified, double *ret_us, double *ret_of_us)
 {
-    char text[GROUP_TEXT_MAX];
+    char text[GROUP_TEXT_MAX], *rest;
 
-    if (unified)
-        return group_read_text(dir, "/cpu.max", text) &&
-               sscanf(text, "%lf %lf", ret_us, ret_of_us) == 2;
+    if (unified) {
+        if (!group_read_text(dir, "/cpu.max", text))
+            return false;
+        *ret_us = (double)strtoull(text, &rest, 10);
+        *ret_of_us = (double)strtoull(rest, NULL, 10);
+        return rest != text;
+    }
     *ret_us = (double)group_read_number(dir, "/cpu.cfs_quota_us");
     *ret_of_us = (double)group_read_number(dir, "/cpu.cfs_period_us");
     return *ret_us < (double)GROUP_NO_NUMBER && *ret_of_us < (double)GROUP_NO_NUMBER;
