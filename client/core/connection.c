@@ -46,6 +46,17 @@ uint64_t connection_request(struct connection *conn)
     return ++conn->last_request;
 }
 
+/* What an older daemon does well without. */
+static void connection_leave_out(struct dl_message *msg)
+{
+    if (msg->number == DL_MSG_START && msg->version < 3)
+        msg->start.expected = 0; /* only for display */
+    if (msg->number == DL_MSG_START && msg->version < 4)
+        msg->start.mark_window = msg->start.mark_rows = 0; /* only saves time */
+    if (msg->number == DL_MSG_OPEN && msg->version < 4)
+        msg->open.automatic = 0; /* as many workers as it has by default */
+}
+
 int connection_send(struct connection *conn, const struct dl_message *msg)
 {
     int r = connection_check(conn);
@@ -59,10 +70,8 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
                                conn->out.len - conn->sent);
     struct dl_message sent = *msg;
     sent.version = protocol_sent_to(conn->version);
-    if (sent.number == DL_MSG_START && sent.version && sent.version < 3)
-        sent.start.expected = 0; /* only for display */
-    if (sent.number == DL_MSG_START && sent.version && sent.version < 4)
-        sent.start.mark_window = sent.start.mark_rows = 0; /* only saves time */
+    if (sent.version)
+        connection_leave_out(&sent);
     r = message_encode(&sent, &conn->out);
     if (r == -ENOMEM)
         return connection_fail(conn, -r, "", "no memory for a message to the daemon");
