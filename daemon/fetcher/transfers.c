@@ -255,7 +255,7 @@ static void transfer_hedge(struct transfer *transfer)
 {
     struct transfers *transfers = transfer->transfers;
 
-    if (transfer->attempts[1].call || host_is_slowed(transfer->host) ||
+    if (transfer->attempts[1].call || !host_limit_has_room(&transfer->host->limit, clock_ns()) ||
         !hedge_take(&transfers->hedge))
         return;
     if (transfer_send(transfer, &transfer->attempts[1], NULL) == 0)
