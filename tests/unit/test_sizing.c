@@ -20,6 +20,7 @@ struct model {
     double cpu_s, sleep_s; /* of a batch */
     double step_s;         /* of its trainer; 0: it does nothing else */
     double most_rate;      /* that storage gives; 0: any */
+    uint32_t warm;         /* ticks that new workers are ready and have made nothing yet */
 };
 
 /* What each loader gives in a second, if processors are `stretch` times as slow. */
@@ -94,7 +95,9 @@ struct play {
     struct model models[LOADERS];
     struct sizing sizings[LOADERS];
     uint32_t workers[LOADERS], ready[LOADERS];
-    double made[LOADERS]; /* batches, with the part of one that is under way */
+    uint32_t at_work[LOADERS]; /* of those that are ready: they are warm */
+    uint32_t warming[LOADERS]; /* ticks, for which the others have been ready */
+    double made[LOADERS];      /* batches, with the part of one that is under way */
     size_t n;
     double cpus;
     uint32_t most;
@@ -116,13 +119,13 @@ static double noisy(struct play *play, double value)
 static struct sizing_measure measure_of(struct play *play, size_t i, double stretch)
 {
     const struct model *m = &play->models[i];
-    double dt = SIZING_TICK_NS / 1e9, rate = rate_at(m, play->ready[i], stretch);
+    double dt = SIZING_TICK_NS / 1e9, rate = rate_at(m, play->at_work[i], stretch);
     bool capped = m->most_rate > 0 && rate >= m->most_rate;
     double wait = fmax(1 - rate * m->step_s, 0.002), before = floor(play->made[i]);
 
     play->made[i] += noisy(play, rate * dt);
     double batches = floor(play->made[i]) - before;
-    double busy = capped ? play->ready[i] * dt : batches * (m->cpu_s * stretch + m->sleep_s);
+    double busy = capped ? play->at_work[i] * dt : batches * (m->cpu_s * stretch + m->sleep_s);
 
     return (struct sizing_measure){
         .ns = SIZING_TICK_NS,
@@ -134,10 +137,24 @@ static struct sizing_measure measure_of(struct play *play, size_t i, double stre
         .cpu_wait_ns = (uint64_t)(batches * m->cpu_s * (stretch - 1) * 1e9)};
 }
 
+/* Those that became ready make batches when they are warm. */
+static void warm_up(struct play *play, size_t i)
+{
+    bool more = play->ready[i] > play->at_work[i];
+
+    if (more && play->warming[i]++ < play->models[i].warm)
+        return;
+    play->at_work[i] = play->ready[i];
+    play->warming[i] = 0;
+}
+
 static void tick(struct play *play, bool count)
 {
-    double stretch = stretch_of(play->models, play->ready, play->n, play->cpus);
     struct sizing_case cases[LOADERS];
+
+    for (size_t i = 0; i < play->n; i++)
+        warm_up(play, i);
+    double stretch = stretch_of(play->models, play->at_work, play->n, play->cpus);
 
     play->now += SIZING_TICK_NS;
     for (size_t i = 0; i < play->n; i++)
@@ -176,7 +193,7 @@ static void begin(struct play *play, const struct model *models, size_t n, doubl
     *play = (struct play){.n = n, .cpus = cpus, .most = most, .now = SECOND, .random = seed};
     memcpy(play->models, models, n * sizeof *models);
     for (size_t i = 0; i < n; i++)
-        play->workers[i] = play->ready[i] = SIZING_FIRST;
+        play->workers[i] = play->ready[i] = play->at_work[i] = SIZING_FIRST;
 }
 
 /* The mean over the time from SETTLED on, as a factor of the best of one loader: 1 is the best. */
@@ -217,6 +234,7 @@ static void test_one(void **state)
          8},
         {"tiny batches", {.cpu_s = 0.00005}, 2, 2, 3},
         {"slow batches", {.cpu_s = 0.02, .sleep_s = 0.4, .step_s = 0.1}, 4, 4, 7},
+        {"new ones begin late", {.cpu_s = 0.01, .sleep_s = 0.01, .warm = 2}, 2, 4, 5},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

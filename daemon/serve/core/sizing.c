@@ -15,8 +15,8 @@
 #define LEAST_CPU   0.02 /* of a worker: what does not compute is not free */
 #define LEAST_LEFT  0.15 /* of a processor that one more would take, it has to have */
 #define GAIN_SHARE  0.25 /* of what more workers should gain: less is nothing */
-#define TRIAL_LOOKS 6    /* for a trial at most */
-#define TRIAL_MADE  12   /* batches that decide it before */
+#define TRIAL_LOOKS 6    /* before more workers have gained nothing: new ones may begin slowly; */
+#define TRIAL_MADE  12   /* that they gained shows in so many batches */
 #define FEWER_LOOKS 6    /* for which fewer are due before there are fewer, */
 #define MORE_LOOKS  6    /* for which one more is due, where processors are short */
 #define SOONER      2    /* where another loader can use the processor */
@@ -225,10 +225,11 @@ static bool sizing_try(struct sizing_case *c, uint64_t now)
     if (s->trial_from == 0)
         return false;
     s->trial_batches += c->measure.batches;
-    if (s->trial_batches < TRIAL_MADE && ++s->trial_looks < TRIAL_LOOKS)
+    bool over = ++s->trial_looks >= TRIAL_LOOKS;
+    bool gained = (over || s->trial_batches >= TRIAL_MADE) && sizing_trial_gained(c);
+    if (!over && !gained)
         return true;
     uint32_t from = s->trial_from;
-    bool gained = sizing_trial_gained(c);
     s->trial_from = 0;
     if (gained || from >= c->workers)
         return false;
