@@ -306,6 +306,20 @@ static void test_several(void **state)
     assert_true(sum / (double)seeds >= 0.97);
 }
 
+/* Where others use all processors, one that hardly needs any is not held up by that. */
+static void test_beside(void **state)
+{
+    const struct model models[] = {
+        {.cpu_s = 0.03}, {.cpu_s = 0.0005, .sleep_s = 0.03}, {.cpu_s = 0.004}};
+    struct play play;
+
+    begin(&play, models, 3, 2, 32, 1);
+    assert_true(play_out(&play) >= 0.95);
+    assert_int_equal(play.workers[0], 2);
+    assert_in_range(play.workers[1], 16, 32);
+    assert_int_equal(play.workers[2], 2);
+}
+
 /* One that is not read any more keeps one worker, and has them all back when it is read again. */
 static void test_read_no_more(void **state)
 {
@@ -399,9 +413,9 @@ static void test_words(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_one),          cmocka_unit_test(test_several),
-    cmocka_unit_test(test_read_no_more), cmocka_unit_test(test_fixed),
-    cmocka_unit_test(test_words),
+    cmocka_unit_test(test_one),    cmocka_unit_test(test_several),
+    cmocka_unit_test(test_beside), cmocka_unit_test(test_read_no_more),
+    cmocka_unit_test(test_fixed),  cmocka_unit_test(test_words),
 };
 
 TEST_MAIN(tests)

@@ -14,6 +14,8 @@
 #define NEW_COST    0.25 /* the same of what a batch takes, which changes less */
 #define LEAST_CPU   0.02 /* of a worker: what does not compute is not free */
 #define LEAST_LEFT  0.15 /* of a processor that one more would take, it has to have */
+#define HARDLY      0.1  /* of a processor, which a worker that waits takes */
+#define KEPT        2    /* times as much one may take that is there: measures vary */
 #define GAIN_SHARE  0.25 /* of what more workers should gain: less is nothing */
 #define TRIAL_LOOKS 6    /* before more workers have gained nothing: new ones may begin slowly; */
 #define TRIAL_MADE  12   /* that they gained shows in so many batches */
@@ -110,13 +112,13 @@ static uint32_t sizing_want(const struct sizing_case *c, uint64_t now)
     return (uint32_t)max_u64(min_u64(want, c->most), 1);
 }
 
-/* By what factor its rate grows with one more, as a logarithm; for what it takes of a processor. */
+/* By what factor its rate grows with one more, as a logarithm. */
 static double sizing_gain(const struct sizing *s, uint32_t has)
 {
     double need = s->measured ? fmax(s->need, 1) : has + 1;
     double from = fmin(has, need), to = fmin(has + 1.0, need);
 
-    return fmax(log(to / from), 1e-6) / sizing_cpu_of(s);
+    return fmax(log(to / from), 1e-6);
 }
 
 /* ---- who gets them --------------------------------------------------------------------------- */
@@ -125,10 +127,29 @@ struct sizing_share {
     uint32_t want, has;
 };
 
-/* Where a worker more gains most, and there is a part of a processor for it; or n. *ret_short: some
- * loader got none for lack of processors. */
+/* Processors while they are dealt. */
+struct sizing_deal {
+    double left;   /* what nobody takes yet; below 0: more are wanted than there are */
+    double price;  /* by what factor all loaders together become slower, as a logarithm, for each
+                      processor that one takes from the others when none is left */
+    bool is_short; /* some loader got no worker for lack of processors */
+};
+
+/* Where there is a part of a processor for one more, or where it hardly takes one and gains more
+ * than the others lose. */
+static bool sizing_affords(const struct sizing_case *c, uint32_t has,
+                           const struct sizing_deal *deal)
+{
+    const struct sizing *s = c->sizing;
+    double cpu = sizing_cpu_of(s) / (has < c->workers ? KEPT : 1);
+
+    return has < SIZING_FIRST || sizing_cpus_more(s, has) * LEAST_LEFT <= deal->left ||
+           (cpu <= HARDLY && sizing_gain(s, has) > cpu * deal->price);
+}
+
+/* The loader where a worker more gains most for what it takes of a processor; or n. */
 static size_t sizing_next(const struct sizing_case *cases, const struct sizing_share *shares,
-                          size_t n, double left, bool *ret_short)
+                          size_t n, struct sizing_deal *deal)
 {
     size_t best = n;
     double most = 0;
@@ -138,13 +159,13 @@ static size_t sizing_next(const struct sizing_case *cases, const struct sizing_s
 
         if (!s || shares[i].has >= shares[i].want)
             continue;
-        if (sizing_cpus_more(s, shares[i].has) * LEAST_LEFT > left &&
-            shares[i].has >= SIZING_FIRST) {
-            *ret_short = true;
+        if (!sizing_affords(&cases[i], shares[i].has, deal)) {
+            deal->is_short = true;
             continue;
         }
-        if (sizing_gain(s, shares[i].has) > most) {
-            most = sizing_gain(s, shares[i].has);
+        double gain = sizing_gain(s, shares[i].has) / sizing_cpu_of(s);
+        if (gain > most) {
+            most = gain;
             best = i;
         }
     }
@@ -171,16 +192,16 @@ static double sizing_used(const struct sizing_case *cases, size_t n)
 static bool sizing_share_out(const struct sizing_case *cases, struct sizing_share *shares, size_t n,
                              double cpus)
 {
-    double left = cpus - sizing_used(cases, n);
-    bool is_short = false;
+    struct sizing_deal deal = {.left = cpus - sizing_used(cases, n)};
     size_t best;
 
-    while ((best = sizing_next(cases, shares, n, left, &is_short)) < n) {
-        left -= sizing_cpus_more(cases[best].sizing, shares[best].has++);
-    }
+    for (size_t i = 0; i < n; i++)
+        deal.price += (cases[i].read ? 1 : 0) / cpus;
+    while ((best = sizing_next(cases, shares, n, &deal)) < n)
+        deal.left -= sizing_cpus_more(cases[best].sizing, shares[best].has++);
     for (size_t i = 0; i < n; i++)
         assert(shares[i].has <= max_u64(shares[i].want, 1));
-    return is_short;
+    return deal.is_short;
 }
 
 /* ---- what changes ---------------------------------------------------------------------------- */

@@ -9,7 +9,8 @@
  *
  * Workers are given where one more gains most: to the loader whose rate grows by the largest factor
  * for its share of a processor, as long as it waits and there are processors (`cpus`) for it. One
- * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them.
+ * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them; also where
+ * none is left, as long as it gains more by one than all lose by the little that it takes.
  *
  * It stands still where it should:
  *
