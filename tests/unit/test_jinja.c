@@ -62,9 +62,16 @@ static const struct {
     {"{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"
      "{{ (messages | rejectattr('role', 'equalto', 'user') | first).content }}",
      "1yo"},
-    {"{{ l | select('odd') | list }}{{ l | reject('equalto', 3) | last }}{{ (d | dictsort)[0][0] "
+    {"{{ l | select('odd') | list }}{{ l | reject('equalto', 3) | first }}{{ (d | dictsort)[0][0] "
      "}}",
-     "[3, 1]2A"},
+     "[3, 1]1A"},
+    /* A generator is true, has no elements of its own, and is walked once. */
+    {"{{ 1 if l | select('string') else 2 }}{{ 1 if l | select('string') | list else 2 }}"
+     "{{ l | map('string') is sequence }}{{ (l | reverse)[0] is defined }}{{ l | reverse | list }}"
+     "{% set g = l | select('odd') %}{% for x in g %}{{ x }}{% endfor %}",
+     "12FalseFalse[2, 1, 3]31"},
+    {"{% set x = s | safe %}{{ x }}{{ x ~ '<' }}{{ x is string }}{{ none | safe is string }}",
+     "a,b,ca,b,c<TrueTrue"},
     {"{{ s.split(',') }}{{ s.split(',', 1)[1] }}{{ ' a  b '.split() }}{{ s.rsplit(',', 1)[0] }}",
      "['a', 'b', 'c']b,c['a', 'b']a,b"},
     {"{{ s.startswith('a') }}{{ s.endswith(('x', 'c')) }}{{ s.replace(',', '') }}{{ s.find('b') }}",
@@ -105,6 +112,17 @@ static const struct {
     const char *template;
     const char *says; /* -EINVAL, when it is parsed or rendered; NULL: another error */
 } refusals[] = {
+    {"{{ l | map('string') }}", "the text of what a filter gives"},
+    {"{{ (l | map('string')) + l }}", "+ of what a filter gives"},
+    {"{{ l | select | length }}", "length of what a filter gives"},
+    {"{{ l | select | last }}", "last of what a filter gives"},
+    {"{{ l | select | tojson }}", "tojson of what a filter gives"},
+    {"{{ (l | select)[1:] }}", "a slice of what a filter gives"},
+    {"{{ 1 in l | select }}", "in of what a filter gives"},
+    {"{% set g = l | select %}{{ g | list }}{{ g | list }}", "gone once it has been walked"},
+    {"{{ (s | safe) + '<' }}", "a text of the filter safe"},
+    {"{{ (s | safe).strip() }}", "a text of the filter safe"},
+    {"{{ l in d }}", "no key of a dict"},
     {"{% if t %}", "line 1: a block has no {% elif %}"},
     {"\n{{ 1", "line 2: a tag has no end"},
     {"{{ 'a }}", "line 1: a string has no end"},

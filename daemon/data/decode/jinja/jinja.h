@@ -7,7 +7,8 @@
  * filters, tests, methods and functions that the tables in jinja_calls.c and jinja_methods.c list.
  * What a template uses beyond that is refused when it is parsed, or, where only a value can show
  * it, when it is rendered: nothing is rendered otherwise than jinja2 does it, but that a tuple is
- * written as the list that it is here, and that a loop sees a variable that was given as long as
+ * written as the list that it is here (so is what range(), keys(), values() and items() of a dict
+ * give), and that a loop sees a variable that was given as long as
  * the template, further down, has not set it.
  *
  * Rendering is bounded in steps, depth and bytes, whatever the template. Values are JSON. Pure: a

@@ -14,6 +14,8 @@ static json_t *jinja_filter_method(struct jinja_run *run, const struct jinja_arg
     struct growing_bytes text = {0};
     struct jinja_args same = *args;
 
+    if (!jinja_is_not_safe(run, args->node, args->self))
+        return NULL;
     if (!json_is_string(args->self)) {
         (void)jinja_write(run, args->node, &text, args->self);
         same.self = jinja_take(run, &text);
@@ -51,6 +53,8 @@ static json_t *jinja_filter_length(struct jinja_run *run, const struct jinja_arg
 {
     size_t n = jinja_length(args->self);
 
+    if (!jinja_is_no_generator(run, args->node, args->self, "length"))
+        return NULL;
     return n == SIZE_MAX ? jinja_fail(run, args->node, "length of what has none")
                          : jinja_keep(run, json_integer((json_int_t)n));
 }
@@ -103,12 +107,15 @@ static json_t *jinja_filter_join(struct jinja_run *run, const struct jinja_args 
 
 static json_t *jinja_filter_end(struct jinja_run *run, const struct jinja_args *args)
 {
-    json_t *items = jinja_iterate(run, args->node, args->self), *found;
-    size_t n = json_array_size(items);
+    bool first = args->node->name[0] == 'f';
+    json_t *items = NULL, *found;
 
+    if (first || jinja_is_no_generator(run, args->node, args->self, "last"))
+        items = jinja_iterate(run, args->node, args->self);
     if (!items)
         return NULL;
-    found = json_array_get(items, args->node->name[0] == 'f' ? 0 : n - (n > 0));
+    size_t n = json_array_size(items);
+    found = json_array_get(items, first ? 0 : n - (n > 0));
     return found ? found : jinja_undefined();
 }
 
@@ -119,19 +126,43 @@ static json_t *jinja_filter_list(struct jinja_run *run, const struct jinja_args 
 
 static json_t *jinja_filter_reverse(struct jinja_run *run, const struct jinja_args *args)
 {
-    json_t *const parts[3] = {NULL, NULL, jinja_keep(run, json_integer(-1))};
+    bool again = jinja_is_generator(args->self); /* then Python gives a list */
+    json_t *ret, *items;
 
     if (!json_is_array(args->self))
         return jinja_fail(run, args->node, "reverse of what is not a list is not supported");
-    return parts[2] ? jinja_slice(run, args->node, args->self, parts) : NULL;
+    items = jinja_iterate(run, args->node, args->self);
+    ret = again ? jinja_keep(run, json_array()) : jinja_generator(run);
+    for (size_t i = json_array_size(items); ret && i > 0; i--)
+        if (!jinja_append(run, ret, json_array_get(items, i - 1)))
+            return NULL;
+    return items ? ret : NULL;
 }
 
 static json_t *jinja_filter_string(struct jinja_run *run, const struct jinja_args *args)
 {
     struct growing_bytes text = {0};
 
+    if (json_is_string(args->self))
+        return args->self;
     (void)jinja_write(run, args->node, &text, args->self);
     return jinja_take(run, &text);
+}
+
+static json_t *jinja_filter_safe(struct jinja_run *run, const struct jinja_args *args)
+{
+    void *safe = run->safe;
+    struct growing_bytes text = {0};
+    int r = growing_reserve(&safe, &run->safe_room, run->safe_n, 1, sizeof *run->safe);
+
+    run->safe = safe;
+    if (r < 0)
+        return jinja_give_up(run, r);
+    (void)jinja_write(run, args->node, &text, args->self);
+    json_t *ret = jinja_take(run, &text);
+    if (ret)
+        run->safe[run->safe_n++] = ret;
+    return ret;
 }
 
 static json_t *jinja_filter_int(struct jinja_run *run, const struct jinja_args *args)
@@ -153,16 +184,25 @@ static json_t *jinja_filter_int(struct jinja_run *run, const struct jinja_args *
     return jinja_keep(run, json_integer(i));
 }
 
-static json_t *jinja_filter_items(struct jinja_run *run, const struct jinja_args *args)
+/* A dict's keys and values in pairs. */
+static json_t *jinja_pairs(struct jinja_run *run, const struct jinja_args *args)
 {
     struct jinja_node node = *args->node;
     const struct jinja_args none = {.node = &node, .self = args->self};
 
     node.name = "items";
-    if (args->self == jinja_undefined())
-        return jinja_keep(run, json_array());
-    return json_is_object(args->self) ? jinja_find_method("items", args->self)->fn(run, &none)
-                                      : jinja_fail(run, args->node, "items of what is no dict");
+    return json_is_object(args->self)
+               ? jinja_find_method("items", args->self)->fn(run, &none)
+               : jinja_fail(run, args->node, "%s of what is no dict", args->node->name);
+}
+
+static json_t *jinja_filter_items(struct jinja_run *run, const struct jinja_args *args)
+{
+    bool there = args->self != jinja_undefined();
+    json_t *pairs = there ? jinja_pairs(run, args) : NULL;
+    json_t *ret = pairs || !there ? jinja_generator(run) : NULL;
+
+    return ret && pairs && json_array_extend(ret, pairs) < 0 ? jinja_give_up(run, -ENOMEM) : ret;
 }
 
 /* Whether a pair's key stands before another's, whatever their cases. */
@@ -177,10 +217,8 @@ static bool jinja_sorts_before(const json_t *a, const json_t *b)
 /* dictsort, of ASCII keys: the pairs by their keys, in a stable order. */
 static json_t *jinja_filter_dictsort(struct jinja_run *run, const struct jinja_args *args)
 {
-    json_t *items = json_is_object(args->self) ? jinja_filter_items(run, args) : NULL;
+    json_t *items = jinja_pairs(run, args);
 
-    if (!json_is_object(args->self))
-        return jinja_fail(run, args->node, "dictsort of what is no dict");
     for (size_t i = 0; i < json_array_size(items); i++) {
         json_t *item = json_array_get(items, i);
         size_t to = i;
@@ -204,7 +242,7 @@ static json_t *jinja_filter_dictsort(struct jinja_run *run, const struct jinja_a
 static json_t *jinja_filter_map(struct jinja_run *run, const struct jinja_args *args)
 {
     json_t *items = jinja_iterate(run, args->node, args->self);
-    json_t *ret = items ? jinja_keep(run, json_array()) : NULL;
+    json_t *ret = items ? jinja_generator(run) : NULL;
     const char *name = json_string_value(args->at[0]);
     const struct jinja_call *filter = name ? jinja_find_filter(name) : NULL;
     struct jinja_node node = *args->node;
@@ -226,7 +264,7 @@ static json_t *jinja_filter_map(struct jinja_run *run, const struct jinja_args *
 static json_t *jinja_filter_select(struct jinja_run *run, const struct jinja_args *args)
 {
     json_t *items = jinja_iterate(run, args->node, args->self);
-    json_t *ret = items ? jinja_keep(run, json_array()) : NULL;
+    json_t *ret = items ? jinja_generator(run) : NULL;
     bool attribute = args->node->call->most == 3, wanted = args->node->name[0] == 's';
     json_t *const *test_args = args->at + attribute;
     const char *name = json_string_value(test_args[0]);
@@ -245,12 +283,6 @@ static json_t *jinja_filter_select(struct jinja_run *run, const struct jinja_arg
             return NULL;
     }
     return ret;
-}
-
-static json_t *jinja_filter_same(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return args->self;
 }
 
 static const struct jinja_call jinja_filters[] = {
@@ -278,7 +310,7 @@ static const struct jinja_call jinja_filters[] = {
     {"reject", jinja_filter_select, 0, 2, {NULL}},
     {"selectattr", jinja_filter_select, 1, 3, {NULL}},
     {"rejectattr", jinja_filter_select, 1, 3, {NULL}},
-    {"safe", jinja_filter_same, 0, 0, {NULL}},
+    {"safe", jinja_filter_safe, 0, 0, {NULL}},
     {NULL, NULL, 0, 0, {NULL}},
 };
 
@@ -319,6 +351,11 @@ static json_t *jinja_test_iterable(struct jinja_run *run, const struct jinja_arg
     (void)run;
     return jinja_bool(json_is_string(args->self) || json_is_array(args->self) ||
                       json_is_object(args->self) || args->self == jinja_undefined());
+}
+
+static json_t *jinja_test_sequence(struct jinja_run *run, const struct jinja_args *args)
+{
+    return jinja_is_generator(args->self) ? json_false() : jinja_test_iterable(run, args);
 }
 
 static json_t *jinja_test_number(struct jinja_run *run, const struct jinja_args *args)
@@ -420,7 +457,7 @@ static const struct jinja_call jinja_tests[] = {
     {"string", jinja_test_string, 0, 0, {NULL}},
     {"mapping", jinja_test_mapping, 0, 0, {NULL}},
     {"iterable", jinja_test_iterable, 0, 0, {NULL}},
-    {"sequence", jinja_test_iterable, 0, 0, {NULL}},
+    {"sequence", jinja_test_sequence, 0, 0, {NULL}},
     {"number", jinja_test_number, 0, 0, {NULL}},
     {"integer", jinja_test_integer, 0, 0, {NULL}},
     {"float", jinja_test_float, 0, 0, {NULL}},

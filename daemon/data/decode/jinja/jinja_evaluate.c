@@ -179,6 +179,8 @@ static json_t *jinja_call_method(struct jinja_run *run, const struct jinja_node 
         return NULL;
     if (self == jinja_undefined())
         return jinja_fail(run, node, "%s() of what is not defined", node->name);
+    if (!jinja_is_not_safe(run, node, self))
+        return NULL;
     if (!call)
         return jinja_fail(run, node, "the method %s() of such a value is not supported",
                           node->name);
@@ -208,10 +210,13 @@ json_t *jinja_namespace(struct jinja_run *run, const struct jinja_node *node)
 
 /* ---- operators ------------------------------------------------------------------------------ */
 
-static json_t *jinja_add_lists(struct jinja_run *run, json_t *a, json_t *b)
+static json_t *jinja_add_lists(struct jinja_run *run, const struct jinja_node *node, json_t *a,
+                               json_t *b)
 {
-    json_t *ret = jinja_keep(run, json_array());
+    json_t *ret = NULL;
 
+    if (jinja_is_no_generator(run, node, a, "+") && jinja_is_no_generator(run, node, b, "+"))
+        ret = jinja_keep(run, json_array());
     for (size_t i = 0; ret && i < json_array_size(a); i++)
         if (!jinja_append(run, ret, json_array_get(a, i)))
             return NULL;
@@ -313,11 +318,14 @@ static json_t *jinja_operate(struct jinja_run *run, const struct jinja_node *nod
 
     if (!b)
         return NULL;
+    if (node->op != JINJA_CONCAT &&
+        (!jinja_is_not_safe(run, node, a) || !jinja_is_not_safe(run, node, b)))
+        return NULL;
     if (node->op == JINJA_CONCAT ||
         (node->op == JINJA_ADD && json_is_string(a) && json_is_string(b)))
         return jinja_concat(run, node, a, b);
     if (node->op == JINJA_ADD && json_is_array(a) && json_is_array(b))
-        return jinja_add_lists(run, a, b);
+        return jinja_add_lists(run, node, a, b);
     if (node->op == JINJA_MULTIPLY && json_is_string(a) && jinja_integer(b, &times))
         return jinja_repeat(run, a, times);
     return jinja_calculate(run, node, a, b);
@@ -412,7 +420,7 @@ static json_t *jinja_make_slice(struct jinja_run *run, const struct jinja_node *
     for (size_t i = 0; of && i < 3; i++)
         if (nodes[i] && !(parts[i] = jinja_evaluate(run, nodes[i])))
             return NULL;
-    return of ? jinja_slice(run, node, of, parts) : NULL;
+    return of && jinja_is_not_safe(run, node, of) ? jinja_slice(run, node, of, parts) : NULL;
 }
 
 static json_t *jinja_item_of(struct jinja_run *run, const struct jinja_node *node)

@@ -51,6 +51,16 @@ json_t *jinja_keep(struct jinja_run *run, json_t *value)
     return run->bytes > JINJA_BYTES_MAX ? jinja_give_up(run, -E2BIG) : value;
 }
 
+bool jinja_is_not_safe(struct jinja_run *run, const struct jinja_node *node, const json_t *value)
+{
+    for (size_t i = 0; i < run->safe_n; i++)
+        if (run->safe[i] == value)
+            return jinja_fail(run, node,
+                              "a text of the filter safe is supported where it is written, tested "
+                              "or joined alone") != NULL;
+    return true;
+}
+
 json_t *jinja_text(struct jinja_run *run, const char *text, size_t n)
 {
     run->bytes += n;
@@ -369,6 +379,7 @@ int jinja_render(const struct jinja *jinja, struct jinja_render *render, char *w
     while (run.kept_n > 0)
         json_decref(run.kept[--run.kept_n]);
     free(run.kept);
+    free(run.safe);
     free(run.bindings);
     return run.error;
 }

@@ -131,6 +131,8 @@ struct jinja_run {
     struct growing_bytes *to; /* what is written goes there */
     json_t **kept;            /* owned, with what is in it: values live until the end */
     size_t kept_n, kept_room;
+    const json_t **safe; /* owned; values of `kept` that the filter safe has made */
+    size_t safe_n, safe_room;
     struct jinja_binding *bindings; /* owned */
     size_t n, room;
     size_t top;   /* bindings of the template itself, which macros see */
@@ -200,6 +202,18 @@ json_t *jinja_take(struct jinja_run *run, struct growing_bytes *bytes);
 bool jinja_append(struct jinja_run *run, json_t *list, json_t *value);
 
 json_t *jinja_undefined(void);
+
+/* What map(), select() and their like give: true even if it is empty, without length and items, and
+ * gone once it has been walked. Here a list with a mark before the first item. */
+json_t *jinja_generator(struct jinja_run *run);
+bool jinja_is_generator(const json_t *value);
+/* False, with an error: the value is one, which `what` says cannot be so used. */
+bool jinja_is_no_generator(struct jinja_run *run, const struct jinja_node *node,
+                           const json_t *value, const char *what);
+/* False, with an error: the filter safe has made it, and so what it is used for would escape
+ * text. */
+bool jinja_is_not_safe(struct jinja_run *run, const struct jinja_node *node, const json_t *value);
+
 static inline json_t *jinja_bool(bool value)
 {
     return value ? json_true() : json_false();

@@ -16,6 +16,56 @@ json_t *jinja_undefined(void)
     return (json_t *)(uintptr_t)&undefined_value;
 }
 
+/* ---- generators ----------------------------------------------------------------------------- */
+
+static json_t *jinja_mark(void)
+{
+    static const json_t mark = {.type = JSON_NULL, .refcount = (size_t)-1};
+
+    return (json_t *)(uintptr_t)&mark;
+}
+
+json_t *jinja_generator(struct jinja_run *run)
+{
+    json_t *ret = jinja_keep(run, json_array());
+
+    return ret && jinja_append(run, ret, jinja_mark()) ? ret : NULL;
+}
+
+bool jinja_is_generator(const json_t *value)
+{
+    return json_array_get(value, 0) == jinja_mark();
+}
+
+bool jinja_is_no_generator(struct jinja_run *run, const struct jinja_node *node,
+                           const json_t *value, const char *what)
+{
+    return !jinja_is_generator(value) ||
+           jinja_fail(run, node,
+                      "%s of what a filter gives that makes one item after another, such as map; "
+                      "put |list behind it",
+                      what) != NULL;
+}
+
+/* Its items, once: a second mark says that they are gone. */
+static json_t *jinja_walk(struct jinja_run *run, const struct jinja_node *node, json_t *generator)
+{
+    json_t *list = jinja_keep(run, json_array());
+
+    if (json_array_get(generator, 1) == jinja_mark())
+        return jinja_fail(run, node,
+                          "what a filter such as map gives is gone once it has been walked; put "
+                          "|list behind it");
+    for (size_t i = 1; list && i < json_array_size(generator); i++)
+        if (!jinja_append(run, list, json_array_get(generator, i)))
+            return NULL;
+    (void)json_array_clear(generator);
+    return list && jinja_append(run, generator, jinja_mark()) &&
+                   jinja_append(run, generator, jinja_mark())
+               ? list
+               : NULL;
+}
+
 /* ---- numbers and truth ---------------------------------------------------------------------- */
 
 bool jinja_integer(const json_t *value, json_int_t *ret)
@@ -75,7 +125,7 @@ static bool jinja_equal_at(const json_t *a, const json_t *b, unsigned depth)
 
     if (a == b)
         return true;
-    if (depth > JINJA_LEVELS_MAX)
+    if (depth > JINJA_LEVELS_MAX || jinja_is_generator(a) || jinja_is_generator(b))
         return false;
     if (jinja_integer(a, &p) && jinja_integer(b, &q))
         return p == q;
@@ -155,6 +205,10 @@ bool jinja_contains(struct jinja_run *run, const struct jinja_node *node, const 
     if (json_is_string(in) && json_is_string(what))
         return memmem(json_string_value(in), json_string_length(in), json_string_value(what),
                       json_string_length(what)) != NULL;
+    if (!jinja_is_no_generator(run, node, in, "in"))
+        return false;
+    if (json_is_object(in) && (json_is_array(what) || json_is_object(what)))
+        return jinja_fail(run, node, "in: a list or dict is no key of a dict") != NULL;
     if (json_is_object(in))
         return json_is_string(what) &&
                json_object_getn(in, json_string_value(what), json_string_length(what));
@@ -189,7 +243,8 @@ json_t *jinja_item(struct jinja_run *run, const struct jinja_node *node, json_t 
                     : NULL;
         return found ? found : jinja_undefined();
     }
-    if ((!json_is_array(of) && !json_is_string(of)) || !jinja_integer(at, &i))
+    if ((!json_is_array(of) && !json_is_string(of)) || jinja_is_generator(of) ||
+        !jinja_integer(at, &i))
         return jinja_undefined();
     if (i < 0)
         i += n;
@@ -223,6 +278,8 @@ json_t *jinja_slice(struct jinja_run *run, const struct jinja_node *node, json_t
     json_int_t n = (json_int_t)jinja_length(of), step = 1;
     json_t *list;
 
+    if (!jinja_is_no_generator(run, node, of, "a slice"))
+        return NULL;
     if (parts[2] && !json_is_null(parts[2]) && (!jinja_integer(parts[2], &step) || step == 0))
         return jinja_fail(run, node, "a slice's step is no number, or 0");
     json_int_t from = jinja_slice_bound(parts[0], step < 0 ? n - 1 : 0, n, step < 0);
@@ -253,7 +310,7 @@ json_t *jinja_iterate(struct jinja_run *run, const struct jinja_node *node, json
     json_t *list, *value;
 
     if (json_is_array(over))
-        return over;
+        return jinja_is_generator(over) ? jinja_walk(run, node, over) : over;
     if (!text && !json_is_object(over) && over != jinja_undefined())
         return jinja_fail(run, node, "a loop over what has no items");
     list = jinja_keep(run, json_array());
@@ -384,6 +441,8 @@ static bool jinja_write_repr(struct jinja_run *run, const struct jinja_node *nod
                                           : jinja_write(run, node, to, value);
     if (depth > JINJA_LEVELS_MAX || run->bytes > JINJA_BYTES_MAX)
         return jinja_give_up(run, -E2BIG) != NULL;
+    if (!jinja_is_no_generator(run, node, value, "the text"))
+        return false;
     good = jinja_put(run, to, dict ? "{" : "[", 1);
     for (; good && !dict && i < json_array_size(value); i++)
         good = (i == 0 || jinja_put(run, to, ", ", 2)) &&
@@ -486,6 +545,8 @@ bool jinja_write_json(struct jinja_run *run, struct growing_bytes *to, const jso
         return jinja_fail(run, NULL, "tojson of what is not defined") != NULL;
     if (depth > JINJA_LEVELS_MAX || run->bytes > JINJA_BYTES_MAX)
         return jinja_give_up(run, -E2BIG) != NULL;
+    if (!jinja_is_no_generator(run, NULL, value, "tojson"))
+        return false;
     if (json_is_string(value))
         return jinja_write_quoted(run, to, json_string_value(value), json_string_length(value));
     if (json_is_number(value))
