@@ -314,7 +314,8 @@ static void play_one(struct sim *sim)
         sim->now += 2 * LINGER_NS;
     if (sim->rules->resizes && sim_draw(sim, 16) == 1) {
         sim->totals->resizes++;
-        core_resize(&sim->core, 1 + sim_draw(sim, sim->rules->workers));
+        core_resize(&sim->core, 1 + sim_draw(sim, sim->rules->workers),
+                    sim->core.o.spec->prefetch + sim_draw(sim, 3));
     }
     if (sim_draw(sim, 2))
         sim_work(sim, sim_draw(sim, sim->rules->workers));

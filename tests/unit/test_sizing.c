@@ -370,6 +370,14 @@ static void test_fixed(void **state)
     assert_int_equal(cases[0].workers, 8);
 }
 
+static void test_prefetch(void **state)
+{
+    assert_int_equal(sizing_prefetch(2, 1), SIZING_DEEP);
+    assert_int_equal(sizing_prefetch(2, SIZING_TINY), SIZING_DEEP);
+    assert_int_equal(sizing_prefetch(2, SIZING_TINY + 1), 2);
+    assert_int_equal(sizing_prefetch(SIZING_DEEP + 4, 1), SIZING_DEEP + 4);
+}
+
 static void test_words(void **state)
 {
     static const struct {
@@ -415,7 +423,8 @@ static void test_words(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_one),    cmocka_unit_test(test_several),
     cmocka_unit_test(test_beside), cmocka_unit_test(test_read_no_more),
-    cmocka_unit_test(test_fixed),  cmocka_unit_test(test_words),
+    cmocka_unit_test(test_fixed),  cmocka_unit_test(test_prefetch),
+    cmocka_unit_test(test_words),
 };
 
 TEST_MAIN(tests)

@@ -73,6 +73,7 @@ void core_init(struct core *core, const struct core_options *options)
 {
     core->o = *options;
     core->workers = core_n_workers(core);
+    core->prefetch = core->o.spec->prefetch;
     core->positions.account = options->account;
     /* Python code that keeps state between samples must not be run for an epoch that was not
      * requested. */
@@ -104,17 +105,19 @@ static uint32_t core_window_of(const struct core *core, const struct stream_para
 {
     const struct dl_spec *spec = core->o.spec;
     uint64_t at_first = (uint64_t)spec->prefetch * spec->workers + 1;
-    uint64_t now = min_u64((uint64_t)spec->prefetch * core->workers + 1, DL_MAX_CREDITS);
+    uint64_t now = min_u64((uint64_t)core->prefetch * core->workers + 1, DL_MAX_CREDITS);
 
     return params->credits < at_first ? params->credits : (uint32_t)max_u64(params->credits, now);
 }
 
-void core_resize(struct core *core, uint32_t workers)
+void core_resize(struct core *core, uint32_t workers, uint32_t prefetch)
 {
     struct stream *stream;
 
-    assert(!core->o.in_turn && workers > 0);
+    assert(workers > 0 && prefetch >= core->o.spec->prefetch);
+    assert(!core->o.in_turn || workers == core->workers);
     core->workers = workers;
+    core->prefetch = prefetch;
     core->again = true;
     DL_FOREACH (core->streams, stream) {
         assert(stream->params.replicas == 0);

@@ -128,7 +128,8 @@ struct core {
     struct step *waiting;    /* steps to run again, borrowed */
     struct reader *readers;  /* by owner: what each holds of the loader */
     uint32_t streams_made;
-    uint32_t workers;         /* that there are by now: core_resize() */
+    uint32_t workers;         /* that there are by now, */
+    uint32_t prefetch;        /* and batches ahead for each: core_resize() */
     bool expecting;           /* epochs have followed each other so far */
     bool again;               /* there may be more to schedule, without any event */
     bool starved;             /* memory for wanted slots was lacking at the last core_schedule() */
@@ -156,11 +157,11 @@ void core_deinit(struct core *core);
 bool core_next_command(struct core *core, struct core_command *ret);
 
 /*
- * The loader has that many workers from now on, and each stream whose client left the choice to the
- * daemon as large a window as these need. Not where steps are bound to workers: in turn, or of
- * replicas. No CORE_RUN is on its way.
+ * The loader has that many workers from now on, and `prefetch` batches ahead for each, and each
+ * stream whose client left the choice to the daemon as large a window as these need. Not where
+ * steps are bound to workers: in turn, or of replicas. No CORE_RUN is on its way.
  */
-void core_resize(struct core *core, uint32_t workers);
+void core_resize(struct core *core, uint32_t workers, uint32_t prefetch);
 
 /* Something is left to deliver or to schedule. */
 bool core_has_work(const struct core *core);

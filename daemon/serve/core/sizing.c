@@ -388,6 +388,11 @@ void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t no
     }
 }
 
+uint32_t sizing_prefetch(uint32_t least, uint64_t slot_bytes)
+{
+    return slot_bytes <= SIZING_TINY ? (uint32_t)max_u64(least, SIZING_DEEP) : least;
+}
+
 /* ---- words ----------------------------------------------------------------------------------- */
 
 static const char *sizing_reason_words(enum sizing_reason reason)

@@ -30,6 +30,8 @@ enum {
     SIZING_FIRST = SPEC_WORKERS_AT_FIRST,
     SIZING_PER_CPU = 16, /* the most of one loader, for each processor */
     SIZING_WORDS = 320,
+    SIZING_TINY = 64 << 10, /* bytes of a slot; of such batches */
+    SIZING_DEEP = 16,       /* so many are loaded ahead for each worker */
 };
 #define SIZING_TICK_NS ((uint64_t)500 * 1000000)
 
@@ -95,6 +97,10 @@ struct sizing_case {
     uint32_t most;    /* that it may have */
     uint32_t ret;     /* that it should have from now on */
 };
+
+/* Batches to load ahead for each worker, at least as many as the spec says. With two tiny ones all
+ * that happens is that processes wake each other up; of large ones more only leave the caches. */
+uint32_t sizing_prefetch(uint32_t least, uint64_t slot_bytes);
 
 void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t now);
 

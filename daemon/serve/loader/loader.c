@@ -189,6 +189,7 @@ void loader_opened(struct loader *loader)
     struct loader_user *user, *next;
 
     loader->state = LOADER_OPEN;
+    loader_size_first(loader);
     if (loader_is_automatic(loader))
         loader->o.events->automatic(loader->o.context);
     DL_FOREACH_SAFE (loader->users, user, next) {
@@ -304,7 +305,7 @@ const struct state_identity *loader_identity(const struct loader *loader)
 
 uint32_t loader_credits(const struct loader *loader)
 {
-    return (uint32_t)min_u64((uint64_t)loader->spec.prefetch * pool_workers(loader->pool) + 1,
+    return (uint32_t)min_u64((uint64_t)loader->core.prefetch * pool_workers(loader->pool) + 1,
                              DL_MAX_CREDITS);
 }
 

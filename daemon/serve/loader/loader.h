@@ -134,7 +134,7 @@ const char *loader_interpreter(const struct loader *loader);
 uint64_t loader_fingerprint(const struct loader *loader);
 /* What states of its epochs know it by; once open. */
 const struct state_identity *loader_identity(const struct loader *loader);
-uint32_t loader_credits(const struct loader *loader); /* prefetch × workers + 1 */
+uint32_t loader_credits(const struct loader *loader); /* batches ahead, × workers + 1 */
 
 /* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT, -EBUSY, -ENOENT (nothing to resume) with `err`. 1:
  * its plan takes a while, and `started` is called then. Batches come with the next pump. */

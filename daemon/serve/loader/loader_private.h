@@ -229,6 +229,11 @@ void loader_note_verdict(struct loader *loader, const struct stream *stream);
 void loader_lately_begin(struct loader *loader, struct stream *stream);
 void loader_lately_end(struct loader *loader, struct stream *stream);
 
+/* ---- loader_size.c */
+
+/* It is open: how many batches are loaded ahead is found, too, where workers are. */
+void loader_size_first(struct loader *loader);
+
 /* ---- loader_headspace.c */
 
 /* In HOLD, deliveries are held back; in BURST, no task is begun. */

@@ -49,7 +49,7 @@ int loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err)
         return r;
     if (workers > loader->core.workers)
         loader->rooms = must_realloc(loader->rooms, workers * sizeof *loader->rooms);
-    core_resize(&loader->core, workers);
+    core_resize(&loader->core, workers, loader->core.prefetch);
     if (workers != before)
         log_loader(LOG_INFO, loader->spec.name, loader->o.uid, "%s: workers: %u become %u",
                    loader->spec.name, before, workers);
@@ -87,6 +87,14 @@ static bool size_waits_still(const struct stream *stream)
 static bool size_is_read(const struct stream *stream)
 {
     return stream->sink && stream_rules[stream->phase].is_read && !(stream->told & TOLD_END);
+}
+
+void loader_size_first(struct loader *loader)
+{
+    /* New weights take effect behind what is loaded ahead. */
+    if (loader->size.automatic && !loader_weights_can_change(loader))
+        core_resize(&loader->core, loader->core.workers,
+                    sizing_prefetch(loader->spec.prefetch, pool_slot_bytes(loader->pool)));
 }
 
 bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret)
