@@ -15,6 +15,7 @@ void accord_deinit(struct accord *accord)
 
 void accord_enter(struct accord *accord, uint64_t round, bool fresh)
 {
+    assert(!accord->in || round >= accord->round);
     accord->in = true;
     accord->round = round;
     accord->read = false;
@@ -85,7 +86,7 @@ void accord_ask(struct accord *accord, uint64_t position)
 
 void accord_hear(struct accord *accord, struct mix_changes *list)
 {
-    assert(accord->mine == ACCORD_ASKED);
+    assert(accord->mine == ACCORD_ASKED && !accord->decided);
     accord->mine = ACCORD_HEARD;
     accord->decided = mix_changes_ref(list);
 }
@@ -231,6 +232,7 @@ void accord_seen(struct accord *accord, uint64_t token, struct accord_value *val
     accord->seen = *value;
     *value = (struct accord_value){0};
     accord_judge_mine(accord);
+    assert(accord->mine != ACCORD_HEARD || accord->decided);
 }
 
 void accord_failed(struct accord *accord)
@@ -240,5 +242,6 @@ void accord_failed(struct accord *accord)
 
 void accord_said(struct accord *accord, uint64_t number)
 {
+    assert(number <= accord->seen.number);
     accord->said = number;
 }

@@ -1,5 +1,6 @@
 #include "daemon/cluster/account.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -32,6 +33,7 @@ bool account_missing(const struct account_absence *absence, const struct progres
         ret->from = had;
         ret->to = stretch->steps;
     }
+    assert(ret->steps == 0 || (ret->world > 0 && ret->from < ret->to));
     return ret->steps > 0;
 }
 
@@ -48,6 +50,7 @@ void account_turn(struct account_absence *absence, const struct progress_point *
         *from = *to;
     absence->has_to = true;
     from->pass = to->pass = at->pass;
+    assert(progress_compare(from, to) != PROGRESS_AFTER);
 }
 
 uint64_t account_samples(const struct account_absence *absence, const struct account_range *range,
@@ -66,6 +69,7 @@ void account_text(const struct account_absence *absence, const struct account_ra
 {
     char ranks[96];
 
+    assert(absence->local > 0 && range->to > range->from);
     if (range->world != absence->world)
         (void)snprintf(ranks, sizeof ranks, "%" PRIu64 " of %" PRIu64 " ranks", absence->local,
                        range->world);

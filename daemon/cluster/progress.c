@@ -1,5 +1,6 @@
 #include "daemon/cluster/progress.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -90,6 +91,7 @@ static struct progress_round *progress_need_round(struct progress *progress, uin
 {
     uint32_t at = progress->n;
 
+    assert(progress->n <= PROGRESS_ROUNDS && round != PROGRESS_NO_ROUND);
     while (at > 0 && progress->rounds[at - 1].number >= round)
         at--;
     if (at < progress->n && progress->rounds[at].number == round)
@@ -104,6 +106,8 @@ static struct progress_round *progress_need_round(struct progress *progress, uin
         progress->n++;
     }
     progress->rounds[at] = (struct progress_round){.number = round};
+    assert(at == 0 || progress->rounds[at - 1].number < round);
+    assert(at + 1 == progress->n || progress->rounds[at + 1].number > round);
     return &progress->rounds[at];
 }
 
@@ -111,6 +115,7 @@ void progress_enter(struct progress *progress, uint64_t round, uint64_t first, u
 {
     struct progress_round *entry = progress_need_round(progress, round);
 
+    assert(first < world);
     if (!entry)
         return;
     entry->first = first;
@@ -225,6 +230,7 @@ static uint64_t progress_next_world(const struct progress *progress,
         return 0;
     if (n > 0 && to->history.stretches[n - 1].steps > point->history.stretches[n - 1].steps)
         n--;
+    assert(n < to->history.n); /* else the point would not lead there */
     return to->history.stretches[n].world;
 }
 
@@ -276,6 +282,7 @@ static bool progress_is_behind_other_world(const struct progress *progress,
     struct progress_round round;
     uint32_t n = point->history.n;
 
+    assert(latest->known);
     if (progress_compare(point, &latest->begin) != PROGRESS_BEFORE)
         return false;
     if (latest->begin.epoch != point->epoch || !progress_round_at(progress, point, &round) ||
@@ -363,6 +370,7 @@ static int progress_find_beginning(const struct progress *progress,
     char text[PROGRESS_TEXT_MAX];
 
     const struct progress_round *round = progress_first(progress);
+    assert(round); /* the latest one at least */
     *ret = round->begin;
     if (request->epoch == RESUME_ANYWHERE || request->epoch == ret->epoch)
         return 0;
@@ -453,6 +461,7 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
     uint64_t lost = 0;
     int r;
 
+    assert(latest && latest->world > 0);
     if (is_new && progress_is_beginning(request, latest)) {
         r = progress_find_beginning(progress, request, &point, err);
     } else {
@@ -477,6 +486,7 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
                                  .turns = turns && lost == 0,
                                  .lost = lost,
                                  .from = from};
+    assert(round.known && round.world > 0);
     ret->step = progress_point_split(&point, round.world, &ret->before);
     ret->limit =
         progress_limit(progress, round.number, round.world, point.pass, point.epoch, &ret->before);
@@ -537,6 +547,7 @@ int progress_merge(const struct node_report *reports, uint32_t n, struct progres
     }
     if (!furthest)
         return 1;
+    assert(furthest->report->has_point && furthest->report->last == last);
     *ret = furthest->report->point;
     return 0;
 }
