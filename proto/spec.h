@@ -280,14 +280,34 @@ struct dl_spec {
     bool has_seed;
     bool writable;
     bool has_writable; /* the spec has memory.writable; else its client decides */
-    bool pin;      /* the clients' own business: the daemon and its workers do nothing about it */
-    bool in_order; /* batches come in the order of their steps; else as they are ready */
+    bool pin;        /* the clients' own business: the daemon and its workers do nothing about it */
+    bool in_order;   /* batches come in the order of their steps; else as they are ready */
+    uint32_t bypass; /* so many of them may come before one that is not ready */
 };
 
 /* Workers that a loader begins with whose workers.count is auto. */
 enum { SPEC_WORKERS_AT_FIRST = 2 };
 
 void spec_deinit(struct dl_spec *spec);
+
+/* Batches come in the order of their steps, whichever is ready. */
+static inline bool spec_is_in_order(const struct dl_spec *spec)
+{
+    return spec->in_order && spec->bypass == 0;
+}
+
+/* Steps that may come before one that is not ready. */
+static inline uint32_t spec_bypass(const struct dl_spec *spec)
+{
+    return spec->in_order ? spec->bypass : DL_BOUND_BYPASS;
+}
+
+/* Batches that are loaded ahead for a rank: `prefetch` for each of that many workers, the one that is
+ * read, and those that wait behind a slow one. */
+static inline uint32_t spec_credits(const struct dl_spec *spec, uint32_t prefetch, uint32_t workers)
+{
+    return (uint32_t)min_u64((uint64_t)prefetch * workers + 1 + spec->bypass, DL_MAX_CREDITS);
+}
 
 /* Samples that a batch has at most: each of a token batch has at least one token. */
 static inline uint64_t spec_most_samples(const struct dl_spec *spec)

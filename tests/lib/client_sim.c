@@ -317,7 +317,8 @@ static void on_start(const struct dl_msg_start *start)
                                    .first = start->step,
                                    .credits = (uint32_t)start->credits,
                                    .replicas = game.rules.iterable ? game.rules.workers : 0,
-                                   .any_order = game.rules.any_order};
+                                   .any_order = game.rules.any_order,
+                                   .bypass = UINT64_MAX};
     struct dl_error err = {0};
     struct dl_message msg = {.number = DL_MSG_STARTED};
 

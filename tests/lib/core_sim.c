@@ -54,16 +54,18 @@ static struct stream *add_joined(struct sim *sim, const struct stream_params *pa
 static bool start(struct sim *sim, uint32_t rank, bool resume)
 {
     struct sim_pass *pass = &sim->passes[rank];
-    struct stream_params params = {.owner = pass,
-                                   .epoch = resume ? EPOCH_RESUME : sim->epochs[rank],
-                                   .rank = rank / max_u64(sim->rules->sharers, 1),
-                                   .world = sim->rules->ranks / max_u64(sim->rules->sharers, 1),
-                                   .sharers = sim->rules->sharers,
-                                   .steps = STEPS_UNKNOWN,
-                                   .credits = sim->rules->credits,
-                                   .priority = rank % 3,
-                                   .replicas = sim->rules->iterable ? sim->rules->workers : 0,
-                                   .any_order = sim->rules->any_order};
+    struct stream_params params = {
+        .owner = pass,
+        .epoch = resume ? EPOCH_RESUME : sim->epochs[rank],
+        .rank = rank / max_u64(sim->rules->sharers, 1),
+        .world = sim->rules->ranks / max_u64(sim->rules->sharers, 1),
+        .sharers = sim->rules->sharers,
+        .steps = STEPS_UNKNOWN,
+        .credits = sim->rules->credits,
+        .priority = rank % 3,
+        .replicas = sim->rules->iterable ? sim->rules->workers : 0,
+        .any_order = sim->rules->any_order,
+        .bypass = sim->rules->bypass && !sim->rules->iterable ? sim->rules->bypass : UINT64_MAX};
     struct dl_error err = {0};
 
     if (sim->rules->sharers)

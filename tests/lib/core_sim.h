@@ -24,7 +24,8 @@ struct sim_rules {
     uint64_t overhead; /* bytes of the daemon's own memory, likewise */
     uint32_t retries;
     uint32_t
-        sharers; /* of `ranks`, so many that follow each other read the same batches; 0: none */
+        sharers;     /* of `ranks`, so many that follow each other read the same batches; 0: none */
+    uint64_t bypass; /* with any_order, not iterable; 0: any number */
     bool any_order, iterable, dispatch, job;
     bool calm;    /* nobody dies, and nothing fails */
     bool resizes; /* 2 workers at first, then 1 to `workers`; steps must not be bound to one */

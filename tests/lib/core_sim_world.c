@@ -176,6 +176,13 @@ static void hear_step(struct sim *sim, struct stream *stream, struct step *made,
         SIM_ASSERT(step == due || (fault && step >= pass->next && step < due));
         pass->next = step + 1;
     }
+    if (sim->rules->bypass && !sim->rules->iterable) {
+        uint64_t head = pass->first;
+
+        while (pass->came[head])
+            head++;
+        SIM_ASSERT(step - head <= sim->rules->bypass);
+    }
     pass->came[step] = 1 + fault;
     SIM_ASSERT(pass->n_held < HELD_MAX);
     pass->held[pass->n_held++] = (struct sim_held){.step = step, .fault = fault};

@@ -276,16 +276,17 @@ class RawClient:
         return dict(zip(keys, message[1:]))
 
     def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job="",
-              former_lease=2 ** 64 - 1, priority=0, replica=0, replicas=0, changes=None, mark=(0, 0)):
+              former_lease=2 ** 64 - 1, priority=0, replica=0, replicas=0, changes=None, mark=(0, 0),
+              passed=b"", journal=b""):
         """`before`: pairs of world size and steps, of those who had the epoch before; `changes`: weights
         of a mixture that were changed, as CHANGES has them; None: those in force; `mark`: of a batch packed
-        while lengths are taken."""
+        while lengths are taken; `passed`, `journal`: of steps that come in no order."""
         self.requests += 1
         if changes:
             self.send(CHANGES, loader, changes)
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
         self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job,
-                  former_lease, priority, replica, replicas, int(changes is not None), 0, *mark)
+                  former_lease, priority, replica, replicas, int(changes is not None), 0, *mark, passed, journal)
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])

@@ -59,7 +59,7 @@ static void test_shape_of_spec(void **state)
          "unknown key; write workers: {count: n}"},
         {"{dataset: {kind: range, length: 1}, workers: {pin: true}}", "workers.pin",
          "unknown key; did you mean memory.pin? workers takes count, prefetch, timeout, retries, "
-         "on_error, max_bad, in_order"},
+         "on_error, max_bad, in_order, bypass"},
         {"{dataset: {kind: range, length: 1}, memory: {size: 3}}", "memory.size",
          "unknown key; did you mean dataset.size or batch.size? memory takes limit, pin, writable"},
         {"{dataset: {kind: range, length: 1}, memory: {seed: 3}}", "memory.seed",
@@ -429,7 +429,7 @@ static void test_too_much(void **state)
         assert_int_equal(value_set_string(item, "paths", path), 0);
     }
     expect_too_much(&paths, "dataset",
-                    "with its defaults and whole paths, the spec has 805026 bytes, above the "
+                    "with its defaults and whole paths, the spec has 805034 bytes, above the "
                     "maximum of 786432; list fewer indices or files");
 }
 
@@ -638,7 +638,7 @@ static const struct refusal key_refusals[] = {
     {"workers: {in_order: 1}", "workers.in_order", "1 is not true or false"},
     {"workers: {init: x}", "workers.init",
      "not supported by this version; workers takes count, prefetch, timeout, retries, "
-     "on_error, max_bad, in_order"},
+     "on_error, max_bad, in_order, bypass"},
     {"workers: {timeout: 5 parsecs}", "workers.timeout",
      "\"5 parsecs\" is not a duration, such as 30s, 500ms or 2min; 0 is none"},
     {"workers: {timeout: -1}", "workers.timeout",

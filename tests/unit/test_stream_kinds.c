@@ -140,7 +140,8 @@ static void play_once(uint32_t seed, bool any_order)
                                                     .steps = STEPS_UNKNOWN,
                                                     .credits = 1 + draw(&seed, CREDITS),
                                                     .replicas = play.replicas,
-                                                    .any_order = any_order});
+                                                    .any_order = any_order,
+                                                    .bypass = UINT64_MAX});
     uint32_t n = expected_steps(&play, first, want);
     for (uint32_t turn = 0; !stream_finished(play.stream); turn++) {
         assert_true(turn < 10000);

@@ -104,8 +104,8 @@ void core_deinit(struct core *core)
 static uint32_t core_window_of(const struct core *core, const struct stream_params *params)
 {
     const struct dl_spec *spec = core->o.spec;
-    uint64_t at_first = (uint64_t)spec->prefetch * spec->workers + 1;
-    uint64_t now = min_u64((uint64_t)core->prefetch * core->workers + 1, DL_MAX_CREDITS);
+    uint64_t at_first = spec_credits(spec, spec->prefetch, spec->workers);
+    uint64_t now = spec_credits(spec, core->prefetch, core->workers);
 
     return params->credits < at_first ? params->credits : (uint32_t)max_u64(params->credits, now);
 }
@@ -385,6 +385,7 @@ struct stream_params core_next_params(const struct stream *stream)
     params.first = 0;
     params.before.n = 0;
     params.mark = (struct lazy_mark){0};
+    params.passed = (struct passed){0};
     params.steps = STEPS_UNKNOWN;
     params.expected = 0;
     return params;

@@ -418,8 +418,9 @@ static bool schedule_yield_slot_of(struct core *core, uint32_t worker)
     struct step *step;
 
     DL_FOREACH (core->streams, stream) {
-        if (stream->source || stream->params.any_order ||
-            !(step = schedule_find_spare(core, stream, worker)))
+        bool holds_none_up = stream->params.any_order && stream->params.replicas > 0;
+
+        if (stream->source || holds_none_up || !(step = schedule_find_spare(core, stream, worker)))
             continue;
         core_give_up_slot(core, step);
         step->yields = true;

@@ -32,6 +32,7 @@ struct stream *stream_new(const struct stream_params *params, struct epoch *epoc
     stream->epoch = epoch;
     stream->plan = plan;
     stream->former_lease = stream->limit = stream->hold = UINT64_MAX;
+    stream->wanted = STEPS_UNKNOWN;
     stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
     stream->phase = stream_is_settled(stream) ? STREAM_EXPECTED : STREAM_SETTLING;
@@ -75,6 +76,7 @@ struct stream *stream_free(struct stream *stream)
     free(stream->mixture);
     free(stream->ends);
     free(stream->settled);
+    free(stream->journal);
     free(stream);
     return NULL;
 }
@@ -92,7 +94,7 @@ uint64_t stream_cost(const struct stream *stream)
            (uint64_t)stream->params.replicas * 2 * sizeof *stream->ends +
            (stream->dispatch ? sizeof *stream->dispatch + roster_bytes(stream->dispatch->roster)
                              : 0) +
-           stream->n_mixture * sizeof *stream->mixture;
+           stream->n_mixture * sizeof *stream->mixture + stream->journal_len;
 }
 
 /* ---- which steps there are ------------------------------------------------------------------ */
@@ -104,8 +106,10 @@ uint32_t step_replica(const struct stream *stream, uint64_t number)
 
 bool stream_exists(const struct stream *stream, uint64_t number)
 {
-    return !stream->ends ||
-           number / stream->params.replicas < stream->ends[step_replica(stream, number)];
+    if (stream->ends)
+        return number / stream->params.replicas < stream->ends[step_replica(stream, number)];
+    return !stream->params.any_order || number < stream->params.passed.head ||
+           !passed_has(&stream->params.passed, number);
 }
 
 /* The first existing step from `number` on; params.steps or more if no such step exists. */
@@ -201,11 +205,21 @@ static const unsigned step_next[STEP_STATES] = {
     [STEP_PINNED] = STEP_BIT(READY),
 };
 
-/* The stream delivers it when its turn comes, not when its number does. */
+/* The stream may deliver it before others. */
 static bool step_is_due(const struct step *step)
 {
     return step->stream->params.any_order &&
            (step->state == STEP_READY || step->state == STEP_FAULTED);
+}
+
+/* Behind those of lower numbers: mostly it is the last. */
+static void step_insert_due(struct step *step)
+{
+    struct step **due = &step->stream->due, *at = *due ? (*due)->prev : NULL;
+
+    while (at && at->number > step->number)
+        at = at == *due ? NULL : at->prev;
+    DL_APPEND_ELEM(*due, at, step);
 }
 
 static void step_enter(struct step *step, enum step_state state)
@@ -214,7 +228,7 @@ static void step_enter(struct step *step, enum step_state state)
     step->stream->in_state[state]++;
     step->stream->faults_told += state == STEP_LEASED && step->error;
     if (step_is_due(step))
-        DL_APPEND(step->stream->due, step);
+        step_insert_due(step);
 }
 
 static void step_leave(struct step *step)
@@ -248,11 +262,50 @@ static void stream_pass_over(struct stream *stream)
         stream->to_plan = stream_next(stream) + 1;
 }
 
-/* Of a stream that was rewound: the next one to be planned is the one that all others wait for,
- * which can fill the window. */
+/* It was planned, and its client did not get it. */
+static bool stream_has_undelivered(const struct stream *stream, uint64_t number)
+{
+    const struct step *step = stream_find(stream, number);
+
+    return step && step->state != STEP_LEASED && step->state != STEP_PINNED;
+}
+
+/* The first step from `number` on that its client did not get, if it exists. */
+static uint64_t stream_next_undelivered(const struct stream *stream, uint64_t number)
+{
+    while (number < stream->to_plan &&
+           !(stream_exists(stream, number) && stream_has_undelivered(stream, number)))
+        number++;
+    return stream_next_existing(stream, number);
+}
+
+/* Steps before to_deliver have all come; the next one by the journal is of those behind it. */
+static void stream_look_for_wanted(struct stream *stream)
+{
+    uint64_t place, at = stream_next_undelivered(stream, stream->to_deliver);
+
+    stream->to_deliver = at;
+    stream->wanted = STEPS_UNKNOWN;
+    if (!journal_peek(&stream->order, &place))
+        return;
+    for (; place > 0; place--)
+        at = stream_next_undelivered(stream, at + 1);
+    stream->wanted = at;
+}
+
+/* A journal that names a step which is none, being of another plan, says nothing. */
+static bool stream_has_wanted(const struct stream *stream)
+{
+    return stream->wanted < stream->params.steps;
+}
+
+/* The next one to be planned is what all others wait for, which can fill the window: where the
+ * stream was rewound, or has a journal of one with a larger window. */
 static bool stream_is_next_due(const struct stream *stream)
 {
-    return stream->rewound && !stream->params.any_order &&
+    if (stream->params.any_order)
+        return stream_has_wanted(stream) && stream_next(stream) <= stream->wanted;
+    return stream->rewound &&
            stream_next_existing(stream, stream->to_deliver) == stream_next(stream);
 }
 
@@ -364,10 +417,20 @@ void step_fault(struct step *step, const struct dl_error *err, char *detail)
 
 /* ---- delivery ------------------------------------------------------------------------------- */
 
+/* The lowest that is ready may pass as many as are between it and the first that is not. */
+static struct step *stream_next_passing(const struct stream *stream)
+{
+    struct step *step = stream->due;
+
+    if (stream_has_wanted(stream))
+        return stream_find(stream, stream->wanted);
+    return step && step->number - stream->to_deliver <= stream->params.bypass ? step : NULL;
+}
+
 static struct step *stream_next_due(struct stream *stream)
 {
     if (stream->params.any_order)
-        return stream->due;
+        return stream_next_passing(stream);
     stream->to_deliver = stream_next_existing(stream, stream->to_deliver);
     return stream_find(stream, stream->to_deliver);
 }
@@ -392,12 +455,35 @@ void delivered_add(struct delivered *delivered, const struct step *step)
     delivered->padded += step->padded;
 }
 
+static void stream_came(struct stream *stream)
+{
+    if (stream_has_wanted(stream))
+        journal_take(&stream->order);
+    if (stream->params.replicas == 0)
+        stream_look_for_wanted(stream);
+}
+
+void stream_follow(struct stream *stream, struct dl_span journal)
+{
+    assert(stream->params.any_order && stream->params.replicas == 0 && !stream->journal);
+    if (journal.len == 0)
+        return;
+    stream->journal = must_alloc(journal.len);
+    stream->journal_len = journal.len;
+    memcpy(stream->journal, journal.data, journal.len);
+    stream->order.rest = (struct dl_span){stream->journal, journal.len};
+    stream_look_for_wanted(stream);
+}
+
 void stream_deliver(struct stream *stream, struct step *step)
 {
     assert(step == stream_next_due(stream));
     stream->handed++;
-    stream->to_deliver += !stream->params.any_order;
     step_become(step, STEP_LEASED);
+    if (stream->params.any_order)
+        stream_came(stream);
+    else
+        stream->to_deliver++;
     if (!step->error)
         delivered_add(&stream->delivered, step);
 }
@@ -412,7 +498,9 @@ uint64_t stream_step(const struct stream *stream)
 {
     const struct stream_params *p = &stream->params;
 
-    return min_u64(p->any_order ? p->first + stream->handed : stream->to_deliver, p->steps);
+    return min_u64(p->any_order ? p->first + passed_count(&p->passed) + stream->handed
+                                : stream->to_deliver,
+                   p->steps);
 }
 
 uint64_t stream_steps(const struct stream *stream, uint64_t estimate)
@@ -554,6 +642,11 @@ void stream_rewind(struct stream *stream)
         stream->to_plan = stream->params.first;
     stream_pass_over(stream);
     stream->former_lease = UINT64_MAX; /* its holder is gone */
+    free(stream->journal);             /* as the one who wanted that order */
+    stream->journal = NULL;
+    stream->journal_len = 0;
+    stream->order = (struct journal_reader){0};
+    stream->wanted = STEPS_UNKNOWN;
     stream->handed = 0;
     stream->told &= ~(unsigned)TOLD_END;
     stream->starving_told = 0;

@@ -15,7 +15,9 @@
  * another.
  *
  * Steps are planned in the order of their numbers, and delivered in it too, or, with `any_order`,
- * as they become ready.
+ * as they become ready: the lowest of those that are, but none that is more than `bypass` behind
+ * the first that was not delivered. So each step is passed by at most as many. A client that has
+ * a journal of an earlier run (proto/passed.h) gets the steps in its order, as far as it goes.
  *
  * Where batches are dispatched, all ranks of an epoch get rows of the same ones. Their *source* is
  * a separate stream without a client, whose rank is PLAN_ALL: its steps are loaded like any others.
@@ -43,6 +45,7 @@
 #include "daemon/serve/ring/timing.h"
 #include "proto/history.h"
 #include "proto/limits.h"
+#include "proto/passed.h"
 #include "proto/slot_bad.h"
 
 #include <uthash.h>
@@ -165,7 +168,9 @@ struct stream_params {
     enum stream_priority priority;
     uint32_t replicas; /* workers, of an iterable dataset; 0: it is map-style */
     bool any_order;
-    bool fed;       /* the client is the sampler */
+    uint64_t bypass;      /* with that: how far */
+    struct passed passed; /* steps that the client had before: they are not loaded */
+    bool fed;             /* the client is the sampler */
     uint64_t round; /* in the cluster's world: its nodes' round, from 1; else 0. `first` may then be
                        behind its last step: other ranks have one more */
 };
@@ -221,7 +226,8 @@ struct stream {
     uint32_t window_most; /* steps planned and not released, at most: the credits, or more while its
                              loader has more workers than at first */
     uint64_t to_plan;     /* next step to be planned, if it exists */
-    uint64_t to_deliver;  /* next step for the client, if it exists; not with any_order */
+    uint64_t to_deliver;  /* next step for the client, if it exists; with any_order: the first of
+                             those that it did not get */
     uint64_t foreseen;    /* steps before this one were told of, besides those that were planned */
     uint64_t limit;       /* it ends before this step, though its epoch continues; or UINT64_MAX */
     uint64_t hold;        /* it plans no step from this one on, for now; UINT64_MAX: it does */
@@ -230,10 +236,14 @@ struct stream {
     struct step *steps;    /* owned; by number */
     uint32_t in_state[STEP_STATES]; /* how many of these are in each state */
     uint32_t faults_told;           /* of those in LEASED: they are faults */
-    struct step *due;   /* READY and FAULTED steps as they came (utlist); with any_order */
-    struct step *spare; /* owned; used steps for reuse, linked by `next` */
-    uint64_t *ends;     /* owned; rounds that each replica has; UINT64_MAX: not known */
-    uint64_t *settled;  /* owned; of each replica: steps before this one need not run again */
+    struct step *due; /* READY and FAULTED steps by their numbers (utlist); with any_order */
+    uint8_t *journal; /* owned; the order that its client wants, or NULL */
+    size_t journal_len;
+    struct journal_reader order; /* what is left of it, */
+    uint64_t wanted;             /* and the step that is next by it; STEPS_UNKNOWN: any */
+    struct step *spare;          /* owned; used steps for reuse, linked by `next` */
+    uint64_t *ends;              /* owned; rounds that each replica has; UINT64_MAX: not known */
+    uint64_t *settled; /* owned; of each replica: steps before this one need not run again */
     struct dataset_states states; /* of its replicas, as far as known */
     struct feed *feed;            /* owned list: fed, not yet planned (utlist) */
     uint64_t fed;                 /* steps before this one were fed */
@@ -385,6 +395,9 @@ static inline uint64_t step_bytes(const struct step *step)
 {
     return step->samples < step->all ? step->bytes / step->all * step->samples : step->bytes;
 }
+
+/* Its client wants the steps in the order of that journal, which is sound; see passed.h. */
+void stream_follow(struct stream *stream, struct dl_span journal);
 
 /* The step to be delivered next if it is READY or FAULTED, else NULL. */
 struct step *stream_deliverable(struct stream *stream);

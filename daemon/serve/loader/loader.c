@@ -305,8 +305,7 @@ const struct state_identity *loader_identity(const struct loader *loader)
 
 uint32_t loader_credits(const struct loader *loader)
 {
-    return (uint32_t)min_u64((uint64_t)loader->core.prefetch * pool_workers(loader->pool) + 1,
-                             DL_MAX_CREDITS);
+    return spec_credits(&loader->spec, loader->core.prefetch, pool_workers(loader->pool));
 }
 
 uint64_t loader_measured(const struct loader *loader)

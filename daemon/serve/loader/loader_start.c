@@ -16,7 +16,8 @@ static void start_complete_params(const struct loader *loader, struct stream_par
         params->credits = loader_credits(loader);
     params->steps = STEPS_UNKNOWN;
     params->replicas = loader->core.iterable ? loader->spec.workers : 0;
-    params->any_order = !loader->spec.in_order;
+    params->any_order = !spec_is_in_order(&loader->spec);
+    params->bypass = params->replicas ? UINT64_MAX : spec_bypass(&loader->spec);
     params->fed = loader->spec.sampler == SAMPLER_CLIENT;
 }
 
@@ -263,7 +264,8 @@ static int start_check_sharing(const struct loader *loader, const struct stream_
     else if (params->fed)
         what = "sampler.kind client, whose client gives each rank's samples; write another kind";
     else if (params->any_order)
-        what = "workers.in_order: false, as all replicas get the same batches; leave it out";
+        what = "workers.in_order: false or bypass, as all replicas get the same batches; leave it "
+               "out";
     else if (loader->spec.writable)
         what = "memory.writable: true, as one would read what another has written; write false";
     return what ? dl_error_set(err, EINVAL, "replicas", "%u do not go with %s", params->sharers,

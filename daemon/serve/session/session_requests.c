@@ -123,6 +123,26 @@ static int session_requests_check_lazy(const struct session *s, const struct loa
     return 0;
 }
 
+/* Only where steps come in no order that the daemon knows: else it says which they are itself. */
+static int session_requests_check_passed(const struct loader *loader,
+                                         const struct dl_msg_start *msg, struct dl_error *err)
+{
+    const struct core *core = loader_core(loader);
+    const char *path = msg->journal.len > 0 ? "journal" : "passed";
+    const char *why = NULL;
+
+    if (msg->passed.len == 0 && msg->journal.len == 0)
+        return 0;
+    if (spec_is_in_order(loader_spec(loader)))
+        why = "batches of this loader come in the order of their steps; open one with "
+              "workers.bypass, or with in_order: false";
+    else if (core->iterable || loader_spec(loader)->sampler == SAMPLER_CLIENT)
+        why = "it does not go with an iterable dataset, nor with a client that is the sampler";
+    else if (msg->world == 0)
+        why = "it does not go with the cluster's world; give rank and world size";
+    return why ? dl_error_set(err, EINVAL, path, "%s", why) : 0;
+}
+
 /* What of START's stream is wanted, and where: 1 while other nodes have to be waited for. */
 static int session_requests_read_start(struct session *s, const struct opened *opened,
                                        const struct dl_msg_start *msg, struct stream_params *ret,
@@ -152,6 +172,10 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                             ret->sharers);
     if (!history_read(msg->before, &ret->before))
         return dl_error_set(err, EPROTO, "before", "not a history of an epoch");
+    if (!passed_read(msg->step, msg->passed, &ret->passed))
+        return dl_error_set(err, EPROTO, "passed", "not the steps that have passed one");
+    if (!journal_is_sound(msg->journal))
+        return dl_error_set(err, EPROTO, "journal", "not a journal of steps");
     if (opened->user.leaving)
         return dl_error_set(err, EINVAL, "loader", "loader %llu was closed; open it again",
                             (unsigned long long)msg->loader);
@@ -159,6 +183,8 @@ static int session_requests_read_start(struct session *s, const struct opened *o
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
                             (unsigned long long)msg->loader);
     int r = session_requests_check_lazy(s, opened->user.loader, msg, err);
+    if (r == 0)
+        r = session_requests_check_passed(opened->user.loader, msg, err);
     if (r == 0)
         r = s->o.events->may_start(s->o.context, err);
     if (r == 0 && ret->world == 0)
@@ -248,6 +274,8 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     cs->local = msg->rank;
     cs->place = place;
     cs->stream->former_lease = msg->former_lease;
+    if (msg->journal.len > 0)
+        stream_follow(cs->stream, msg->journal);
     loader_resume(opened->user.loader, cs->stream, place.limit);
     if (shared)
         session_join_world(cs);

@@ -45,7 +45,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
                                            .label = span_str(spec->name),
                                            .length = loader_core(loader)->length,
                                            .iterable = loader_core(loader)->iterable,
-                                           .in_order = spec->in_order,
+                                           .in_order = spec_is_in_order(spec),
                                            .batch = spec->batch_size ? spec_most_samples(spec) : 0,
                                            .drop_last = spec->drop_last,
                                            .seed = spec->seed,
