@@ -322,6 +322,8 @@ DL_API int dl_loader_is_iterable(const struct dl_loader *loader);     /* 1: step
 DL_API uint32_t dl_loader_replicas(const struct dl_loader *loader);   /* shard.replicas; 1: none */
 DL_API uint64_t dl_loader_seed(const struct dl_loader *loader);       /* given, or drawn */
 DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
+/* 1: its batches come in the order of their steps; 0: they may pass others (workers.bypass). */
+DL_API int dl_loader_in_order(const struct dl_loader *loader);
 
 /* ---- epoch --------------------------------------------------------------------------------- */
 
@@ -374,6 +376,11 @@ struct dl_epoch_options {
     /* Steps of this rank in the epoch, if the client is the sampler or the dataset has no length:
      * `dlctl top` and others then show how much is left. A wrong number does no harm; 0: unknown */
     uint64_t expected_steps;
+    /* Where batches may pass others (workers.bypass): what dl_epoch_journal() wrote in another run
+     * of this epoch of the rank. The batches come in that order, as far as it goes, and then as
+     * they are ready. With a state of that run, from there on. NULL: as they are ready. */
+    const void *journal;
+    size_t journal_len;
 };
 
 enum { DL_JOB_BYTES = 129 }; /* of a job's name, at most, with its NUL */
@@ -513,7 +520,9 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  * dl_epoch_state() covers the batches that dl_epoch_next() returned, including the current one, and
  * steps that failed; after DL_END it is the beginning of the next epoch. *len is the size of `buf`,
  * DL_STATE_MAX unless weights were changed, then that of the state; -ENOSPC: it is the size needed.
- * -ENOTSUP within an epoch of workers.in_order: false. dl_epoch_whole_state() writes the token at
+ * Where batches may pass others (workers.bypass, workers.in_order: false) it is that of this rank
+ * alone, and says which ones came; -ENOTSUP within such an epoch of an iterable dataset, or of a
+ * client that is the sampler. dl_epoch_whole_state() writes the token at
  * `step`, DL_UNKNOWN being the current one, and behind it what an iterable dataset says of its own
  * position; dl_epoch_has_dataset_state() is 1 once it has said anything.
  */
@@ -521,6 +530,15 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
 DL_API int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len);
 DL_API int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len);
 DL_API int dl_epoch_has_dataset_state(const struct dl_epoch *epoch);
+
+/*
+ * Where batches may pass others: the order in which those of this epoch came, from its first step
+ * or from the state that it continues, for options.journal. *len is the size of `buf`, then that of
+ * the journal: some bytes for each batch that was passed, at most 512 KiB more than a state;
+ * -ENOSPC: it is the size needed. -ENOTSUP: the batches come in the order of their steps, as a
+ * state says, or nobody knows it.
+ */
+DL_API int dl_epoch_journal(struct dl_epoch *epoch, void *buf, size_t *len);
 
 /*
  * dl_loader_state() writes the token of the place in `options`; with options.state that state's

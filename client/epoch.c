@@ -28,7 +28,8 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->priority = o->priority;
     epoch->expected_steps = o->expected_steps;
     epoch->local_rank = o->rank;
-    epoch->first = epoch->expected = epoch->position = place->step;
+    if (came_begin(epoch, place->step, &place->passed) < 0)
+        return epoch_free(epoch);
     epoch->before = place->before;
     epoch->marks[0] = (struct marked){place->mark, place->step};
     epoch->job = strdup(epoch_options_job(o));
@@ -72,6 +73,8 @@ static int epoch_start_at(struct dl_loader *loader, const struct dl_epoch_option
                            "only a daemon knows the cluster's world, and this loader has none; "
                            "give a number, or workers.count");
     int r = state_take_dataset_states(epoch, o);
+    if (r == 0)
+        r = journal_follow(epoch, o);
     if (r == 0)
         r = loader->local ? local_epoch_start(epoch, o->rank) : epoch_start_remote(epoch);
     if (r == 0)

@@ -17,7 +17,8 @@
 #define EPOCH_OPTIONS_FIRST (offsetof(struct dl_epoch_options, reserved) + sizeof(uint32_t))
 
 static_assert(offsetof(struct dl_epoch_options, expected_steps) == EPOCH_OPTIONS_FIRST &&
-                  sizeof(struct dl_epoch_options) == EPOCH_OPTIONS_FIRST + sizeof(uint64_t),
+                  sizeof(struct dl_epoch_options) ==
+                      EPOCH_OPTIONS_FIRST + sizeof(uint64_t) + sizeof(void *) + sizeof(size_t),
               "no padding, which programs do not set, and which a field would be put into");
 
 static inline size_t epoch_options_size(const struct dl_epoch_options *o)

@@ -152,6 +152,12 @@ int _nodiscard_ state_find_place(struct dl_loader *loader, const struct dl_epoch
 /* The dataset's own states behind that state, which was found good. */
 int _nodiscard_ state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_options *o);
 
+/* ---- journal.c ---- */
+
+/* The epoch, not started yet, takes the order of the journal in the options, if there is one. 0, or
+ * the refusal as the last error. */
+int _nodiscard_ journal_follow(struct dl_epoch *epoch, const struct dl_epoch_options *o);
+
 /* ---- local.c, local_epoch.c ---- */
 
 /* The local counterparts of loader.c, epoch.c and feed.c, for loaders of this process. */

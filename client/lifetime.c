@@ -35,6 +35,7 @@ struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     free(epoch->entries);
     feed_deinit(&epoch->feed);
     step_set_deinit(&epoch->arrived);
+    came_deinit(&epoch->came);
     free(epoch->warning);
     free(epoch->warning_shown);
     free(epoch->releases);

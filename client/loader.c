@@ -226,6 +226,11 @@ uint64_t dl_loader_seed(const struct dl_loader *loader)
     return loader->seed;
 }
 
+int dl_loader_in_order(const struct dl_loader *loader)
+{
+    return loader->in_order;
+}
+
 uint64_t dl_loader_fingerprint(const struct dl_loader *loader)
 {
     return loader->fingerprint;

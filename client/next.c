@@ -196,7 +196,7 @@ static int next_give(struct dl_epoch *epoch, struct entry *entry, struct dl_batc
 
     if (step != UINT64_MAX) {
         epoch->received++;
-        epoch->position = step + 1;
+        epoch->position = came_is_kept(epoch) ? epoch->position + 1 : step + 1;
     }
     if (entry->fault)
         return next_take_fault(epoch, entry);

@@ -37,7 +37,7 @@ static int state_read(struct dl_loader *loader, const void *state, size_t len,
 }
 
 /* The step at which the state of the options resumes: its own, or 0 in another world. */
-static int state_find(struct dl_loader *loader, const struct dl_epoch_options *o,
+static int state_find(struct dl_loader *loader, const struct dl_epoch_options *o, bool is_start,
                       struct state_place *ret)
 {
     struct state_token token;
@@ -47,14 +47,17 @@ static int state_find(struct dl_loader *loader, const struct dl_epoch_options *o
     if (r < 0)
         return r;
     r = state_token_place(&token, epoch_options_world(o), ret, &err);
+    if (r == 0 && ret->step > 0 && is_start && o->world != DL_WORLD_CLUSTER)
+        r = state_token_check_rank(&token, o->rank, &err);
     return r < 0 ? client_fail_with(loader->client, &err) : 0;
 }
 
 int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *divided,
                      struct state_place *ret)
 {
-    *ret = (struct state_place){.epoch = divided->epoch, .step = divided->step};
-    return divided->state ? state_find(loader, divided, ret) : 0;
+    *ret = (struct state_place){
+        .epoch = divided->epoch, .step = divided->step, .passed = {.head = divided->step}};
+    return divided->state ? state_find(loader, divided, true, ret) : 0;
 }
 
 int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_options *o)
@@ -90,6 +93,9 @@ static int state_write(struct dl_loader *loader, const struct state_place *place
                                 .steps = place->step,
                                 .before = place->before,
                                 .mark = place->mark,
+                                .has_rank = place->has_rank,
+                                .rank = place->rank,
+                                .passed = place->passed,
                                 .dataset_states = list.len > 0 ? state_list_sum(list) : 0,
                                 .changes = changes.len > 0 ? state_list_sum(changes) : 0};
     uint8_t bytes[STATE_TOKEN_MAX];
@@ -108,13 +114,31 @@ static int state_write(struct dl_loader *loader, const struct state_place *place
     return 0;
 }
 
-static int state_check_order(struct dl_loader *loader)
+/* If batches may pass others: the epoch's steps at a place where it was. */
+static int state_find_passed(const struct dl_epoch *epoch, struct state_place *place)
 {
-    if (loader->in_order)
+    if (epoch->loader->in_order || place->step == 0)
+        return 0;
+    place->has_rank = true;
+    place->rank = epoch->rank;
+    if (came_is_kept(epoch) && came_at(epoch, place->step, &place->passed))
+        return 0;
+    return client_fail(epoch->loader->client, ENOTSUP, "workers.in_order",
+                       "which batches have come is not known: %s; take the state between epochs, "
+                       "or let them come in order",
+                       epoch->came.lost ? "one was passed by too many, or memory was lacking"
+                                        : "an iterable dataset, or a client that is the sampler, "
+                                          "has no steps that could be left out");
+}
+
+/* The same of a loader, which knows what its state says. */
+static int state_check_order(struct dl_loader *loader, const struct state_place *place)
+{
+    if (loader->in_order || place->step == 0 || place->has_rank)
         return 0;
     return client_fail(loader->client, ENOTSUP, "workers.in_order",
-                       "false: batches come as they are ready, so a number of steps does not "
-                       "tell which ones came; take the state between epochs, or write true");
+                       "batches may pass others, so a number of steps does not tell which ones "
+                       "came; take the state of the epoch");
 }
 
 enum { STATE_READS = 16 };
@@ -148,8 +172,8 @@ static int state_write_epoch(struct dl_epoch *epoch, uint64_t step, bool whole, 
     state_hear(epoch->loader);
     if (step == DL_UNKNOWN && epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
-    else if (epoch->received > 0)
-        r = state_check_order(epoch->loader);
+    else
+        r = state_find_passed(epoch, &place);
     if (r == 0 && whole && place.epoch == epoch->number &&
         saved_states_write(epoch, place.step, &list) < 0)
         r = client_fail(epoch->loader->client, ENOMEM, "", "no memory for a state");
@@ -170,11 +194,11 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
 {
     int r = client_begin(epoch->loader->client);
 
-    if (r == 0 && step != DL_UNKNOWN && (step < epoch->first || step > epoch->position))
+    if (r == 0 && step != DL_UNKNOWN && (step < epoch->begun || step > epoch->position))
         r = client_fail(epoch->loader->client, EINVAL, "step",
                         "%" PRIu64 " is none between the first, %" PRIu64 ", and what was given "
                         "out, %" PRIu64,
-                        step, epoch->first, epoch->position);
+                        step, epoch->begun, epoch->position);
     return r < 0 ? r : state_write_epoch(epoch, step, true, buf, len);
 }
 
@@ -222,13 +246,14 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
     if (r == 0)
         r = state_divide_ranks(loader, &o);
     if (r == 0)
-        r = state_find_place(loader, &o, &place);
+        r = o.state ? state_find(loader, &o, false, &place) : state_find_place(loader, &o, &place);
     if (r < 0)
         return r;
     state_hear(loader);
+    place.has_rank = place.has_rank && (!o.state || o.step == 0 || o.step == place.step);
     if (o.state && o.step > 0)
         place.step = o.step;
-    if (place.step > 0 && (r = state_check_order(loader)) < 0)
+    if ((r = state_check_order(loader, &place)) < 0)
         return r;
     state_find_mark(loader, epoch_options_world(&o), &place);
     return state_write(loader, &place, epoch_options_world(&o), (struct dl_span){0},
@@ -245,7 +270,7 @@ int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len
     if (r == 0)
         r = epoch_divide_ranks(loader, &o);
     if (r == 0)
-        r = state_find(loader, &o, &place);
+        r = state_find(loader, &o, false, &place);
     if (r < 0)
         return r;
     *ret_epoch = place.epoch;

@@ -27,13 +27,10 @@ static bool world_change_is_it(const struct dl_epoch *epoch, int error)
 
 static void world_change_forget_stream(struct dl_epoch *epoch)
 {
-    step_set_deinit(&epoch->arrived);
-    epoch->arrived = (struct step_set){0};
+    (void)!came_begin(epoch, 0, &(struct passed){0}); /* nothing that takes memory */
     epoch_apply(epoch, EPOCH_ANEW);
     epoch->outcome = EPOCH_OPEN;
-    epoch->resumed = false;
-    epoch->first = epoch->expected = epoch->position = 0;
-    epoch->delivered = epoch->received = 0;
+    epoch->received = 0;
     epoch->lent = 0;
     epoch_drop_position(epoch);
 }

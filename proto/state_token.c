@@ -77,6 +77,24 @@ static int state_token_set_mark(struct value *map, const struct lazy_mark *mark)
     return r;
 }
 
+static int state_token_set_passed(struct value *map, const struct state_token *token)
+{
+    const struct passed *passed = &token->passed;
+    uint8_t bytes[PASSED_BYTES];
+    struct value *v;
+
+    if (!token->has_rank)
+        return 0;
+    int r = value_set_uint(map, "rank", token->rank);
+    if (r == 0)
+        r = value_set(map, "passed", &v);
+    if (r == 0)
+        r = state_token_push_uint(v, passed->head);
+    for (size_t i = 0, n = passed_write(passed, bytes) / sizeof(uint64_t); r == 0 && i < n; i++)
+        r = state_token_push_uint(v, passed->words[i]);
+    return r;
+}
+
 static int state_token_set_all(struct value *map, const struct state_token *token)
 {
     const struct state_identity *identity = &token->identity;
@@ -92,6 +110,7 @@ static int state_token_set_all(struct value *map, const struct state_token *toke
         (r = value_set_uint(map, "epoch", token->epoch)) < 0 ||
         (r = value_set_uint(map, "world", token->world)) < 0 ||
         (r = value_set_uint(map, "steps", token->steps)) < 0 ||
+        (r = state_token_set_passed(map, token)) < 0 ||
         (r = state_token_set_before(map, &token->before)) < 0 ||
         (r = state_token_set_mark(map, &token->mark)) < 0)
         return r;
@@ -203,6 +222,23 @@ static bool state_token_get_mark(const struct value *map, struct lazy_mark *ret)
                   state_token_uint_of(&v->items[1], &ret->rows));
 }
 
+static bool state_token_get_passed(const struct value *map, struct state_token *ret)
+{
+    const struct value *v = value_get(map, "passed");
+    struct passed *passed = &ret->passed;
+
+    if (!v)
+        return !value_get(map, "rank");
+    ret->has_rank = true;
+    bool fits = v->type == VALUE_ARRAY && v->count >= 1 && v->count <= 1 + PASSED_WORDS &&
+                state_token_uint_of(&v->items[0], &passed->head) &&
+                state_token_get_uint(map, "rank", &ret->rank);
+    for (uint32_t i = 1; fits && i < v->count; i++)
+        fits = state_token_uint_of(&v->items[i], &passed->words[i - 1]);
+    return fits && ret->rank < ret->world && !(passed->words[0] & 1) &&
+           passed->head <= ret->steps && passed->head + passed_count(passed) == ret->steps;
+}
+
 static bool state_token_get_all(const struct value *map, struct state_token *ret)
 {
     struct state_identity *identity = &ret->identity;
@@ -216,8 +252,8 @@ static bool state_token_get_all(const struct value *map, struct state_token *ret
            state_token_get_uint(map, "epoch", &ret->epoch) &&
            state_token_get_uint(map, "world", &ret->world) &&
            state_token_get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
-           ret->world <= DL_MAX_WORLD_SIZE && state_token_get_before(map, &ret->before) &&
-           state_token_get_mark(map, &ret->mark) &&
+           ret->world <= DL_MAX_WORLD_SIZE && state_token_get_passed(map, ret) &&
+           state_token_get_before(map, &ret->before) && state_token_get_mark(map, &ret->mark) &&
            (!value_get(map, "carried") ||
             state_token_get_uint(map, "carried", &ret->dataset_states)) &&
            (!value_get(map, "changes") || state_token_get_uint(map, "changes", &ret->changes));
@@ -348,6 +384,13 @@ static int state_token_place_in_other_world(const struct state_token *token, uin
 {
     struct history *before = &ret->before;
 
+    if (token->has_rank && (token->world > 1 || passed_count(&token->passed) > 0))
+        return dl_error_set(err, EINVAL, "world",
+                            "%" PRIu64 ", and the state is of %" PRIu64
+                            "; batches may pass others, each rank's in its own order, so another "
+                            "number of ranks cannot continue; continue with as many, or start the "
+                            "next epoch",
+                            world, token->world);
     if (token->identity.workers > 0 || token->identity.order == STATE_CLIENT)
         return dl_error_set(err, EINVAL, "world",
                             "%" PRIu64 ", and the state is of %" PRIu64
@@ -364,10 +407,23 @@ static int state_token_place_in_other_world(const struct state_token *token, uin
                             "possible; continue with as many, or start the next epoch",
                             world, token->world, before->n);
     ret->step = 0;
+    ret->has_rank = false;
+    ret->passed = (struct passed){0};
     /* Nothing was given out since there were as many ranks as now. */
     if (before->n > 0 && before->stretches[before->n - 1].world == world)
-        ret->step = before->stretches[--before->n].steps;
+        ret->step = ret->passed.head = before->stretches[--before->n].steps;
     return 0;
+}
+
+int state_token_check_rank(const struct state_token *token, uint64_t rank, struct dl_error *err)
+{
+    if (!token->has_rank || token->steps == 0 || rank == token->rank)
+        return 0;
+    return dl_error_set(err, EINVAL, "rank",
+                        "%" PRIu64 ", and the state is of rank %" PRIu64
+                        "; batches may pass others, each rank's in its own order, so each rank "
+                        "needs its own state",
+                        rank, token->rank);
 }
 
 int state_token_place(const struct state_token *token, uint64_t world, struct state_place *ret,
@@ -375,6 +431,11 @@ int state_token_place(const struct state_token *token, uint64_t world, struct st
 {
     *ret = (struct state_place){
         .epoch = token->epoch, .step = token->steps, .before = token->before, .mark = token->mark};
+    ret->passed = token->passed;
+    ret->has_rank = token->has_rank;
+    ret->rank = token->rank;
+    if (!token->has_rank)
+        ret->passed.head = token->steps;
     if (world == token->world || (token->steps == 0 && token->before.n == 0))
         return 0;
     return state_token_place_in_other_world(token, world, ret, err);
@@ -428,6 +489,9 @@ size_t state_token_json(const struct state_token *token, char *buf, size_t size)
         state_token_print(&text, "%s\"%s\": \"%016" PRIx64 "\"", i > 0 ? ", " : "", PARTS[i],
                           identity->parts[i]);
     state_token_print(&text, "}");
+    if (token->has_rank)
+        state_token_print(&text, ", \"rank\": %" PRIu64 ", \"passed\": %u", token->rank,
+                          passed_count(&token->passed));
     if (token->mark.window > 0)
         state_token_print(&text, ", \"mark\": {\"window\": %" PRIu64 ", \"rows\": %" PRIu64 "}",
                           token->mark.window, token->mark.rows);

@@ -14,6 +14,8 @@
  *   epoch      its number
  *   world      ranks that read it
  *   steps      that each of them was given; over an iterable dataset the number of the next one
+ *   rank       if batches may pass others: the one whose state it is, with
+ *   passed     the first step that it was not given, and the bits of passed_write() as numbers
  *   before     what other world sizes had before: world, steps, world, steps, …
  *   mark       of batches packed while lengths are taken: its window and rows (history.h), if any
  *   carried    XXH3-64 of the list of the dataset's own states behind the token (dataset_state.h),
@@ -21,13 +23,14 @@
  *   changes    likewise of a mixture's changed weights (mix_changes.h), which stand before that
  *   sum        XXH3-64 of all bytes before it
  *
- * No rank is in it: steps are those of all ranks. Pure.
+ * Without `rank` it serves all ranks: steps are those of each. Pure.
  */
 #ifndef DL_STATE_TOKEN_H
 #define DL_STATE_TOKEN_H
 
 #include "proto/common/error.h"
 #include "proto/history.h"
+#include "proto/passed.h"
 
 enum { STATE_TOKEN_VERSION = 1, STATE_TOKEN_MAX = 1023, STATE_JSON_MAX = 4096 };
 
@@ -62,6 +65,9 @@ struct state_token {
     uint64_t steps;
     struct history before;
     struct lazy_mark mark;   /* all zero: none */
+    bool has_rank;           /* batches may pass others, each rank's in its own order: */
+    uint64_t rank;           /* whose state it is, */
+    struct passed passed;    /* and which of its steps it had */
     uint64_t dataset_states; /* 0: no states */
     uint64_t changes;        /* 0: no changes */
 };
@@ -87,18 +93,25 @@ int _nodiscard_ state_token_check(const struct state_token *token,
 /* Where it resumes with that many ranks. */
 struct state_place {
     uint64_t epoch;
-    uint64_t step;
+    uint64_t step; /* how many the rank had */
     struct history before;
     struct lazy_mark mark;
+    struct passed passed; /* which; without `has_rank` the first ones */
+    bool has_rank;        /* as in the token */
+    uint64_t rank;
 };
 
 /*
  * With as many ranks as before: at its step. With another number: at step 0 of the remaining
  * samples. -EINVAL if each rank has its own order (an iterable dataset, a sampler that is the
- * client), or the world size has changed too often.
+ * client, batches that may pass others), or the world size has changed too often.
  */
 int _nodiscard_ state_token_place(const struct state_token *token, uint64_t world,
                                   struct state_place *ret, struct dl_error *err);
+
+/* Whether that rank, of as many, may continue from it. -EINVAL: it is another one's. */
+int _nodiscard_ state_token_check_rank(const struct state_token *token, uint64_t rank,
+                                       struct dl_error *err);
 
 /* As JSON, on one line. As snprintf(): how long it is, which may be more than `size` - 1. At most
  * STATE_JSON_MAX - 1. */

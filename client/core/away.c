@@ -246,6 +246,8 @@ int away_brought_tables(struct dl_client *client, struct dl_epoch *epoch,
         return connection_fail(&client->conn, err->code, err->path,
                                "a new daemon is running, but %s", err->message);
     assert(!epoch_rules_of(epoch)->daemon_has_it && !epoch->loader->needs_open);
+    if (came_follow_on(epoch) < 0)
+        return connection_fail(&client->conn, ENOMEM, "", "no memory for a journal");
     msg = epoch_start_message(epoch, epoch->expected, before);
     rc->call = (struct call){
         .request = msg.start.request, .answer = DL_MSG_STARTED, .is_repeat = true, .epoch = epoch};

@@ -53,6 +53,8 @@ static void connection_leave_out(struct dl_message *msg)
         msg->start.expected = 0; /* only for display */
     if (msg->number == DL_MSG_START && msg->version < 4)
         msg->start.mark_window = msg->start.mark_rows = 0; /* only saves time */
+    if (msg->number == DL_MSG_START && msg->version < 4)
+        msg->start.passed = (struct dl_span){0}; /* they come once more, and go back unseen */
     if (msg->number == DL_MSG_OPEN && msg->version < 4)
         msg->open.automatic = 0; /* as many workers as it has by default */
 }

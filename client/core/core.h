@@ -256,6 +256,19 @@ enum epoch_outcome {
     EPOCH_CUT,     /* the same, but what has arrived is dropped and `cut` returned */
 };
 
+/* Where batches may pass others: which steps have come, and in which order; see came.c. */
+struct came {
+    uint64_t from;          /* steps that had come before the first of the journal, */
+    struct passed begin;    /* and which */
+    struct journal journal; /* of those that came since then */
+    uint64_t count;         /* steps that have come by now, */
+    struct passed now;      /* and which */
+    bool lost;              /* the order is not known: it did not fit, or there was no memory */
+    struct dl_buffer led;   /* owned; the order in which others are to come, */
+    uint64_t led_from;      /* when so many had; as far as it goes */
+    uint8_t passed[PASSED_BYTES]; /* for START */
+};
+
 /* A mark (proto/history.h), and the first step that may resume by it. */
 struct marked {
     struct lazy_mark mark;
@@ -284,11 +297,14 @@ struct dl_epoch {
     struct rank_position *used; /* owned; shared with the daemon; NULL: it does not ask */
     char *job;                  /* owned; "": no job */
     uint64_t number, steps, samples;
-    uint64_t first;                   /* requested in START */
+    uint64_t first; /* requested in START */
+    uint64_t begun; /* steps that the rank had before; mostly the same number */
+    struct came came;
     struct history before;            /* what other world sizes had of the epoch */
     struct marked marks[2];           /* of what was given out: the last one comes first */
     struct saved_states saved_states; /* after the batches that next() gave out */
-    uint64_t position;                /* behind the last step that next() gave out; else `first` */
+    uint64_t position;                /* behind the last step that next() gave out; else `begun`;
+                                         where batches pass others: how many the rank had */
     uint64_t expected;                /* no step below it comes any more: each of them has */
     struct step_set arrived;          /* not in order: steps above it that have arrived */
     uint64_t delivered;               /* steps that came, as batch or fault */
@@ -469,6 +485,24 @@ uint64_t former_leases_lowest(struct dl_epoch *epoch);
 void former_leases_note_returned(struct dl_epoch *epoch);
 /* Queues FORMER_LEASE where the lowest step has changed. */
 void former_leases_report(struct dl_epoch *epoch);
+
+/* ---- came.c ---- */
+
+/* The order in which its steps come is not theirs, and is kept. */
+bool came_is_kept(const struct dl_epoch *epoch);
+/* The rank has had so many steps, and these. -ENOMEM. */
+int _nodiscard_ came_begin(struct dl_epoch *epoch, uint64_t count, const struct passed *passed);
+/* A step has come. */
+void came_note(struct dl_epoch *epoch, uint64_t step);
+/* Which ones had, when they were so many. False: that is not known. */
+bool came_at(const struct dl_epoch *epoch, uint64_t count, struct passed *ret);
+/* Steps are to come in the order of a journal whose first one came when `from` had, these. After
+ * came_begin(), of what they lead to. -ENOMEM, -E2BIG. */
+int _nodiscard_ came_lead(struct dl_epoch *epoch, uint64_t from, const struct passed *begin,
+                          struct dl_span runs);
+/* What is left of it for another daemon. -ENOMEM. */
+int _nodiscard_ came_follow_on(struct dl_epoch *epoch);
+void came_deinit(struct came *came);
 
 /* ---- feed.c ---- */
 

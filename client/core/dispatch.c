@@ -219,7 +219,9 @@ static int dispatch_on_started(struct dl_client *client, const struct received *
     epoch->loader->weights.sent_to = client->incarnation + 1;
     epoch->loader->weights.from = started->epoch;
     epoch->number = started->epoch;
-    epoch->first = epoch->expected = epoch->position = started->first;
+    if (started->first != epoch->first &&
+        came_begin(epoch, started->first, &(struct passed){.head = started->first}) < 0)
+        return no_memory_for(client, &in->msg);
     epoch->stream = (uint32_t)started->stream;
     epoch->steps = started->steps;
     epoch->samples = started->samples;

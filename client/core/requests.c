@@ -67,6 +67,11 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.expected = epoch->expected_steps;
     msg.start.mark_window = epoch_mark_at(epoch, step).window;
     msg.start.mark_rows = epoch_mark_at(epoch, step).rows;
+    if (!came_is_kept(epoch) || epoch->came.lost)
+        return msg;
+    msg.start.passed =
+        (struct dl_span){epoch->came.passed, passed_write(&epoch->came.now, epoch->came.passed)};
+    msg.start.journal = (struct dl_span){epoch->came.led.data, epoch->came.led.len};
     return msg;
 }
 

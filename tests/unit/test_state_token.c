@@ -221,6 +221,35 @@ static void test_worlds_that_cannot_be(void **state)
     assert_int_equal(state_token_place(&token, token.world, &place, NULL), 0);
 }
 
+/* Where batches may pass others, a state is one rank's, and says which came. */
+static void test_passed(void **state)
+{
+    struct state_token token = some_token(), read;
+    uint8_t bytes[STATE_TOKEN_MAX];
+    struct state_place place;
+    struct dl_error err = {0};
+    size_t len = 0;
+
+    token.has_rank = true;
+    token.rank = 2;
+    token.passed.head = token.steps - 2;
+    assert_true(passed_add(&token.passed, token.steps + 1));
+    assert_true(passed_add(&token.passed, token.steps + 700));
+    assert_int_equal(state_token_write(&token, bytes, &len), 0);
+    assert_int_equal(state_token_read(bytes, len, &read, NULL), 0);
+    assert_true(read.has_rank && read.rank == 2 && read.passed.head == token.steps - 2 &&
+                passed_agree(&read.passed, &token.passed, token.passed.head));
+    assert_int_equal(state_token_place(&read, 4, &place, NULL), 0);
+    assert_true(place.step == token.steps && place.passed.head == token.steps - 2);
+    assert_int_equal(state_token_check_rank(&read, 2, NULL), 0);
+    assert_int_equal(state_token_check_rank(&read, 1, &err), -EINVAL);
+    assert_string_equal(err.path, "rank");
+    expect_no_place(&token, "each rank's in its own order");
+    token.steps++; /* not as many as came */
+    assert_int_equal(state_token_write(&token, bytes, &len), 0);
+    assert_int_equal(state_token_read(bytes, len, &read, NULL), -EINVAL);
+}
+
 /* ---- what a spec is known by ---------------------------------------------------------------- */
 
 static void parts_of(const char *text, uint64_t ret[static STATE_PARTS])
@@ -318,10 +347,15 @@ static void test_histories_of_specs(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_comes_back),     cmocka_unit_test(test_json),
-    cmocka_unit_test(test_damage_is_seen), cmocka_unit_test(test_differences_have_names),
-    cmocka_unit_test(test_places),         cmocka_unit_test(test_worlds_that_cannot_be),
-    cmocka_unit_test(test_parts_of_specs), cmocka_unit_test(test_histories_of_specs),
+    cmocka_unit_test(test_comes_back),
+    cmocka_unit_test(test_json),
+    cmocka_unit_test(test_damage_is_seen),
+    cmocka_unit_test(test_differences_have_names),
+    cmocka_unit_test(test_places),
+    cmocka_unit_test(test_worlds_that_cannot_be),
+    cmocka_unit_test(test_passed),
+    cmocka_unit_test(test_parts_of_specs),
+    cmocka_unit_test(test_histories_of_specs),
 };
 
 TEST_MAIN(tests)
