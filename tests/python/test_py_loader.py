@@ -500,14 +500,75 @@ class Native(unittest.TestCase):
             self.assertEqual((loader.epoch, len(loader)), (6, 17))
             self.assertEqual(len(values(loader)), 50)
 
-    def test_state_without_order(self):
-        with Loader(changed(workers={"in_order": False})) as loader:
+    def test_states_and_journals_where_batches_pass(self):
+        """Resumed behind each batch, also one or two back, as it came in the order of the journal."""
+        for workers in {"in_order": False}, {"bypass": 3}:
+            spec = changed(workers=workers, batch={"size": 4}, dataset={"kind": "range", "length": 100})
+            with Loader(spec) as loader:
+                with self.assertRaisesRegex(dloaderd.StateError, "no epoch was begun"):
+                    loader.journal()
+                batches, whole, states = iter(loader), [], []
+                for batch in batches:
+                    whole.append(values([batch]))
+                    states.append(loader.state_dict())
+                journal = loader.journal()
+                self.assertEqual((loader.state_dict()["epoch"], sorted(sum(whole, []))), (1, list(range(100))))
+            for at, state in enumerate(states[:-1]):
+                self.assertEqual(state["step"], at + 1)
+                with Loader(spec) as loader:
+                    loader.load_state_dict(state)
+                    if at % 2:
+                        loader.follow(journal)
+                    rest = [values([batch]) for batch in loader]
+                    again = loader.journal()
+                if at % 2:
+                    self.assertEqual((rest, again), (whole[at + 1:], journal))
+                self.assertEqual(sorted(rest), sorted(whole[at + 1:]))
+            with Loader(spec) as loader:
+                loader.follow(journal)
+                self.assertEqual([values([batch]) for batch in loader], whole)
+            with Loader(spec, 0, 2) as loader:
+                batches = iter(loader)
+                next(batches)
+                state = loader.state_dict()
+            with Loader(spec, 1, 2) as loader:
+                loader.load_state_dict(state)
+                with self.assertRaisesRegex(OSError, "each rank needs its own state"):
+                    iter(loader)
+            with Loader(spec, 0, 3) as loader:
+                with self.assertRaisesRegex(dloaderd.StateError, "another number of ranks"):
+                    loader.load_state_dict(state)
+        with Loader(changed()) as loader:
             batches = iter(loader)
             next(batches)
-            with self.assertRaisesRegex(dloaderd.StateError, "in_order: false"):
-                loader.state_dict()
-            self.assertEqual(len(list(batches)), 3)
-            self.assertEqual(loader.state_dict()["epoch"], 1)
+            with self.assertRaisesRegex(dloaderd.StateError, "it is kept where batches may pass"):
+                loader.journal()
+
+    def test_journals_behind_killed_daemons(self):
+        """The next daemon goes on in the order of the journal; without one, with what has not come."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        daemons = [dltest.Daemon(folder)]
+        self.addCleanup(lambda: daemons[-1].stop())
+        spec = changed(workers={"bypass": 6, "count": 2}, batch={"size": 4}, dataset={"kind": "range", "length": 2000})
+        path = daemons[0].socket
+        with Loader(spec, socket=path, as_="numpy") as loader:
+            whole = [values([batch]) for batch in loader]
+            journal = loader.journal()
+        for follows in True, False:
+            with Loader(spec, socket=path, as_="numpy") as loader:
+                if follows:
+                    loader.follow(journal)
+                got = []
+                for batch in loader:
+                    got.append(values([batch]))
+                    if len(got) in (50, 300):
+                        daemons[-1].kill()
+                        daemons.append(dltest.Daemon(folder))
+                again = loader.journal()
+            self.assertEqual(sorted(got), sorted(whole))
+            if follows:
+                self.assertEqual((got, again), (whole, journal))
 
     def test_states_that_are_none(self):
         with Loader(RANGE) as loader:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import index
 from typing import Any
 
-from . import _device, _html, _mesh, _private, _reraise, _rejoin, _world
+from . import _device, _html, _journals, _mesh, _private, _reraise, _rejoin, _world
 from ._errors import DaemonError, SamplesLeftOutError, StateError, WorldChangedError
 from ._progress import Opening, Progress
 from ._spec import Spec, refusal
@@ -106,6 +106,7 @@ class _Pass(_device.BatchIterator):
         self._number = number
         self._following = number + 1  # the epoch behind this one
         self._step = self._next_step = step
+        self._passes = loader._passes()
         loader._pass = weakref.ref(self)
         self._repeated = 0
         self._changes = 0  # of the cluster's world
@@ -149,7 +150,7 @@ class _Pass(_device.BatchIterator):
             self._following = max(self._number + 1, self._epoch.number)
             self.end()
             raise StopIteration
-        self._next_step = batch.step + 1
+        self._next_step = self._next_step + 1 if self._passes else batch.step + 1
         self._repeated = batch.repeated
         self._note()
         return batch.data
@@ -192,20 +193,20 @@ class _Pass(_device.BatchIterator):
         """Stops loading; further calls of next() raise StopIteration."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None and self.pid == os.getpid():
-            self._loader._end_pass(epoch, self._number, self._step)
+            self._loader._end_pass(epoch, self._number, self._step, self._passes)
 
     def whole_state(self, number: int, step: int) -> bytes | None:
         """The state there, with what the dataset says; None: that is another's, or nothing."""
         if self._epoch is None or (number, step) != (self._number, self._step):
             return None
-        return self._epoch.state(step) if self._epoch.has_dataset_state else None
+        return self._epoch.state(step) if self._epoch.has_dataset_state or self._passes else None
 
     def __del__(self) -> None:
         if getattr(self, "_epoch", None) is not None:
             self.end()
 
 
-class Loader:
+class Loader(_journals.Journals):
     """Batches of a dataset that a loader spec describes, in shared memory.
 
         with dloaderd.Loader("fashion.yaml", as_="torch") as loader:
@@ -321,7 +322,7 @@ class Loader:
         self._pass: Any = lambda: None  # weak: the one that was begun last
         # Of an iterable dataset that knows its own place: where a pass has ended, or continues.
         self._kept: tuple[tuple[int, int], bytes] | None = None
-        self._left: list[tuple[Any, int, int]] = []  # passes that are to be ended
+        self._left: list[tuple[Any, int, int, bool]] = []  # passes that are to be ended
         self.set_epoch(epoch)
         self._open()
         if resume and (self.job or self._local is not None):
@@ -520,23 +521,25 @@ class Loader:
         if ahead is not None:
             ahead.end()
 
-    def _end_pass(self, epoch: Any, number: int, step: int) -> None:
-        """Ends it, and keeps what the dataset says of its place."""
+    def _end_pass(self, epoch: Any, number: int, step: int, passes: bool) -> None:
+        """Ends it, and keeps what the dataset says of its place, or which batches have come."""
         try:
             with contextlib.suppress(OSError):
-                if epoch.has_dataset_state:
+                if passes:
+                    self._journal = epoch.journal()
+                if epoch.has_dataset_state or passes:
                     self._kept = (number, step), epoch.state(step)
             epoch.end()
         except RuntimeError:
             # Another thread waits in the client, and this one collects garbage: that one ends it.
-            self._left.append((epoch, number, step))
+            self._left.append((epoch, number, step, passes))
         except (OSError, ValueError):
             pass
 
     def _end_left(self) -> None:
         left, self._left = self._left, []
-        for epoch, number, step in left:
-            self._end_pass(epoch, number, step)
+        for epoch, number, step, passes in left:
+            self._end_pass(epoch, number, step, passes)
 
     def _start(self, number: int, step: int) -> _Pass:
         self._end_left()
@@ -549,15 +552,16 @@ class Loader:
                                      "local_world": _mesh.local_world()}
         else:
             place = {"rank": self._local, "world": _world.CLUSTER}
-        kept = self._kept if self._local is not None else None
+        kept = self._kept if self._local is not None or self._passes() else None
         if kept is not None and kept[0] == (number, step):
             where = {"state": kept[1]}
         elif self._from is not None and self._local is not None and step == 0:
             where = {"state": self._from}
         elif self._from is not None or (self._local is not None and step > 0):
             where = {"state": self._token(number, step)}
-        epoch = self._opened().start(**place, job=self.job, follow=self._follow,
-                                      priority=self._priority, left_out=self._left_out, **where)
+        epoch = self._opened().start(**place, job=self.job, follow=self._follow, priority=self._priority,
+                                     left_out=self._left_out, journal=self._wanted, **where)
+        self._wanted = None
         if self._local is not None:
             self.rank, self.world_size = epoch.rank, epoch.world
         if number == _RESUME:
@@ -731,8 +735,8 @@ class Loader:
         """The state, less than 2 KiB that JSON can hold, to be stored in a checkpoint;
         load_state_dict() continues from it. Changes by set_weights() take some more.
 
-        The state of one rank serves all, once all were given equally many batches. Only "token"
-        counts; the rest is for people.
+        The state of one rank serves all, once all were given equally many batches; where batches may
+        pass others (workers.bypass), each needs its own. Only "token" counts, the rest is for people.
 
         For an iterable dataset that has state_dict() and load_state_dict(), or whose iterators do,
         it also contains the state of each worker. The dataset then continues there at once;

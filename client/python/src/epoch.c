@@ -442,6 +442,32 @@ static PyObject *py_epoch_state(PyObject *self, PyObject *const *args, Py_ssize_
     return client_raise(state_of(self), epoch->loader->client, r);
 }
 
+PyDoc_STRVAR(epoch_journal_doc,
+             "journal($self, /)\n--\n\n"
+             "The order in which its batches have come, where they may pass others.");
+
+static PyObject *py_epoch_journal(PyObject *self, PyObject *none)
+{
+    struct epoch_object *epoch = (struct epoch_object *)self;
+    size_t len = 0;
+    int r;
+
+    (void)none;
+    if (!py_epoch_check(epoch))
+        return NULL;
+    r = dl_epoch_journal(epoch->handle, NULL, &len);
+    if (r != -ENOSPC)
+        return client_raise(state_of(self), epoch->loader->client, r);
+    PyObject *journal = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)len);
+    if (!journal)
+        return NULL;
+    r = dl_epoch_journal(epoch->handle, PyBytes_AsString(journal), &len);
+    if (r == 0)
+        return journal;
+    Py_DECREF(journal);
+    return client_raise(state_of(self), epoch->loader->client, r);
+}
+
 enum number {
     NUMBER_EPOCH,
     NUMBER_FIRST,
@@ -515,6 +541,7 @@ CLAIMED_METHOD(py_epoch_feed_batch, py_epoch_owner)
 CLAIMED_METHOD(py_epoch_feed_end, py_epoch_owner)
 CLAIMED_METHOD(py_epoch_warning, py_epoch_owner)
 CLAIMED_FAST(py_epoch_state, py_epoch_owner)
+CLAIMED_METHOD(py_epoch_journal, py_epoch_owner)
 CLAIMED_METHOD(py_epoch_pin, py_epoch_owner)
 CLAIMED_METHOD(py_epoch_end, py_epoch_owner)
 CLAIMED_GETTER(py_epoch_number, py_epoch_owner)
@@ -526,6 +553,7 @@ static PyMethodDef epoch_methods[] = {
     {"feed_end", py_epoch_feed_end_claimed, METH_NOARGS, feed_end_doc},
     {"warning", py_epoch_warning_claimed, METH_NOARGS, warning_doc},
     {"state", (PyCFunction)(void (*)(void))py_epoch_state_claimed, METH_FASTCALL, epoch_state_doc},
+    {"journal", py_epoch_journal_claimed, METH_NOARGS, epoch_journal_doc},
     {"pin", py_epoch_pin_claimed, METH_NOARGS, pin_doc},
     {"end", py_epoch_end_claimed, METH_NOARGS, end_doc},
     {0},

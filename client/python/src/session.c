@@ -328,7 +328,7 @@ PyDoc_STRVAR(
     start_doc,
     "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None, job=None, "
     "dataset_states=None, follow=0, priority=0, left_out=0, replica=0, replicas=0, "
-    "local_world=0, expected_steps=0)\n--\n\n"
+    "local_world=0, expected_steps=0, journal=None)\n--\n\n"
     "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
     "many batches are loaded ahead (0: as the spec says); or from a state, which says epoch and "
     "step by itself; or, as epoch RESUME, where this rank of the job has left off. With a step, "
@@ -337,35 +337,38 @@ PyDoc_STRVAR(
     "where an epoch of the cluster ends without samples. replica: which of the `replicas` of this "
     "node that read the rank's batches. local_world: ranks of each node, where the spec has "
     "shard.replicas; 0: all are on this one. expected_steps: of the epoch, where nobody else "
-    "knows how many; for display; 0: not known.");
+    "knows how many; for display; 0: not known. journal: what Epoch.journal() gave, the order in "
+    "which batches come that may pass others.");
 
 static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {
         "epoch",    "rank",           "world",          "step",     "credits",  "state",
         "job",      "dataset_states", "follow",         "priority", "left_out", "replica",
-        "replicas", "local_world",    "expected_steps", NULL};
+        "replicas", "local_world",    "expected_steps", "journal",  NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.size = sizeof options, .world = 1};
     struct dl_epoch *handle = NULL;
-    const char *state = NULL, *dataset_states = NULL;
-    Py_ssize_t state_len = 0, dataset_states_len = 0;
+    const char *state = NULL, *dataset_states = NULL, *journal = NULL;
+    Py_ssize_t state_len = 0, dataset_states_len = 0, journal_len = 0;
     PyThreadState *thread;
     int r;
 
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "|O&O&O&O&O&z#zz#O&O&O&O&O&O&O&:start", names, to_u64, &options.epoch,
+            args, kwargs, "|O&O&O&O&O&z#zz#O&O&O&O&O&O&O&z#:start", names, to_u64, &options.epoch,
             to_u32, &options.rank, to_u32, &options.world, to_u64, &options.step, to_u32,
             &options.credits, &state, &state_len, &options.job, &dataset_states,
             &dataset_states_len, to_u32, &options.follow, to_u32, &options.priority, to_u32,
             &options.left_out, to_u32, &options.replica, to_u32, &options.replicas, to_u32,
-            &options.local_world, to_u64, &options.expected_steps) ||
+            &options.local_world, to_u64, &options.expected_steps, &journal, &journal_len) ||
         !loader_check(loader))
         return NULL;
     options.state = state;
     options.state_len = (size_t)state_len;
     options.dataset_states = dataset_states;
     options.dataset_states_len = (size_t)dataset_states_len;
+    options.journal = journal;
+    options.journal_len = (size_t)journal_len;
     thread = client_begin_call(loader->client);
     r = dl_epoch_start(loader->handle, &options, &handle);
     client_end_call(loader->client, thread);
@@ -499,6 +502,7 @@ enum fact {
     FACT_SEED,
     FACT_FINGERPRINT,
     FACT_ITERABLE,
+    FACT_IN_ORDER,
     FACT_REPLICAS
 };
 
@@ -521,6 +525,8 @@ static PyObject *py_session_loader_fact(PyObject *self, void *closure)
         return PyLong_FromUnsignedLongLong(dl_loader_fingerprint(loader->handle));
     case FACT_ITERABLE:
         return PyBool_FromLong(dl_loader_is_iterable(loader->handle));
+    case FACT_IN_ORDER:
+        return PyBool_FromLong(dl_loader_in_order(loader->handle));
     case FACT_REPLICAS:
         return PyLong_FromUnsignedLong(dl_loader_replicas(loader->handle));
     }
@@ -564,6 +570,7 @@ static PyGetSetDef loader_getset[] = {
     FACT("seed", FACT_SEED, "The seed in force, given or drawn."),
     FACT("fingerprint", FACT_FINGERPRINT, "Equal for specs that give the same batches."),
     FACT("iterable", FACT_ITERABLE, "Whether the dataset is iterable: steps may be left out."),
+    FACT("in_order", FACT_IN_ORDER, "Whether batches come in the order of their steps."),
     {0},
 };
 
