@@ -38,8 +38,8 @@ static const struct verb VERBS[] = {
     {"run", "SPEC|NAME",
      COMMON | BIT(OPTION_QUIET) | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RUN_RANK) |
          BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) |
-         BIT(OPTION_CREDITS) | BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOB) |
-         BIT(OPTION_RESUME),
+         BIT(OPTION_CREDITS) | BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOURNAL) |
+         BIT(OPTION_SAVE_JOURNAL) | BIT(OPTION_JOB) | BIT(OPTION_RESUME),
      verb_run, "Reads batches from the daemon as a trainer would, and prints the speed.",
      DAEMON_SERVICE},
     {"fetch", "SPEC|NAME", COMMON | BIT(OPTION_QUIET) | BIT(OPTION_EPOCH), verb_fetch,

@@ -121,6 +121,11 @@ static const struct option_row {
                       "resume from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
                            "write the state there at the end"},
+    [OPTION_JOURNAL] = {"journal", "FILE", KIND_TEXT, FIELD(journal), 0, 0,
+                        "give the batches in the order of the journal in that file"},
+    [OPTION_SAVE_JOURNAL] = {"save-journal", "FILE", KIND_TEXT, FIELD(save_journal), 0, 0,
+                             "write the order in which the batches came there at the end, if they "
+                             "may pass others"},
     [OPTION_JOB] = {"job", "NAME", KIND_TEXT, FIELD(job), 0, 0,
                     "join the training job of that name; default: torchrun's --rdzv-id, if rank "
                     "and world are torchrun's"},

@@ -34,6 +34,8 @@ enum option_id {
     OPTION_TOTALS,
     OPTION_STATE,
     OPTION_SAVE_STATE,
+    OPTION_JOURNAL,
+    OPTION_SAVE_JOURNAL,
     OPTION_JOB,
     OPTION_RESUME,
     OPTION_RUN_WORLD,
@@ -98,6 +100,8 @@ struct options {
     const char *state;            /* file to continue from; or NULL */
     const char *changes;          /* file with a state whose changed weights count; NULL: none */
     const char *save_state;       /* file to write at the end; NULL: none */
+    const char *journal;          /* file with one; NULL: none */
+    const char *save_journal;     /* as save_state */
     const char *job;              /* whose ranks these are; or the launcher's; NULL: of none */
     char job_found[DL_JOB_BYTES]; /* where it lies if it is the launcher's */
     bool resume;                  /* where the job's rank has left off */

@@ -101,6 +101,9 @@ static void state_print_state(const struct state_token *token)
 
     printf("epoch     %" PRIu64 "\nsteps     %" PRIu64 " of each of %" PRIu64 " ranks\n",
            token->epoch, token->steps, token->world);
+    if (token->has_rank)
+        printf("rank      %" PRIu64 ", to which %u batches came before one that was not ready\n",
+               token->rank, passed_count(&token->passed));
     state_print_before(&token->before);
     printf("order     %s, seed %" PRIu64 "\n", state_order_name(identity->order), identity->seed);
     printf("dataset   %016" PRIx64, identity->dataset);

@@ -21,7 +21,7 @@ VERBS = {
     "kinds": [],
     "mix": ["at", "epoch"],
     "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits", "state",
-            "save-state", "job", "resume", "quiet"],
+            "save-state", "journal", "save-journal", "job", "resume", "quiet"],
     "state": [],
     "status": ["wide"],
     "loaders": ["wide"],
@@ -50,7 +50,7 @@ VERBS = {
     "help": [],
 }
 FLAGS = {"digest", "json", "help", "totals", "resume", "wide", "quiet"}
-FILES = {"state", "save-state", "job", "changes"}
+FILES = {"state", "save-state", "journal", "save-journal", "job", "changes"}
 
 
 class Plan(Case):

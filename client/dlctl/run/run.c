@@ -25,10 +25,11 @@ struct run {
     struct opening opening;
     struct progress progress;
     struct outcome outcome;
-    struct state_file state; /* to begin with; then where rank 0 stands */
-    struct spent before;     /* of the loader's time, when it begins */
-    uint64_t epoch;          /* under way */
-    uint32_t world;          /* of it */
+    struct state_file state;   /* to begin with; then where rank 0 stands */
+    struct state_file journal; /* likewise: of rank 0's order */
+    struct spent before;       /* of the loader's time, when it begins */
+    uint64_t epoch;            /* under way */
+    uint32_t world;            /* of it */
 };
 
 static void run_end_ranks(struct run *run)
@@ -47,6 +48,7 @@ static void run_deinit(struct run *run)
     digest_free(run->digest);
     outcome_deinit(&run->outcome);
     state_file_deinit(&run->state);
+    state_file_deinit(&run->journal);
     spent_deinit(&run->before);
 }
 
@@ -97,6 +99,8 @@ static int run_start_ranks(struct run *run, uint64_t epoch, bool first)
             .state = resumes ? run->state.bytes : NULL,
             .state_len = resumes ? run->state.len : 0,
             .job = run->o->job,
+            .journal = first && i == 0 && run->o->journal ? run->journal.bytes : NULL,
+            .journal_len = run->journal.len,
         };
         uint64_t steps;
         int r = dl_epoch_start(run->loader, &options, &run->ranks[i]);
@@ -238,19 +242,26 @@ static int run_consume(struct run *run, struct dl_epoch *epoch)
 }
 
 /* Where the epoch stands, with what the dataset itself says. */
-static int run_take_state(struct run *run, struct dl_epoch *epoch)
+static int run_write_state(struct dl_epoch *epoch, void *buf, size_t *len)
 {
-    struct state_file state = {0};
-    int r = dl_epoch_whole_state(epoch, DL_UNKNOWN, NULL, &state.len);
+    return dl_epoch_whole_state(epoch, DL_UNKNOWN, buf, len);
+}
+
+/* What is written into as large a buffer as it needs. */
+static int run_take(int (*write)(struct dl_epoch *epoch, void *buf, size_t *len),
+                    struct dl_epoch *epoch, struct state_file *ret)
+{
+    struct state_file file = {0};
+    int r = write(epoch, NULL, &file.len);
 
     if (r != -ENOSPC)
         return r;
-    state.bytes = malloc(state.len);
-    if (!state.bytes)
+    file.bytes = malloc(file.len);
+    if (!file.bytes)
         return -ENOMEM;
-    r = dl_epoch_whole_state(epoch, DL_UNKNOWN, state.bytes, &state.len);
-    state_file_deinit(&run->state);
-    run->state = state;
+    r = write(epoch, file.bytes, &file.len);
+    state_file_deinit(ret);
+    *ret = file;
     return r;
 }
 
@@ -259,9 +270,10 @@ static int run_end_rank(struct run *run, uint32_t i)
 {
     int r = 0;
 
-    if (run->ranks[i] && i == 0 && run->o->save_state) {
-        r = run_take_state(run, run->ranks[i]);
-    }
+    if (run->ranks[i] && i == 0 && run->o->save_state)
+        r = run_take(run_write_state, run->ranks[i], &run->state);
+    if (r == 0 && run->ranks[i] && i == 0 && run->o->save_journal)
+        r = run_take(dl_epoch_journal, run->ranks[i], &run->journal);
     run->ranks[i] = dl_epoch_end(run->ranks[i]);
     return r;
 }
@@ -372,6 +384,8 @@ int verb_run(const struct options *o)
 
     if (o->state && state_file_read(o->state, &run.state, &err) < 0)
         return report_error(o, &err);
+    if (o->journal && state_file_read(o->journal, &run.journal, &err) < 0)
+        return report_error(o, &err);
     r = run_init(&run);
     begin = clock_ns();
     for (uint64_t i = 0; i < o->epochs && r == 0; i++)
@@ -383,6 +397,8 @@ int verb_run(const struct options *o)
     if (r < 0)
         return report_client(o, run.client, r);
     if (o->save_state && state_file_write(o->save_state, &run.state, &err) < 0)
+        return report_error(o, &err);
+    if (o->save_journal && state_file_write(o->save_journal, &run.journal, &err) < 0)
         return report_error(o, &err);
     if (run.digest)
         digest_text(run.digest, run.outcome.digest);
