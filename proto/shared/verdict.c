@@ -174,7 +174,7 @@ static void verdict_blame_nothing_done(const struct verdict_case *c, const struc
                        "loader-bound: %s; batches that are ready wait for earlier ones, which take "
                        "longer",
                        waited);
-        verdict_advise(v, "more workers.prefetch, or in_order: false, lets others pass");
+        verdict_advise(v, "workers.bypass, or more workers.prefetch, lets others pass");
     } else {
         v->stage = STAGE_HANDOVER;
         format_seconds((double)work->busy_ns * each, made, sizeof made);

@@ -260,7 +260,7 @@ static const struct row rows[] = {
      .lost = 5 * S,
      .between = 6 * S},
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; batches that are ready "
-     "wait for earlier ones, which take longer; more workers.prefetch, or in_order: false, lets "
+     "wait for earlier ones, which take longer; workers.bypass, or more workers.prefetch, lets "
      "others "
      "pass",
      VERDICT_LOADER,
