@@ -104,6 +104,8 @@ struct spec_audio {
     uint64_t frames;      /* of every sound; 0: its own */
 };
 
+#define SPEC_IDS_BYTES (UINT64_C(64) << 20) /* dataset.ids, where it is not said */
+
 struct spec_dataset {
     enum dataset_kind kind;
     uint64_t length;         /* range; mix: of an epoch; 0 unless stop is never */
@@ -162,6 +164,7 @@ struct spec_dataset {
                               becomes tokens, with dots where it is inside another; NULL: nothing */
     char *second;          /* owned; another field to tokenize; may be NULL */
     uint64_t max_length;   /* tokens kept of a longer text; 0: all */
+    uint64_t ids;          /* bytes of memory for what a tokenizer's file makes */
     struct value bos, eos; /* owned; likewise: tokens before and behind a sample's: the number of
                               one;   huggingface: or its text; null: none */
 

@@ -18,7 +18,7 @@ static void views_set_verdict(struct row *row, const struct loader *loader)
     row_string(row, "verdict", verdict.text);
 }
 
-/* Null of a loader that keeps no pictures. */
+/* Null of a loader that keeps neither pictures nor ids. */
 static void views_add_cache(struct row *row, const struct loader *loader)
 {
     struct pictures_counts counts;

@@ -221,6 +221,7 @@ static void worker_forget_pictures(struct data_env *env)
 {
     for (uint32_t i = 0; i < env->n_pictures; i++) {
         pictures_cache_close(&env->pictures[i].cache);
+        ids_cache_close(&env->pictures[i].ids);
         free(env->pictures[i].root);
     }
     free(env->pictures);
@@ -415,6 +416,13 @@ static int worker_handle_segment(struct worker *w, const struct dl_msg_w_segment
         w, &(struct dl_message){.number = DL_MSG_W_MAPPED, .w_mapped = {.id = msg->id}});
 }
 
+static int worker_open_pictures(const struct dl_msg_w_pictures *msg, int fd,
+                                struct data_pictures *ret)
+{
+    return msg->ids ? ids_cache_open(&ret->ids, fd, msg->bytes)
+                    : pictures_cache_open(&ret->cache, fd, msg->bytes);
+}
+
 /* Without it, batches are the same but slower: a worker that cannot map it continues. A copy of the
  * process must not have it: see forked.h. */
 static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictures *msg)
@@ -430,14 +438,18 @@ static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictur
     if (w->queues)
         return -EPROTO;
     struct data_pictures one = {.root = span_dup(msg->root)};
-    int r = one.root ? pictures_cache_open(&one.cache, steal_fd(&fd), msg->bytes) : -ENOMEM;
+    int r = one.root ? worker_open_pictures(msg, steal_fd(&fd), &one) : -ENOMEM;
     if (r < 0) {
-        fprintf(stderr, "dloader-worker: decoded pictures of %s are not kept: %s\n",
-                one.root ? one.root : "a folder", strerror(-r));
+        fprintf(stderr, "dloader-worker: %s of %s are not kept: %s\n",
+                msg->ids ? "ids" : "decoded pictures", one.root ? one.root : "a file",
+                strerror(-r));
         free(one.root);
         return r == -EPROTO ? r : 0;
     }
-    forked_keep(one.cache.arena, one.cache.bytes);
+    if (msg->ids)
+        forked_keep(one.ids.arena, one.ids.bytes);
+    else
+        forked_keep(one.cache.arena, one.cache.bytes);
     env->pictures[env->n_pictures++] = one;
     return 0;
 }
@@ -698,6 +710,11 @@ static int worker_wait_for_work(struct worker *w)
     return fds[0].revents ? worker_handle_socket(w) : 0;
 }
 
+static void worker_leave_pictures(struct data_pictures *pictures)
+{
+    close_fdp(pictures->ids.arena ? &pictures->ids.fd : &pictures->cache.fd);
+}
+
 /* In a forked copy of this process: closes the worker's own descriptors. */
 static void worker_leave(void *owner)
 {
@@ -707,7 +724,7 @@ static void worker_leave(void *owner)
     close_fdp(&w->task_bell);
     close_fdp(&w->done_bell);
     for (uint32_t i = 0; i < w->inputs.env.n_pictures; i++)
-        close_fdp(&w->inputs.env.pictures[i].cache.fd);
+        worker_leave_pictures(&w->inputs.env.pictures[i]);
     shared_indexes_deinit(&w->inputs.indexes);
     index_files_end(&w->inputs.index_files);
     frame_reader_deinit(&w->reader);

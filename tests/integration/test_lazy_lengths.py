@@ -2,6 +2,7 @@
 documents, and the rows are those of any world, resume, life of a worker or of the daemon.
 """
 
+import json
 import os
 import random
 import struct
@@ -136,6 +137,57 @@ class Rows(LazyCase):
             loader = client.open(self.spec(name, batch={"max_length": 200, "overlong": overlong}))["loader"]
             rows = sum(self.steps(client, loader), [])
             self.assertEqual(sum(map(len, rows)), want)
+
+
+class Kept(LazyCase):
+    """What a tokenizer made of a text for its length is there for its row."""
+
+    def setUp(self):
+        super().setUp()
+        letters = {chr(c if 33 <= c <= 126 else 256 + c): c for c in range(127)}
+        with open(self.path("tokenizer.json"), "w") as file:
+            json.dump({"model": {"type": "BPE", "vocab": letters, "merges": []}, "added_tokens": [],
+                       "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}}, file)
+        with open(self.path("corpus.jsonl"), "w") as file:
+            for i in range(3000):
+                file.write(json.dumps({"text": f"{i}:" + "ab " * (i % 70)}) + "\n")
+
+    def spec(self, name="kept", batch=None, **more):
+        spec = super().spec(name, batch)
+        spec["dataset"] |= {"tokenizer": "huggingface", "model": self.path("tokenizer.json"), **more}
+        return spec
+
+    def counts(self, client, name="kept"):
+        (row,) = [row for row in client.query("loaders") if row["name"] == name]
+        return row["cache_hits"], row["cache_misses"]
+
+    def all(self, client, **more):
+        try:
+            loader = client.open(self.spec(**more))["loader"]
+        except DaemonError as e:
+            if "built without" in str(e):
+                self.skipTest(str(e))
+            raise
+        return self.steps(client, loader)
+
+    def test_each_text_is_tokenized_once(self):
+        client = self.client(self.daemon({"cache": ""}))
+        kept = self.all(client)
+        hits, misses = self.counts(client)
+        self.assertEqual(misses, 3000)
+        self.assertGreaterEqual(hits, 3000)
+        self.assertEqual(self.all(client, name="again", max_length=10 ** 6), kept)  # other ids, as far as is known
+        self.assertEqual(self.counts(client)[1], 6000)
+        self.assertEqual(self.all(client, name="second"), kept)  # another loader finds them
+        self.assertEqual(self.counts(client, "second")[1], 6000)
+
+    def test_where_there_is_little_room(self):
+        daemon = self.daemon({"cache": ""})
+        kept = self.all(self.client(daemon))
+        daemon.stop()
+        client = self.client(self.daemon({"cache": ""}))
+        for ids in "0", "64KiB", "256KiB":
+            self.assertEqual(self.all(client, name="with" + ids, ids=ids), kept)
 
 
 class Clients(LazyCase):

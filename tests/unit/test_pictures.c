@@ -139,6 +139,34 @@ static void test_datasets_in_datasets(void **state)
     pictures_list_deinit(&none);
 }
 
+#define TEXT(more) "{kind: text, paths: t, tokenizer: huggingface, model: m" more "}"
+
+/* One for each tokenizer's file; the size that nobody asked for is no reason to refuse. */
+static void test_ids(void **state)
+{
+    struct fixture *f = *state;
+    struct pictures_list list, other;
+    struct dl_error err = {0};
+
+    assert_int_equal(make(f, &f->payer, TEXT(", ids: 4MiB"), &list, NULL), 0);
+    assert_int_equal(list.n, 1);
+    assert_true(pictures_has_ids(list.items[0]));
+    assert_string_equal(pictures_root(list.items[0]), "/base/m");
+    assert_int_equal(make(f, &f->payer, TEXT(", ids: 2MiB"), &other, NULL), 0);
+    assert_ptr_equal(other.items[0], list.items[0]);
+    pictures_list_deinit(&other);
+    pictures_list_deinit(&list);
+    assert_int_equal(make(f, &f->payer, TEXT(", ids: 0"), &list, NULL), 0);
+    assert_int_equal(list.n, 0);
+    assert_int_equal(make(f, &f->payer, TEXT(""), &list, NULL), 0); /* 64 MiB, of 12 */
+    assert_int_equal(list.n, 0);
+    assert_int_equal(make(f, &f->payer, TEXT(", ids: 13MiB"), &list, &err), -EDQUOT);
+    assert_string_equal(err.path, "limits.bytes");
+    assert_int_equal(make(f, &f->payer, "{kind: text, paths: t, tokenizer: bytes}", &list, NULL),
+                     0);
+    assert_int_equal(list.n, 0);
+}
+
 static void test_limits(void **state)
 {
     static const struct {
@@ -205,8 +233,8 @@ static void test_a_worker_fills_it(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_who_shares), TEST(test_a_host_shares),     TEST(test_datasets_in_datasets),
-    TEST(test_limits),     TEST(test_a_worker_fills_it),
+    TEST(test_who_shares), TEST(test_a_host_shares), TEST(test_datasets_in_datasets),
+    TEST(test_ids),        TEST(test_limits),        TEST(test_a_worker_fills_it),
 };
 
 TEST_MAIN(tests)

@@ -12,6 +12,7 @@
 #ifndef DL_DATASET_H
 #define DL_DATASET_H
 
+#include "daemon/cache/ids_cache.h"
 #include "daemon/cache/pictures_cache.h"
 #include "daemon/data/base/sample.h"
 #include "proto/dataset_state.h"
@@ -166,10 +167,12 @@ struct data_progress {
     void *owner;
 };
 
-/* Where decoded pictures of a folder are kept, and shared with other workers. */
+/* Where decoded pictures of a folder are kept, and shared with other workers; or ids that the
+ * tokenizer of a file makes. */
 struct data_pictures {
-    char *root; /* owned; the folder, as in the spec */
+    char *root; /* owned; the folder, or the tokenizer's file, as in the spec */
     struct pictures_cache cache;
+    struct ids_cache ids; /* one of the two is there */
 };
 
 /* What opening a dataset depends on besides the spec. Borrowed, for the dataset's life. */

@@ -559,7 +559,8 @@ static void process_send_pictures(struct process *p, const struct pictures_list 
             p,
             &(struct dl_message){.number = DL_MSG_W_PICTURES,
                                  .w_pictures = {.root = span_str(pictures_root(pictures)),
-                                                .bytes = pictures_bytes(pictures)}},
+                                                .bytes = pictures_bytes(pictures),
+                                                .ids = pictures_has_ids(pictures)}},
             &fd, 1);
     }
 }

@@ -1,10 +1,12 @@
 #include "daemon/serve/ring/pictures.h"
 
+#include "daemon/cache/ids_cache.h"
 #include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 #include <utlist.h>
@@ -23,9 +25,23 @@ struct pictures {
     struct charge charge;
     uint32_t refs;
     int fd;       /* owned memfd */
-    void *header; /* owned mapping of pictures_arena_header() bytes, read-only */
+    void *header; /* owned mapping of pictures_header() bytes, read-only */
     uint64_t bytes;
+    bool ids; /* of a tokenizer, instead of pictures */
 };
+
+/* What a dataset wants an arena for. */
+struct wish {
+    const char *root; /* borrowed */
+    const char *key;  /* of the spec, in errors */
+    uint64_t bytes;   /* 0: nothing is wanted */
+    bool ids;
+};
+
+static size_t pictures_header(const struct pictures *p)
+{
+    return p->ids ? ids_arena_header() : pictures_arena_header();
+}
 
 static void pictures_unref(struct pictures *p)
 {
@@ -34,7 +50,7 @@ static void pictures_unref(struct pictures *p)
         return;
     DL_DELETE(p->set->head, p);
     if (p->header)
-        munmap(p->header, pictures_arena_header());
+        munmap(p->header, pictures_header(p));
     close_fdp(&p->fd);
     quota_return(p->charge.payer.account, QUOTA_DESCRIPTORS, 1);
     charge_return(&p->charge);
@@ -55,7 +71,7 @@ static int pictures_make_memfd(void)
 /* The header is written before any other process has the file. */
 static int pictures_make_memory(struct pictures *p)
 {
-    size_t header = pictures_arena_header();
+    size_t header = pictures_header(p);
     int r = 0;
 
     p->fd = pictures_make_memfd();
@@ -67,74 +83,84 @@ static int pictures_make_memory(struct pictures *p)
         return -errno;
     p->header = base;
     /* Which pictures are kept of a folder larger than its memory is the same at each start. */
-    pictures_arena_init(base, p->bytes, XXH3_64bits(p->root, strlen(p->root)));
+    if (p->ids)
+        ids_arena_init(base, p->bytes);
+    else
+        pictures_arena_init(base, p->bytes, XXH3_64bits(p->root, strlen(p->root)));
     if (mprotect(base, header, PROT_READ) < 0)
         r = -errno;
     return r;
 }
 
-static struct pictures *pictures_set_find(const struct pictures_set *set, const char *root,
+static struct pictures *pictures_set_find(const struct pictures_set *set, const struct wish *wish,
                                           const struct payer *payer)
 {
     struct pictures *p;
 
     DL_FOREACH (set->head, p) {
-        if (p->charge.payer.account == payer->account && strcmp(p->root, root) == 0)
+        if (p->charge.payer.account == payer->account && p->ids == wish->ids &&
+            strcmp(p->root, wish->root) == 0)
             return p;
     }
     return NULL;
 }
 
-/* Where what the dataset wants to keep comes from: its folder or first file. */
-static const char *pictures_wish_root(const struct spec_dataset *dataset)
+/* What the dataset keeps of its folder or first file. */
+static struct wish pictures_wish(const struct spec_dataset *dataset)
 {
-    return dataset->kind == DATASET_PYTHON ? dataset->pictures_root : dataset->files[0].path;
+    switch (dataset->kind) {
+    case DATASET_PARQUET:
+        return (struct wish){dataset->files[0].path, "dataset.shared", dataset->shared, false};
+    case DATASET_IMAGEFOLDER:
+        return (struct wish){dataset->files[0].path, "dataset.cache", dataset->cache, false};
+    case DATASET_PYTHON:
+        return (struct wish){dataset->pictures_root, "dataset.cache",
+                             dataset->pictures_root ? dataset->cache : 0, false};
+    default:
+        return (struct wish){0};
+    }
 }
 
-/* The shared memory that the dataset asks for; may be 0. */
-static uint64_t pictures_wish(const struct spec_dataset *dataset)
+/* What it keeps of its texts. */
+static struct wish pictures_wish_ids(const struct spec_dataset *dataset)
 {
-    if (dataset->kind == DATASET_PARQUET)
-        return dataset->shared;
-    if (dataset->kind == DATASET_PYTHON)
-        return dataset->pictures_root ? dataset->cache : 0;
-    return dataset->kind == DATASET_IMAGEFOLDER ? dataset->cache : 0;
+    uint64_t bytes = min_u64(dataset->ids, IDS_CACHE_MOST) / 16 * 16;
+
+    if (!dataset->model || bytes < IDS_CACHE_LEAST)
+        return (struct wish){0};
+    return (struct wish){dataset->model, "dataset.ids", bytes, true};
 }
 
-static const char *pictures_wish_name(const struct spec_dataset *dataset)
-{
-    return dataset->kind == DATASET_PARQUET ? "dataset.shared" : "dataset.cache";
-}
-
-static int pictures_new(struct pictures_set *set, const struct spec_dataset *dataset,
+static int pictures_new(struct pictures_set *set, const struct wish *wish,
                         const struct payer *payer, struct pictures **ret, struct dl_error *err)
 {
     struct charge charge = {0};
+    char remedy[32];
     int r = quota_charge(payer->account, QUOTA_DESCRIPTORS, 1, err);
 
     if (r < 0)
         return r;
-    r = charge_take(
-        &charge, payer, pictures_wish(dataset),
-        dataset->kind == DATASET_PARQUET ? "lower dataset.shared" : "lower dataset.cache", err);
+    snprintf(remedy, sizeof remedy, "lower %s", wish->key);
+    r = charge_take(&charge, payer, wish->bytes, remedy, err);
     if (r < 0) {
         quota_return(payer->account, QUOTA_DESCRIPTORS, 1);
         return r;
     }
     struct pictures *p = must_alloc(sizeof *p);
     *p = (struct pictures){.set = set,
-                           .root = must_strdup(pictures_wish_root(dataset)),
+                           .root = must_strdup(wish->root),
                            .charge = charge,
                            .refs = 1,
                            .fd = -1,
-                           .bytes = pictures_wish(dataset)};
+                           .bytes = wish->bytes,
+                           .ids = wish->ids};
     DL_APPEND(set->head, p);
     r = pictures_make_memory(p);
     if (r < 0) {
         pictures_unref(p);
-        return dl_error_set(err, -r, pictures_wish_name(dataset),
+        return dl_error_set(err, -r, wish->key,
                             "%llu bytes of shared memory cannot be allocated: %s; lower it",
-                            (unsigned long long)pictures_wish(dataset), strerror(-r));
+                            (unsigned long long)wish->bytes, strerror(-r));
     }
     *ret = p;
     return 0;
@@ -156,20 +182,22 @@ static void pictures_list_append(struct pictures_list *list, struct pictures *p)
     list->items[list->n++] = p;
 }
 
-static int pictures_list_add(struct pictures_set *set, const struct spec_dataset *dataset,
+static int pictures_list_add(struct pictures_set *set, const struct wish *wish,
                              const struct payer *payer, struct pictures_list *list,
                              struct dl_error *err)
 {
-    struct pictures *p = pictures_set_find(set, pictures_wish_root(dataset), payer);
+    struct pictures *p = wish->bytes > 0 ? pictures_set_find(set, wish, payer) : NULL;
+    bool asked_for = !wish->ids || wish->bytes != SPEC_IDS_BYTES;
+    struct dl_error unsaid = {0};
 
-    if (p && pictures_list_has(list, p))
+    if (wish->bytes == 0 || (p && pictures_list_has(list, p)))
         return 0; /* the folder is there twice */
     if (p)
         p->refs++;
-    int r = p ? 0 : pictures_new(set, dataset, payer, &p, err);
+    int r = p ? 0 : pictures_new(set, wish, payer, &p, asked_for ? err : &unsaid);
     if (r == 0)
         pictures_list_append(list, p);
-    return r;
+    return asked_for ? r : 0; /* batches are the same without it */
 }
 
 /* Adds the dataset and those inside it; they are nested as deep as a spec may be. */
@@ -177,10 +205,11 @@ static int pictures_list_add_all(struct pictures_set *set, const struct spec_dat
                                  const struct payer *payer, struct pictures_list *list,
                                  struct dl_error *err)
 {
-    int r = 0;
+    const struct wish wish = pictures_wish(dataset), ids = pictures_wish_ids(dataset);
+    int r = pictures_list_add(set, &wish, payer, list, err);
 
-    if (pictures_wish(dataset) > 0)
-        r = pictures_list_add(set, dataset, payer, list, err);
+    if (r == 0)
+        r = pictures_list_add(set, &ids, payer, list, err);
     for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
         r = pictures_list_add_all(set, &dataset->datasets[i], payer, list, err);
     return r;
@@ -221,6 +250,11 @@ const char *pictures_root(const struct pictures *p)
     return p->root;
 }
 
+bool pictures_has_ids(const struct pictures *p)
+{
+    return p->ids;
+}
+
 int pictures_fd(const struct pictures *p)
 {
     return p->fd;
@@ -231,6 +265,18 @@ uint64_t pictures_bytes(const struct pictures *p)
     return p->bytes;
 }
 
+static void pictures_counts_of(const struct pictures *p, struct pictures_counts *ret)
+{
+    struct ids_counts ids;
+
+    if (!p->ids) {
+        pictures_arena_counts(p->header, p->bytes, ret);
+        return;
+    }
+    ids_arena_counts(p->header, p->bytes, &ids);
+    *ret = (struct pictures_counts){ids.used_bytes, ids.texts, ids.hits, ids.misses};
+}
+
 void pictures_list_counts(const struct pictures_list *list, struct pictures_counts *ret,
                           uint64_t *ret_bytes)
 {
@@ -239,7 +285,7 @@ void pictures_list_counts(const struct pictures_list *list, struct pictures_coun
     for (uint32_t i = 0; i < list->n; i++) {
         struct pictures_counts one;
 
-        pictures_arena_counts(list->items[i]->header, list->items[i]->bytes, &one);
+        pictures_counts_of(list->items[i], &one);
         ret->used_bytes += one.used_bytes;
         ret->pictures += one.pictures;
         ret->hits += one.hits;
@@ -256,7 +302,7 @@ void pictures_set_settle(void *set)
     DL_FOREACH (((struct pictures_set *)set)->head, p) {
         struct pictures_counts counts;
 
-        pictures_arena_counts(p->header, p->bytes, &counts);
+        pictures_counts_of(p, &counts);
         charge_settle_up_to(&p->charge, counts.used_bytes);
     }
 }

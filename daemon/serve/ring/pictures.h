@@ -1,10 +1,10 @@
 /*
- * The memory in which decoded pictures (dataset.cache) and row groups (dataset.shared) are kept:
- * one arena for each user and folder, or first file, shared by all loaders of the user that name
- * it, and freed with the last of them. A host's loader ends with each epoch, so the client's
- * session keeps its arena, too. The first loader decides the size, which is charged to the user
- * while the arena exists. Workers fill it (daemon/cache/pictures_cache.h); the daemon maps only its
- * counts. Main thread.
+ * The memory in which decoded pictures (dataset.cache), row groups (dataset.shared) and ids of
+ * texts (dataset.ids) are kept: one arena for each user and folder, first file, or tokenizer's
+ * file, shared by all loaders of the user that name it, and freed with the last of them. A host's
+ * loader ends with each epoch, so the client's session keeps its arena, too. The first loader
+ * decides the size, which is charged to the user while the arena exists. Workers fill it
+ * (daemon/cache/pictures_cache.h, ids_cache.h); the daemon maps only its counts. Main thread.
  */
 #ifndef DL_RING_PICTURES_H
 #define DL_RING_PICTURES_H
@@ -28,8 +28,9 @@ struct pictures_list {
 
 /*
  * The arenas that the spec's datasets want: those that are there, and new ones, which `payer` pays
- * for. -EDQUOT, -ENOMEM or what the system says, with `err`, which names the key where the
- * size is to blame; nothing is kept then.
+ * for. One for ids of the size that nobody asked for is left out where it cannot be had. -EDQUOT,
+ * -ENOMEM or what the system says, with `err`, which names the key where the size is to blame;
+ * nothing is kept then.
  */
 int _nodiscard_ pictures_list_make(struct pictures_set *set, const struct spec_dataset *dataset,
                                    const struct payer *payer, struct pictures_list *ret,
@@ -38,11 +39,12 @@ int _nodiscard_ pictures_list_make(struct pictures_set *set, const struct spec_d
 void pictures_list_share(struct pictures_list *list, const struct pictures_list *from);
 void pictures_list_deinit(struct pictures_list *list); /* zeroes it */
 
-const char *pictures_root(const struct pictures *pictures); /* the folder */
-int pictures_fd(const struct pictures *pictures);           /* borrowed; writable */
+const char *pictures_root(const struct pictures *pictures); /* the folder, or file */
+bool pictures_has_ids(const struct pictures *pictures);
+int pictures_fd(const struct pictures *pictures); /* borrowed; writable */
 uint64_t pictures_bytes(const struct pictures *pictures);
 
-/* What the loader's arenas have, in all, and their sizes. */
+/* What the loader's arenas have, in all, and their sizes; a text counts as a picture. */
 void pictures_list_counts(const struct pictures_list *list, struct pictures_counts *ret,
                           uint64_t *ret_bytes);
 

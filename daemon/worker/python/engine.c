@@ -210,7 +210,10 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
         return engine_failed("dataset", err);
     e->foreign = how->env->foreign;
     worker_env_set(how->env);
-    pictures_keep_in(how->env->n_pictures > 0 ? &how->env->pictures[0].cache : NULL);
+    /* A dataset of kind python has at most the one. */
+    pictures_keep_in(how->env->n_pictures > 0 && how->env->pictures[0].cache.arena
+                         ? &how->env->pictures[0].cache
+                         : NULL);
     int r = spec->collate.kind == COLLATE_PYTHON ? engine_open_source(e, how, err)
                                                  : engine_open_fetcher(e, how, err);
     if (r == 0)

@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 /* Models have some megabytes. What has more is another file, and is not read into memory. */
 enum { MODEL_BYTES_MAX = 256 << 20 };
 
@@ -36,7 +39,7 @@ static int text_model_load(const char *path, const uint8_t *data, uint64_t bytes
 }
 
 int text_model_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                    struct spm_model **ret, struct dl_error *err)
+                    struct spm_model **ret, uint64_t *ret_content, struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
     _cleanup_free_ uint8_t *data = NULL;
@@ -65,5 +68,6 @@ int text_model_open(const struct spec_dataset *spec, const char *place, const st
         return dl_error_set(err, ENOMEM, spec->model, "out of memory for the model");
     if ((r = source_read_file(fd, spec->model, data, bytes, &bytes, err)) < 0)
         return r;
+    *ret_content = XXH3_64bits(data, bytes);
     return text_model_load(spec->model, data, bytes, ret, err);
 }

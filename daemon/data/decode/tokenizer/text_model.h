@@ -12,10 +12,11 @@
 
 /*
  * Reads the model that the dataset at `place` names. Errors name the file, or the key `tokenizer`
- * where this program has no SentencePiece (-ENOTSUP). To be freed by spm_free().
+ * where this program has no SentencePiece (-ENOTSUP). To be freed by spm_free(). *ret_content: a
+ * hash of the file.
  */
 int _nodiscard_ text_model_open(const struct spec_dataset *spec, const char *place,
                                 const struct data_env *env, struct spm_model **ret,
-                                struct dl_error *err);
+                                uint64_t *ret_content, struct dl_error *err);
 
 #endif

@@ -9,6 +9,9 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 /* Of ten tokens that are hidden, as BERT's are (Devlin and others, 2019, 3.1, "Masked LM"). */
 #define TOKEN_BECOMES_MASK  0.8
 #define TOKEN_BECOMES_OTHER 0.9 /* a random one, from there up to here; the rest stays */
@@ -33,6 +36,8 @@ struct token_leaves {
     enum tokenizer kind;
     struct hf_tokenizer *tokenizer; /* owned; of huggingface */
     struct spm_model *pieces;       /* owned; of sentencepiece */
+    struct ids_cache *kept;         /* borrowed; NULL: none */
+    uint64_t maker;                 /* a hash of all that makes a text's ids, for it */
     uint64_t most;                  /* tokens of a sample; 0: all */
     bool specials;
     bool has_bos, has_eos;
@@ -143,15 +148,38 @@ static int token_leaves_open_file(struct token_leaves *leaves, const struct spec
                                   struct dl_error *err)
 {
     if (leaves->kind == TOKENIZER_SENTENCEPIECE)
-        return text_model_open(spec, place, env, &leaves->pieces, err);
+        return text_model_open(spec, place, env, &leaves->pieces, &leaves->maker, err);
     if (leaves->kind != TOKENIZER_HUGGINGFACE)
         return 0;
     int r = tokenizer_open(spec->model, place, env, &leaves->tokenizer, err);
     uint32_t most = r == 0 ? tokenizer_truncation(leaves->tokenizer) : 0;
+
+    leaves->maker = r == 0 ? tokenizer_content(leaves->tokenizer) : 0;
     /* Templates of chats are written for transformers, which does not heed it. */
     if (most > 0 && !leaves->has_chat)
         leaves->most = leaves->most ? min_u64(leaves->most, most) : most;
     return r;
+}
+
+/* Tokens that a text's ids are cut to; 0: all. */
+static uint64_t token_leaves_most(const struct token_leaves *leaves)
+{
+    return leaves->most ? leaves->most - leaves->has_bos - leaves->has_eos : 0;
+}
+
+/* Memory for the ids that this file makes; of conversations the places of tokens are needed, too.
+ */
+static void token_leaves_find_kept(struct token_leaves *leaves, const struct spec_dataset *spec,
+                                   const struct data_env *env)
+{
+    const uint64_t how[] = {leaves->kind, leaves->specials,
+                            leaves->tokenizer ? token_leaves_most(leaves) : 0};
+
+    for (uint32_t i = 0; env && spec->model && !leaves->has_chat && i < env->n_pictures; i++) {
+        if (env->pictures[i].ids.arena && strcmp(env->pictures[i].root, spec->model) == 0)
+            leaves->kept = &env->pictures[i].ids;
+    }
+    leaves->maker = XXH3_64bits_withSeed(how, sizeof how, leaves->maker);
 }
 
 int token_leaves_open(const struct spec_dataset *spec, const char *place,
@@ -180,6 +208,7 @@ int token_leaves_open(const struct spec_dataset *spec, const char *place,
         token_leaves_free(leaves);
         return r;
     }
+    token_leaves_find_kept(leaves, spec, env);
     *ret = leaves;
     return 0;
 }
@@ -288,14 +317,11 @@ uint64_t token_leaves_count(const struct token_leaves *leaves, uint64_t n)
     return kept + marks;
 }
 
-static int token_leaves_encode(struct token_leaves *leaves, const void *text, size_t bytes,
-                               struct token_run *ret, char *why)
+static int token_leaves_make(struct token_leaves *leaves, const void *text, size_t bytes,
+                             struct token_run *ret, char *why)
 {
-    uint64_t marks = (uint64_t)leaves->has_bos + leaves->has_eos;
-    const struct tokenizer_text whole = {.text = text,
-                                         .n = bytes,
-                                         .specials = leaves->specials,
-                                         .most = leaves->most ? leaves->most - marks : 0};
+    const struct tokenizer_text whole = {
+        .text = text, .n = bytes, .specials = leaves->specials, .most = token_leaves_most(leaves)};
     char words[SPM_WHY_MAX] = "";
     const int *ids;
     int r;
@@ -313,6 +339,21 @@ static int token_leaves_encode(struct token_leaves *leaves, const void *text, si
     ret->bytes = text;
     ret->n = bytes;
     return 0;
+}
+
+/* The same, from where they are kept, if they are. */
+static int token_leaves_encode(struct token_leaves *leaves, const void *text, size_t bytes,
+                               struct token_run *ret, char *why)
+{
+    if (!leaves->kept)
+        return token_leaves_make(leaves, text, bytes, ret, why);
+    const struct ids_key key = ids_key_of(leaves->maker, text, bytes);
+    if (ids_cache_find(leaves->kept, &key, &ret->ids, &ret->n))
+        return 0;
+    int r = token_leaves_make(leaves, text, bytes, ret, why);
+    if (r == 0)
+        ids_cache_put(leaves->kept, &key, ret->ids, ret->n);
+    return r;
 }
 
 static void token_leaves_put(const struct token_run *run, uint64_t n, int64_t *out)

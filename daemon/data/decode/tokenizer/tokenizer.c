@@ -11,6 +11,9 @@
 
 #include <errno.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 /* The largest that people publish have some 35 MB. */
 enum { TOKENIZER_BYTES_MAX = 256 << 20 };
 
@@ -29,6 +32,7 @@ struct hf_tokenizer {
     struct post post;
     struct word_cache cache;
     uint32_t truncation;            /* tokens of a text; 0: all */
+    uint64_t content;               /* a hash of the file */
     struct growing_ids ids;         /* of the last text */
     size_t enough;                  /* of ids, before the special ones; the rest is not looked at */
     bool placed;                    /* the places of the last text, */
@@ -380,7 +384,15 @@ int tokenizer_open(const char *path, const char *place, const struct data_env *e
         return dl_error_set(err, ENOMEM, path, "out of memory for the tokenizer");
     if ((r = source_read_file(fd, path, data, bytes, &bytes, err)) < 0)
         return r;
-    return tokenizer_read(data, bytes, path, ret, err);
+    r = tokenizer_read(data, bytes, path, ret, err);
+    if (r == 0)
+        (*ret)->content = XXH3_64bits(data, bytes);
+    return r;
+}
+
+uint64_t tokenizer_content(const struct hf_tokenizer *tokenizer)
+{
+    return tokenizer->content;
 }
 
 void tokenizer_free(struct hf_tokenizer *tokenizer)

@@ -35,6 +35,9 @@ bool tokenizer_find(const struct hf_tokenizer *tokenizer, const char *text, size
 /* Whether the file calls this id special, as <s>. */
 bool tokenizer_is_special(const struct hf_tokenizer *tokenizer, uint32_t id);
 
+/* A hash of its file. */
+uint64_t tokenizer_content(const struct hf_tokenizer *tokenizer);
+
 /* All ids are below this; 0: no ids. */
 uint32_t tokenizer_size(const struct hf_tokenizer *tokenizer);
 

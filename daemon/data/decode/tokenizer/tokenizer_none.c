@@ -43,6 +43,11 @@ bool tokenizer_is_special(const struct hf_tokenizer *tokenizer, uint32_t id)
     return false;
 }
 
+uint64_t tokenizer_content(const struct hf_tokenizer *tokenizer)
+{
+    return 0;
+}
+
 uint32_t tokenizer_size(const struct hf_tokenizer *tokenizer)
 {
     return 0;
