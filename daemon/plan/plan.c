@@ -27,7 +27,7 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
         [LEFTOVER_EMIT] = PLAN_EMIT, [LEFTOVER_DROP] = PLAN_DROP, [LEFTOVER_CARRY] = PLAN_CARRY};
     const struct spec_batch *batch = &spec->batch;
     bool packs = spec->collate.kind == COLLATE_PACK, pads = spec->collate.kind == COLLATE_PAD;
-    bool lazy = packs && batch->lengths == LENGTHS_LAZY;
+    bool lazy = batch->lengths == LENGTHS_LAZY;
 
     if (!batch->tokens)
         return (struct plan_tokens){0};

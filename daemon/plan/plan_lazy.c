@@ -7,10 +7,12 @@
 
 /* ---- which rows are which steps -------------------------------------------------------------- */
 
-/* Rows of one step, for all ranks of a world. */
+/* Rows of one step, for all ranks of a world: with padding each is a batch. */
 static uint64_t plan_lazy_group(const struct plan_tokens *tokens, uint64_t world)
 {
-    return tokens->tokens / tokens->row_length * min_u64(world, UINT64_C(1) << 32);
+    uint64_t each = tokens->strategy == PLAN_PACK ? tokens->tokens / tokens->row_length : 1;
+
+    return each * min_u64(world, UINT64_C(1) << 32);
 }
 
 /* Rows that other world sizes have taken; or as many as there can be. */
@@ -143,7 +145,8 @@ int token_lazy_cut(struct token_plan *plan, struct sampler *sampler)
     token_take_positions(plan, sampler, first, first + n);
     lazy->taken += n;
     bool whole = token_lazy_is_whole(plan), ends = (lazy->windows + 1) % LAZY_CHAIN == 0;
-    int r = token_pack_window(plan, lazy->windows++, &lazy->first, whole || ends);
+    int r = (plan->params.strategy == PLAN_PACK ? token_pack_window : token_batch_window)(
+        plan, lazy->windows++, &lazy->first, whole || ends);
     if (r < 0)
         return r;
     plan_lazy_pass_over(plan);

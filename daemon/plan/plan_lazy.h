@@ -1,5 +1,5 @@
 /*
- * Packing without a length pass: `batch: {tokens: …, lengths: lazy}` with collate.kind pack.
+ * Batches of tokens without a length pass: `batch: {tokens: …, lengths: lazy}`.
  *
  * Batches of tokens otherwise need every length before step 0. Here the order is cut into *windows*
  * of a fixed number of samples, `tokens.lazy`, and a window's rows are packed as soon as its own
@@ -12,14 +12,21 @@
  * empty where a window ends. The last window keeps all, and so does the last of each LAZY_CHAIN.
  * The other rows are shuffled, keyed by seed, epoch and w.
  *
+ * Without `pack` a row is a whole padded batch of one rank. With `sorted` a window is sorted by
+ * length, and cut from the shortest on, as many samples as fit; with `bucket` each bucket's samples
+ * by themselves, tokens div P(U) in each; with `in turn` in the order, and nothing is shuffled.
+ * What does not fill a batch begins the next window, but for the same windows as above: there it is
+ * cut by length, across buckets. So batches of one step need not be of one bucket: which rows are a
+ * step depends on the world, but a row does not. All have at most `tokens`.
+ *
  * Rows, one window's behind the other's, are a sequence that depends on the order and the lengths
  * alone: not on the world, the workers, or who measured what, and when. Step k of all ranks is rows
- * base + k · G … base + (k + 1) · G − 1, where G = world · tokens / row_length and `base` is what
- * other world sizes took before, each G of its own a step. So ranks have equally many steps without
- * a word between them, a change of the world deals the same rows in the same order, and how many
- * rows the windows had so far (the *journal*: `made.rows` and, of each window, where they end) says
- * where any step lies. At the end of the epoch the rows that do not fill a step are emitted or
- * dropped as elsewhere.
+ * base + k · G … base + (k + 1) · G − 1, where G = world · tokens / row_length (world without
+ * `pack`) and `base` is what other world sizes took before, each G of its own a step. So ranks have
+ * equally many steps without a word between them, a change of the world deals the same rows in the
+ * same order, and how many rows the windows had so far (the *journal*: `made.rows` and, of each
+ * window, where they end) says where any step lies. At the end of the epoch the rows that do not
+ * fill a step are emitted or dropped as elsewhere.
  *
  * Nothing here measures. The caller asks which samples the next window has, puts their lengths in
  * place, and has the window cut; the loader (serve/loader/loader_windows.c) does so one window

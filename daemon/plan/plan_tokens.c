@@ -83,7 +83,7 @@ static bool plan_tokens_can_be_lazy(const struct plan_params *params, uint64_t c
     bool by_tokens = plan_is_mix(params) && params->mix.by == MIX_BY_TOKENS;
 
     return tokens->lazy == 0 ||
-           (tokens->strategy == PLAN_PACK && !tokens->balance && !by_tokens &&
+           (!tokens->balance && !by_tokens && tokens->leftover != PLAN_CARRY &&
             tokens->lazy <= PLAN_LAZY_MAX && token_lazy_takes_mark(tokens, count));
 }
 
@@ -312,10 +312,11 @@ const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_
     return &made->groups[unit * plan->unit + step % plan->unit];
 }
 
-/* The bucket is the whole group's, for all ranks the same: its last member is in the highest. */
+/* The bucket is the whole group's, for all ranks the same: its last member is in the highest.
+ * Window by window it is each rank's own: see plan_tokens_walk(). */
 static uint32_t plan_tokens_bucket_of(const struct token_plan *plan, const struct plan_group *group)
 {
-    if (plan->params.strategy != PLAN_BUCKET)
+    if (plan->params.strategy != PLAN_BUCKET || plan->params.lazy)
         return UINT32_MAX;
     uint32_t last = plan->made.members[group->first + group->count - 1];
     return (token_length(plan, last) - 1) / plan->params.interval;
@@ -333,6 +334,12 @@ static uint64_t plan_tokens_share_samples(const struct token_plan *plan,
     return samples;
 }
 
+/* Rows of a rank that has them: with padding it has one batch. */
+static uint32_t plan_tokens_rows(const struct token_plan *plan, const struct plan_share *share)
+{
+    return plan->params.strategy == PLAN_PACK ? (uint32_t)share->count : 0;
+}
+
 /* What one rank has of a group; its lengths and the samples of its rows to `lengths`, if not NULL.
  */
 static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
@@ -341,7 +348,7 @@ static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
 {
     struct plan_share share = plan_groups_share(&plan->made, group, plan->world, rank, plan->even);
     struct plan_step_tokens step = {.samples = plan_tokens_share_samples(plan, &share),
-                                    .rows = plan->made.rows ? (uint32_t)share.count : 0,
+                                    .rows = plan_tokens_rows(plan, &share),
                                     .bucket = plan_tokens_bucket_of(plan, group)};
     uint32_t *sizes = lengths ? lengths + step.samples : NULL;
 
@@ -359,6 +366,8 @@ static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
                 *lengths++ = length;
         }
     }
+    if (plan->params.strategy == PLAN_BUCKET && plan->params.lazy && step.longest > 0)
+        step.bucket = (step.longest - 1) / plan->params.interval;
     step.padded = step.rows ? step.rows * (uint64_t)plan->params.row_length
                             : step.samples * token_padded(&plan->params, step.longest);
     return step;
@@ -440,7 +449,7 @@ struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64
         plan_groups_share(&plan->made, token_plan_group(plan, step), plan->world, rank, plan->even);
 
     return (struct plan_step_size){.samples = plan_tokens_share_samples(plan, &share),
-                                   .rows = plan->made.rows ? (uint32_t)share.count : 0};
+                                   .rows = plan_tokens_rows(plan, &share)};
 }
 
 struct plan_step_tokens token_plan_put_planned(const struct token_plan *plan, uint64_t rank,

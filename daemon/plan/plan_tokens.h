@@ -57,8 +57,8 @@
  * that they were cut from, to within about one group (plan_mixed.c). If shares are of tokens, this
  * holds even with PLAN_SEQUENTIAL.
  *
- * `pack` can also take windows of a fixed number of samples, one after another, while the epoch is
- * read: plan_lazy.h has the rules.
+ * All of them can also take windows of a fixed number of samples, one after another, while the
+ * epoch is read: plan_lazy.h has the rules.
  *
  * Empty samples, of length 0, are left out of the order.
  *
@@ -116,8 +116,8 @@ enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
  * or above tokens with `bucket`, multiple 0 without `pack`, no lengths, `carry` where it cannot be,
- * balance where it cannot be or without a cost, `lazy` without `pack`, with balance or with shares
- * of tokens, a mark that cannot be.
+ * balance where it cannot be or without a cost, `lazy` with balance, `carry` or shares of tokens, a
+ * mark that cannot be.
  */
 #define PLAN_COST_MAX       1048576.0
 #define PLAN_ACCUMULATE_MAX 65536
@@ -128,15 +128,15 @@ struct plan_tokens {
     const uint32_t *lengths; /* in tokens, of each of params.length samples; borrowed */
     enum plan_strategy strategy;
     enum plan_leftover leftover;
-    bool truncate;       /* longer samples are cut; else left out */
-    uint32_t max_length; /* 0: unlimited */
-    uint32_t interval;   /* bucket */
-    uint32_t multiple;   /* ≥ 1; without meaning with pack */
-    uint32_t pad_length; /* 0: to the longest; without meaning with pack */
-    uint32_t row_length; /* pack */
-    uint64_t window;     /* in groups; 0: the whole epoch */
-    uint64_t lazy; /* pack: samples of a window that is packed as soon as its lengths are known
-                      (plan_lazy.h), in place of `window`; 0: all of them are */
+    bool truncate;         /* longer samples are cut; else left out */
+    uint32_t max_length;   /* 0: unlimited */
+    uint32_t interval;     /* bucket */
+    uint32_t multiple;     /* ≥ 1; without meaning with pack */
+    uint32_t pad_length;   /* 0: to the longest; without meaning with pack */
+    uint32_t row_length;   /* pack */
+    uint64_t window;       /* in groups; 0: the whole epoch */
+    uint64_t lazy;         /* samples of a window that is cut as soon as its lengths are known
+                              (plan_lazy.h), in place of `window`; 0: all of them are */
     struct lazy_mark mark; /* lazy: where it begins; all zero: at the first window */
     bool balance;
     double linear, square; /* balance: what a token costs, and a pair of tokens of one sample */

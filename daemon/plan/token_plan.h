@@ -172,6 +172,11 @@ uint64_t token_lazy_position(const struct token_plan *plan, uint64_t step); /* p
 int _nodiscard_ token_pack_window(struct token_plan *plan, uint64_t window, uint64_t *first,
                                   bool last);
 
+/* The same with padding, of the other strategies: each row is a batch, and what fills none is left,
+ * unless it is the `last` window. (plan_windows.c) */
+int _nodiscard_ token_batch_window(struct token_plan *plan, uint64_t window, uint64_t *first,
+                                   bool last);
+
 /* What a group adds to the epoch's totals. */
 void token_plan_count_group(struct token_plan *plan, const struct plan_group *group);
 

@@ -139,6 +139,47 @@ class Rows(LazyCase):
             self.assertEqual(sum(map(len, rows)), want)
 
 
+class Padded(LazyCase):
+    """Batches that are padded, by each strategy."""
+
+    def batches(self, client, loader, **where):
+        stream, got = client.start(loader, **where), []
+        while batches := client.next_batches():
+            for batch in batches:
+                got.append(tuple(batch.indices))
+                batch.release()
+        client.send(STOP, stream["stream"])
+        return got
+
+    def spec(self, name="lazy", batch=None, **more):
+        return super().spec(name, batch, **{"collate": {"kind": "pad"}, **more})
+
+    def test_any_world_and_any_step(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        for strategy in "sorted", "bucket", "sequential":
+            with self.subTest(strategy):
+                batch = {"tokens": 2 * ROW, "strategy": strategy}
+                loader = client.open(self.spec(strategy, batch))["loader"]
+                whole = self.batches(client, loader)
+                self.assertEqual(sorted(sum(map(list, whole), [])), list(range(3000)))
+                for one in whole:
+                    self.assertLessEqual(len(one) * max(lengths[i] for i in one), 2 * ROW)
+                ranks = [self.batches(client, loader, rank=rank, world=3) for rank in range(3)]
+                dealt = [one for step in zip(*ranks) for one in step]
+                self.assertEqual(dealt[:len(whole)], whole)
+                self.assertEqual(self.batches(client, loader, step=len(whole) // 2), whole[len(whole) // 2:])
+
+    def test_workers_and_batches_alike(self):
+        """Whatever the number of workers; and the plan that has all lengths at once is the same."""
+        self.corpus()
+        client = self.client(self.daemon())
+        batch = {"tokens": 2 * ROW, "strategy": "bucket", "interval": 16, "documents": 100}
+        one = self.batches(client, client.open(self.spec("one", batch, workers={"count": 1}))["loader"])
+        three = self.batches(client, client.open(self.spec("three", batch, workers={"count": 3}))["loader"])
+        self.assertEqual(one, three)
+
+
 class Kept(LazyCase):
     """What a tokenizer made of a text for its length is there for its row."""
 

@@ -97,10 +97,13 @@ static inline void plan_check_step(const struct plan_params *params, struct plan
         plan_check_rows(tokens, &step, lengths);
     else
         PLAN_CHECK(step.rows == 0 && step.padded == n * plan_check_padded(tokens, longest));
-    /* All ranks are at the same bucket, and it is wide enough for all of them. */
+    /* All ranks are at the same bucket, but window by window, and it is wide enough for all. */
     if (tokens->strategy == PLAN_BUCKET) {
-        PLAN_CHECK(step.bucket == plan_step_tokens(plan, 0, number).bucket);
-        PLAN_CHECK(longest <= plan_bucket_at(plan, step.bucket).upper);
+        if (tokens->lazy == 0) {
+            PLAN_CHECK(step.bucket == plan_step_tokens(plan, 0, number).bucket);
+            PLAN_CHECK(longest <= plan_bucket_at(plan, step.bucket).upper);
+        }
+        PLAN_CHECK(step.bucket >= (longest - 1) / tokens->interval);
     }
     sums->samples += n;
     sums->tokens += sum;
@@ -157,7 +160,8 @@ static inline void plan_check_pass(const struct plan_params *params, const struc
     PLAN_CHECK(totals->leftover == 0 || params->tokens.leftover != PLAN_EMIT);
     PLAN_CHECK(totals->carried == 0 || params->tokens.leftover == PLAN_CARRY);
     PLAN_CHECK(!repeats || (params->even && params->tokens.leftover == PLAN_EMIT));
-    PLAN_CHECK(params->tokens.strategy == PLAN_PACK || totals->repeated < params->world);
+    PLAN_CHECK(params->tokens.strategy == PLAN_PACK || params->tokens.lazy > 0 ||
+               totals->repeated < params->world);
 }
 
 /* Steps that are balanced together are whole, but for those at the end. */

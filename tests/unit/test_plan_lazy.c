@@ -1,6 +1,6 @@
 /*
- * Packing without a length pass: rows depend on the order and the lengths alone, whatever the
- * world, and on no length behind the window that they are cut of.
+ * Packing and batching without a length pass: rows, or batches, depend on the order and the lengths
+ * alone, whatever the world, and on no length behind the window that they are cut of.
  */
 #include "tests/unit/plan_case.h"
 
@@ -21,7 +21,12 @@ struct rows {
     size_t n;
 };
 
-/* A step's rows are the next ones of the rank. */
+static bool packs(const struct plan_params *params)
+{
+    return params->tokens.strategy == PLAN_PACK;
+}
+
+/* A step's rows are the next ones of the rank; with padding it is one row. */
 static void add_rows(struct rows *rows, struct plan *plan, uint64_t rank, uint64_t step)
 {
     struct plan_step_size size = plan_step_size(plan, rank, step);
@@ -33,13 +38,21 @@ static void add_rows(struct rows *rows, struct plan *plan, uint64_t rank, uint64
         first += lists[size.samples + row];
         rows->ends[rows->n++] = first;
     }
+    if (size.rows == 0)
+        rows->ends[rows->n++] = first + (uint32_t)size.samples;
+}
+
+/* Of a rank's step. */
+static uint64_t rows_of(const struct plan_params *params)
+{
+    return packs(params) ? params->tokens.tokens / params->tokens.row_length : 1;
 }
 
 /* The epoch's rows one by one, as a single rank with one row a step gets them. */
 static void take_rows(struct plan_params params, struct rows *ret)
 {
     params.world = 1;
-    params.tokens.tokens = params.tokens.row_length;
+    params.tokens.tokens = packs(&params) ? params.tokens.row_length : params.tokens.tokens;
     params.tokens.leftover = PLAN_EMIT;
     params.before.n = 0;
     _cleanup_plan_ struct plan *plan = prepared(params);
@@ -63,7 +76,7 @@ static void expect_row(const struct rows *got, size_t i, const struct rows *want
 static void expect_dealt(const struct plan_params *params, struct plan *plan, uint64_t base,
                          const struct rows *all)
 {
-    uint64_t each = params->tokens.tokens / params->tokens.row_length, group = each * params->world;
+    uint64_t each = rows_of(params), group = each * params->world;
 
     for (uint64_t rank = 0; rank < params->world; rank++)
         for (uint64_t step = 0; step < plan_steps(plan, rank); step++) {
@@ -88,9 +101,11 @@ static void choose(struct plan_params *params, uint32_t *lengths, uint64_t *seed
                                    .world = 1 + below(seed, RANKS),
                                    .even = below(seed, 2)};
     params->tokens =
-        (struct plan_tokens){.strategy = PLAN_PACK,
+        (struct plan_tokens){.strategy = (enum plan_strategy)below(seed, 4),
                              .tokens = ROW * (1 + below(seed, EACH)),
                              .row_length = ROW,
+                             .multiple = 1 + below(seed, 2) * 7,
+                             .interval = 1 + below(seed, 16),
                              .leftover = (enum plan_leftover)below(seed, 2),
                              .truncate = below(seed, 2),
                              .lengths = lengths,
@@ -138,7 +153,7 @@ static void test_worlds_follow_each_other(void **state)
         for (unsigned change = 0; change < 4; change++) {
             uint64_t steps = 1 + below(&seed, 6), world = params.world;
 
-            base = min_u64(base + steps * world * (params.tokens.tokens / ROW), all.n);
+            base = min_u64(base + steps * world * rows_of(&params), all.n);
             assert_true(history_add(&params.before, world, steps));
             while (params.world == world)
                 params.world = 1 + below(&seed, RANKS);
@@ -324,6 +339,43 @@ static void test_rows_are_full(void **state)
     free(lengths);
 }
 
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+/* Where no chain ends, a batch has as many samples as its bucket's bound allows, all of it. */
+static void test_buckets(void **state)
+{
+    enum { BUDGET = 512, WIDE = 16, DOCUMENTS = 40 };
+    uint32_t lengths[SAMPLES];
+    struct plan_params params = {.length = SAMPLES, .order = PLAN_NATIVE, .seed = 3, .world = 2};
+    uint64_t window[DOCUMENTS], indices[BUDGET], whole = 0;
+    struct plan *plan = NULL;
+
+    text_like(lengths, SAMPLES, 120, 8);
+    params.tokens = (struct plan_tokens){.strategy = PLAN_BUCKET,
+                                         .tokens = BUDGET,
+                                         .interval = WIDE,
+                                         .multiple = 1,
+                                         .lengths = lengths,
+                                         .lazy = DOCUMENTS};
+    assert_int_equal(plan_new(&params, &plan), 0);
+    assert_int_equal(plan_begin(plan), 0);
+    while (plan_windows(plan) < SAMPLES / DOCUMENTS - 1) { /* the last one cuts the rest */
+        assert_int_equal(plan_window(plan, window), DOCUMENTS);
+        assert_int_equal(plan_cut_window(plan), 0);
+    }
+    for (uint64_t rank = 0; rank < params.world; rank++)
+        for (uint64_t step = 0; step < plan_steps(plan, rank); step++, whole++) {
+            uint32_t bucket = plan_step_tokens(plan, rank, step).bucket;
+            size_t n = plan_step(plan, rank, step, indices);
+
+            assert_int_equal(n, BUDGET / ((bucket + 1) * WIDE));
+            for (size_t i = 0; i < n; i++)
+                assert_int_equal((lengths[indices[i]] - 1) / WIDE, bucket);
+        }
+    assert_true(whole > 10);
+    plan_free(plan);
+}
+
 /* ---- what cannot be -------------------------------------------------------------------------- */
 
 static void test_refusals(void **state)
@@ -343,11 +395,10 @@ static void test_refusals(void **state)
     plan = plan_free(plan);
     params.tokens.lazy = PLAN_LAZY_MAX + 1;
     assert_int_equal(plan_new(&params, &plan), -EINVAL);
-    for (unsigned i = 0; i < 3; i++) {
-        params.tokens = sound;
-        params.tokens.strategy = (enum plan_strategy[]){PLAN_SORTED, PLAN_BUCKET, PLAN_IN_TURN}[i];
-        assert_int_equal(plan_new(&params, &plan), -EINVAL);
-    }
+    params.tokens = sound;
+    params.tokens.strategy = PLAN_BUCKET;
+    params.tokens.leftover = PLAN_CARRY;
+    assert_int_equal(plan_new(&params, &plan), -EINVAL);
     params.tokens = sound;
     params.tokens.balance = true;
     params.tokens.linear = 1;
@@ -380,6 +431,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_marks),
     cmocka_unit_test(test_marks_that_cannot_be),
     cmocka_unit_test(test_rows_are_full),
+    cmocka_unit_test(test_buckets),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_no_row_is_left),
 };

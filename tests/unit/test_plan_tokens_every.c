@@ -29,10 +29,10 @@ static void choose_tokens(struct plan_tokens *tokens, uint64_t *seed)
     tokens->multiple = 1;
     tokens->window = windows[below(seed, ARRAY_SIZE(windows))];
     tokens->row_length = 1 + below(seed, (uint32_t)tokens->tokens);
-    if (tokens->strategy == PLAN_PACK) {
+    if (tokens->leftover != PLAN_CARRY)
         tokens->lazy = below(seed, 2) ? 0 : 1 + below(seed, MAX_LENGTH);
+    if (tokens->strategy == PLAN_PACK)
         return;
-    }
     tokens->multiple = below(seed, 2) ? 1 : 1 + below(seed, 20);
     tokens->pad_length = below(seed, 4) ? 0 : 1 + below(seed, 50);
 }
@@ -359,6 +359,7 @@ static void test_batches_as_naive(void **state)
         choose(&shape, &seed);
         params->order = PLAN_SEQUENTIAL;
         params->tokens.window = 0;
+        params->tokens.lazy = 0;
         params->tokens.balance = false;
         params->tokens.accumulate = 1;
         if (!cuts_batches(params) || params->tokens.leftover != PLAN_EMIT)
@@ -384,6 +385,7 @@ static void test_as_naive(void **state)
 
         choose(&shape, &seed);
         shape.params.order = PLAN_SEQUENTIAL;
+        shape.params.tokens.lazy = 0;                    /* see test_plan_lazy */
         if (shape.params.tokens.strategy == PLAN_PACK || /* see test_packed_as_naive() */
             shape.params.tokens.balance || shape.params.tokens.leftover == PLAN_CARRY ||
             cuts_batches(&shape.params) ||

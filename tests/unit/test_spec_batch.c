@@ -45,6 +45,10 @@ static void test_forms(void **state)
          {"batch: {tokens: 64, lengths: lazy, documents: 5}\ncollate: {kind: pack, length: 32}",
           "{tokens: 64, max_length: null, overlong: drop, leftover: emit, lengths: lazy, "
           "documents: 5}"}},
+        {"batch",
+         {"batch: {tokens: 64, lengths: lazy, strategy: bucket}" PAD,
+          "{tokens: 64, strategy: bucket, interval: 8, max_length: null, overlong: drop, leftover:"
+          " emit, lengths: lazy, documents: 4096}"}},
         {"collate",
          {"collate: {kind: pad, length: null, to: longest}",
           "{kind: pad, value: 0.0, side: right, multiple_of: 1}"}},
@@ -175,8 +179,9 @@ static const struct refusal together_refusals[] = {
      "batch.window",
      "9 has no effect with lengths: lazy, whose windows are so many documents; write documents: n, "
      "or leave window out"},
-    {"batch: {tokens: 64, lengths: lazy}" PAD, "batch.lengths",
-     "\"lazy\" is for collate: {kind: pack, length: n}; write that, or leave lengths out"},
+    {"batch: {tokens: 64, lengths: lazy, strategy: bucket, leftover: carry}" PAD, "batch.lengths",
+     "\"lazy\" does not work with leftover: carry, which needs all lengths of an epoch; write emit "
+     "or drop"},
     {"batch: {tokens: 64, lengths: lazy, balance: tokens}\ncollate: {kind: pack, length: 8}",
      "batch.lengths",
      "\"lazy\" does not work with balance, by which the rows of a step depend on the number of "
