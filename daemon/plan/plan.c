@@ -309,7 +309,11 @@ int plan_begin(struct plan *plan)
 size_t plan_window(struct plan *plan, uint64_t *ret)
 {
     uint64_t first, n = token_lazy_window(plan->tokens, &first);
+    struct sampler *sampler = plan->sampler;
+    size_t lacks = n > 0 && sampler->ops->lacks ? sampler->ops->lacks(sampler, first + n, ret) : 0;
 
+    if (lacks > 0)
+        return lacks;
     for (uint64_t i = 0; i < n; i++)
         ret[i] = first + i;
     if (n > 0)

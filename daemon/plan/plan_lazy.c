@@ -140,7 +140,13 @@ int token_lazy_cut(struct token_plan *plan, struct sampler *sampler)
     struct token_lazy *lazy = &plan->lazy;
     uint64_t first, n = token_lazy_window(plan, &first);
 
-    assert(n > 0);
+    if (sampler->ops->lacks) {
+        sampler->ops->extend(sampler, first + n);
+        lazy->count = sampler->count;
+        if (sampler->known < min_u64(first + n, lazy->count))
+            return 0;
+        n = token_lazy_window(plan, &first);
+    }
     lazy->steps_before = lazy->skipped + plan->made.n_groups;
     token_take_positions(plan, sampler, first, first + n);
     lazy->taken += n;
@@ -164,7 +170,7 @@ int token_lazy_cut(struct token_plan *plan, struct sampler *sampler)
 struct lazy_mark token_lazy_mark(const struct token_plan *plan, uint64_t step)
 {
     const struct token_lazy *lazy = &plan->lazy;
-    uint64_t row, i = lazy->n_marks - 1;
+    uint64_t row, i = plan->children.by_tokens ? 0 : lazy->n_marks - 1;
 
     if (mul_overflows(step, plan_lazy_group(&plan->params, plan->world), &row) ||
         add_overflows(row, lazy->base, &row))

@@ -28,6 +28,12 @@
  * window, where they end) says where any step lies. At the end of the epoch the rows that do not
  * fill a step are emitted or dropped as elsewhere.
  *
+ * A mixture by tokens. How many samples of each child a window has depends on their lengths: at each
+ * position comes the child that is furthest behind of its share of all tokens before
+ * (sampler_mix_tokens.c), not of an estimate. So at each window's end each child has had its share
+ * to within about the longest sample, but for samples that begin the next window. Positions cannot
+ * be found without those before, and the only mark is the beginning.
+ *
  * Nothing here measures. The caller asks which samples the next window has, puts their lengths in
  * place, and has the window cut; the loader (serve/loader/loader_windows.c) does so one window
  * ahead of the steps that are being made. plan_prepare() does all of it at once, where all lengths
@@ -70,11 +76,13 @@ bool plan_is_whole(const struct plan *plan);
 uint64_t plan_windows(const struct plan *plan);
 uint64_t plan_steps_before_window(const struct plan *plan);
 
-/* The samples of the next window, in order, to `ret`, which has room for `tokens.lazy` of them: how
- * many; 0: the plan is whole. */
+/* The samples whose lengths plan_cut_window() needs, to `ret`, which has room for `tokens.lazy` of
+ * them: those of the next window, in order, or some of a mixture's. How many; 0: the plan is whole.
+ */
 size_t plan_window(struct plan *plan, uint64_t *ret);
 
-/* Cuts the next window, whose lengths are in place: 0, or -ENOMEM. About 0.1 µs a sample. */
+/* Their lengths are in place: cuts the next window; or, of a mixture by tokens, none yet, where more
+ * lengths show to be needed. 0, or -ENOMEM. About 0.1 µs a sample. */
 int _nodiscard_ plan_cut_window(struct plan *plan);
 
 #endif

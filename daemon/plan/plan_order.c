@@ -15,7 +15,7 @@ int token_begin_order(struct token_plan *plan, struct sampler *sampler)
     plan->made.members = calloc(max_u64(sampler->count, 1), sizeof *plan->made.members);
     if (!plan->made.members)
         return -ENOMEM;
-    if (sampler->ops->extend && sampler->count > 0)
+    if (sampler->ops->extend && !sampler->ops->lacks && sampler->count > 0)
         sampler->ops->extend(sampler, sampler->count);
     return 0;
 }

@@ -76,15 +76,16 @@ static bool plan_tokens_can_balance(const struct plan_params *params)
             (tokens->strategy == PLAN_SORTED && !params->even));
 }
 
-/* Shares of tokens are dealt by lengths, and balanced rows by the world's size. */
+/* Balanced rows are dealt by the world's size. An order by lengths is known from its beginning on.
+ */
 static bool plan_tokens_can_be_lazy(const struct plan_params *params, uint64_t count)
 {
     const struct plan_tokens *tokens = &params->tokens;
     bool by_tokens = plan_is_mix(params) && params->mix.by == MIX_BY_TOKENS;
 
-    return tokens->lazy == 0 ||
-           (!tokens->balance && !by_tokens && tokens->leftover != PLAN_CARRY &&
-            tokens->lazy <= PLAN_LAZY_MAX && token_lazy_takes_mark(tokens, count));
+    return tokens->lazy == 0 || (!tokens->balance && !(by_tokens && tokens->mark.window > 0) &&
+                                 tokens->leftover != PLAN_CARRY && tokens->lazy <= PLAN_LAZY_MAX &&
+                                 token_lazy_takes_mark(tokens, count));
 }
 
 static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t count)

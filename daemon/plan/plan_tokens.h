@@ -116,8 +116,8 @@ enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
  * or above tokens with `bucket`, multiple 0 without `pack`, no lengths, `carry` where it cannot be,
- * balance where it cannot be or without a cost, `lazy` with balance, `carry` or shares of tokens, a
- * mark that cannot be.
+ * balance where it cannot be or without a cost, `lazy` with balance or `carry`, a mark that cannot
+ * be.
  */
 #define PLAN_COST_MAX       1048576.0
 #define PLAN_ACCUMULATE_MAX 65536

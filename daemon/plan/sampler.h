@@ -15,7 +15,14 @@ struct sampler;
 struct sampler_kind_ops {
     /* What plan_backlog() reports for positions 0..end-1, end ≥ 1. NULL: always 0. */
     uint64_t (*missing)(const struct sampler *sampler, uint64_t end);
-    /* Makes positions 0..end-1 known. NULL: they always are. */
+    /*
+     * Of an order that depends on lengths which are still being taken: the samples whose lengths
+     * the next extend() needs, to `ret`, which has room for `tokens.lazy` of them; the same ones
+     * until that is called. How many; 0: positions 0..end-1 are known. NULL: no length is needed.
+     */
+    size_t (*lacks)(struct sampler *sampler, uint64_t end, uint64_t *ret);
+    /* Makes positions 0..end-1 known; with lacks(), as many as those lengths allow: `known`. NULL:
+     * they always are. */
     void (*extend)(struct sampler *sampler, uint64_t end);
     /* The index at a position that is known. */
     uint64_t (*at)(struct sampler *sampler, uint64_t position);
@@ -26,7 +33,8 @@ struct sampler_kind_ops {
 
 struct sampler {
     const struct sampler_kind_ops *ops;
-    uint64_t count;
+    uint64_t count; /* with lacks(): at most, until the last one is known */
+    uint64_t known; /* positions that are; with lacks() */
     uint64_t bytes; /* that its lists take, and its positions when all of them are known */
 };
 

@@ -6,6 +6,12 @@
  * that batches leave out counts 0 tokens, a cut one what remains of it. A position depends on all
  * samples before it: the order is computed as a whole when batches are planned, with 4 bytes for
  * each sample.
+ *
+ * Or it is worked out while lengths are taken (plan_lazy.h). A choice needs no length but those of
+ * samples that were chosen. Which of a child's samples these are is known beforehand, how many is
+ * not: so lengths are asked for of the next ones of each child, as many as it had of the positions
+ * so far, and of at least one; what was not needed is known for later. The mean length is that of
+ * the samples so far.
  */
 #include <errno.h>
 
@@ -22,6 +28,7 @@ enum { MIXED_TOKENS_BITS = 32, MIXED_TOKENS_SHIFT = MIX_UNIT_BITS - MIXED_TOKENS
 struct mixed_tokens_child {
     __int128 behind; /* tokens · 2^MIXED_TOKENS_BITS that it is due and has not had */
     uint64_t nth;
+    uint64_t asked; /* most: of its samples, the first whose length was not asked for */
 };
 
 struct mixed_tokens {
@@ -35,7 +42,10 @@ struct mixed_tokens {
     bool first;     /* the epoch ends where a child is through */
     uint64_t skip;  /* positions of the order before the epoch */
     uint64_t done;  /* of the epoch */
+    uint64_t at;    /* most: of the order */
     uint64_t mean;  /* length */
+    uint64_t most;  /* lengths that are asked for at a time; 0: all are there */
+    uint64_t sum;   /* of the lengths so far */
     uint32_t *list; /* owned; the index at each position that is done */
     uint64_t room;
 };
@@ -74,13 +84,21 @@ static uint32_t sampler_mix_tokens_choose(const struct mixed_tokens *mixed,
     return chosen;
 }
 
+/* The next one's child; *ret_spot: its weights. */
+static uint32_t sampler_mix_tokens_next(struct mixed_tokens *mixed, uint64_t position,
+                                        struct mix_spot *ret_spot)
+{
+    *ret_spot = mix_timeline_spot(&mixed->timeline, position);
+    for (uint32_t i = 0; ret_spot->at == 0 && i < mixed->timeline.n; i++)
+        mixed->children[i].behind = 0; /* accounts begin with the leg */
+    return sampler_mix_tokens_choose(mixed, ret_spot, position);
+}
+
 /* Takes the next sample; returns its index in the concatenation. */
 static uint64_t sampler_mix_tokens_take(struct mixed_tokens *mixed, uint64_t position)
 {
-    struct mix_spot spot = mix_timeline_spot(&mixed->timeline, position);
-    for (uint32_t i = 0; spot.at == 0 && i < mixed->timeline.n; i++)
-        mixed->children[i].behind = 0; /* accounts begin with the leg */
-    uint32_t child = sampler_mix_tokens_choose(mixed, &spot, position);
+    struct mix_spot spot;
+    uint32_t child = sampler_mix_tokens_next(mixed, position, &spot);
     uint64_t index = mixed_children_index(&mixed->own, child, mixed->children[child].nth++);
     __int128 length = sampler_mix_tokens_length(mixed, index);
 
@@ -90,6 +108,9 @@ static uint64_t sampler_mix_tokens_take(struct mixed_tokens *mixed, uint64_t pos
         mixed->children[i].behind += (__int128)(weight >> MIXED_TOKENS_SHIFT) * length;
     }
     mixed->children[child].behind -= length << MIXED_TOKENS_BITS;
+    mixed->sum += (uint64_t)length;
+    if (mixed->most > 0)
+        mixed->mean = max_u64(mixed->sum / (position + 1), 1);
     return index;
 }
 
@@ -138,6 +159,84 @@ static uint64_t sampler_mix_tokens_at(struct sampler *sampler, uint64_t position
     return container_of(sampler, struct mixed_tokens, base)->list[position];
 }
 
+/* ---- while lengths are being taken ------------------------------------------------------------
+ */
+
+/* How many lengths of the child are to be known ahead, where `left` positions are to come. */
+static uint64_t sampler_mix_tokens_ahead(const struct mixed_tokens *mixed, uint32_t child,
+                                         uint64_t position, uint64_t left)
+{
+    enum { FEW = 64 }; /* positions that say nothing */
+    struct mix_spot spot = mix_timeline_spot(&mixed->timeline, position);
+    unsigned __int128 weight = mix_spot_weight(&spot, child) >> MIXED_TOKENS_SHIFT;
+
+    if (position < FEW)
+        return (uint64_t)(weight * left >> MIXED_TOKENS_BITS);
+    return (uint64_t)((unsigned __int128)mixed->children[child].nth * left / position);
+}
+
+/* The samples whose lengths are asked for next, first those of the child `first`: to `ret`; NULL:
+ * they are there. Returns how many. */
+static size_t sampler_mix_tokens_ask(struct mixed_tokens *mixed, uint32_t first, uint64_t end,
+                                     uint64_t *ret)
+{
+    uint64_t left = mixed->skip + end - mixed->at;
+    size_t n = 0;
+
+    for (uint32_t k = 0; k < mixed->timeline.n; k++) {
+        uint32_t i = (first + k) % mixed->timeline.n;
+        struct mixed_tokens_child *child = &mixed->children[i];
+        uint64_t ahead = sampler_mix_tokens_ahead(mixed, i, mixed->at, left);
+        uint64_t behind = child->nth + max_u64(ahead, i == first);
+
+        for (uint64_t nth = child->asked; nth < behind && n < mixed->most; nth++, n++) {
+            if (ret)
+                ret[n] = mixed_children_index(&mixed->own, i, nth);
+            else
+                child->asked = nth + 1;
+        }
+    }
+    return n;
+}
+
+/* Takes what can be taken before position `end` of the epoch; the child whose length is missing, or
+ * n: none. */
+static uint32_t sampler_mix_tokens_advance(struct mixed_tokens *mixed, uint64_t end)
+{
+    struct mix_spot spot;
+
+    while (mixed->at < mixed->skip + min_u64(end, mixed->base.count)) {
+        uint32_t child = sampler_mix_tokens_next(mixed, mixed->at, &spot);
+
+        if (mixed->children[child].nth >= mixed->children[child].asked)
+            return child;
+        uint32_t index = (uint32_t)sampler_mix_tokens_take(mixed, mixed->at++);
+        if (mixed->at <= mixed->skip)
+            continue;
+        mixed->list[mixed->base.known++] = index;
+        if (sampler_mix_tokens_is_through(mixed, mixed->at))
+            mixed->base.count = mixed->base.known;
+    }
+    return mixed->timeline.n;
+}
+
+static size_t sampler_mix_tokens_lacks(struct sampler *sampler, uint64_t end, uint64_t *ret)
+{
+    struct mixed_tokens *mixed = container_of(sampler, struct mixed_tokens, base);
+    uint32_t child = sampler_mix_tokens_advance(mixed, end);
+
+    return child == mixed->timeline.n ? 0 : sampler_mix_tokens_ask(mixed, child, end, ret);
+}
+
+/* What was lacking is there. */
+static void sampler_mix_tokens_go_on(struct sampler *sampler, uint64_t end)
+{
+    struct mixed_tokens *mixed = container_of(sampler, struct mixed_tokens, base);
+
+    (void)sampler_mix_tokens_lacks(sampler, end, NULL);
+    (void)sampler_mix_tokens_advance(mixed, end);
+}
+
 static void sampler_mix_tokens_free(struct sampler *sampler)
 {
     struct mixed_tokens *mixed = container_of(sampler, struct mixed_tokens, base);
@@ -168,6 +267,8 @@ static int sampler_mix_tokens_fill(struct mixed_tokens *mixed, const struct plan
     mixed->lengths = params->tokens.lengths;
     mixed->limit = plan_tokens_limit(&params->tokens);
     mixed->truncate = params->tokens.truncate;
+    mixed->most = params->tokens.lazy;
+    mixed->mean = 1;
     void *list = NULL;
     r = mixed->children ? lazy_zero_new(mixed->room, true, &list) : -ENOMEM;
     mixed->list = list;
@@ -179,6 +280,10 @@ int sampler_mix_tokens_new(const struct plan_params *params, struct sampler **re
     static const struct sampler_kind_ops ops = {.extend = sampler_mix_tokens_extend,
                                                 .at = sampler_mix_tokens_at,
                                                 .free = sampler_mix_tokens_free};
+    static const struct sampler_kind_ops lazy_ops = {.lacks = sampler_mix_tokens_lacks,
+                                                     .extend = sampler_mix_tokens_go_on,
+                                                     .at = sampler_mix_tokens_at,
+                                                     .free = sampler_mix_tokens_free};
     if (params->tokens.tokens == 0 || !params->tokens.lengths || params->length > UINT32_MAX ||
         params->mix.stop == MIX_STOP_ALL)
         return -EINVAL;
@@ -186,7 +291,7 @@ int sampler_mix_tokens_new(const struct plan_params *params, struct sampler **re
 
     if (!mixed)
         return -ENOMEM;
-    mixed->base.ops = &ops;
+    mixed->base.ops = params->tokens.lazy > 0 ? &lazy_ops : &ops;
     int r = sampler_mix_tokens_fill(mixed, params);
     if (r < 0) {
         sampler_mix_tokens_free(&mixed->base);

@@ -104,6 +104,11 @@ TOKENS = [
      {"kind": "pack", "length": 48}),
     ("packed_lazily_at_once", {"kind": "random", "order": "native", "num_samples": 900},
      {"tokens": 128, "lengths": "lazy"}, {"kind": "pack", "length": 128}),
+    ("buckets_lazily", {"kind": "random"}, {"tokens": 128, "lengths": "lazy", "documents": 30, "strategy": "bucket"},
+     {"kind": "pad", "to": "bucket"}),
+    ("in_turn_lazily", {"kind": "random"},
+     {"tokens": 160, "lengths": "lazy", "documents": 25, "strategy": "sequential", "leftover": "drop"},
+     {"kind": "pad"}),
     ("packed_balanced", {"kind": "random"},
      {"tokens": 128, "balance": "cost", "cost": {"linear": 1, "square": "1/32"}, "accumulate": 2},
      {"kind": "pack", "length": 64}),
@@ -280,7 +285,10 @@ class Digest(DigestCase):
             ("mixed-tokens-buckets", "mix", mix, {"kind": "sequential"},
              {"tokens": 128, "strategy": "bucket"}, {"kind": "pad"}),
             ("mixed-by-tokens", "mix", {**mix, "by": "tokens", "stop": "never", "length": 400},
-             {"kind": "random", "order": "native"}, {"tokens": 128}, {"kind": "pad"})],
+             {"kind": "random", "order": "native"}, {"tokens": 128}, {"kind": "pad"}),
+            ("mixed-by-tokens-lazily", "mix", {**mix, "by": "tokens", "stop": "first"},
+             {"kind": "random", "order": "native"}, {"tokens": 128, "lengths": "lazy", "documents": 60},
+             {"kind": "pack", "length": 64})],
                          [*ALL_RANKS, "--epochs", "2"])
         self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how)
                                     for name, *how in (TOKENS[::3] if QUICK else TOKENS)],

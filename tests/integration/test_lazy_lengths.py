@@ -170,14 +170,47 @@ class Padded(LazyCase):
                 self.assertEqual(dealt[:len(whole)], whole)
                 self.assertEqual(self.batches(client, loader, step=len(whole) // 2), whole[len(whole) // 2:])
 
-    def test_workers_and_batches_alike(self):
-        """Whatever the number of workers; and the plan that has all lengths at once is the same."""
+    def test_any_number_of_workers(self):
         self.corpus()
         client = self.client(self.daemon())
         batch = {"tokens": 2 * ROW, "strategy": "bucket", "interval": 16, "documents": 100}
         one = self.batches(client, client.open(self.spec("one", batch, workers={"count": 1}))["loader"])
         three = self.batches(client, client.open(self.spec("three", batch, workers={"count": 3}))["loader"])
         self.assertEqual(one, three)
+
+
+class Shares(LazyCase):
+    """Mixtures by tokens: the shares are those of what was found, not of an estimate."""
+
+    def setUp(self):
+        super().setUp()
+        self.lengths = self.corpus(2000, 1, 60, "short.jsonl") + self.corpus(2000, 2, 300, "long.jsonl")
+
+    def spec(self, name="lazy", batch=None, **more):
+        spec = super().spec(name, batch, **more)
+        parts = [{"kind": "text", "paths": self.path(part), "tokenizer": "bytes"}
+                 for part in ("short.jsonl", "long.jsonl")]
+        spec["dataset"] = {"kind": "mix", "by": "tokens", "weights": [0.7, 0.3], "datasets": parts}
+        return spec
+
+    def test_shares_of_tokens(self):
+        client, loader = self.opened(self.daemon(), batch={"documents": 100})
+        steps = self.steps(client, loader)
+        rows = sum(steps, [])
+        self.assertEqual(len(set(sum(map(list, rows), []))), sum(map(len, rows)))
+        tokens = [sum(self.lengths[i] for row in rows for i in row if (i >= 2000) == part) for part in (False, True)]
+        self.assertLessEqual(abs(tokens[0] - 0.7 * sum(tokens)), 2 * 300 + ROW)
+        dealt, _ = self.world(client, loader, 3)
+        self.assertEqual(dealt[:len(rows)], rows)
+        self.assertEqual(self.steps(client, loader, step=len(steps) // 2), steps[len(steps) // 2:])
+
+    def test_a_daemon_that_knows_nothing_resumes(self):
+        daemon = self.daemon({"cache": ""})
+        whole = self.steps(*self.opened(daemon))
+        daemon.stop()
+        client, loader = self.opened(self.daemon({"cache": ""}), workers={"count": 3})
+        third = len(whole) // 3
+        self.assertEqual(self.steps(client, loader, step=third), whole[third:])
 
 
 class Kept(LazyCase):

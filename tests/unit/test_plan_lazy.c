@@ -10,6 +10,7 @@
 #include "tests/lib/plan_check.h"
 
 #include <errno.h>
+#include <math.h>
 
 enum { SAMPLES = 400, ROW = 64, EACH = 3, RANKS = 6, ROUNDS = 300 };
 
@@ -376,6 +377,141 @@ static void test_buckets(void **state)
     plan_free(plan);
 }
 
+/* ---- shares of tokens ------------------------------------------------------------------------ */
+
+enum { CHILDREN = 3 };
+
+static const uint64_t child_sizes[CHILDREN] = {160, 140, 100};
+static const double shares[CHILDREN] = {0.5, 0.3, 0.2};
+static const uint32_t shortest[CHILDREN] = {5, 20, 1}, longest[CHILDREN] = {15, 60, 64};
+
+static uint32_t child_of(uint64_t sample)
+{
+    return sample < child_sizes[0] ? 0 : sample < child_sizes[0] + child_sizes[1] ? 1 : 2;
+}
+
+static void choose_mix(struct plan_params *params, struct mix_point *point, uint32_t *lengths,
+                       uint64_t *seed)
+{
+    double *weights;
+
+    choose(params, lengths, seed);
+    memcpy(&weights, &(const double *){shares}, sizeof weights);
+    *point = (struct mix_point){.weights = weights};
+    params->length = SAMPLES;
+    params->order = PLAN_NATIVE;
+    params->sampler = PLAN_MIXTURE;
+    params->tokens.truncate = false;
+    params->mix = (struct plan_mix){.schedule = {.n = CHILDREN, .n_points = 1, .points = point},
+                                    .sizes = child_sizes,
+                                    .stop = below(seed, 2) ? MIX_STOP_FIRST : MIX_STOP_NEVER,
+                                    .by = MIX_BY_TOKENS,
+                                    .length = 1 + below(seed, SAMPLES / 8)};
+    params->epoch = below(seed, 3);
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        uint32_t child = child_of(i);
+
+        lengths[i] = shortest[child] + below(seed, longest[child] - shortest[child] + 1);
+    }
+}
+
+/* The plan whose lengths are asked for is that whose lengths are all there. */
+static void test_mixed_by_tokens_as_with_all_lengths(void **state)
+{
+    uint32_t lengths[SAMPLES], known[SAMPLES];
+    uint64_t seed = 21, window[2 * SAMPLES];
+    struct mix_point point;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct plan_params params;
+        uint64_t a[SAMPLES], b[SAMPLES];
+
+        choose_mix(&params, &point, lengths, &seed);
+        _cleanup_plan_ struct plan *whole = prepared(params);
+        memset(known, 0, sizeof known);
+        params.tokens.lengths = known;
+        _cleanup_plan_ struct plan *plan = NULL;
+        assert_int_equal(plan_new(&params, &plan), 0);
+        assert_int_equal(plan_begin(plan), 0);
+        while (!plan_is_whole(plan)) {
+            size_t n = plan_window(plan, window);
+
+            assert_in_range(n, 1, params.tokens.lazy);
+            for (size_t i = 0; i < n; i++)
+                known[window[i]] = lengths[window[i]];
+            assert_int_equal(plan_cut_window(plan), 0);
+        }
+        assert_memory_equal(plan_totals(plan), plan_totals(whole), sizeof(struct plan_totals));
+        for (uint64_t step = 0; step < plan_steps(plan, 0); step++) {
+            size_t n = plan_step(plan, 0, step, a);
+
+            assert_int_equal(plan_step(whole, 0, step, b), n);
+            assert_memory_equal(a, b, n * sizeof *a);
+            assert_int_equal(plan_mark(plan, step).window, 0);
+        }
+        params.tokens.mark = (struct lazy_mark){LAZY_CHAIN, 1};
+        struct plan *none = NULL;
+        assert_int_equal(plan_new(&params, &none), -EINVAL);
+    }
+}
+
+static void test_mixed_by_tokens_in_any_world(void **state)
+{
+    uint32_t lengths[SAMPLES];
+    uint64_t seed = 22;
+    struct mix_point point;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct plan_params params;
+        static struct rows all;
+
+        choose_mix(&params, &point, lengths, &seed);
+        take_rows(params, &all);
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        expect_dealt(&params, plan, 0, &all);
+    }
+}
+
+/* At each window's end a child has had its share of the tokens to within two of the longest
+ * samples, and what begins the next window: less than a row, or a batch of each bucket. */
+static void test_shares_are_those_of_what_was_delivered(void **state)
+{
+    uint32_t lengths[SAMPLES];
+    uint64_t seed = 23, indices[SAMPLES], windows = 0;
+    struct mix_point point;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        double had[CHILDREN] = {0}, sum = 0;
+        struct plan_params params;
+        uint64_t step = 0;
+
+        choose_mix(&params, &point, lengths, &seed);
+        params.world = 1;
+        params.epoch = 0;
+        params.mix.stop = MIX_STOP_FIRST;
+        params.tokens.strategy = PLAN_PACK;
+        params.tokens.tokens = ROW;
+        _cleanup_plan_ struct plan *plan = NULL;
+        assert_int_equal(plan_new(&params, &plan), 0);
+        assert_int_equal(plan_begin(plan), 0);
+        while (!plan_is_whole(plan)) {
+            assert_int_equal(plan_cut_window(plan), 0);
+            for (; step < plan_steps(plan, 0); step++) {
+                size_t n = plan_step(plan, 0, step, indices);
+
+                for (size_t i = 0; i < n; i++) {
+                    had[child_of(indices[i])] += lengths[indices[i]];
+                    sum += lengths[indices[i]];
+                }
+            }
+            windows++;
+            for (uint32_t i = 0; i < CHILDREN; i++)
+                assert_true(fabs(had[i] - shares[i] * sum) <= 2 * 64 + ROW);
+        }
+    }
+    assert_true(windows > 2 * ROUNDS);
+}
+
 /* ---- what cannot be -------------------------------------------------------------------------- */
 
 static void test_refusals(void **state)
@@ -432,6 +568,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_marks_that_cannot_be),
     cmocka_unit_test(test_rows_are_full),
     cmocka_unit_test(test_buckets),
+    cmocka_unit_test(test_mixed_by_tokens_as_with_all_lengths),
+    cmocka_unit_test(test_mixed_by_tokens_in_any_world),
+    cmocka_unit_test(test_shares_are_those_of_what_was_delivered),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_no_row_is_left),
 };
