@@ -181,6 +181,15 @@ static int spec_read_workers(struct spec_reading *rd, const struct spec_key *key
     return 0;
 }
 
+static int spec_read_uint_or_auto(struct spec_reading *rd, const struct spec_key *key,
+                                  const struct value *v)
+{
+    if (v->type != VALUE_STRING || strcmp(v->string, "auto") != 0)
+        return spec_read_uint(rd, key, v);
+    spec_field_set(rd->spec, key, key->max);
+    return 0;
+}
+
 /* Negative seeds wrap, as they do in torch.manual_seed(). */
 static int spec_read_seed(struct spec_reading *rd, const struct spec_key *key,
                           const struct value *v)
@@ -254,6 +263,7 @@ static reader *const spec_readers[] = {
     [KEY_UINT] = spec_read_uint,
     [KEY_UINT_OR_NULL] = spec_read_uint_or_null,
     [KEY_WORKERS] = spec_read_workers,
+    [KEY_UINT_OR_AUTO] = spec_read_uint_or_auto,
     [KEY_SEED] = spec_read_seed,
     [KEY_DURATION] = spec_read_scaled,
     [KEY_BYTES] = spec_read_scaled,

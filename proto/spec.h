@@ -272,6 +272,7 @@ struct dl_spec {
     enum shard_mode shard;
     uint32_t replicas; /* ranks that read the same batches; at least 1 */
     uint32_t workers;  /* 0: in the client's own process; at first, if workers_auto */
+    uint32_t helpers;  /* workers on other machines besides, at most */
     uint32_t prefetch;
     uint32_t retries;
     enum on_error on_error;

@@ -110,6 +110,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         (key->type == KEY_SCHEDULE && spec->dataset.n_points < 2) ||
         (strcmp(key->key, "global_batch") == 0 && !spec->dataset.global_batch))
         return false;
+    if (key->type == KEY_UINT_OR_AUTO && spec_field_get(spec, key) == key->max)
+        return false;
     if (key->type == KEY_LEAF && !spec->batch.length_of)
         return false;
     if (strcmp(key->key, "strategy") == 0 && !spec->batch.strategy)
@@ -277,7 +279,8 @@ static bool spec_canon_differs(const char *path, const struct value *have, const
 
     if (strcmp(path, "seed") == 0)
         return false; /* spec_canon_seed_differs() */
-    if (strcmp(path, "memory.writable") == 0 && (!have || !want))
+    if ((strcmp(path, "memory.writable") == 0 || strcmp(path, "workers.helpers") == 0) &&
+        (!have || !want))
         return false; /* as in the spec that opened it first */
     if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
         return spec_canon_lists_differ(path, have, want, err);

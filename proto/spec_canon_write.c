@@ -367,6 +367,7 @@ static writer *const spec_canon_writers[] = {
     [KEY_UINT] = spec_canon_write_uint,
     [KEY_UINT_OR_NULL] = spec_canon_write_uint_or_null,
     [KEY_WORKERS] = spec_canon_write_workers,
+    [KEY_UINT_OR_AUTO] = spec_canon_write_uint,
     [KEY_SEED] = spec_canon_write_uint,
     [KEY_DURATION] = spec_canon_write_duration,
     [KEY_BYTES] = spec_canon_write_uint,

@@ -18,6 +18,7 @@ enum key_type {
     KEY_UINT,
     KEY_UINT_OR_NULL, /* null is stored as 0 */
     KEY_WORKERS,      /* a number, or auto: workers_auto, and the number at first */
+    KEY_UINT_OR_AUTO, /* auto is stored as the maximum, and left out of a canonical form */
     KEY_SEED,
     KEY_DURATION,
     KEY_BYTES,

@@ -65,6 +65,39 @@ class SameBatches(HelperCase):
         self.assertRegex(dltest.dlctl("workers", daemon=daemon).stdout, r"PID +HELPER +STATE")
         self.assertEqual([row["tasks"] for row in self.away(daemon, "quick")], [0, 0])
 
+    def test_as_many_as_the_spec_says(self):
+        own = {"addresses": [self.helper().address], "secret_file": str(self.secret), "count": 2}
+        daemon = self.daemon({"helpers": own})
+        client = self.client(daemon)
+        for name, helpers, count in (("all", "auto", 2), ("one", 1, 1), ("more", 9, 2), ("none", 0, 0)):
+            with self.subTest(name):
+                client.open({"name": name, "dataset": {"kind": "range", "length": 50}, "batch": {"size": 1},
+                             "workers": {"count": 1, "helpers": helpers}})
+                self.wait_for(daemon, name, count)
+                self.assertEqual(len(self.rows(daemon, name)), 1 + count)
+
+    def test_resized(self):
+        """More own workers, and fewer again, while helpers work; their numbers stay."""
+        daemon = self.helped([self.helper().address], workers=2)
+        spec = self.range("run", 400, workers={"count": 2, "retries": 100})
+
+        def resize(workers, **how):
+            return dltest.dlctl("resize", "run", "--workers", str(workers), daemon=daemon, **how)
+
+        def numbers(away):
+            return [row["worker"] for row in self.rows(daemon, "run") if bool(row["helper"]) == away]
+
+        def happen():
+            resize(4)
+            self.assertEqual((numbers(False), numbers(True)), ([0, 1, 4, 5], [2, 3]))
+            refused = resize(1, check=False)
+            self.assertIn("1 workers are fewer than the 2 that it began with", refused.stderr)
+            resize(2)
+            wait_until(lambda: numbers(False) == [0, 1], "those that came later to go")
+            resize(3)
+
+        self.assert_same(*self.run_while(daemon, spec, "run", 2, happen))
+
     def test_larger_batches(self):
         """Slots grow: lines that get longer and longer."""
         path = self.path("lines.txt")
@@ -214,7 +247,10 @@ class Configuration(dltest.LifeCase):
         """A daemon with helpers or without listens at no port."""
         pathlib.Path(self.path("secret")).write_text(SECRET)
         daemon = self.daemon({"helpers": {"addresses": ["127.0.0.1:1"], "secret_file": self.path("secret")}})
-        own = {os.readlink(link) for link in pathlib.Path(f"/proc/{daemon.process.pid}/fd").iterdir()}
+        own = set()
+        for link in pathlib.Path(f"/proc/{daemon.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                own.add(os.readlink(link))
         for family in ("tcp", "tcp6"):
             sockets = pathlib.Path(f"/proc/{daemon.process.pid}/net/{family}").read_text()
             rows = [line.split() for line in sockets.splitlines()[1:]]

@@ -305,29 +305,83 @@ static void test_workers_in_turn(void **state)
     }
 }
 
-/* Workers on other machines, the last ones in number, get what this one's have no room for. */
+static void set_up_helped(struct bed *bed, uint32_t own, uint32_t helpers)
+{
+    set_up(bed, false);
+    core_deinit(&bed->core);
+    bed->core = (struct core){0};
+    bed->spec.workers = own;
+    core_init(&bed->core, &(struct core_options){.spec = &bed->spec,
+                                                 .account = quota_account(bed->quota, 1),
+                                                 .helpers = helpers});
+}
+
+/* A helper that would hold the others up gets nothing, and of two the one that is done first. */
+static void test_helpers_by_their_rate(void **state)
+{
+    enum { OWN = 2, STEPS = 7, MS = 1000000 };
+    static const struct {
+        bool any_order;
+        uint64_t cost[4];  /* of two own, which have no room, and of two on other machines; ms */
+        uint32_t has[2];   /* tasks that the latter have */
+        uint32_t given[2]; /* and get, of the two that they have room for each */
+    } rows[] = {
+        {false, {0, 0, 0, 0}, {0, 0}, {2, 2}}, /* nothing is known */
+        {false, {10, 10, 0, 0}, {0, 0}, {2, 2}},     {false, {10, 10, 12, 10}, {0, 0}, {2, 2}},
+        {false, {10, 10, 100, 10}, {0, 0}, {0, 2}},  {true, {10, 10, 100, 10}, {0, 0}, {2, 2}},
+        {false, {10, 10, 24, 1000}, {0, 0}, {1, 0}}, /* a second one would be late */
+        {false, {0, 0, 1000, 0}, {0, 1}, {2, 2}},    /* nobody else is known */
+        {false, {10, 10, 20, 10}, {0, 0}, {1, 2}}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct worker_room rooms[OWN + 2];
+        struct bed bed;
+
+        set_up_helped(&bed, OWN, 2);
+        for (uint32_t k = 0; k < OWN + 2; k++)
+            rooms[k] = (struct worker_room){.slots = 99,
+                                            .tasks = k < OWN ? 0 : 2,
+                                            .has = k < OWN ? 2 : rows[i].has[k - OWN],
+                                            .cost_ns = rows[i].cost[k] * MS};
+        (void)begin(&bed, (struct stream_params){.world = 1,
+                                                 .steps = 1000,
+                                                 .credits = STEPS,
+                                                 .any_order = rows[i].any_order,
+                                                 .owner = &bed_owner});
+        core_deliver(&bed.core, 0);
+        core_schedule(&bed.core, rooms);
+        for (uint32_t k = 0; k < 2; k++)
+            if (2 - rooms[OWN + k].tasks != rows[i].given[k])
+                fail_msg("row %zu: helper %u got %u tasks", i, k, 2 - rooms[OWN + k].tasks);
+        tear_down(&bed);
+    }
+}
+
+/* Workers on other machines get what this one's have no room for, those of this one that came later
+ * and so have greater numbers included. */
 static void test_helpers_come_last(void **state)
 {
     static const struct {
         uint32_t own, credits, room; /* of each of this machine's; the others have room for 3 */
         uint32_t run, away;          /* by all, and of that by the others */
-    } rows[] = {{2, 4, 2, 4, 0}, {2, 5, 2, 5, 1}, {2, 9, 2, 9, 5},  {2, 99, 2, 10, 6},
-                {1, 1, 1, 1, 0}, {1, 8, 0, 6, 6}, {3, 99, 5, 21, 6}};
+        uint32_t later;              /* more of its own, by now */
+    } rows[] = {{2, 4, 2, 4, 0, 0},   {2, 5, 2, 5, 1, 0}, {2, 9, 2, 9, 5, 0},
+                {2, 99, 2, 10, 6, 0}, {1, 1, 1, 1, 0, 0}, {1, 8, 0, 6, 6, 0},
+                {3, 99, 5, 21, 6, 0}, {2, 8, 2, 8, 0, 2}, {2, 99, 2, 14, 6, 2},
+                {1, 7, 0, 6, 6, 1}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct worker_room rooms[5];
+        struct worker_room rooms[6];
         struct bed bed;
 
-        set_up(&bed, false);
-        core_deinit(&bed.core);
-        bed.core = (struct core){0};
-        bed.spec.workers = rows[i].own;
-        core_init(&bed.core, &(struct core_options){.spec = &bed.spec,
-                                                    .account = quota_account(bed.quota, 1),
-                                                    .helpers = 2});
-        for (uint32_t k = 0; k < rows[i].own + 2; k++)
-            rooms[k] = (struct worker_room){
-                .slots = 99, .tasks = k < rows[i].own ? rows[i].room : 3, .ahead = 1};
+        set_up_helped(&bed, rows[i].own, 2);
+        if (rows[i].later > 0)
+            core_resize(&bed.core, rows[i].own + 2 + rows[i].later, bed.core.prefetch);
+        for (uint32_t k = 0; k < rows[i].own + 2 + rows[i].later; k++) {
+            bool away = k >= rows[i].own && k < rows[i].own + 2;
+            rooms[k] =
+                (struct worker_room){.slots = 99, .tasks = away ? 3 : rows[i].room, .ahead = 1};
+        }
         struct stream *stream = begin(
             &bed, (struct stream_params){
                       .world = 1, .steps = 1000, .credits = rows[i].credits, .owner = &bed_owner});
@@ -624,6 +678,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_priorities),
     cmocka_unit_test(test_workers_in_turn),
     cmocka_unit_test(test_helpers_come_last),
+    cmocka_unit_test(test_helpers_by_their_rate),
     cmocka_unit_test(test_priorities_of_steps_to_run_again),
     cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
     cmocka_unit_test(test_nobody_waits_long_for_those_unknown),

@@ -217,7 +217,8 @@ static void test_helpers(void **state)
     char first[] = "a:1", second[] = "b:2", *addresses[] = {first, second}, url[] = "s3://b/k";
     struct config config = {.helpers = {.addresses = {.paths = addresses, .n = 2}, .count = 3}};
     struct spec_file file = {.path = url};
-    struct dl_spec spec = {.workers = 2, .dataset = {.kind = DATASET_RANGE}};
+    struct dl_spec spec = {
+        .workers = 2, .helpers = DL_MAX_WORKERS, .dataset = {.kind = DATASET_RANGE}};
     struct python_run none = {0}, python = {.host_number = 1};
     const char *why;
 
@@ -228,11 +229,18 @@ static void test_helpers(void **state)
     assert_non_null(strstr(why, "another user"));
     assert_int_equal(helpers_count(&config, &spec, &python, false, &why), 0);
     assert_non_null(strstr(why, "Python"));
+    spec.helpers = 2;
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 2);
+    spec.helpers = 0;
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
+    assert_null(why);
+    spec.helpers = DL_MAX_WORKERS;
     spec.workers = DL_MAX_WORKERS - 1;
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 1);
     spec.workers = 0;
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
     spec = (struct dl_spec){.workers = 2,
+                            .helpers = DL_MAX_WORKERS,
                             .dataset = {.kind = DATASET_TEXT, .files = &file, .n_files = 1}};
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
     assert_non_null(strstr(why, "URLs"));

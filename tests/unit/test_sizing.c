@@ -378,6 +378,37 @@ static void test_prefetch(void **state)
     assert_int_equal(sizing_prefetch(SIZING_DEEP + 4, 1), SIZING_DEEP + 4);
 }
 
+/* Of a loader that helpers make batches for, too, the cost is that of its own workers' batches, and
+ * it keeps those that it began with. */
+static void test_helped(void **state)
+{
+    struct sizing sizing = {0};
+    uint64_t now = SECOND;
+    struct sizing_case c = {
+        .sizing = &sizing, .read = true, .workers = 2, .ready = 2, .least = 2, .most = 8};
+
+    for (int i = 0; i < 30; i++, now += SIZING_TICK_NS) {
+        /* A batch takes 40 ms of a processor; helpers make 50 in each 0.5 s. */
+        c.measure = (struct sizing_measure){.ns = SIZING_TICK_NS,
+                                            .span_ns = SIZING_TICK_NS,
+                                            .waited_ns = i < 15 ? SIZING_TICK_NS / 2 : 0,
+                                            .batches = 50 + 12 * c.workers,
+                                            .away = 50,
+                                            .busy_ns = c.workers * SIZING_TICK_NS,
+                                            .cpu_ns = c.workers * SIZING_TICK_NS};
+        sizing_decide(&c, 1, 4, now);
+        c.workers = c.ready = c.ret;
+    }
+    assert_true(fabs(sizing.cost_s - 0.04) < 0.01);
+    assert_int_equal(c.workers, 4); /* all processors: helpers come after these */
+    for (int i = 0; i < 20; i++, now += SIZING_TICK_NS) {
+        c.read = false;
+        sizing_decide(&c, 1, 4, now);
+        c.workers = c.ready = c.ret;
+    }
+    assert_int_equal(c.workers, 2);
+}
+
 static void test_words(void **state)
 {
     static const struct {
@@ -424,7 +455,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_one),    cmocka_unit_test(test_several),
     cmocka_unit_test(test_beside), cmocka_unit_test(test_read_no_more),
     cmocka_unit_test(test_fixed),  cmocka_unit_test(test_prefetch),
-    cmocka_unit_test(test_words),
+    cmocka_unit_test(test_helped), cmocka_unit_test(test_words),
 };
 
 TEST_MAIN(tests)

@@ -59,7 +59,7 @@ static void test_shape_of_spec(void **state)
          "unknown key; write workers: {count: n}"},
         {"{dataset: {kind: range, length: 1}, workers: {pin: true}}", "workers.pin",
          "unknown key; did you mean memory.pin? workers takes count, prefetch, timeout, retries, "
-         "on_error, max_bad, in_order, bypass"},
+         "on_error, max_bad, in_order, bypass, helpers"},
         {"{dataset: {kind: range, length: 1}, memory: {size: 3}}", "memory.size",
          "unknown key; did you mean dataset.size or batch.size? memory takes limit, pin, writable"},
         {"{dataset: {kind: range, length: 1}, memory: {seed: 3}}", "memory.seed",
@@ -638,7 +638,7 @@ static const struct refusal key_refusals[] = {
     {"workers: {in_order: 1}", "workers.in_order", "1 is not true or false"},
     {"workers: {init: x}", "workers.init",
      "not supported by this version; workers takes count, prefetch, timeout, retries, "
-     "on_error, max_bad, in_order, bypass"},
+     "on_error, max_bad, in_order, bypass, helpers"},
     {"workers: {timeout: 5 parsecs}", "workers.timeout",
      "\"5 parsecs\" is not a duration, such as 30s, 500ms or 2min; 0 is none"},
     {"workers: {timeout: -1}", "workers.timeout",

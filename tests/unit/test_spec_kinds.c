@@ -284,6 +284,12 @@ static void test_other_forms(void **state)
           "{count: 256, prefetch: 2, timeout: 0s, retries: 2, on_error: raise,"
           " in_order: false, bypass: 0}"}},
         {"workers",
+         {"{count: 1, helpers: auto}",
+          "{count: 1, prefetch: 2, timeout: 0s, retries: 2, on_error: raise, in_order: true}"}},
+        {"workers",
+         {"{count: 1, helpers: 0}", "{count: 1, prefetch: 2, timeout: 0s, retries: 2, on_error: "
+                                    "raise, in_order: true, helpers: 0}"}},
+        {"workers",
          {"{count: 0, on_error: skip}",
           "{count: 0, retries: 2, on_error: skip, max_bad: 100, in_order: true}"}},
         {"workers",

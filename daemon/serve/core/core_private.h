@@ -12,7 +12,7 @@
 
 typedef unsigned long long ull; /* for printf */
 
-/* Those of other machines come last. */
+/* That it began with: its own, and behind them those of other machines. */
 static inline uint32_t core_n_workers(const struct core *core)
 {
     return core->o.spec->workers + core->o.helpers;

@@ -127,22 +127,71 @@ static bool schedule_is_first_wanted(const struct core *core, const struct step 
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
+/* Behind those that the loader began with, and before those that it got later. */
+static bool schedule_is_away(const struct core *core, uint32_t worker)
+{
+    return worker >= schedule_n_own(core) && worker < core_n_workers(core);
+}
+
+static bool schedule_has_room(const struct worker_room *room)
+{
+    return room->slots > 0 && room->tasks > 0;
+}
+
+/* When it would have done one step more; ns. What it is at is half done. */
+static double schedule_takes(const struct worker_room *room)
+{
+    return (double)room->cost_ns * (room->has == 0 ? 1 : room->has + 0.5);
+}
+
+/* Whether it would have done a step before all others have done those that there may be ahead: else
+ * these wait for it, as batches come in order, and the loader is slower with it than without. */
+static bool schedule_keeps_up(const struct round *round, const struct stream *stream,
+                              uint32_t worker)
+{
+    double others = 0; /* steps in a nanosecond */
+
+    for (uint32_t i = 0; i < round->core->workers; i++) {
+        const struct worker_room *room = &round->rooms[i];
+
+        if (i != worker && room->cost_ns > 0 && room->tasks + room->has > 0)
+            others += 1 / (double)room->cost_ns;
+    }
+    return stream->params.any_order ||
+           others * schedule_takes(&round->rooms[worker]) <= stream->window_most;
+}
+
+/* Of other machines' workers the one that would be done first; or CORE_ANY. */
+static uint32_t schedule_find_away(const struct round *round, const struct stream *stream)
+{
+    const struct core *core = round->core;
+    uint32_t best = CORE_ANY;
+
+    for (uint32_t i = schedule_n_own(core); i < core_n_workers(core); i++) {
+        const struct worker_room *room = &round->rooms[i];
+
+        if (schedule_has_room(room) && schedule_keeps_up(round, stream, i) &&
+            (best == CORE_ANY || schedule_takes(room) < schedule_takes(&round->rooms[best])))
+            best = i;
+    }
+    return best;
+}
+
 /* The least busy worker with room, or `worker` if it has room; else CORE_ANY. Other machines' are
  * there for what this one's have no room for: those keep the network free, and are done sooner. */
-static uint32_t schedule_find_place(const struct round *round, uint32_t worker)
+static uint32_t schedule_find_place(const struct round *round, const struct stream *stream,
+                                    uint32_t worker)
 {
     uint32_t best = CORE_ANY;
 
     for (uint32_t i = 0; i < round->core->workers; i++) {
         const struct worker_room *room = &round->rooms[i];
 
-        if (round->core->o.helpers > 0 && i == schedule_n_own(round->core) && best != CORE_ANY)
-            break;
-        if ((worker == CORE_ANY || worker == i) && room->slots > 0 && room->tasks > 0 &&
-            (best == CORE_ANY || room->has < round->rooms[best].has))
+        if ((worker == CORE_ANY || worker == i) && !schedule_is_away(round->core, i) &&
+            schedule_has_room(room) && (best == CORE_ANY || room->has < round->rooms[best].has))
             best = i;
     }
-    return best;
+    return best == CORE_ANY && worker == CORE_ANY ? schedule_find_away(round, stream) : best;
 }
 
 static void schedule_run(struct round *round, struct step *step, uint32_t worker)
@@ -249,7 +298,7 @@ static void schedule_run_waiting(struct round *round, bool yielding)
         if (yielding && !schedule_is_first_wanted(core, step))
             continue;
         uint32_t needs = schedule_worker_of(core, step->stream, step->number);
-        uint32_t worker = schedule_find_place(round, needs);
+        uint32_t worker = schedule_find_place(round, step->stream, needs);
 
         if (worker == CORE_ANY) {
             schedule_note_lack(round, step->stream, schedule_band_again(step), needs);
@@ -295,7 +344,7 @@ static bool schedule_serve(struct round *round, struct stream **queue, uint32_t 
     bool any = false;
 
     for (; *queue; any = true) {
-        uint32_t worker = schedule_find_place(round, needs);
+        uint32_t worker = schedule_find_place(round, *queue, needs);
 
         if (worker == CORE_ANY) {
             schedule_note_lack(round, *queue, schedule_band_of(*queue), needs);

@@ -49,11 +49,12 @@ static void sizing_learn(struct sizing *s, const struct sizing_measure *m)
 
     if (m->ns == 0 || m->span_ns == 0)
         return;
-    if (m->batches > 0) {
+    if (m->batches > m->away) {
+        double own = (double)(m->batches - m->away);
         bool known = s->cost_s > 0;
 
-        sizing_mean(&s->cost_s, known, fmax((double)busy, 1) / 1e9 / (double)m->batches, NEW_COST);
-        sizing_mean(&s->cpu_s, known, (double)m->cpu_ns / 1e9 / (double)m->batches, NEW_COST);
+        sizing_mean(&s->cost_s, known, fmax((double)busy, 1) / 1e9 / own, NEW_COST);
+        sizing_mean(&s->cpu_s, known, (double)m->cpu_ns / 1e9 / own, NEW_COST);
     }
     sizing_mean(&s->rate, measured, (double)m->batches * 1e9 / (double)m->ns, NEW_WEIGHT);
     sizing_mean(&s->wait, measured, fmin((double)m->waited_ns / (double)m->span_ns, 1), NEW_WEIGHT);
@@ -91,6 +92,11 @@ static uint32_t sizing_above(double workers, uint32_t most)
     return workers >= most ? most : (uint32_t)ceil(workers);
 }
 
+static uint32_t sizing_least(const struct sizing_case *c)
+{
+    return (uint32_t)max_u64(c->least, 1);
+}
+
 /* How many it could use, as far as that is known, whatever others want. */
 static uint32_t sizing_want(const struct sizing_case *c, uint64_t now)
 {
@@ -109,7 +115,7 @@ static uint32_t sizing_want(const struct sizing_case *c, uint64_t now)
         want = (uint32_t)max_u64(want, min_u64(s->floor, c->workers));
     if (s->ceiling > 0 && now < s->ceiling_until)
         want = (uint32_t)min_u64(want, s->ceiling);
-    return (uint32_t)max_u64(min_u64(want, c->most), 1);
+    return (uint32_t)max_u64(min_u64(want, c->most), sizing_least(c));
 }
 
 /* By what factor its rate grows with one more, as a logarithm. */
@@ -172,7 +178,7 @@ static size_t sizing_next(const struct sizing_case *cases, const struct sizing_s
     return best;
 }
 
-/* Processors that loaders of a fixed number use, and the first worker of each other one. */
+/* Processors that loaders of a fixed number use, and the first workers of each other one. */
 static double sizing_used(const struct sizing_case *cases, size_t n)
 {
     double used = 0;
@@ -181,7 +187,7 @@ static double sizing_used(const struct sizing_case *cases, size_t n)
         const struct sizing_measure *m = &cases[i].measure;
 
         if (cases[i].sizing)
-            used += cases[i].read ? sizing_cpus_of(cases[i].sizing, 1) : 0;
+            used += cases[i].read ? sizing_cpus_of(cases[i].sizing, sizing_least(&cases[i])) : 0;
         else if (m->ns > 0)
             used += (double)m->cpu_ns / (double)m->ns;
     }
@@ -328,7 +334,7 @@ static void sizing_unread(struct sizing_case *c, uint64_t now)
         return;
     s->when_read = c->workers;
     s->trial_from = s->fallen_from = 0;
-    sizing_change(c, 1, SIZING_NOT_READ, now);
+    sizing_change(c, sizing_least(c), SIZING_NOT_READ, now);
 }
 
 /* It is read again: as many as it had then. */
@@ -373,7 +379,8 @@ void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t no
         cases[i].ret = cases[i].workers;
         due[i] = cases[i].sizing && sizing_look(&cases[i], now);
         if (cases[i].sizing && cases[i].read)
-            shares[i] = (struct sizing_share){.want = sizing_want(&cases[i], now), .has = 1};
+            shares[i] = (struct sizing_share){.want = sizing_want(&cases[i], now),
+                                              .has = sizing_least(&cases[i])};
     }
     bool is_short = sizing_share_out(cases, shares, n, cpus);
     for (size_t i = 0; i < n; i++) {

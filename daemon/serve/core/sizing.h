@@ -7,6 +7,10 @@
  * product is the number of workers that are busy if nobody waits. Trainers that always wait could
  * take any number.
  *
+ * Batches that workers on other machines make count for the rate, and not for the cost: a loader
+ * has as many of its own as it would need without those, as far as there are processors, since
+ * these are nearer.
+ *
  * Workers are given where one more gains most: to the loader whose rate grows by the largest factor
  * for its share of a processor, as long as it waits and there are processors (`cpus`) for it. One
  * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them; also where
@@ -40,8 +44,9 @@ struct sizing_measure {
     uint64_t ns;          /* so long ago that was */
     uint64_t span_ns;     /* its trainers read it, all together */
     uint64_t waited_ns;   /* of it: they waited */
-    uint64_t batches;     /* that its workers made */
-    uint64_t busy_ns;     /* its workers were at these, all together; */
+    uint64_t batches;     /* that its workers made, */
+    uint64_t away;        /* of these, workers on other machines */
+    uint64_t busy_ns;     /* this machine's were at the others, all together; */
     uint64_t cpu_ns;      /* used processors, */
     uint64_t cpu_wait_ns; /* and waited for one */
 };
@@ -94,8 +99,9 @@ struct sizing_case {
     bool read;        /* somebody does */
     uint32_t workers; /* that it should have by now */
     uint32_t ready;   /* of these */
-    uint32_t most;    /* that it may have */
-    uint32_t ret;     /* that it should have from now on */
+    uint32_t least;   /* that it may have; 0: 1 */
+    uint32_t most;
+    uint32_t ret; /* that it should have from now on */
 };
 
 /* Batches to load ahead for each worker, at least as many as the spec says. With two tiny ones all

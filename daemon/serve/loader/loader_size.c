@@ -19,8 +19,6 @@ const char *loader_fixed_size(const struct loader *loader)
     if (python_in_turn(&loader->spec))
         return "worker w makes steps w, w + N, w + 2 N of its N, as PyTorch's do, and what Python "
                "keeps between samples depends on that";
-    if (loader->o.pool.helpers > 0)
-        return "workers on other machines, which count behind its own, make batches of it, too";
     return NULL;
 }
 
@@ -38,18 +36,34 @@ static int size_check(const struct loader *loader, struct dl_error *err)
     return 0;
 }
 
+static int size_check_least(const struct loader *loader, uint32_t workers, struct dl_error *err)
+{
+    uint32_t least = pool_size_least(loader->pool);
+
+    if (workers >= least)
+        return 0;
+    return dl_error_set(err, EINVAL, "workers.count",
+                        "%u workers are fewer than the %u that it began with, which it keeps as "
+                        "long as helpers make batches of it, too; open it with workers: {helpers: "
+                        "0}, or with fewer",
+                        workers, least);
+}
+
 int loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err)
 {
     uint32_t before = pool_size(loader->pool);
     int r = size_check(loader, err);
 
     if (r == 0)
+        r = size_check_least(loader, workers, err);
+    if (r == 0)
         r = pool_resize(loader->pool, workers, err);
     if (r < 0)
         return r;
-    if (workers > loader->core.workers)
-        loader->rooms = must_realloc(loader->rooms, workers * sizeof *loader->rooms);
-    core_resize(&loader->core, workers, loader->core.prefetch);
+    uint32_t all = workers + loader->o.pool.helpers;
+    if (all > loader->core.workers)
+        loader->rooms = must_realloc(loader->rooms, all * sizeof *loader->rooms);
+    core_resize(&loader->core, all, loader->core.prefetch);
     if (workers != before)
         log_loader(LOG_INFO, loader->spec.name, loader->o.uid, "%s: workers: %u become %u",
                    loader->spec.name, before, workers);
@@ -108,6 +122,7 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     struct pool_spent spent = pool_look_spent(loader->pool), *was = &loader->size.spent;
     ret->measure = (struct sizing_measure){.ns = from ? now - from : 0,
                                            .batches = spent.tasks - was->tasks,
+                                           .away = spent.away - was->away,
                                            .busy_ns = spent.busy_ns - was->busy_ns,
                                            .cpu_ns = spent.cpu_ns - was->cpu_ns,
                                            .cpu_wait_ns = spent.cpu_wait_ns - was->cpu_wait_ns};
@@ -127,6 +142,7 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     ret->sizing = loader_is_automatic(loader) ? &loader->size.sizing : NULL;
     ret->workers = pool_size(loader->pool);
     ret->ready = pool_ready(loader->pool);
+    ret->least = pool_size_least(loader->pool);
     ret->most = (uint32_t)min_u64(pool_size_most(loader->pool),
                                   max_u64((uint64_t)(cpus * SIZING_PER_CPU), SIZING_FIRST));
     loader->size.cpus = cpus;

@@ -6,7 +6,7 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
                        const struct python_run *python, bool foreign, const char **ret_why)
 {
     *ret_why = NULL;
-    if (config->helpers.addresses.n == 0 || spec->workers == 0)
+    if (config->helpers.addresses.n == 0 || spec->workers == 0 || spec->helpers == 0)
         return 0;
     if (foreign)
         *ret_why = "it is another user's, whose rights helpers do not have";
@@ -16,7 +16,9 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
         *ret_why = "its files are behind URLs, which helpers do not read yet";
     else if (spec->batch.lengths == LENGTHS_LAZY)
         *ret_why = "its lengths are taken while it is read, which helpers do not do yet";
-    return *ret_why ? 0 : (uint32_t)min_u64(config->helpers.count, DL_MAX_WORKERS - spec->workers);
+    return *ret_why ? 0
+                    : (uint32_t)min_u64(min_u64(spec->helpers, config->helpers.count),
+                                        DL_MAX_WORKERS - spec->workers);
 }
 
 const char *helpers_address(const struct config *config, uint32_t helper, uint64_t attempt)

@@ -189,6 +189,7 @@ static int pool_pack_inputs(struct pool *pool)
     struct dl_spec counted = *pool->o.spec; /* borrowed: all that it points to */
 
     counted.workers_auto = false;
+    counted.helpers = DL_MAX_WORKERS; /* auto: no worker's business */
     int r = spec_to_value(&counted, &spec);
     if (r == 0) /* a worker or a host may be of the last release */
         r = spec_to_former(&spec);

@@ -110,22 +110,26 @@ void pool_end_workers(struct pool *pool);
 struct pool *pool_free(struct pool *pool);
 
 /*
- * From now on there are `workers`, 1 or more: further ones start, or the last ones get no more
- * tasks and go when they have done what they have; batches that they made stay where they are. The
- * dataset is open. Negative errno with `err`, and nothing changes: the user's limits, or
- * memory.limit.
+ * From now on there are `workers`, besides helpers, and no fewer than pool_size_least(): further
+ * ones start, or the last ones get no more tasks and go when they have done what they have; batches
+ * that they made stay where they are. The dataset is open. Negative errno with `err`, and nothing
+ * changes: the user's limits, or memory.limit.
  */
 int _nodiscard_ pool_resize(struct pool *pool, uint32_t workers, struct dl_error *err);
 /* How many there should be; pool_workers() may be more for a while. */
 uint32_t pool_size(const struct pool *pool);
 /* Of these, those that can be given tasks. */
 uint32_t pool_ready(const struct pool *pool);
+/* The fewest that there can be: with helpers, whose numbers follow theirs, as many as there were at
+ * first. */
+uint32_t pool_size_least(const struct pool *pool);
 /* The most that memory.limit, with two slots for each, and the user's limits allow. */
 uint32_t pool_size_most(const struct pool *pool);
 
 /* What its workers have done and used in all their lives, as far as that was looked at. */
 struct pool_spent {
-    uint64_t tasks, busy_ns;
+    uint64_t tasks, away; /* away: of these, by helpers */
+    uint64_t busy_ns;     /* of those of this machine */
     uint64_t cpu_ns;      /* of processors, by all their threads */
     uint64_t cpu_wait_ns; /* ready to run, and had none */
 };

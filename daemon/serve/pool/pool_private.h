@@ -53,6 +53,8 @@ struct member {
     uint64_t end;
     uint64_t front_since; /* ns; when tasks[begin] became the one it is at */
     uint64_t cost_ns;     /* of a task, recent mean */
+    uint64_t
+        turn_ns; /* of a helper: between tasks that are done, or from its beginning; likewise */
     uint64_t ready_since; /* ns; while READY */
     struct deaths deaths;
     uint64_t started_since; /* ns; while STARTING */
@@ -154,7 +156,8 @@ struct pool {
 /* It runs on another machine: helpers.h. */
 static inline bool member_is_helper(const struct member *m)
 {
-    return m->pool->o.helpers > 0 && m->number >= m->pool->o.spec->workers;
+    return m->number >= m->pool->o.spec->workers &&
+           m->number < m->pool->o.spec->workers + m->pool->o.helpers;
 }
 
 static inline void member_become(struct member *m, enum worker_state state)

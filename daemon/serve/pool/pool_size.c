@@ -102,15 +102,16 @@ static int pool_size_check_memory(const struct pool *pool, uint32_t workers, str
 
 int pool_resize(struct pool *pool, uint32_t workers, struct dl_error *err)
 {
-    uint32_t more = workers - (uint32_t)min_u64(workers, pool->n_members);
+    uint32_t all = workers + pool->o.helpers;
+    uint32_t more = all - (uint32_t)min_u64(all, pool->n_members);
 
-    assert(workers > 0 && pool->opened && !pool->ended && pool->o.helpers == 0);
-    int r = pool_size_check_memory(pool, workers, err);
+    assert(workers >= pool_size_least(pool) && pool->opened && !pool->ended);
+    int r = pool_size_check_memory(pool, all, err);
     if (r == 0)
         r = pool_charge_workers(pool->o.account, more, 0, err);
     if (r < 0)
         return r;
-    pool->size = workers;
+    pool->size = all;
     while (more-- > 0)
         member_start(pool_add_member(pool));
     return 0;
@@ -125,19 +126,29 @@ uint32_t pool_ready(const struct pool *pool)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < pool->size; i++)
-        n += pool->members[i]->state == WORKER_READY && pool->members[i]->segments;
+    for (uint32_t i = 0; i < pool->size; i++) {
+        const struct member *m = pool->members[i];
+
+        n += m->state == WORKER_READY && m->segments && !member_is_helper(m);
+    }
     return n;
+}
+
+uint32_t pool_size_least(const struct pool *pool)
+{
+    return pool->o.helpers > 0 ? pool->o.spec->workers : 1;
 }
 
 uint32_t pool_size_most(const struct pool *pool)
 {
     uint64_t memory = pool->o.spec->memory_limit / segment_bytes(2, pool->slot_bytes);
+    uint32_t least = pool_size_least(pool), helpers = pool->o.helpers;
     uint64_t limit = quota_limit(pool->o.account, QUOTA_WORKERS);
     uint64_t in_use = quota_in_use(pool->o.account, QUOTA_WORKERS);
-    uint64_t left = pool->n_members + (limit - min_u64(limit, in_use));
+    uint64_t left = pool->n_members - helpers + (limit - min_u64(limit, in_use));
+    uint64_t most = min_u64(memory - min_u64(memory, helpers), DL_MAX_WORKERS - helpers);
 
-    return (uint32_t)max_u64(min_u64(min_u64(memory, left), DL_MAX_WORKERS), 1);
+    return (uint32_t)max_u64(min_u64(most, left), least);
 }
 
 /* ---- what they have used --------------------------------------------------------------------- */
@@ -164,8 +175,13 @@ struct pool_spent pool_look_spent(struct pool *pool)
         pool_size_look_member(pool, pool->members[i]);
     struct pool_spent spent = pool->spent;
     for (uint32_t i = 0; i < pool->n_made; i++) {
-        spent.tasks += pool->members[i]->finished;
-        spent.busy_ns += pool->members[i]->busy_ns;
+        const struct member *m = pool->members[i];
+
+        spent.tasks += m->finished;
+        if (member_is_helper(m))
+            spent.away += m->finished;
+        else
+            spent.busy_ns += m->busy_ns;
     }
     return spent;
 }

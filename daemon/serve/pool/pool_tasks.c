@@ -32,6 +32,19 @@ static uint32_t pool_tasks_count_room(const struct member *m)
     return most - (uint32_t)min_u64(in_flight(m), most);
 }
 
+/* Of a helper that gets no tasks, as it is slow, it becomes less: so it is tried again. */
+static uint64_t pool_tasks_count_cost(const struct member *m)
+{
+    enum { IDLE = 8 }; /* times what a task took, and it is half of that */
+
+    if (!member_is_helper(m))
+        return m->cost_ns;
+    if (m->turn_ns == 0 || in_flight(m) > 0)
+        return m->turn_ns;
+    uint64_t idle_ns = uv_hrtime() - m->front_since;
+    return m->turn_ns >> min_u64(idle_ns / (IDLE * m->turn_ns), 63);
+}
+
 static bool pool_tasks_take_slot(struct member *m, struct place *ret)
 {
     struct segment *segment;
@@ -71,7 +84,8 @@ struct worker_room pool_room(const struct pool *pool, uint32_t worker)
     return (struct worker_room){.slots = pool_tasks_count_free(m),
                                 .tasks = pool_tasks_count_room(m),
                                 .has = in_flight(m),
-                                .ahead = pool_tasks_count_ahead(m)};
+                                .ahead = pool_tasks_count_ahead(m),
+                                .cost_ns = pool_tasks_count_cost(m)};
 }
 
 bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
@@ -229,6 +243,7 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     struct task task = *front_task(m);
 
     m->begin++;
+    m->turn_ns = m->turn_ns ? (m->turn_ns + now - m->front_since) / 2 : now - m->front_since;
     m->front_since = now;
     m->finished++;
     m->deaths = (struct deaths){0};

@@ -68,11 +68,12 @@ bool slot_table_retire(struct slot_table *table);
 
 /* Tasks that a worker can take: set by its pool, used up by the core. */
 struct worker_room {
-    uint32_t slots; /* free ones, which are large enough */
-    uint32_t tasks; /* that it may be given */
-    uint32_t has;   /* tasks that it has */
-    uint32_t ahead; /* steps that one stream may run before others have their turn, by what the
-                       worker's last ones took: 0 when they take long */
+    uint32_t slots;   /* free ones, which are large enough */
+    uint32_t tasks;   /* that it may be given */
+    uint32_t has;     /* tasks that it has */
+    uint32_t ahead;   /* steps that one stream may run before others have their turn, by what the
+                         worker's last ones took: 0 when they take long */
+    uint64_t cost_ns; /* what a task takes it, with the way to another machine; 0: not known */
 };
 
 const char *slot_state_name(enum slot_state state);
