@@ -81,6 +81,25 @@ static int far_read_lend(struct far *far, int sock)
     return 0;
 }
 
+/* ---- encrypting: waits ---------------------------------------------------------------------- */
+
+static int far_encrypt(struct far *far)
+{
+    const uint64_t until = clock_ns() + LINK_PROVE_S * UINT64_C(1000000000);
+    _cleanup_free_ char *certificate = span_dup(far->lend.certificate);
+    _cleanup_free_ char *key = span_dup(far->lend.key);
+    _cleanup_free_ char *authority = span_dup(far->lend.authority);
+    struct dl_error err = {0};
+
+    if (!certificate || !key || !authority)
+        return -ENOMEM;
+    int r = reach_encrypt(&far->link, &(struct tls_files){certificate, key, authority}, true, until,
+                          &err);
+    if (err.code)
+        fprintf(stderr, "dloaderd: %s: %s\n", err.path, err.message);
+    return r;
+}
+
 /* ---- proving: blocks, until an alarm ends the process --------------------------------------- */
 
 static int far_hear(struct far *far, enum message_number wanted, struct dl_message *ret)
@@ -464,6 +483,8 @@ int far_run(int sock, const char *program)
     (void)alarm(LINK_PROVE_S);
     int r = far_read_lend(&far, sock);
     if (r == 0)
+        r = far_encrypt(&far);
+    if (r == 0)
         r = far_prove(&far);
     (void)alarm(0);
     if (r < 0) {
@@ -472,6 +493,7 @@ int far_run(int sock, const char *program)
                 : r == -EPROTO                    ? "it is of another release of dloaderd"
                 : r == -EBADMSG || r == -EMSGSIZE ? "it is no dloaderd"
                 : r == -EPIPE                     ? "it hangs up"
+                : r == -EKEYREJECTED              ? "TLS with certificates of both is not agreed on"
                 : r == -ENOENT                    ? SIGV4_NO_CRYPTO
                                                   : strerror(-r));
         return 1;

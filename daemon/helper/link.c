@@ -13,6 +13,7 @@ void link_init(struct link *link, int fd)
 
 void link_deinit(struct link *link)
 {
+    link->tls = tls_free(link->tls);
     close_fdp(&link->fd);
     buffer_deinit(&link->in);
     buffer_deinit(&link->out);
@@ -23,7 +24,7 @@ void link_deinit(struct link *link)
 /* How many bytes; 0: none are there yet. */
 static int64_t link_receive(struct link *link, void *to, uint64_t room)
 {
-    for (;;) {
+    while (!link->tls) {
         ssize_t n = recv(link->fd, to, room, MSG_DONTWAIT);
 
         if (n > 0)
@@ -35,6 +36,7 @@ static int64_t link_receive(struct link *link, void *to, uint64_t room)
         if (errno != EINTR)
             return -errno;
     }
+    return tls_receive(link->tls, to, room);
 }
 
 static int link_read_head(struct link *link)
@@ -149,7 +151,7 @@ void link_add_body(struct link *link, struct dl_span bytes)
 /* How many of them were sent; 0: the socket takes none. */
 static int64_t link_send(const struct link *link, const void *data, uint64_t len, int flags)
 {
-    for (;;) {
+    while (!link->tls) {
         ssize_t n = send(link->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
 
         if (n >= 0)
@@ -159,6 +161,7 @@ static int64_t link_send(const struct link *link, const void *data, uint64_t len
         if (errno != EINTR)
             return errno == ECONNRESET ? -EPIPE : -errno;
     }
+    return tls_send(link->tls, data, len);
 }
 
 int link_write(struct link *link)

@@ -31,12 +31,14 @@
  *   far  → near  H_ALIVE       once a second while there is nothing else to say
  *
  * Who connects proves itself first: a stranger learns nothing that a secret could be guessed from.
- * What follows is neither encrypted nor proven: who can change what the network carries can change
- * batches. Both ends have to be of one release, since another one may make other bytes.
+ * What follows is neither encrypted nor proven without TLS, which is below all of it where both
+ * have certificates (tls.h): who can change what the network carries can change batches. Both ends
+ * have to be of one release, since another one may make other bytes.
  */
 #ifndef DL_HELPER_LINK_H
 #define DL_HELPER_LINK_H
 
+#include "daemon/helper/tls.h"
 #include "proto/codec.h"
 
 enum {
@@ -48,8 +50,9 @@ enum {
 };
 
 struct link {
-    int fd;        /* owned; does not block */
-    uint32_t most; /* bytes of a frame */
+    int fd;          /* owned; does not block */
+    struct tls *tls; /* owned; NULL: bytes go as they are */
+    uint32_t most;   /* bytes of a frame */
     /* What comes in. */
     uint8_t head[4];
     size_t have;         /* bytes of the head; all: the payload comes */

@@ -31,7 +31,7 @@ struct near {
     struct frame_reader reader;
     struct segment *segments; /* owned array */
     uint32_t n_segments;
-    char *address, *secret; /* owned; NULL until W_REACH */
+    struct reach_place place; /* zeroed until W_REACH */
     struct link link;
     uint64_t heard;                 /* ns; when the helper said something last */
     bool ready;                     /* its worker has opened the dataset */
@@ -102,14 +102,11 @@ static int near_look_at_files(const struct dl_msg_w_open *msg, struct files_seen
 static int near_begin(struct near *near, const struct dl_msg_w_open *msg, struct dl_error *err)
 {
     struct files_seen *seen = calloc(1, sizeof *seen);
-    int fd = -1;
     int r = seen ? near_look_at_files(msg, seen, err) : -ENOMEM;
 
     if (r == 0)
-        r = reach_helper(near->address, near->secret, &fd, err);
+        r = reach_helper(&near->place, &near->link, err);
     if (r == 0) {
-        link_init(&near->link, fd);
-        near->link.most = DL_MAX_FRAME_BYTES;
         near->heard = clock_ns();
         r = link_say(&near->link, &(struct dl_message){
                                       .number = DL_MSG_H_OPEN,
@@ -127,14 +124,16 @@ static int near_begin(struct near *near, const struct dl_msg_w_open *msg, struct
 static int near_handle_open(struct near *near, const struct dl_msg_w_open *msg)
 {
     struct dl_error err = {0};
-    int r = near->queues || !near->address ? -EPROTO : near_map_queues(near, msg->queue_bytes);
+    int r =
+        near->queues || !near->place.address ? -EPROTO : near_map_queues(near, msg->queue_bytes);
 
     if (r < 0)
         return r;
     if ((r = near_begin(near, msg, &err)) == 0)
         return 0;
     if (!err.code)
-        (void)dl_error_set(&err, -r, near->address, "the helper cannot be used: %s", strerror(-r));
+        (void)dl_error_set(&err, -r, near->place.address, "the helper cannot be used: %s",
+                           strerror(-r));
     return near_say_failed(near, 0, &err);
 }
 
@@ -142,11 +141,7 @@ static int near_handle_open(struct near *near, const struct dl_msg_w_open *msg)
 
 static int near_handle_reach(struct near *near, const struct dl_msg_w_reach *msg)
 {
-    if (near->address)
-        return -EPROTO;
-    near->address = span_dup(msg->address);
-    near->secret = span_dup(msg->secret);
-    return near->address && near->secret ? 0 : -ENOMEM;
+    return near->place.address ? -EPROTO : reach_place_read(&near->place, msg);
 }
 
 static int near_handle_segment(struct near *near, const struct dl_msg_w_segment *msg)
@@ -270,7 +265,7 @@ static int near_on_gone(const struct near *near, struct dl_span why)
     struct dl_error fit; /* to be shown */
 
     (void)dl_error_set(&fit, 1, "", "%s", text ? text : "");
-    fprintf(stderr, "helper %s: %s\n", near->address, fit.message);
+    fprintf(stderr, "helper %s: %s\n", near->place.address, fit.message);
     return -ESHUTDOWN;
 }
 
@@ -313,11 +308,12 @@ static int near_lose(const struct near *near, int r)
 {
     if (r == -ESHUTDOWN) /* said */
         return r;
-    fprintf(stderr, "helper %s: %s\n", near->address,
+    fprintf(stderr, "helper %s: %s\n", near->place.address,
             r == -EPIPE       ? "it has closed the connection, or has died"
             : r == -ETIMEDOUT ? "it has not answered for 5 s: it was stopped, or the network is cut"
-            : r == -EBADMSG || r == -EMSGSIZE ? "what it sends is not of this protocol"
-                                              : strerror(-r));
+            : r == -EBADMSG || r == -EMSGSIZE || r == -EKEYREJECTED
+                ? "what it sends is not of this protocol"
+                : strerror(-r));
     return -ESHUTDOWN;
 }
 
@@ -404,8 +400,7 @@ static void near_deinit(struct near *near)
     frame_reader_deinit(&near->reader);
     close_fdp(&near->task_bell);
     close_fdp(&near->done_bell);
-    free(near->address);
-    free(near->secret);
+    reach_place_deinit(&near->place);
 }
 
 int near_run(int sock)

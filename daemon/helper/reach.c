@@ -1,6 +1,5 @@
 #include "daemon/helper/reach.h"
 
-#include "daemon/helper/link.h"
 #include "daemon/helper/proof.h"
 #include "proto/common/clock.h"
 
@@ -22,6 +21,27 @@ void reach_tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof unanswered);
+}
+
+int reach_place_read(struct reach_place *ret, const struct dl_msg_w_reach *msg)
+{
+    *ret = (struct reach_place){.address = span_dup(msg->address),
+                                .secret = span_dup(msg->secret),
+                                .certificate = span_dup(msg->certificate),
+                                .key = span_dup(msg->key),
+                                .authority = span_dup(msg->authority)};
+    return ret->address && ret->secret && ret->certificate && ret->key && ret->authority ? 0
+                                                                                         : -ENOMEM;
+}
+
+void reach_place_deinit(struct reach_place *place)
+{
+    free(place->address);
+    free(place->secret);
+    free(place->certificate);
+    free(place->key);
+    free(place->authority);
+    *place = (struct reach_place){0};
 }
 
 /* ---- connecting ----------------------------------------------------------------------------- */
@@ -91,6 +111,21 @@ static int reach_connect(const char *address, uint64_t until, int *ret, struct d
     return 0;
 }
 
+/* ---- encrypting ----------------------------------------------------------------------------- */
+
+int reach_encrypt(struct link *link, const struct tls_files *files, bool accepts, uint64_t until,
+                  struct dl_error *err)
+{
+    short events = 0;
+
+    if (!*files->certificate)
+        return 0;
+    int r = tls_new(files, link->fd, accepts, &link->tls, err);
+    while (r == 0 && (r = tls_shake(link->tls, &events, err)) == -EAGAIN)
+        r = reach_wait(link->fd, events, until);
+    return r;
+}
+
 /* ---- proving -------------------------------------------------------------------------------- */
 
 /* The next message, and no other than this one; borrowed from the link. */
@@ -112,16 +147,22 @@ static int reach_hear(struct link *link, uint64_t until, enum message_number wan
 
 static int reach_refuse(const char *address, int r, struct dl_error *err)
 {
-    return dl_error_set(err, -r, address, "the helper does not prove itself: %s",
-                        r == -EPIPE ? "it has hung up; both need the same helpers.secret_file"
-                        : r == -EBADMSG || r == -EMSGSIZE ? "what answers there is no helper"
-                        : r == -ETIMEDOUT                 ? "it does not answer in time"
-                                                          : strerror(-r));
+    return dl_error_set(
+        err, -r, address, "the helper does not prove itself: %s",
+        r == -EPIPE          ? "it has hung up; both need the same helpers.secret_file, and "
+                               "helpers.certificate on both, or on neither"
+        : r == -EKEYREJECTED ? "it refuses this machine's certificate; see that its "
+                               "helpers.authority has signed that of helpers.certificate here"
+        : r == -EBADMSG || r == -EMSGSIZE ? "what answers there is no helper, or one that needs TLS"
+        : r == -ETIMEDOUT                 ? "it does not answer in time; see that there is a "
+                                            "helpers.certificate on both, or on neither"
+                                          : strerror(-r));
 }
 
-static int reach_prove(struct link *link, const char *address, const char *secret, uint64_t until,
+static int reach_prove(struct link *link, const struct reach_place *place, uint64_t until,
                        struct dl_error *err)
 {
+    const char *address = place->address, *secret = place->secret;
     char near[PROOF_NONCE_MAX], proof[PEER_PROOF_MAX];
     struct sigv4_crypto crypto;
     struct dl_message msg;
@@ -154,19 +195,37 @@ static int reach_prove(struct link *link, const char *address, const char *secre
     return 0;
 }
 
-int reach_helper(const char *address, const char *secret, int *ret, struct dl_error *err)
+static int reach_secure(struct link *link, const struct reach_place *place, uint64_t until,
+                        struct dl_error *err)
+{
+    const struct tls_files files = {place->certificate, place->key, place->authority};
+    struct dl_error why = {0};
+    int r = reach_encrypt(link, &files, false, until, &why);
+
+    if (r < 0 && why.code)
+        return dl_error_set(err, why.code, place->address, "the helper cannot be used: %s: %s",
+                            why.path, why.message);
+    return r < 0 ? reach_refuse(place->address, r, err) : 0;
+}
+
+int reach_helper(const struct reach_place *place, struct link *ret, struct dl_error *err)
 {
     uint64_t until = clock_ns() + LINK_PROVE_S * UINT64_C(1000000000);
     struct link link;
     int fd = -1;
-    int r = reach_connect(address, until, &fd, err);
+    int r = reach_connect(place->address, until, &fd, err);
 
     if (r < 0)
         return r;
     link_init(&link, fd);
-    r = reach_prove(&link, address, secret, until, err);
+    r = reach_secure(&link, place, until, err);
     if (r == 0)
-        *ret = steal_fd(&link.fd);
-    link_deinit(&link);
-    return r;
+        r = reach_prove(&link, place, until, err);
+    if (r < 0) {
+        link_deinit(&link);
+        return r;
+    }
+    link.most = DL_MAX_FRAME_BYTES;
+    *ret = link;
+    return 0;
 }

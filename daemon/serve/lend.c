@@ -79,15 +79,19 @@ static int lend_encode(struct lend *lend)
     if (r < 0)
         return r;
     return message_encode(
-        &(struct dl_message){.number = DL_MSG_W_LEND,
-                             .w_lend = {.secret = span_str(config->helpers.secret),
-                                        .roots = {roots.data, roots.len},
-                                        .seen_as = {seen_as.data, seen_as.len},
-                                        .plugins = {plugins.data, plugins.len},
-                                        .sandbox = sandbox_choose(config, false, false, false),
-                                        .cache = {0},
-                                        .uid = geteuid(),
-                                        .memory = config->limits.bytes}},
+        &(struct dl_message){
+            .number = DL_MSG_W_LEND,
+            .w_lend = {.secret = span_str(config->helpers.secret),
+                       .roots = {roots.data, roots.len},
+                       .seen_as = {seen_as.data, seen_as.len},
+                       .plugins = {plugins.data, plugins.len},
+                       .sandbox = sandbox_choose(config, false, false, false),
+                       .cache = {0},
+                       .certificate = span_str(config->helpers.certificate),
+                       .key = span_str(config->helpers.key),
+                       .authority = span_str(config->helpers.authority),
+                       .uid = geteuid(),
+                       .memory = config->limits.bytes}},
         &lend->lent);
 }
 
@@ -158,7 +162,7 @@ static void lend_accept(struct lend *lend)
     union address address = {0};
     socklen_t len = sizeof address;
     char host[INET6_ADDRSTRLEN] = "?";
-    int fd = accept4(lend->fd, &address.any, &len, SOCK_CLOEXEC);
+    int fd = accept4(lend->fd, &address.any, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0)
         return;

@@ -13,7 +13,7 @@ import dltest  # noqa: E402
 import media  # noqa: E402
 from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
 from dltest import QUICK, dlctl_json, main, wait_until  # noqa: E402
-from lent import SECRET, HelperCase  # noqa: E402
+from lent import SECRET, Authority, HelperCase, Way  # noqa: E402
 from tap import slow  # noqa: E402
 
 
@@ -219,6 +219,54 @@ class Strangers(HelperCase):
         self.assertEqual([row["state"] for row in self.away(daemon, "stream")], ["given up"])
 
 
+class Encrypted(HelperCase):
+    """TLS with certificates of both ends."""
+
+    def setUp(self):
+        super().setUp()
+        self.authority = Authority(pathlib.Path(self.path("authority")))
+
+    def through(self, way, **helpers):
+        self.addCleanup(way.close)
+        return self.helped([way.address], directory=f"daemon{len(os.listdir(self.dir))}",
+                           helpers={"addresses": [way.address], "count": 1, "secret_file": str(self.secret), **helpers})
+
+    def test_same_batches(self):
+        """Of some size; and who listens reads nothing, as they would without certificates."""
+        rows = dltest.TestCase.rows(self, "x", 640, 3000)
+        spec = self.spec("pictures", name="pictures", seed=3, batch={"size": 64}, workers={"count": 1, "retries": 100},
+                         dataset={"kind": "npy", "paths": {"x": rows}})
+        for files in ({}, self.authority.issue("one")):
+            way = Way(self.helper(f"helper{len(files)}", helpers=files).address)
+            daemon = self.through(way, **files)
+            with self.client(daemon) as client:
+                client.open(json.loads(pathlib.Path(spec).read_text()))
+                self.wait_for(daemon, "pictures", 1)
+                self.assert_same(dlctl_json("run", spec, "--digest", daemon=daemon),
+                                 dlctl_json("check", spec, "--digest"))
+                self.assertGreater(sum(row["tasks"] for row in self.away(daemon, "pictures")), 0)
+            self.assertEqual(b"sequential" in way.heard, not files)
+
+    def test_strangers(self):
+        """Of another authority, without certificates, or the only one that has some: words on both sides."""
+        ours, others = self.authority.issue("one"), Authority(pathlib.Path(self.path("others"))).issue("two")
+        mixed = {**others, "authority": ours["authority"]}
+        for name, far, near, words, far_words in (
+                ("others", ours, others, "helpers.authority: the other end's certificate is not accepted: ", "TLS"),
+                ("signed", ours, mixed, "it refuses this machine's certificate", "certificate is not accepted: "),
+                ("plain", {}, ours, "the two ends do not come to speak TLS", "a connection is refused"),
+                ("alone", ours, {}, "helpers.certificate on both, or on neither", "")):
+            with self.subTest(name):
+                helper = self.helper(name, helpers=far)
+                daemon = self.through(Way(helper.address), **near)
+                with self.client(daemon) as client:
+                    client.open(json.loads(pathlib.Path(self.range(name, 20)).read_text()))
+                    wait_until(lambda daemon=daemon, words=words: words in daemon.log,
+                               lambda daemon=daemon, words=words: f"{words} in:\n{daemon.log}")
+                self.assertIn(far_words, helper.log)
+                daemon.stop()
+
+
 class Configuration(dltest.LifeCase):
     def conf(self, **config):
         path = self.path("conf")
@@ -233,6 +281,9 @@ class Configuration(dltest.LifeCase):
                 ({"helpers": {"addresses": ["::1:7071"]}}, "\"::1:7071\" is not the address of a helper"),
                 ({"helpers": {"addresses": ["[::1]:7071"]}}, "helpers.secret_file: is not set"),
                 ({"helpers": {"secret_file": self.path("short")}}, "16 to 512 letters"),
+                ({"helpers": {"certificate": self.path("short")}}, "helpers.key: \"\" is not the absolute path"),
+                ({"helpers": {"certificate": "one.pem"}}, "helpers.certificate: \"one.pem\" is not the absolute path"),
+                ({"helpers": {"certificate": "/none.pem"}}, "helpers.certificate: /none.pem cannot be read: No such"),
                 ({"helpers": {"addresses": "node7:7071"}}, "is not a list of HOST:PORT")]:
             self.assert_does_not_start(words, "--config", self.conf(**config))
 

@@ -51,14 +51,38 @@ class Helper:
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), "its processes to end")
 
 
+class Authority:
+    """Who signs certificates: helpers.certificate and the keys beside it, of each name."""
+
+    def __init__(self, directory):
+        self.dir = directory
+        directory.mkdir()
+        self.make("req", "-x509", "-days", "2", "-subj", "/CN=authority", "-out", "authority.pem",
+                  *self.key("authority"))
+
+    def make(self, *args):
+        subprocess.run(["openssl", *args], cwd=self.dir, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+    def key(self, name):
+        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key"]
+
+    def issue(self, name):
+        self.make("req", "-subj", f"/CN={name}", "-out", f"{name}.csr", *self.key(name))
+        self.make("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-CA", "authority.pem", "-CAkey", "authority.key",
+                  "-CAcreateserial", "-out", f"{name}.pem")
+        files = {"certificate": f"{name}.pem", "key": f"{name}.key", "authority": "authority.pem"}
+        return {key: str(self.dir / file) for key, file in files.items()}
+
+
 class Way:
-    """A way to a helper that can be cut: then nothing passes, and nobody hears of it."""
+    """A way to a helper that can be cut: then nothing passes, and nobody hears of it. `heard`: what passed first."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
         self.target = (host, int(port))
         self.cut = threading.Event()
         self.sides = []
+        self.heard = b""
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.wake, self.end = socket.socketpair()
@@ -82,6 +106,7 @@ class Way:
                     continue
                 try:
                     data = one.recv(1 << 16)
+                    self.heard += data[:max(4096 - len(self.heard), 0)]
                     other[one].sendall(data)
                 except (OSError, KeyError):
                     data = b""

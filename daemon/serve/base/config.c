@@ -714,6 +714,9 @@ void config_deinit(struct config *config)
     config_dirs_deinit(&config->helpers.addresses);
     free(config->helpers.secret_file);
     free(config->helpers.secret);
+    free(config->helpers.certificate);
+    free(config->helpers.key);
+    free(config->helpers.authority);
     free(config->socket);
     free(config->socket_group);
     free(config->cache);

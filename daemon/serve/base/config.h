@@ -102,6 +102,7 @@ struct config_helpers {
     struct config_dirs addresses; /* HOST:PORT each */
     uint64_t count;               /* workers of each loader */
     uint64_t lend;
+    char *certificate, *key, *authority; /* files; "": without TLS */
     char *secret_file;
     char *secret; /* from the file; may be NULL */
 };

@@ -64,9 +64,37 @@ static int config_read_token(const char *file, const char *what, const char *pat
     return 0;
 }
 
+/* All three, or none; processes that are not in the daemon's directory read them. */
+static int config_check_certificates(const struct config_helpers *config, struct dl_error *err)
+{
+    const struct {
+        const char *path, *file;
+    } files[] = {{"helpers.certificate", config->certificate},
+                 {"helpers.key", config->key},
+                 {"helpers.authority", config->authority}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        if (!*config->certificate && !*config->key && !*config->authority)
+            return 0;
+        if (files[i].file[0] != '/')
+            return dl_error_set(err, EINVAL, files[i].path,
+                                "\"%s\" is not the absolute path of a file; TLS needs all of "
+                                "helpers.certificate, helpers.key and helpers.authority",
+                                files[i].file);
+        if (access(files[i].file, R_OK) < 0)
+            return dl_error_set(err, errno, files[i].path, "%s cannot be read: %s", files[i].file,
+                                strerror(errno));
+    }
+    return 0;
+}
+
 /* Who is not asked to prove itself could be anybody. */
 static int config_check_helpers(const struct config_helpers *config, struct dl_error *err)
 {
+    int r = config_check_certificates(config, err);
+
+    if (r < 0)
+        return r;
     if (config->addresses.n == 0 || config->secret)
         return 0;
     return dl_error_set(err, EINVAL, "helpers.secret_file",

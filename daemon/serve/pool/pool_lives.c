@@ -469,7 +469,7 @@ static struct process_options pool_lives_options(struct member *m)
         .pictures = pool->o.pictures,
         .indexes = &pool->indexes,
         .cache = pool->o.config->cache,
-        .secret = pool->o.config->helpers.secret,
+        .config = pool->o.config,
         .helper = member_helper(m),
         .sandbox = pool_lives_sandbox_of(pool),
         .foreign = pool->o.foreign,

@@ -606,11 +606,17 @@ static const uint8_t process_nil[] = {0xc0}; /* of msgpack */
 /* What workers of this machine share is of no use to one of another. */
 static void process_send_reach(struct process *p, const struct process_options *o)
 {
-    process_send_message(p,
-                         &(struct dl_message){.number = DL_MSG_W_REACH,
-                                              .w_reach = {.address = span_str(o->helper),
-                                                          .secret = span_str(o->secret)}},
-                         NULL, 0);
+    const struct config_helpers *helpers = &o->config->helpers;
+
+    process_send_message(
+        p,
+        &(struct dl_message){.number = DL_MSG_W_REACH,
+                             .w_reach = {.address = span_str(o->helper),
+                                         .secret = span_str(helpers->secret),
+                                         .certificate = span_str(helpers->certificate),
+                                         .key = span_str(helpers->key),
+                                         .authority = span_str(helpers->authority)}},
+        NULL, 0);
 }
 
 static void process_send_shared(struct process *p, const struct process_options *o)

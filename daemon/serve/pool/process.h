@@ -58,7 +58,7 @@ struct process_options {
     const struct index_list *indexes;     /* likewise */
     struct remotes *remotes;              /* borrowed for the call; NULL: no file is remote */
     const char *cache;                    /* the directory on disk; "": none */
-    const char *secret;                   /* of helpers; NULL: there are none */
+    const struct config *config;          /* likewise */
     enum sandbox_level sandbox;
     bool looks;                          /* at the files, just before it opens them */
     bool foreign;                        /* opened by another user than the daemon's, */
