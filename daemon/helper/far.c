@@ -1,5 +1,6 @@
 #include "daemon/helper/far.h"
 
+#include "daemon/helper/alike.h"
 #include "daemon/helper/far_worker.h"
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link_slot.h"
@@ -173,19 +174,49 @@ static void far_on_progress(void *owner, const char *what, uint64_t done, uint64
 }
 
 /* By the helper's own rights and places, whatever the daemon's are. */
-static int far_check_files(struct far *far, const struct dl_msg_h_open *msg, struct dl_error *err)
+static int far_check_files(struct far *far, const struct dl_msg_h_open *msg,
+                           const struct dl_spec *spec, const struct data_progress *progress,
+                           struct dl_error *err)
 {
-    const struct data_progress progress = {.tell = far_on_progress, .owner = far};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
     _cleanup_(packed_env_deinit)
     struct packed_env places = {0};
-    int r = far_read_spec(msg->spec, &spec, err);
+    int r = packed_env_read(&places, far->lend.roots, far->lend.seen_as, err);
+
+    places.env.progress = progress;
+    return r < 0 ? r : files_seen_compare(spec, &places.env, msg->files, msg->sums, err);
+}
+
+/* That Python here makes the same samples. */
+static int far_check_python(const struct dl_msg_h_open *msg, const struct dl_spec *spec,
+                            const struct far_worker_kind *kind, struct dl_error *err)
+{
+    _cleanup_free_ char *theirs = span_dup(msg->python);
+    char ours[ALIKE_MAX];
+
+    if (!theirs)
+        return -ENOMEM;
+    int r = alike_ask(kind->interpreter, spec, false, kind->progress, ours, err);
+    return r < 0 ? r : alike_compare(theirs, ours, err);
+}
+
+static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, struct dl_error *err)
+{
+    const struct data_progress progress = {.tell = far_on_progress, .owner = far};
+    struct far_worker_kind kind = {.program = far->program, .progress = &progress};
+    _cleanup_free_ char *interpreter = span_dup(far->lend.interpreter);
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    int r = interpreter ? far_read_spec(msg->spec, &spec, err) : -ENOMEM;
 
     if (r == 0)
-        r = packed_env_read(&places, far->lend.roots, far->lend.seen_as, err);
-    places.env.progress = &progress;
-    return r < 0 ? r : files_seen_compare(&spec, &places.env, msg->files, msg->sums, err);
+        r = far_check_files(far, msg, &spec, &progress, err);
+    if (r == 0 && alike_matters(&spec)) {
+        kind.interpreter = interpreter;
+        r = far_check_python(msg, &spec, &kind, err);
+    }
+    if (r == 0)
+        r = far_worker_start(&far->worker, &kind, far->lend.memory, err);
+    return r;
 }
 
 static int far_refuse(struct far *far, int r, struct dl_error *err)
@@ -207,7 +238,6 @@ static int far_on_open(struct far *far, const struct dl_msg_h_open *msg)
                                  .roots = far->lend.roots,
                                  .seen_as = far->lend.seen_as,
                                  .plugins = far->lend.plugins,
-                                 .sandbox = far->lend.sandbox,
                                  .cache = far->lend.cache,
                                  .uid = far->lend.uid};
     struct dl_error err = {0};
@@ -215,9 +245,8 @@ static int far_on_open(struct far *far, const struct dl_msg_h_open *msg)
     if (far->opened)
         return -EBADMSG;
     far->opened = true;
-    int r = far_check_files(far, msg, &err);
-    if (r == 0)
-        r = far_worker_start(&far->worker, far->program, far->lend.memory);
+    int r = far_start_worker(far, msg, &err);
+    open.sandbox = far->worker.python.pid ? far->lend.python_sandbox : far->lend.sandbox;
     if (r == 0)
         r = far_worker_open(&far->worker, &open);
     return r < 0 ? far_refuse(far, r, &err) : 0;

@@ -49,7 +49,23 @@ static void far_worker_exec(const char *program, int sock)
     _exit(127);
 }
 
-int far_worker_start(struct far_worker *worker, const char *program, uint64_t memory)
+static int far_worker_run(struct far_worker *worker, const struct far_worker_kind *kind, int sock,
+                          struct dl_error *err)
+{
+    if (kind->interpreter)
+        return far_python_start(&worker->python, kind->interpreter, sock, kind->progress, err);
+    worker->pid = fork();
+    if (worker->pid < 0) {
+        worker->pid = 0;
+        return -errno;
+    }
+    if (worker->pid == 0)
+        far_worker_exec(kind->program, sock);
+    return 0;
+}
+
+int far_worker_start(struct far_worker *worker, const struct far_worker_kind *kind, uint64_t memory,
+                     struct dl_error *err)
 {
     void *queues = NULL;
     int pair[2];
@@ -70,14 +86,7 @@ int far_worker_start(struct far_worker *worker, const char *program, uint64_t me
         return -errno;
     _cleanup_fd_ int theirs = pair[1];
     worker->sock = pair[0];
-    worker->pid = fork();
-    if (worker->pid < 0) {
-        worker->pid = 0;
-        return -errno;
-    }
-    if (worker->pid == 0)
-        far_worker_exec(program, theirs);
-    return 0;
+    return far_worker_run(worker, kind, theirs, err);
 }
 
 static void far_slot_drop(struct far_slot *slot)
@@ -93,6 +102,7 @@ void far_worker_deinit(struct far_worker *worker)
         (void)kill(worker->pid, SIGKILL);
         (void)waitpid(worker->pid, NULL, 0);
     }
+    far_python_deinit(&worker->python);
     for (uint32_t i = 0; i < LINK_AHEAD; i++)
         far_slot_drop(&worker->slots[i]);
     if (worker->queues) {
@@ -109,8 +119,11 @@ void far_worker_obituary(struct far_worker *worker, char *ret, size_t room)
 {
     int status = 0;
 
-    (void)kill(worker->pid, SIGKILL); /* it may have closed its socket only */
-    if (waitpid(worker->pid, &status, 0) == worker->pid)
+    if (worker->python.pid)
+        status = far_python_reap(&worker->python);
+    else
+        (void)kill(worker->pid, SIGKILL); /* it may have closed its socket only */
+    if (worker->pid > 0 && waitpid(worker->pid, &status, 0) == worker->pid)
         worker->pid = 0;
     const char *signal = WIFSIGNALED(status) ? library_signal_name(WTERMSIG(status)) : NULL;
     if (WIFSIGNALED(status))

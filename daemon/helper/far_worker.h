@@ -3,6 +3,7 @@
 #ifndef DL_HELPER_FAR_WORKER_H
 #define DL_HELPER_FAR_WORKER_H
 
+#include "daemon/helper/far_python.h"
 #include "daemon/helper/link.h"
 #include "proto/fdpass.h"
 #include "proto/queue.h"
@@ -18,7 +19,8 @@ struct far_slot {
 };
 
 struct far_worker {
-    int pid;
+    int pid; /* 0: `python` has forked it */
+    struct far_python python;
     int sock;                     /* owned */
     int task_bell, done_bell;     /* owned */
     int queues_fd;                /* owned; until the worker has it */
@@ -29,8 +31,16 @@ struct far_worker {
     uint64_t memory; /* that all slots may take */
 };
 
-/* All zero, then this: starts the program that this process is, as `program`. */
-int _nodiscard_ far_worker_start(struct far_worker *worker, const char *program, uint64_t memory);
+/* What it is: the program that this process is, as `program`; or, unless NULL, forked by a host of
+ * that interpreter, which takes its time. */
+struct far_worker_kind {
+    const char *program, *interpreter;
+    const struct data_progress *progress;
+};
+
+/* All zero, then this. Negative errno, perhaps with `err`. */
+int _nodiscard_ far_worker_start(struct far_worker *worker, const struct far_worker_kind *kind,
+                                 uint64_t memory, struct dl_error *err);
 /* Kills it. Fine on one that was not started, or has ended. */
 void far_worker_deinit(struct far_worker *worker);
 /* Reaps it, which has ended: how, in words. */

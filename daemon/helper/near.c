@@ -1,5 +1,6 @@
 #include "daemon/helper/near.h"
 
+#include "daemon/helper/alike.h"
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link.h"
 #include "daemon/helper/link_slot.h"
@@ -84,10 +85,16 @@ static int near_read_spec(struct dl_span packed, struct dl_spec *ret, struct dl_
     return r < 0 ? r : spec_from_value(&value, NULL, ret, err);
 }
 
-/* What its files are here, which the helper compares with its own. */
-static int near_look_at_files(const struct dl_msg_w_open *msg, struct files_seen *ret,
-                              struct dl_error *err)
+/* What the dataset is here, which the helper compares with its own. */
+struct near_seen {
+    struct files_seen files;
+    char python[ALIKE_MAX]; /* "": it is not Python's */
+};
+
+static int near_look(const struct near *near, const struct dl_msg_w_open *msg,
+                     struct near_seen *ret, struct dl_error *err)
 {
+    const struct reach_place *place = &near->place;
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
     _cleanup_(packed_env_deinit)
@@ -96,26 +103,32 @@ static int near_look_at_files(const struct dl_msg_w_open *msg, struct files_seen
 
     if (r == 0)
         r = packed_env_read(&places, msg->roots, msg->seen_as, err);
-    return r < 0 ? r : files_seen_make(&spec, &places.env, ret, err);
+    if (r == 0)
+        r = files_seen_make(&spec, &places.env, &ret->files, err);
+    if (r == 0 && alike_matters(&spec))
+        r = alike_ask(place->interpreter, &spec, place->any_versions, NULL, ret->python, err);
+    return r;
 }
 
 static int near_begin(struct near *near, const struct dl_msg_w_open *msg, struct dl_error *err)
 {
-    struct files_seen *seen = calloc(1, sizeof *seen);
-    int r = seen ? near_look_at_files(msg, seen, err) : -ENOMEM;
+    struct near_seen *seen = calloc(1, sizeof *seen);
+    int r = seen ? near_look(near, msg, seen, err) : -ENOMEM;
 
     if (r == 0)
         r = reach_helper(&near->place, &near->link, err);
     if (r == 0) {
         near->heard = clock_ns();
-        r = link_say(&near->link, &(struct dl_message){
-                                      .number = DL_MSG_H_OPEN,
-                                      .h_open = {.worker = msg->worker,
-                                                 .workers = msg->workers,
-                                                 .spec = msg->spec,
-                                                 .files = seen->n,
-                                                 .sums = {(const uint8_t *)seen->sums,
-                                                          seen->n_sums * sizeof seen->sums[0]}}});
+        r = link_say(&near->link,
+                     &(struct dl_message){
+                         .number = DL_MSG_H_OPEN,
+                         .h_open = {.worker = msg->worker,
+                                    .workers = msg->workers,
+                                    .spec = msg->spec,
+                                    .files = seen->files.n,
+                                    .sums = {(const uint8_t *)seen->files.sums,
+                                             seen->files.n_sums * sizeof seen->files.sums[0]},
+                                    .python = span_str(seen->python)}});
     }
     free(seen);
     return r;

@@ -29,9 +29,13 @@ int reach_place_read(struct reach_place *ret, const struct dl_msg_w_reach *msg)
                                 .secret = span_dup(msg->secret),
                                 .certificate = span_dup(msg->certificate),
                                 .key = span_dup(msg->key),
-                                .authority = span_dup(msg->authority)};
-    return ret->address && ret->secret && ret->certificate && ret->key && ret->authority ? 0
-                                                                                         : -ENOMEM;
+                                .authority = span_dup(msg->authority),
+                                .interpreter = span_dup(msg->interpreter),
+                                .any_versions = msg->any_versions};
+    return ret->address && ret->secret && ret->certificate && ret->key && ret->authority &&
+                   ret->interpreter
+               ? 0
+               : -ENOMEM;
 }
 
 void reach_place_deinit(struct reach_place *place)
@@ -41,6 +45,7 @@ void reach_place_deinit(struct reach_place *place)
     free(place->certificate);
     free(place->key);
     free(place->authority);
+    free(place->interpreter);
     *place = (struct reach_place){0};
 }
 

@@ -9,6 +9,8 @@ struct reach_place {
     char *address; /* HOST:PORT */
     char *secret;
     char *certificate, *key, *authority;
+    char *interpreter; /* of this machine; "": no Python */
+    bool any_versions; /* the helper's may have others */
 };
 
 int _nodiscard_ reach_place_read(struct reach_place *ret, const struct dl_msg_w_reach *msg);

@@ -90,6 +90,8 @@ static int lend_encode(struct lend *lend)
                        .certificate = span_str(config->helpers.certificate),
                        .key = span_str(config->helpers.key),
                        .authority = span_str(config->helpers.authority),
+                       .interpreter = span_str(config_interpreter(config)),
+                       .python_sandbox = sandbox_choose(config, true, false, false),
                        .uid = geteuid(),
                        .memory = config->limits.bytes}},
         &lend->lent);
@@ -124,7 +126,7 @@ static void lend_exec(const struct lend *lend, int sock)
 {
     enum { PLACE = 3 };
     char far[] = "--far", *args[] = {lend->config.worker, far, NULL};
-    char **environment = environment_new(NULL);
+    char **environment = environment_new(&lend->config.python_path);
     sigset_t none;
 
     sigemptyset(&none);

@@ -284,6 +284,7 @@ class Configuration(dltest.LifeCase):
                 ({"helpers": {"certificate": self.path("short")}}, "helpers.key: \"\" is not the absolute path"),
                 ({"helpers": {"certificate": "one.pem"}}, "helpers.certificate: \"one.pem\" is not the absolute path"),
                 ({"helpers": {"certificate": "/none.pem"}}, "helpers.certificate: /none.pem cannot be read: No such"),
+                ({"helpers": {"versions": "newer"}}, "\"newer\" is not one of same, any"),
                 ({"helpers": {"addresses": "node7:7071"}}, "is not a list of HOST:PORT")]:
             self.assert_does_not_start(words, "--config", self.conf(**config))
 

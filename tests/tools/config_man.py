@@ -38,6 +38,7 @@ TYPES = {
     "BACKEND": "word",
     "HOSTING": "word",
     "CHARGE": "word",
+    "VERSIONS": "word",
 }
 
 

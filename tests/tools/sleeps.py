@@ -53,6 +53,7 @@ ALLOWED = {
     "python/lockstep_rank.py": (1, PACE),
     "python/test_install.py": (1, POLL),
     "python/test_kinds.py": (1, OTHERS),
+    "python/test_py_helpers.py": (1, PACE),
     "python/test_py_private.py": (2, f"{POLL}; {HANGS}"),
     "python/test_torch_exits.py": (1, HANGS),
     "python/test_torchrun.py": (2, POLL),

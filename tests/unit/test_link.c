@@ -2,6 +2,7 @@
  */
 #include "tests/lib/harness.h"
 
+#include "daemon/helper/alike.h"
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link.h"
 #include "daemon/helper/link_slot.h"
@@ -210,6 +211,40 @@ static void test_files(void **state)
         free(paths[i]);
 }
 
+/* Each line of the daemon's has to be among the helper's; what this one has besides is its own. */
+static void test_versions(void **state)
+{
+    static const char here[] = "CPython 3.11.2\nnumpy 1.26.4\ntorch none\ncode of my.sets 12ab\n";
+    static const struct {
+        const char *there, *said; /* NULL: it is fine */
+    } rows[] = {
+        {"CPython 3.11.2\nnumpy 1.26.4\ntorch none\ncode of my.sets 12ab\n", NULL},
+        {"code of my.sets 12ab\ntorch none\nPillow 9.4.0\nnumpy 1.26.4\nCPython 3.11.2", NULL},
+        {"CPython 3.12.2\nnumpy 1.26.4\ntorch none\ncode of my.sets 12ab\n",
+         "has CPython 3.11.2, the helper's CPython 3.12.2: "},
+        {"CPython 3.11.2\nnumpy 1.26.40\ntorch none\ncode of my.sets 12ab\n",
+         "has numpy 1.26.4, the helper's numpy 1.26.40: "},
+        {"CPython 3.11.2\nnumpy 1.26.4\ncode of my.sets 12ab\n",
+         "has torch none, the helper's none: "},
+        {"CPython 3.11.2\nnumpy 1.26.4\ntorch none\ncode of my.sets 12ac\n",
+         "has code of my.sets 12ab, the helper's code of my.sets 12ac: "},
+        {"", "has CPython 3.11.2, the helper's none: "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_error err = {0};
+        int r = alike_compare(here, rows[i].there, &err);
+
+        assert_int_equal(r, rows[i].said ? -ESTALE : 0);
+        if (rows[i].said && !strstr(err.message, rows[i].said))
+            fail_msg("row %zu: %s", i, err.message);
+        assert_int_equal(strstr(err.message, "helpers.versions: any") != NULL,
+                         rows[i].said && !strstr(rows[i].said, "code"));
+    }
+    assert_int_equal(alike_compare("", "numpy 1.26.4\n", NULL), 0);
+}
+
 /* ---- who is asked --------------------------------------------------------------------------- */
 
 static void test_helpers(void **state)
@@ -219,7 +254,7 @@ static void test_helpers(void **state)
     struct spec_file file = {.path = url};
     struct dl_spec spec = {
         .workers = 2, .helpers = DL_MAX_WORKERS, .dataset = {.kind = DATASET_RANGE}};
-    struct python_run none = {0}, python = {.host_number = 1};
+    struct python_run none = {0}, brought = {.host_number = 1}, named = {.interpreter = first};
     const char *why;
 
     (void)state;
@@ -227,8 +262,16 @@ static void test_helpers(void **state)
     assert_null(why);
     assert_int_equal(helpers_count(&config, &spec, &none, true, &why), 0);
     assert_non_null(strstr(why, "another user"));
-    assert_int_equal(helpers_count(&config, &spec, &python, false, &why), 0);
-    assert_non_null(strstr(why, "Python"));
+    assert_int_equal(helpers_count(&config, &spec, &brought, false, &why), 0);
+    assert_non_null(strstr(why, "the trainer's own process"));
+    assert_int_equal(helpers_count(&config, &spec, &named, false, &why), 3);
+    spec.dataset.kind = DATASET_PYTHON;
+    spec.in_order = true;
+    assert_int_equal(helpers_count(&config, &spec, &named, false, &why), 3);
+    spec.collate.kind = COLLATE_PYTHON;
+    assert_int_equal(helpers_count(&config, &spec, &named, false, &why), 0);
+    assert_non_null(strstr(why, "worker w makes steps w, w + N"));
+    spec.dataset.kind = DATASET_RANGE;
     spec.helpers = 2;
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 2);
     spec.helpers = 0;
@@ -258,7 +301,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_body),      cmocka_unit_test(test_too_long),
     cmocka_unit_test(test_done_fits), cmocka_unit_test(test_proofs),
     cmocka_unit_test(test_releases),  cmocka_unit_test(test_files),
-    cmocka_unit_test(test_helpers),
+    cmocka_unit_test(test_versions),  cmocka_unit_test(test_helpers),
 };
 
 TEST_MAIN(tests)

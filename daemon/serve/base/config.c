@@ -38,7 +38,8 @@ enum config_type {
     ADDRESS,
     BACKEND,
     HOSTING,
-    CHARGE
+    CHARGE,
+    VERSIONS
 };
 
 static const struct config_key {
@@ -530,6 +531,8 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_word(at, key, v, "auto, yes, no", err);
     case CHARGE:
         return config_set_word(at, key, v, "uid, cgroup", err);
+    case VERSIONS:
+        return config_set_word(at, key, v, "same, any", err);
     }
     return -EINVAL;
 }

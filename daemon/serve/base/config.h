@@ -32,6 +32,7 @@ struct config_limits {
     enum config_charge charge;
 };
 
+enum config_versions { CONFIG_VERSIONS_SAME, CONFIG_VERSIONS_ANY };
 enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };
 
 enum config_backend { CONFIG_BACKEND_NONE, CONFIG_BACKEND_ETCD, CONFIG_BACKEND_C10D };
@@ -102,6 +103,7 @@ struct config_helpers {
     struct config_dirs addresses; /* HOST:PORT each */
     uint64_t count;               /* workers of each loader */
     uint64_t lend;
+    enum config_versions versions;
     char *certificate, *key, *authority; /* files; "": without TLS */
     char *secret_file;
     char *secret; /* from the file; may be NULL */

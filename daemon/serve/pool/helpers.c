@@ -10,8 +10,13 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
         return 0;
     if (foreign)
         *ret_why = "it is another user's, whose rights helpers do not have";
-    else if (python_runs(python))
-        *ret_why = "its dataset is Python's, which helpers do not run yet";
+    else if (python->host_number)
+        *ret_why = "its dataset is an object of the trainer's own process, which other machines do "
+                   "not have; they can import one that dataset.object names";
+    else if (python_in_turn(spec))
+        *ret_why = "worker w makes steps w, w + N, w + 2 N of its N, as PyTorch's do, so that what "
+                   "Python keeps between samples is the same; leave out collate.kind: python, or "
+                   "write workers: {in_order: false}";
     else if (spec_is_remote(&spec->dataset))
         *ret_why = "its files are behind URLs, which helpers do not read yet";
     else if (spec->batch.lengths == LENGTHS_LAZY)

@@ -428,7 +428,9 @@ uint64_t process_take_remote_ns(struct process *p)
 static int process_spawn(struct process *p, const struct process_options *o, int child_sock)
 {
     char near[] = "--near", *args[] = {(char *)o->path, o->helper ? near : NULL, NULL};
-    char **environment = environment_new(NULL);
+    /* A stand-in asks the interpreter of Python's workers, in whose place it is. */
+    bool python = o->python->interpreter, own = python && hosts_private(o->hosts);
+    char **environment = own ? NULL : environment_new(python ? &o->config->python_path : NULL);
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
@@ -441,7 +443,7 @@ static int process_spawn(struct process *p, const struct process_options *o, int
                                     .file = o->path,
                                     .args = args,
                                     .env = environment,
-                                    .cwd = "/",
+                                    .cwd = own ? NULL : "/",
                                     .stdio = stdio,
                                     .stdio_count = 4};
 
@@ -607,6 +609,7 @@ static const uint8_t process_nil[] = {0xc0}; /* of msgpack */
 static void process_send_reach(struct process *p, const struct process_options *o)
 {
     const struct config_helpers *helpers = &o->config->helpers;
+    const char *interpreter = o->python->interpreter;
 
     process_send_message(
         p,
@@ -615,7 +618,9 @@ static void process_send_reach(struct process *p, const struct process_options *
                                          .secret = span_str(helpers->secret),
                                          .certificate = span_str(helpers->certificate),
                                          .key = span_str(helpers->key),
-                                         .authority = span_str(helpers->authority)}},
+                                         .authority = span_str(helpers->authority),
+                                         .interpreter = span_str(interpreter ? interpreter : ""),
+                                         .any_versions = helpers->versions == CONFIG_VERSIONS_ANY}},
         NULL, 0);
 }
 
@@ -664,8 +669,8 @@ static int process_begin(struct process *p, const struct process_options *o, str
     if (r < 0)
         return r;
     p->handles++;
-    r = python_runs(o->python) ? process_fork_off(p, o, child_sock, err)
-                               : process_spawn(p, o, child_sock);
+    r = python_runs(o->python) && !o->helper ? process_fork_off(p, o, child_sock, err)
+                                             : process_spawn(p, o, child_sock);
     if (r < 0)
         return r;
     p->running = true;
@@ -679,7 +684,7 @@ int process_start(const struct process_options *o, struct process **ret, struct 
     p->peer.sock = p->queues_fd = p->task_bell = p->done_bell = -1;
     p->events = o->events;
     p->owner = o->owner;
-    p->words.relay = python_runs(o->python) ? hosts_relay(o->hosts) : NULL;
+    p->words.relay = python_runs(o->python) && !o->helper ? hosts_relay(o->hosts) : NULL;
     p->number = o->number;
     p->label = must_strdup(o->label);
     p->uid = o->uid;

@@ -1,0 +1,181 @@
+"""Datasets in Python whose samples workers on other machines make, too: the same ones, or none."""
+
+import json
+import os
+import pathlib
+import shlex
+import signal
+import sys
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
+import dltest  # noqa: E402
+from dltest import children_of, dlctl_json, wait_until  # noqa: E402
+from lent import HelperCase  # noqa: E402
+
+HAS_DAEMON = bool(os.environ.get("DLOADERD"))
+
+MODULE = """
+import random
+import time
+
+import numpy as np
+
+
+class Draws:
+    def __init__(self, length, seconds=0.005):
+        self.length = length
+        self.seconds = seconds
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        if index == 13:
+            raise ValueError("thirteen")
+        return {"x": np.full(5, index), "numpy": np.random.rand(), "python": random.random()}
+"""
+
+
+@unittest.skipUnless(HAS_DAEMON, "needs $DLOADERD")
+class Python(HelperCase):
+    def setUp(self):
+        super().setUp()
+        self.modules = self.folder("modules")
+        self.interpreter = self.path("python")
+        preload, options = (shlex.quote(os.environ.get(name, "")) for name in ("LD_PRELOAD", "ASAN_OPTIONS"))
+        pathlib.Path(self.interpreter).write_text(
+            f"#!/bin/sh\nexport LD_PRELOAD={preload} ASAN_OPTIONS={options}\nexec {sys.executable} \"$@\"\n")
+        os.chmod(self.interpreter, 0o755)
+
+    def folder(self, name):
+        """Of modules."""
+        folder = pathlib.Path(self.path(name))
+        folder.mkdir()
+        (folder / "far_sets.py").write_text(MODULE)
+        return folder
+
+    def config(self, folder=None, **config):
+        path = [str(folder or self.modules), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        return {"python": [self.interpreter], "python_path": path, **config}
+
+    def start(self, helper, **helpers):
+        own = {"addresses": [helper.address], "count": 2, "secret_file": str(self.secret), **helpers}
+        daemon = dltest.Daemon(self.dir, self.config(linger="0s", helpers=own))
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def draws(self, name, length=400, **more):
+        workers = {"count": 1, "retries": 100, **more.pop("workers", {})}
+        return self.spec(name, name=name, seed=5, batch={"size": 2}, sampler={"kind": "random"}, workers=workers,
+                         dataset={"kind": "python", "object": "far_sets:Draws", "args": {"length": length}}, **more)
+
+    def alone(self, daemon, length=400, **workers):
+        """What this machine's workers make of it."""
+        spec = self.draws("alone", length, workers={"helpers": 0, **workers})
+        return dlctl_json("run", spec, "--digest", daemon=daemon)
+
+    def assert_alike(self, run, alone):
+        for key in ("digest", "batches", "samples", "bytes", "length", "steps"):
+            self.assertEqual(run[key], alone[key], key)
+
+    def run_alone(self, daemon, spec, words):
+        """Helpers make none of it, and the log says why."""
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            wait_until(lambda: words in daemon.log, lambda: f"{words!r} in:\n{daemon.log}")
+            self.assertEqual(sum(row["tasks"] for row in self.away(daemon, "run")), 0)
+
+    def test_same_batches(self):
+        """Draws of NumPy and random included: each step is seeded by itself."""
+        helper = self.helper(**self.config())
+        daemon = self.start(helper)
+        with self.client(daemon) as client:
+            spec = self.draws("run", 12, workers={"on_error": "skip"})
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, "run", 2)
+            run = dlctl_json("run", spec, "--digest", daemon=daemon)
+            self.assertGreater(sum(row["tasks"] for row in self.away(daemon, "run")), 0)
+        self.assert_alike(run, self.alone(daemon, 12, on_error="skip"))
+
+    def test_bad_samples(self):
+        """An error says the same, wherever it happens."""
+        helper = self.helper(**self.config())
+        daemon = self.start(helper)
+        with self.client(daemon) as client:
+            spec = self.draws("run", 60, workers={"on_error": "substitute"})
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, "run", 2)
+            run = dltest.dlctl("run", spec, "--digest", "--json", daemon=daemon, check=False)
+            self.assertGreater(sum(row["tasks"] for row in self.away(daemon, "run")), 4)
+            rows = dlctl_json("quarantine", daemon=daemon)
+        self.assertEqual(len(rows), 1)
+        self.assertIn("ValueError: thirteen", json.dumps(rows))
+        spec = self.draws("alone", 60, workers={"helpers": 0, "on_error": "substitute"})
+        alone = dltest.dlctl("run", spec, "--digest", "--json", daemon=daemon, check=False)
+        self.assert_alike(*(json.loads(one.stdout) for one in (run, alone)))
+
+    def test_worker_killed(self):
+        helper = self.helper(**self.config())
+        daemon = self.start(helper)
+
+        def kill():
+            for end in helper.ends:
+                for host in children_of(end):
+                    for worker in children_of(host):
+                        os.kill(worker, signal.SIGKILL)
+
+        with self.client(daemon) as client:
+            spec = self.draws("run", workers={"on_error": "skip"})
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, "run", 2)
+            with ThreadPoolExecutor(1) as pool:
+                run = pool.submit(dlctl_json, "run", spec, "--digest", daemon=daemon)
+                wait_until(lambda: sum(row["tasks"] for row in self.away(daemon, "run")) > 4, "helpers to work")
+                kill()
+                self.assert_alike(run.result(), self.alone(daemon, on_error="skip"))
+        wait_until(lambda: "its worker was killed by SIGKILL" in daemon.log, lambda: daemon.log)
+
+    def test_other_code(self):
+        other = self.folder("other")
+        with open(other / "far_sets.py", "a") as file:
+            file.write("# another comment\n")
+        daemon = self.start(self.helper(**self.config(other)), versions="any")
+        self.run_alone(daemon, self.draws("run", 12), "the daemon's machine has code of far_sets ")
+
+    def test_other_versions(self):
+        """Of NumPy, as its metadata says; helpers.versions allows it."""
+        other = self.folder("other")
+        (other / "numpy-0.1.dist-info").mkdir()
+        (other / "numpy-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
+        helper = self.helper(**self.config(other))
+        daemon = self.start(helper)
+        self.run_alone(daemon, self.draws("run", 12), "the helper's numpy 0.1: samples may be others")
+        daemon.stop()
+        daemon = self.start(helper, versions="any")
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(self.draws("run", 12)).read_text()))
+            self.wait_for(daemon, "run", 2)
+
+    def test_no_package(self):
+        """The interpreter there has no dloaderd."""
+        bare = self.config()
+        bare["python_path"] = [str(self.modules)]
+        daemon = self.start(self.helper(**bare))
+        self.run_alone(daemon, self.draws("run", 12), "it needs the package dloaderd of this release")
+
+    def test_in_turn(self):
+        """What worker makes which step is told by its number where Python collates, as with PyTorch."""
+        daemon = self.start(self.helper(**self.config()))
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(self.draws("run", 12, collate={"kind": "python"})).read_text()))
+            wait_until(lambda: "this machine's workers load it alone: worker w makes steps w, w + N" in daemon.log,
+                       lambda: daemon.log)
+            self.assertEqual(self.away(daemon, "run"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
