@@ -10,7 +10,8 @@
 #include "daemon/serve/base/config.h"
 #include "daemon/serve/pool/python.h"
 
-/* Tasks that such a worker has at most: enough to hide the way there. */
+/* Tasks that such a worker has at most, as many as its far end has slots for: enough to hide the
+ * way there. */
 enum { HELPERS_TASKS = 4 };
 
 /* A helper that is of no use is tried again so much later at most. */

@@ -18,6 +18,14 @@ static uint32_t pool_tasks_count_ahead(const struct member *m)
     return m->cost_ns ? (uint32_t)min_u64(AHEAD_NS / m->cost_ns, QUEUE_RECORDS) : 0;
 }
 
+/* A helper: two, as others, and those that it makes while a batch is on its way here. */
+static uint32_t pool_tasks_count_away(const struct member *m)
+{
+    uint64_t way_ns = m->turn_ns - min_u64(m->cost_ns, m->turn_ns);
+
+    return (uint32_t)min_u64(2 + way_ns / max_u64(m->cost_ns, 1), HELPERS_TASKS);
+}
+
 /* How many more tasks it may be given. */
 static uint32_t pool_tasks_count_room(const struct member *m)
 {
@@ -28,7 +36,7 @@ static uint32_t pool_tasks_count_room(const struct member *m)
         m->number >= m->pool->size)
         return 0;
     if (member_is_helper(m))
-        most = (uint32_t)min_u64(most, HELPERS_TASKS);
+        most = pool_tasks_count_away(m);
     return most - (uint32_t)min_u64(in_flight(m), most);
 }
 
