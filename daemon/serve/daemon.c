@@ -59,6 +59,28 @@ static void daemon_on_peers(void *context, const char *list)
         remotes_set_peers(d->remotes, list);
 }
 
+/* The former list is not used any more: members of pools have their own copies. */
+static void daemon_on_found(void *context, const struct config_dirs *addresses)
+{
+    struct daemon *d = context;
+    uint32_t before = d->found.n;
+
+    config_dirs_deinit(&d->found);
+    d->found = (struct config_dirs){0};
+    for (uint32_t i = 0; i < addresses->n; i++)
+        config_dirs_add(&d->found, addresses->paths[i]);
+    for (struct registered *e = d->loaders; d->found.n > before && e; e = registered_next(e))
+        loader_meet_helpers(registered_loader(e));
+}
+
+/* Again with each configuration, since the store may be another; the helpers that are known stay
+ * until something else is. */
+static int daemon_look_for_helpers(struct daemon *d, const struct config *config,
+                                   struct discovery **ret, struct dl_error *err)
+{
+    return discovery_watch(&d->loop, config, !d->members, daemon_on_found, d, ret, err);
+}
+
 static const struct members_events members_events = {
     .changed = daemon_on_members_changed, .happened = daemon_on_world, .peers = daemon_on_peers};
 
@@ -300,21 +322,27 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
 {
     struct config config = {0};
     struct metrics_http *metrics = d->metrics, *unused = NULL;
+    struct discovery *discovery = NULL;
     char *socket = d->config.socket;
 
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
         daemon_refuse_config(err);
     } else if (daemon_check_shared(d, &config, err) < 0 || remotes_check(&config, err) < 0 ||
-               members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
+               members_check(&config.rendezvous, *config.helpers.run, err) < 0 ||
+               config_find_worker(&config, err) < 0 ||
                daemon_move_metrics(d, &config, &metrics, err) < 0 ||
+               daemon_look_for_helpers(d, &config, &discovery, err) < 0 ||
                members_reload(d->members, &d->config.rendezvous, &config.rendezvous, err) < 0) {
         daemon_refuse_config(err);
+        discovery_free(discovery);
         config_deinit(&config);
         unused = metrics != d->metrics ? metrics : NULL;
     } else {
         unused = metrics != d->metrics ? d->metrics : NULL;
         d->metrics = metrics;
+        discovery_free(d->discovery);
+        d->discovery = discovery;
         daemon_apply_options(d, &config);
         free(config.socket); /* a socket that clients know does not move */
         config.socket = steal_ptr(socket);
@@ -452,6 +480,7 @@ static void daemon_finish(struct daemon *d)
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_world_forget(s);
     d->members = members_end(d->members);
+    d->discovery = discovery_free(d->discovery);
     /* Clients can keep reading received batches: no slot is refilled any more. */
     for (struct registered *e = d->loaders; e; e = registered_next(e))
         loader_halt(registered_loader(e));
@@ -527,7 +556,7 @@ static int daemon_configure(struct daemon *d, struct dl_error *err)
         return dl_error_set(err, EINVAL, "--log-level",
                             "\"%s\" is not one of error, warning, info, debug",
                             d->options.log_level);
-    r = members_check(&d->config.rendezvous, err);
+    r = members_check(&d->config.rendezvous, *d->config.helpers.run, err);
     if (r < 0)
         return r;
     daemon_apply_options(d, &d->config);
@@ -725,6 +754,8 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     d->begun_ns = uv_hrtime();
     if (r == 0 && (r = daemon_draw_life(d, err)) == 0)
         r = members_new(&d->loop, &d->config.rendezvous, &members_events, d, &d->members, err);
+    if (r == 0)
+        r = daemon_look_for_helpers(d, &d->config, &d->discovery, err);
     if (r < 0 || (r = daemon_listen_for_all(d, err)) < 0 || (r = daemon_meet_peers(d, err)) < 0)
         return r;
     daemon_note_crashes(d);
@@ -771,6 +802,7 @@ int daemon_run(const struct daemon_options *options)
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
         d.members = members_end(d.members);
+        d.discovery = discovery_free(d.discovery);
         d.remotes = remotes_free(d.remotes);
         door_close(&d.door);
         d.scheduler = scheduler_free(d.scheduler);
@@ -790,6 +822,7 @@ int daemon_run(const struct daemon_options *options)
     relay_free(d.relay);
     quota_free(d.quota);
     config_deinit(&d.config);
+    config_dirs_deinit(&d.found);
     int left = uv_loop_close(&d.loop);
     assert(left == 0);
     return r < 0 ? 1 : 0;

@@ -8,6 +8,7 @@
 #include "daemon/serve/metrics_http.h"
 #include "daemon/serve/session/door.h"
 #include "daemon/serve/session/session.h"
+#include "daemon/serve/world/discovery.h"
 #include "daemon/serve/world/members.h"
 
 #include <uv.h>
@@ -46,6 +47,8 @@ struct daemon {
     struct hosts *hosts;
     struct remotes *remotes;
     struct members *members;      /* owned; NULL: not in a cluster */
+    struct discovery *discovery;  /* owned; NULL: it does not look for helpers */
+    struct config_dirs found;     /* helpers, by that */
     struct metrics_http *metrics; /* owned; NULL: not configured */
     struct session_list sessions;
     struct registered *loaders; /* registry.h */

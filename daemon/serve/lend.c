@@ -7,31 +7,36 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/notify.h"
 #include "daemon/serve/pool/sandbox.h"
+#include "daemon/serve/world/discovery.h"
 #include "proto/codec.h"
 #include "proto/fdpass.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum {
     LEND_BACKLOG = 64,
     LEND_STRANGERS = 16, /* connections beyond helpers.lend, as some may not be proven yet */
-    LEND_TURN_MS = 500,  /* how often ended processes are looked for, beside each connection */
+    LEND_PLACE_MAX = 256 + sizeof ":65535"
 };
 
 struct lend {
     struct config config;
     struct dl_buffer lent; /* W_LEND, for each connection */
+    char **environment;    /* owned; of its processes */
     int fd;                /* owned; listens */
-    int signals;           /* owned; readable when one has come that ends it */
     uint64_t running;
+    uv_loop_t loop;
+    uv_poll_t listener;
+    uv_signal_t signals[3];
+    struct discovery *discovery; /* owned; NULL: daemons list its address */
 };
 
 /* ---- beginning ------------------------------------------------------------------------------ */
@@ -126,13 +131,9 @@ static void lend_exec(const struct lend *lend, int sock)
 {
     enum { PLACE = 3 };
     char far[] = "--far", *args[] = {lend->config.worker, far, NULL};
-    char **environment = environment_new(&lend->config.python_path);
-    sigset_t none;
 
-    sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if (sock == PLACE ? fcntl(sock, F_SETFD, 0) == 0 : dup2(sock, PLACE) >= 0)
-        (void)execve(lend->config.worker, args, environment);
+        (void)execve(lend->config.worker, args, lend->environment);
     _exit(127);
 }
 
@@ -185,64 +186,108 @@ static void lend_accept(struct lend *lend)
     }
 }
 
-/* False: it is to end. */
-static bool lend_turn(struct lend *lend)
+static void lend_on_connection(uv_poll_t *listener, int status, int events)
 {
-    struct pollfd fds[2] = {{.fd = lend->fd, .events = POLLIN},
-                            {.fd = lend->signals, .events = POLLIN}};
+    (void)status, (void)events;
+    lend_accept(listener->data);
+}
 
-    (void)poll(fds, ARRAY_SIZE(fds), LEND_TURN_MS);
-    if (fds[0].revents)
-        lend_accept(lend);
+static void lend_end(struct lend *lend)
+{
+    notify_stopping(); /* its processes end with it */
+    lend->discovery = discovery_free(lend->discovery);
+    uv_close((uv_handle_t *)&lend->listener, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(lend->signals); i++)
+        uv_close((uv_handle_t *)&lend->signals[i], NULL);
+}
+
+static void lend_on_signal(uv_signal_t *handle, int number)
+{
+    struct lend *lend = handle->data;
+
+    if (number != SIGCHLD) {
+        lend_end(lend);
+        return;
+    }
     while (waitpid(-1, NULL, WNOHANG) > 0)
         lend->running--;
-    return fds[1].revents == 0;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-/* With the port that the kernel may have chosen. */
-static void lend_say_place(const struct lend *lend)
+/* With the port that the kernel may have chosen. Where it listens at all addresses of this machine,
+ * others know it by its name. */
+static void lend_name_place(const struct lend *lend, char listens[static LEND_PLACE_MAX],
+                            char known[static LEND_PLACE_MAX])
 {
     union address address = {0};
     socklen_t len = sizeof address;
-    char host[INET6_ADDRSTRLEN] = "";
+    char host[INET6_ADDRSTRLEN] = "", name[256] = "";
 
     (void)getsockname(lend->fd, &address.any, &len);
     bool v6 = address.any.sa_family == AF_INET6;
+    bool any = v6 ? IN6_IS_ADDR_UNSPECIFIED(&address.v6.sin6_addr)
+                  : address.v4.sin_addr.s_addr == htonl(INADDR_ANY);
+    unsigned port = ntohs(v6 ? address.v6.sin6_port : address.v4.sin_port);
     (void)inet_ntop(address.any.sa_family,
                     v6 ? (const void *)&address.v6.sin6_addr : (const void *)&address.v4.sin_addr,
                     host, sizeof host);
+    (void)snprintf(listens, LEND_PLACE_MAX, v6 ? "[%s]:%u" : "%s:%u", host, port);
+    (void)gethostname(name, sizeof name - 1);
+    if (any)
+        (void)snprintf(known, LEND_PLACE_MAX, "%s:%u", name, port);
+    else
+        (void)snprintf(known, LEND_PLACE_MAX, "%s", listens);
+}
+
+static int lend_serve_all(struct lend *lend, struct dl_error *err)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGCHLD};
+    char listens[LEND_PLACE_MAX], known[LEND_PLACE_MAX];
+
+    lend_name_place(lend, listens, known);
+    int r = discovery_announce(&lend->loop, &lend->config, known, &lend->discovery, err);
+    if (r < 0)
+        return r;
+    lend->environment = environment_new(&lend->config.python_path);
+    r = uv_poll_init(&lend->loop, &lend->listener, lend->fd);
+    assert(r == 0);
+    lend->listener.data = lend;
+    (void)uv_poll_start(&lend->listener, UV_READABLE, lend_on_connection);
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        (void)uv_signal_init(&lend->loop, &lend->signals[i]);
+        lend->signals[i].data = lend;
+        (void)uv_signal_start(&lend->signals[i], lend_on_signal, numbers[i]);
+    }
     log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STARTED},
-              v6 ? "lends up to %llu workers at [%s]:%u" : "lends up to %llu workers at %s:%u",
-              (unsigned long long)lend->config.helpers.lend, host,
-              (unsigned)ntohs(v6 ? address.v6.sin6_port : address.v4.sin_port));
+              "lends up to %llu workers at %s%s%s", (unsigned long long)lend->config.helpers.lend,
+              listens, lend->discovery ? " and tells daemons of " : "",
+              lend->discovery ? lend->config.helpers.run : "");
+    notify_ready("lending");
+    return 0;
 }
 
 int lend_run(const char *address, const char *config_path, const char *log_level)
 {
     struct lend lend = {.fd = -1};
-    sigset_t stop;
     struct dl_error err = {0};
+    int r = uv_loop_init(&lend.loop);
 
-    (void)signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGTERM);
-    sigaddset(&stop, SIGINT);
-    (void)sigprocmask(SIG_BLOCK, &stop, NULL);
-    lend.signals = signalfd(-1, &stop, SFD_CLOEXEC);
-    int r = lend_begin(&lend, address, config_path, log_level, &err);
     if (r < 0) {
-        log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
-    } else {
-        lend_say_place(&lend);
-        notify_ready("lending");
-        while (lend_turn(&lend))
-            ;
-        notify_stopping(); /* its processes end with it */
+        log_error("cannot create an event loop: %s", uv_strerror(r));
+        return 1;
     }
+    (void)signal(SIGPIPE, SIG_IGN);
+    r = lend_begin(&lend, address, config_path, log_level, &err);
+    if (r == 0)
+        r = lend_serve_all(&lend, &err);
+    if (r < 0)
+        log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
+    (void)uv_run(&lend.loop, UV_RUN_DEFAULT);
+    int left = uv_loop_close(&lend.loop);
+    assert(left == 0);
     close_fdp(&lend.fd);
-    close_fdp(&lend.signals);
+    lend.environment = environment_free(lend.environment);
     buffer_deinit(&lend.lent);
     config_deinit(&lend.config);
     return r < 0 ? 1 : 0;

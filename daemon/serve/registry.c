@@ -335,6 +335,7 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
     char key[KEY_MAX];
     struct loader_options options = {.pool = {.loop = &d->loop,
                                               .config = &d->config,
+                                              .found = &d->found,
                                               .hosts = d->hosts,
                                               .remotes = d->remotes,
                                               .account = session_account(session),

@@ -250,7 +250,9 @@ static void test_versions(void **state)
 static void test_helpers(void **state)
 {
     char first[] = "a:1", second[] = "b:2", *addresses[] = {first, second}, url[] = "s3://b/k";
-    struct config config = {.helpers = {.addresses = {.paths = addresses, .n = 2}, .count = 3}};
+    char nowhere[] = "", run[] = "train";
+    struct config config = {
+        .helpers = {.addresses = {.paths = addresses, .n = 2}, .run = nowhere, .count = 3}};
     struct spec_file file = {.path = url};
     struct dl_spec spec = {
         .workers = 2, .helpers = DL_MAX_WORKERS, .dataset = {.kind = DATASET_RANGE}};
@@ -290,18 +292,43 @@ static void test_helpers(void **state)
     config.helpers.addresses.n = 0;
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
     assert_null(why);
-    config.helpers.addresses.n = 2;
-    assert_string_equal(helpers_address(&config, 0, 0), "a:1");
-    assert_string_equal(helpers_address(&config, 1, 0), "b:2");
-    assert_string_equal(helpers_address(&config, 1, 1), "a:1");
-    assert_string_equal(helpers_address(&config, 2, 3), "b:2");
+    config.helpers.run = run; /* some may come */
+    spec = (struct dl_spec){.workers = 2, .dataset = {.kind = DATASET_RANGE}};
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 3);
+}
+
+static void test_helper_of_each(void **state)
+{
+    char first[] = "a:1", second[] = "b:2", third[] = "c:3", *all[] = {first, second, third};
+    struct config config = {.helpers = {.addresses = {.paths = all, .n = 2}}};
+    struct config_dirs found = {.paths = &all[2], .n = 1}, none = {0};
+    static const struct {
+        uint32_t helper;
+        uint64_t attempt;
+        const char *alone, *together;
+    } rows[] = {
+        {0, 0, "a:1", "a:1"}, {1, 0, "b:2", "b:2"}, {1, 1, "a:1", "c:3"},
+        {2, 0, "a:1", "c:3"}, {2, 3, "b:2", "c:3"}, {3, 1, "a:1", "b:2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        assert_string_equal(helpers_address(&config, &none, rows[i].helper, rows[i].attempt),
+                            rows[i].alone);
+        assert_string_equal(helpers_address(&config, &found, rows[i].helper, rows[i].attempt),
+                            rows[i].together);
+    }
+    config.helpers.addresses.n = 0;
+    assert_string_equal(helpers_address(&config, &found, 7, 7), "c:3");
+    assert_null(helpers_address(&config, &none, 0, 0));
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_body),      cmocka_unit_test(test_too_long),
-    cmocka_unit_test(test_done_fits), cmocka_unit_test(test_proofs),
-    cmocka_unit_test(test_releases),  cmocka_unit_test(test_files),
-    cmocka_unit_test(test_versions),  cmocka_unit_test(test_helpers),
+    cmocka_unit_test(test_body),           cmocka_unit_test(test_too_long),
+    cmocka_unit_test(test_done_fits),      cmocka_unit_test(test_proofs),
+    cmocka_unit_test(test_releases),       cmocka_unit_test(test_files),
+    cmocka_unit_test(test_versions),       cmocka_unit_test(test_helpers),
+    cmocka_unit_test(test_helper_of_each),
 };
 
 TEST_MAIN(tests)

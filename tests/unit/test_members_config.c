@@ -3,6 +3,7 @@
 #include "tests/lib/harness.h"
 
 #include "daemon/cluster/rendezvous.h"
+#include "daemon/serve/world/discovery.h"
 #include "daemon/serve/world/members.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static int check(const char *text, struct dl_error *err)
     const char *path = harness_file("members.conf", whole, strlen(whole));
     if (config_load(path, &config, err) < 0)
         fail_msg("%s: %s: %s", whole, err->path, err->message);
-    int r = members_check(&config.rendezvous, err);
+    int r = members_check(&config.rendezvous, false, err);
     config_deinit(&config);
     return r;
 }
@@ -218,10 +219,55 @@ static void test_alone(void **state)
     assert_null(members_end(NULL));
 }
 
+/* What is said of helpers.run. */
+static void test_helpers_found(void **state)
+{
+    static const char secret[] = "0123456789abcdef\n";
+    static const struct {
+        bool secret;
+        const char *run, *rendezvous, *path, *message;
+    } rows[] = {
+        {false, "\"\"", "backend: none", NULL, NULL},
+        {true, "a", "backend: etcd, endpoint: e", NULL, NULL},
+        {true, "a", "backend: c10d, endpoint: e", NULL, NULL},
+        {true, "a", "backend: none", "helpers.run",
+         "\"a\" is a name in a store, and there is none"},
+        {false, "a", "backend: etcd, endpoint: e", "helpers.secret_file", "is not set"},
+        {true, "a/b", "backend: etcd, endpoint: e", "helpers.run", "other characters"},
+        {true, "a", "backend: etcd", "rendezvous.endpoint", "is missing"},
+    };
+    const char *file = harness_file("secret", secret, sizeof secret - 1);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char text[1024];
+        struct config config = {0};
+        struct dl_error err = {0};
+
+        (void)snprintf(text, sizeof text,
+                       "{helpers: {run: %s, secret_file: \"%s\"}, "
+                       "rendezvous: {%s}}",
+                       rows[i].run, rows[i].secret ? file : "", rows[i].rendezvous);
+        const char *path = harness_file("helpers.conf", text, strlen(text));
+        assert_int_equal(config_load(path, &config, &err), 0);
+        assert_int_equal(discovery_check(&config, &err), rows[i].path ? -EINVAL : 0);
+        assert_string_equal(err.path, rows[i].path ? rows[i].path : "");
+        if (rows[i].message && !strstr(err.message, rows[i].message))
+            fail_msg("row %zu: %s", i, err.message);
+        /* Only for helpers a store needs no run of nodes. */
+        if (!rows[i].path && *config.helpers.run) {
+            assert_int_equal(members_check(&config.rendezvous, true, &err), 0);
+            assert_int_equal(members_check(&config.rendezvous, false, &err), -EINVAL);
+            assert_string_equal(err.path, "rendezvous.id");
+        }
+        config_deinit(&config);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bad),      cmocka_unit_test(test_good),
     cmocka_unit_test(test_defaults), cmocka_unit_test(test_environment),
-    cmocka_unit_test(test_alone),
+    cmocka_unit_test(test_alone),    cmocka_unit_test(test_helpers_found),
 };
 
 TEST_MAIN(tests)

@@ -341,8 +341,7 @@ static int config_set_networks(struct config_dirs *ret, const struct config_key 
     return 0;
 }
 
-/* A name or an address, an IPv6 one in brackets; and a port from 1 on. */
-static bool config_is_place(const char *text)
+bool config_is_place(const char *text)
 {
     const char *colon = strrchr(text, ':');
     size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
@@ -715,6 +714,7 @@ void config_deinit(struct config *config)
     config_dirs_deinit(&config->python_path);
     config_dirs_deinit(&config->remote.denied);
     config_dirs_deinit(&config->helpers.addresses);
+    free(config->helpers.run);
     free(config->helpers.secret_file);
     free(config->helpers.secret);
     free(config->helpers.certificate);

@@ -101,6 +101,7 @@ struct config_remote {
 /* Workers on other machines: for this daemon, and with --helper those it lends. */
 struct config_helpers {
     struct config_dirs addresses; /* HOST:PORT each */
+    char *run;                    /* under which they are found; "": they are not */
     uint64_t count;               /* workers of each loader */
     uint64_t lend;
     enum config_versions versions;
@@ -146,6 +147,8 @@ void config_deinit(struct config *config);
 /* Adds a directory, which is absolute and resolved. */
 void config_dirs_add(struct config_dirs *dirs, const char *path);
 void config_dirs_deinit(struct config_dirs *dirs);
+/* HOST:PORT: a name or an address, an IPv6 one in brackets; and a port from 1 on. */
+bool config_is_place(const char *text);
 /* As a packed list of strings. Negative errno. */
 int _nodiscard_ config_dirs_pack(const struct config_dirs *dirs, struct dl_buffer *out);
 

@@ -264,6 +264,11 @@ void loader_detach(struct loader_user *user)
         loader_end_after(loader, 0); /* its workers have ended already */
 }
 
+void loader_meet_helpers(struct loader *loader)
+{
+    pool_meet_helpers(loader->pool);
+}
+
 void loader_halt(struct loader *loader)
 {
     loader->halted = true;

@@ -210,6 +210,9 @@ int _nodiscard_ loader_share_changes(struct loader *loader, const struct stream_
                                      bool tells, const struct mix_changes *known,
                                      struct mix_changes *list, struct dl_error *err);
 
+/* There are more helpers than before. */
+void loader_meet_helpers(struct loader *loader);
+
 /* The daemon ends: nothing more is loaded or delivered, even after releases. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */

@@ -6,7 +6,8 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
                        const struct python_run *python, bool foreign, const char **ret_why)
 {
     *ret_why = NULL;
-    if (config->helpers.addresses.n == 0 || spec->workers == 0 || spec->helpers == 0)
+    if ((config->helpers.addresses.n == 0 && !*config->helpers.run) || spec->workers == 0 ||
+        spec->helpers == 0)
         return 0;
     if (foreign)
         *ret_why = "it is another user's, whose rights helpers do not have";
@@ -26,9 +27,11 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
                                         DL_MAX_WORKERS - spec->workers);
 }
 
-const char *helpers_address(const struct config *config, uint32_t helper, uint64_t attempt)
+const char *helpers_address(const struct config *config, const struct config_dirs *found,
+                            uint32_t helper, uint64_t attempt)
 {
-    const struct config_dirs *addresses = &config->helpers.addresses;
+    const struct config_dirs *listed = &config->helpers.addresses;
+    uint64_t n = (uint64_t)listed->n + found->n, i = n > 0 ? (helper + attempt) % n : 0;
 
-    return addresses->n > 0 ? addresses->paths[(helper + attempt) % addresses->n] : NULL;
+    return n == 0 ? NULL : i < listed->n ? listed->paths[i] : found->paths[i - listed->n];
 }

@@ -22,8 +22,9 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
                        const struct python_run *python, bool foreign, const char **ret_why);
 
 /* Of the worker that is the loader's `helper`th on other machines, at its `attempt`th: helpers take
- * turns, so that one that is down is soon replaced by another. NULL: there are none any more, by a
- * reload. */
-const char *helpers_address(const struct config *config, uint32_t helper, uint64_t attempt);
+ * turns, so that one that is down is soon replaced by another. `found`: those that have announced
+ * themselves. NULL: there are none, or none any more. */
+const char *helpers_address(const struct config *config, const struct config_dirs *found,
+                            uint32_t helper, uint64_t attempt);
 
 #endif

@@ -260,10 +260,14 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     while (pool->n_members < pool->size)
         (void)pool_add_member(pool);
     for (uint32_t i = 0; r == 0 && i < pool->n_members; i++) {
-        if (member_is_helper(pool->members[i]))
-            member_become(pool->members[i], WORKER_WAITING);
-        else
-            member_start(pool->members[i]);
+        struct member *m = pool->members[i];
+
+        if (member_is_helper(m)) {
+            (void)member_choose_helper(m);
+            member_become(m, WORKER_WAITING);
+        } else {
+            member_start(m);
+        }
     }
     if (r < 0) {
         pool_free(pool);
@@ -282,6 +286,7 @@ static void pool_destroy(struct pool *pool)
         assert(!m->process && in_flight(m) == 0 && !m->segments && !m->mapping);
         free(m->tasks);
         free(m->death_cause);
+        free(m->helper);
         free(m);
     }
     assert(!pool->retiring && !pool->stuck);
@@ -436,7 +441,9 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
 
     *ret = (struct pool_worker_view){.number = m->number,
                                      .pid = pid,
-                                     .helper = member_helper(m),
+                                     .helper = !member_is_helper(m) ? NULL
+                                               : m->helper          ? m->helper
+                                                                    : "",
                                      .state = worker_states[state],
                                      .tasks = m->finished,
                                      .restarts = m->restarts,

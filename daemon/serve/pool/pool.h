@@ -97,6 +97,7 @@ struct pool_options {
     struct budget *budget;   /* of all rings' memory */
     struct retired *retired; /* borrowed; of all loaders */
     uint32_t helpers;        /* how many workers there are besides, on other machines: helpers.h */
+    const struct config_dirs *found; /* borrowed: their addresses besides those configured */
     const struct pool_events *events;
     void *owner;
 };
@@ -116,6 +117,8 @@ struct pool *pool_free(struct pool *pool);
  * changes: the user's limits, or memory.limit.
  */
 int _nodiscard_ pool_resize(struct pool *pool, uint32_t workers, struct dl_error *err);
+/* `found` of its options has become longer: workers at helpers spread over all. */
+void pool_meet_helpers(struct pool *pool);
 /* How many there should be; pool_workers() may be more for a while. */
 uint32_t pool_size(const struct pool *pool);
 /* Of these, those that can be given tasks. */
@@ -198,7 +201,7 @@ bool pool_idle(const struct pool *pool); /* no task runs, no worker starts, no s
 struct pool_worker_view {
     uint32_t number;
     int pid;
-    const char *helper; /* the address of the machine it runs on; NULL: this one */
+    const char *helper; /* the address of the machine it runs on, "" for none yet; NULL: this one */
     const char *state;
     uint64_t tasks;
     uint64_t restarts;

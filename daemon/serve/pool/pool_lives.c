@@ -326,6 +326,7 @@ static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const c
         if (!deaths_add(&m->deaths, well_ns, &pause_ms))
             pause_ms = HELPERS_PAUSE_MS;
         m->restarts++;
+        m->attempts++;
         member_become(m, WORKER_WAITING);
         uv_timer_start(&m->backoff, pool_lives_on_backoff, pause_ms, 0);
         return;
@@ -362,7 +363,7 @@ void member_lose(struct member *m, const char *cause, bool replace)
     }
     if (m->state == WORKER_READY && m->timed_out && !pool->hung_since)
         pool->hung_since = m->front_since;
-    m->opens = m->timed_out = m->hangs = m->condemned = m->to_ring = false;
+    m->opens = m->timed_out = m->hangs = m->condemned = m->to_ring = m->moves = false;
     m->killed_since = 0;
     member_give_tasks_back(m, cause);
     member_retire_all(m);
@@ -404,7 +405,7 @@ static const char *pool_lives_name_why(const struct member *m, const char *text,
         return text;
     if (!member_is_helper(m))
         return err->message;
-    snprintf(ret, len, "worker %u at helper %s: %s%s%s", m->number, member_helper(m), err->path,
+    snprintf(ret, len, "worker %u at helper %s: %s%s%s", m->number, m->helper, err->path,
              *err->path ? ": " : "", err->message);
     return ret;
 }
@@ -441,15 +442,6 @@ static const struct process_events process_events = {.opening = pool_lives_on_pr
                                                      .completed = member_on_completed,
                                                      .exited = pool_lives_on_process_exited};
 
-const char *member_helper(const struct member *m)
-{
-    const struct pool *pool = m->pool;
-
-    return member_is_helper(m)
-               ? helpers_address(pool->o.config, m->number - pool->o.spec->workers, m->restarts)
-               : NULL;
-}
-
 static struct process_options pool_lives_options(struct member *m)
 {
     const struct pool *pool = m->pool;
@@ -470,7 +462,7 @@ static struct process_options pool_lives_options(struct member *m)
         .indexes = &pool->indexes,
         .cache = pool->o.config->cache,
         .config = pool->o.config,
-        .helper = member_helper(m),
+        .helper = m->helper,
         .sandbox = pool_lives_sandbox_of(pool),
         .foreign = pool->o.foreign,
         .reader = pool->o.reader,
@@ -497,13 +489,13 @@ void member_open(struct member *m)
 void member_start(struct member *m)
 {
     struct pool *pool = m->pool;
-    const struct process_options options = pool_lives_options(m);
     struct dl_error err = {0};
 
-    if (member_is_helper(m) && !options.helper) {
+    if (member_is_helper(m) && !member_choose_helper(m)) {
         uv_timer_start(&m->backoff, pool_lives_on_backoff, HELPERS_PAUSE_MS, 0);
         return;
     }
+    const struct process_options options = pool_lives_options(m);
     member_become(m, WORKER_STARTING);
     if (process_start(&options, &m->process, &err) < 0) {
         m->open_error = err;
@@ -515,15 +507,4 @@ void member_start(struct member *m)
         pool_lives_restart_later(m, 0, err.message);
     }
     pool_let_open(pool);
-}
-
-/* Not of an iterable dataset, of which each worker has its own share. */
-void pool_start_helpers(struct pool *pool)
-{
-    for (uint32_t i = pool->o.spec->workers; i < pool->n_members && !pool->broken; i++) {
-        if (pool->iterable)
-            member_become(pool->members[i], WORKER_GIVEN_UP);
-        else
-            member_start(pool->members[i]);
-    }
 }

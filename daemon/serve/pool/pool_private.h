@@ -73,6 +73,10 @@ struct member {
     uint32_t sandbox; /* which parts of it hold in the worker */
     uint64_t finished;
     uint64_t restarts;
+    char *helper;      /* owned: the address of the machine that it runs on, or ran last; NULL: this
+                          one, or none yet */
+    uint64_t attempts; /* at helpers, since others were there */
+    bool moves;        /* to another helper, once it has done what it has */
     uint64_t busy_ns;
     uint64_t collate_ns;     /* of that */
     uint64_t slow_ns;        /* of that: on slow samples */
@@ -180,10 +184,6 @@ static inline struct task *front_task(struct member *m)
 
 /* pool_lives.c */
 void member_start(struct member *m);
-/* The dataset is open: those of other machines begin, if it can be theirs. */
-void pool_start_helpers(struct pool *pool);
-/* The address of the machine that it runs on; NULL: this one, or none any more. */
-const char *member_helper(const struct member *m);
 /* Its process is there, and waits: it opens the dataset now. */
 void member_open(struct member *m);
 /* Its exit follows, or member_leave_stuck(). */
@@ -201,6 +201,14 @@ bool member_has_stand_in(const struct member *m);
  * loader that nobody works for, do not wait.
  */
 void member_without_memory(struct member *m, const struct dl_error *err);
+
+/* pool_helpers.c */
+/* The dataset is open: those of other machines begin, if it can be theirs. */
+void pool_start_helpers(struct pool *pool);
+/* Where it is started next, as its `helper`. False: no helper is there. */
+bool member_choose_helper(struct member *m);
+/* Those that are to move, and have nothing to do. */
+void pool_move_helpers(struct pool *pool);
 
 /* pool_indexes.c */
 /* Has those open the dataset who wait for it, as far as they may. */

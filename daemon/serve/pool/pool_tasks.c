@@ -32,7 +32,7 @@ static uint32_t pool_tasks_count_room(const struct member *m)
     uint32_t most =
         m->pool->size == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
 
-    if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned ||
+    if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned || m->moves ||
         m->number >= m->pool->size)
         return 0;
     if (member_is_helper(m))
@@ -388,6 +388,7 @@ void pool_collect(struct pool *pool)
         member_collect(m);
     }
     pool_let_go(pool);
+    pool_move_helpers(pool);
 }
 
 void member_give_tasks_back(struct member *m, const char *cause)

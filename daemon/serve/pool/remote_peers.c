@@ -50,10 +50,10 @@ int remote_peers_check(const struct config *config, struct dl_error *err)
                             "\"%s\" is not an address of this node by which the others reach it, "
                             "such as 10.0.0.5:7070 or 10.0.0.5:0",
                             text);
-    if (config->rendezvous.backend == CONFIG_BACKEND_NONE)
+    if (config->rendezvous.backend == CONFIG_BACKEND_NONE || !*config->rendezvous.id)
         return dl_error_set(err, EINVAL, "remote.peers",
                             "this daemon is in no cluster, so it has no peers: set "
-                            "rendezvous.backend, or remove remote.peers");
+                            "rendezvous.backend and rendezvous.id, or remove remote.peers");
     return 0;
 }
 

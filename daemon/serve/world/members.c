@@ -426,7 +426,7 @@ int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
     int r;
 
     *ret = NULL;
-    if (config->backend == CONFIG_BACKEND_NONE)
+    if (config->backend == CONFIG_BACKEND_NONE || !*config->id)
         return 0;
     struct members *m = must_alloc(sizeof *m);
     *m = (struct members){.loop = loop,

@@ -30,8 +30,12 @@ struct members_events {
     void (*peers)(void *context, const char *list);
 };
 
-/* Checks the configuration of the rendezvous: 0, or -EINVAL. */
-int _nodiscard_ members_check(const struct config_rendezvous *config, struct dl_error *err);
+/* Checks the configuration of the rendezvous: 0, or -EINVAL. `for_helpers`: helpers are found in
+ * its store (discovery.h), so that it need not have an id: then this daemon is in no cluster. */
+int _nodiscard_ members_check(const struct config_rendezvous *config, bool for_helpers,
+                              struct dl_error *err);
+/* The name of a run, in `path`: 0, or -EINVAL. */
+int _nodiscard_ members_check_name(const char *path, const char *text, struct dl_error *err);
 
 /* *ret NULL: by its configuration this daemon is alone. `config` was checked, and is not used after
  * the call. */

@@ -168,16 +168,22 @@ int members_reload(struct members *m, const struct config_rendezvous *before,
     return r;
 }
 
-int members_check(const struct config_rendezvous *config, struct dl_error *err)
+int members_check_name(const char *path, const char *text, struct dl_error *err)
 {
+    return members_config_check_name(path, text, ID_MAX, err);
+}
+
+int members_check(const struct config_rendezvous *config, bool for_helpers, struct dl_error *err)
+{
+    bool alone = for_helpers && !*config->id;
     char name[RDZV_NAME_MAX];
 
     if (config->backend == CONFIG_BACKEND_NONE)
         return 0;
     int r = members_backend_check(config, err);
     members_name_self(config, name);
-    if (r == 0)
-        r = members_config_check_name("rendezvous.id", config->id, ID_MAX, err);
+    if (r == 0 && !alone)
+        r = members_check_name("rendezvous.id", config->id, err);
     if (r == 0)
         r = members_config_check_prefix(config->prefix, err);
     if (r == 0)

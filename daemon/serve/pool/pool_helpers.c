@@ -1,0 +1,78 @@
+/* The members of a pool that run on other machines: which, and when others are there. */
+#include "daemon/serve/base/memory.h"
+#include "daemon/serve/pool/helpers.h"
+#include "daemon/serve/pool/pool_private.h"
+
+static const char *pool_helpers_address(const struct member *m)
+{
+    const struct pool_options *o = &m->pool->o;
+
+    return helpers_address(o->config, o->found, m->number - o->spec->workers, m->attempts);
+}
+
+bool member_choose_helper(struct member *m)
+{
+    const char *address = pool_helpers_address(m);
+
+    free(m->helper);
+    m->helper = address ? must_strdup(address) : NULL;
+    return address;
+}
+
+/* The first of them, if any: they have the numbers behind those of the workers that the loader
+ * began with, whatever it got later. */
+static uint32_t pool_helpers_first(const struct pool *pool)
+{
+    return pool->o.spec->workers;
+}
+
+static uint32_t pool_helpers_end(const struct pool *pool)
+{
+    return pool->o.spec->workers + pool->o.helpers;
+}
+
+/* Not of an iterable dataset, of which each worker has its own share. */
+void pool_start_helpers(struct pool *pool)
+{
+    for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool) && !pool->broken; i++) {
+        if (pool->iterable)
+            member_become(pool->members[i], WORKER_GIVEN_UP);
+        else
+            member_start(pool->members[i]);
+    }
+}
+
+/* They have done what they had: it costs nobody a task. */
+void pool_move_helpers(struct pool *pool)
+{
+    for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool); i++) {
+        struct member *m = pool->members[i];
+
+        if (pool->ended || pool->broken || !m->moves || m->state != WORKER_READY ||
+            in_flight(m) > 0)
+            continue;
+        m->deaths = (struct deaths){0};
+        m->process = process_free(m->process);
+        member_lose(m, "other helpers are there", true);
+        m->attempts = 0;
+    }
+}
+
+void pool_meet_helpers(struct pool *pool)
+{
+    for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool); i++) {
+        struct member *m = pool->members[i];
+
+        if (!pool->opened || pool->ended || pool->broken)
+            return;
+        m->attempts = 0;
+        const char *address = pool_helpers_address(m);
+        if (m->state == WORKER_WAITING) {
+            uv_timer_stop(&m->backoff);
+            member_start(m);
+        } else if (m->state != WORKER_GIVEN_UP) {
+            m->moves = address && m->helper && strcmp(address, m->helper) != 0;
+        }
+    }
+    pool_move_helpers(pool);
+}
