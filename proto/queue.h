@@ -94,6 +94,19 @@ struct queue_slow {
     struct slow_sample samples[SLOW_SAMPLES];
 };
 
+/* Of a stand-in for a worker on another machine (daemon/helper/link.h): what went over its
+ * connections in its life, and for how long batches were on their way here, from their first byte
+ * to their last.
+ */
+struct way {
+    uint64_t sent_bytes, received_bytes;
+    uint64_t way_ns;
+    uint64_t round_trip_ns; /* lately, of the network alone; 0: not known */
+};
+struct queue_way {
+    _Alignas(64) _Atomic uint64_t sent_bytes, received_bytes, way_ns, round_trip_ns;
+};
+
 /* Where the text is, before the dataset is open: what the worker is at. */
 struct queue_place {
     _Atomic uint32_t count; /* twice the places so far; odd: one is being written */
@@ -118,6 +131,7 @@ struct worker_queues {
     _Alignas(64) struct queue_done done_records[QUEUE_RECORDS];
     struct queue_note note;
     struct queue_slow slow;
+    struct queue_way way;
 };
 
 /* Producer. False when full. The record is visible after the call. */
@@ -344,6 +358,24 @@ static inline void slow_tell_remote(struct queue_slow *slow, uint64_t ns)
 static inline uint64_t slow_remote(const struct queue_slow *slow)
 {
     return atomic_load_explicit(&slow->remote_ns, memory_order_relaxed);
+}
+
+/* The stand-in: all of it; and the daemon, likewise. Each is a count of its own. */
+static inline void way_tell(struct queue_way *to, const struct way *way)
+{
+    atomic_store_explicit(&to->sent_bytes, way->sent_bytes, memory_order_relaxed);
+    atomic_store_explicit(&to->received_bytes, way->received_bytes, memory_order_relaxed);
+    atomic_store_explicit(&to->way_ns, way->way_ns, memory_order_relaxed);
+    atomic_store_explicit(&to->round_trip_ns, way->round_trip_ns, memory_order_relaxed);
+}
+
+static inline struct way way_read(struct queue_way *from)
+{
+    return (struct way){
+        .sent_bytes = atomic_load_explicit(&from->sent_bytes, memory_order_relaxed),
+        .received_bytes = atomic_load_explicit(&from->received_bytes, memory_order_relaxed),
+        .way_ns = atomic_load_explicit(&from->way_ns, memory_order_relaxed),
+        .round_trip_ns = atomic_load_explicit(&from->round_trip_ns, memory_order_relaxed)};
 }
 
 #define task_put(q, rec)  queue_put(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)

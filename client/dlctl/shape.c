@@ -31,7 +31,8 @@ static const struct shape {
               "world job"}},
     {"workers",
      {.keys = "loader uid worker helper state pid cpu_s memory_bytes restarts stuck tasks step "
-              "fetch_s collate_s remote_s slow_s cpu_wait_s busy_s queued"}},
+              "fetch_s collate_s remote_s slow_s cpu_wait_s busy_s queued received_bytes "
+              "round_trip_s way_s sent_bytes"}},
     {"ring",
      {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
               "worker"}},

@@ -14,10 +14,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 /* A task that the helper has. */
 struct given {
@@ -38,6 +41,9 @@ struct near {
     bool ready;                     /* its worker has opened the dataset */
     struct given given[LINK_AHEAD]; /* a ring, the oldest at begin */
     uint64_t begin, end;
+    struct way way;            /* as the daemon is told */
+    uint64_t measured;         /* ns; when the network's round trip was looked at last */
+    uint64_t came;             /* ns; when the first bytes of `done` had come */
     struct dl_msg_h_done done; /* of the oldest, while its bytes come */
     struct slot_header header; /* of that */
 };
@@ -216,6 +222,7 @@ static int near_give(struct near *near, const struct queue_task *task)
                          .h_task = {.task = task->task, .slot_bytes = slot_bytes, .bytes = bytes}});
     if (r == 0)
         r = link_add(&near->link, (struct dl_span){slot, bytes});
+    near->way.sent_bytes += bytes;
     near->given[near->end++ % LINK_AHEAD] = (struct given){.task = *task, .since = clock_ns()};
     return r;
 }
@@ -228,6 +235,19 @@ static int near_give_tasks(struct near *near)
     while (r == 0 && near_has_room(near) && task_take(near->queues, &task))
         r = near_give(near, &task);
     return r;
+}
+
+/* TCP measures it anyway, of small segments and large ones alike. */
+static void near_measure(struct near *near, uint64_t now)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+
+    if (near->measured != 0 && (now - near->measured) / 1000000 < LINK_ALIVE_MS)
+        return;
+    near->measured = now;
+    if (getsockopt(near->link.fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0)
+        near->way.round_trip_ns = UINT64_C(1000) * info.tcpi_rtt;
 }
 
 /* The clocks of two machines differ, so a task began as long ago as it took, but not before it was
@@ -248,6 +268,10 @@ static void near_finish(struct near *near)
 
     link_done_put(near_slot(near, &given->task, &slot_bytes), &near->header);
     near->begin++;
+    near->way.received_bytes += msg->bytes;
+    near->way.way_ns += now - near->came;
+    near_measure(near, now);
+    way_tell(&near->queues->way, &near->way);
     (void)done_put(near->queues, &done); /* there is room: see worker.c */
     if (queue_must_wake(&near->queues->done))
         (void)eventfd_write(near->done_bell, 1);
@@ -262,6 +286,7 @@ static int near_on_done(struct near *near, const struct dl_msg_h_done *msg)
     if (!slot || !link_done_fits(msg, given->task.task, slot_bytes))
         return -EBADMSG;
     near->done = *msg;
+    near->came = clock_ns();
     memcpy(&near->header, msg->header.data, sizeof near->header);
     if (msg->bytes > 0)
         link_expect(&near->link, slot + SLOT_HEADER_BYTES, msg->bytes);

@@ -87,6 +87,22 @@ static int views_loaders(const struct daemon *d, struct value *ret)
     return 0;
 }
 
+/* Null for a worker of this machine. */
+static void views_add_way(struct row *row, const struct pool_worker_view *view)
+{
+    bool away = view->helper;
+
+    row_uint_if(row, "sent_bytes", away, view->way.sent_bytes);
+    row_uint_if(row, "received_bytes", away, view->way.received_bytes);
+    if (away) {
+        row_seconds(row, "way_s", view->way.way_ns);
+        row_seconds(row, "round_trip_s", view->way.round_trip_ns);
+    } else {
+        row_null(row, "way_s");
+        row_null(row, "round_trip_s");
+    }
+}
+
 /* Null while it is not running; a worker that is being started may be gone again already. */
 static void views_add_usage(struct row *row, int pid)
 {
@@ -138,6 +154,7 @@ static int views_add_worker(const struct loader *l, uint32_t i, struct value *ro
         row_seconds(&row, "remote_s", view.remote_ns);
     else
         row_null(&row, "remote_s");
+    views_add_way(&row, &view);
     views_add_usage(&row, view.pid);
     row_string(&row, "sandbox", sandbox);
     return row.r;

@@ -34,6 +34,7 @@ enum {
     PERCENT_SHORT = 20,    /* of what workers are busy for they wait for a processor */
     PERCENT_SLOW = 50,     /* of it goes to slow samples */
     PERCENT_REMOTE = 50,   /* of it, to waiting for remote files */
+    PERCENT_WAY = 60,      /* of the time batches come from a helper: the network is full */
     HELD_TIMES = 1000,     /* as much as comes: if workers get more, no store is in the way */
     PERCENT_THROTTLED = 5, /* of requests; each waits for several times what one takes */
 };
@@ -94,6 +95,8 @@ static bool verdict_straggles(const struct verdict_case *c, const struct verdict
 
 struct work {
     uint64_t fetch_ns, collate_ns, slow_ns, remote_ns, busy_ns, cpu_wait_ns;
+    uint64_t way_ns, way_bytes;
+    size_t away;             /* workers of other machines */
     unsigned busy;           /* percent of the workers' time, */
     struct share busy_share; /* and in words */
     size_t busiest;
@@ -114,6 +117,9 @@ static struct work verdict_sum_up(const struct verdict_case *c)
         work.slow_ns += c->workers[i].slow_ns;
         work.remote_ns += c->workers[i].remote_ns;
         work.cpu_wait_ns += c->workers[i].cpu_wait_ns;
+        work.way_ns += c->workers[i].way_ns;
+        work.way_bytes += c->workers[i].way_bytes;
+        work.away += c->workers[i].away;
         if (verdict_busy_ns(&c->workers[i]) > verdict_busy_ns(&c->workers[work.busiest]))
             work.busiest = i;
     }
@@ -314,6 +320,26 @@ static void verdict_blame_store(const struct verdict_case *c, const struct work 
     verdict_advise(v, "more workers.prefetch asks for more at once, a larger remote.held for less");
 }
 
+static bool verdict_network_is_full(const struct verdict_case *c, const struct work *work)
+{
+    return work->away > 0 && verdict_percent(work->way_ns, c->span_ns * work->away) >= PERCENT_WAY;
+}
+
+static void verdict_blame_network(const struct verdict_case *c, const struct work *work,
+                                  const char *waited, struct verdict *v)
+{
+    char rate[UNITS_MAX];
+
+    v->stage = STAGE_HANDOVER;
+    format_bytes((double)work->way_bytes * 1e9 / (double)max_u64(c->span_ns, 1), rate, sizeof rate);
+    (void)snprintf(v->text, sizeof v->text,
+                   "loader-bound: %s; the network to helpers is full: it gives %s/s, and batches "
+                   "are on their way for %s of the time",
+                   waited, rate, verdict_share(work->way_ns, c->span_ns * work->away).text);
+    verdict_advise(v, "smaller batches, such as uint8 for float32, or a faster network; more "
+                      "helpers do not help");
+}
+
 static void verdict_blame_loader(const struct verdict_case *c, const struct work *work,
                                  const struct verdict_rank *worst, struct verdict *v)
 {
@@ -323,6 +349,10 @@ static void verdict_blame_loader(const struct verdict_case *c, const struct work
     verdict_say_waits(v, worst, c->n_ranks, waited, sizeof waited);
     if (verdict_store_is_slow(work)) {
         verdict_blame_store(c, work, waited, v);
+        return;
+    }
+    if (verdict_network_is_full(c, work)) {
+        verdict_blame_network(c, work, waited, v);
         return;
     }
     if (verdict_samples_are_slow(work)) {

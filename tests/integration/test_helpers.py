@@ -98,6 +98,23 @@ class SameBatches(HelperCase):
 
         self.assert_same(*self.run_while(daemon, spec, "run", 2, happen))
 
+    def test_what_is_seen(self):
+        """What went over the network, how far that is, and nothing of it for a worker of this machine."""
+        daemon = self.helped([self.helper().address])
+        keys = ("sent_bytes", "received_bytes", "way_s", "round_trip_s")
+
+        def look():
+            own, away = self.rows(daemon, "run")
+            self.assertEqual([own[key] for key in keys], [None] * 4)
+            self.assertTrue(all(away[key] > 0 for key in keys), away)
+            # Each batch of it is two indices of 8 bytes.
+            self.assertGreaterEqual(away["received_bytes"], 16 * (away["tasks"] - 1))
+            metrics = dltest.dlctl("metrics", daemon=daemon).stdout
+            self.assertRegex(metrics, r'helper_bytes_total\{loader="run",worker="1",direction="received"\} [1-9]')
+            self.assertRegex(dltest.dlctl("workers", "--wide", daemon=daemon).stdout, "ROUND TRIP")
+
+        self.assert_same(*self.run_while(daemon, self.range("run", 300), "run", 1, look))
+
     def test_larger_batches(self):
         """Slots grow: lines that get longer and longer."""
         path = self.path("lines.txt")

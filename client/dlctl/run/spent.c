@@ -75,6 +75,9 @@ static int spent_read_workers(const struct value *view, const char *loader, stru
                                         .collate_ns = spent_ns_of(row, "collate_s"),
                                         .slow_ns = spent_ns_of(row, "slow_s"),
                                         .remote_ns = spent_ns_of(row, "remote_s"),
+                                        .away = spent_ns_of(row, "way_s") > 0,
+                                        .way_ns = spent_ns_of(row, "way_s"),
+                                        .way_bytes = spent_count_of(row, "received_bytes"),
                                         .cpu_wait_ns = spent_ns_of(row, "cpu_wait_s")};
     }
     return 0;

@@ -415,6 +415,8 @@ void pool_mark(struct pool *pool)
         recent_mark(&m->recently_collated, m->collate_ns);
         recent_mark(&m->recently_slow, m->slow_ns);
         recent_mark(&m->recently_remote, m->remote_ns);
+        recent_mark(&m->recently_on_way, m->way.way_ns);
+        recent_mark(&m->recently_received, m->way.received_bytes);
         recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
     }
 }
@@ -429,6 +431,9 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
     ret->fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - ret->collate_ns;
     ret->slow_ns = recent_since(&m->recently_slow, m->slow_ns);
     ret->remote_ns = recent_since(&m->recently_remote, m->remote_ns);
+    ret->away = member_is_helper(m) && m->state == WORKER_READY;
+    ret->way_ns = recent_since(&m->recently_on_way, m->way.way_ns);
+    ret->way_bytes = recent_since(&m->recently_received, m->way.received_bytes);
     ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, pool_cpu_wait(m, &pid, &total));
 }
 
@@ -453,6 +458,7 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
                                      .collate_ns = m->collate_ns,
                                      .slow_ns = m->slow_ns,
                                      .remote_ns = m->remote_ns,
+                                     .way = m->way,
                                      .sandbox = state == WORKER_READY ? m->sandbox : 0,
                                      .tag = in_flight(m) ? front_task(m)->tag : NULL};
 }

@@ -211,6 +211,7 @@ struct pool_worker_view {
     uint64_t collate_ns; /* of that */
     uint64_t slow_ns;    /* of the rest: on slow samples */
     uint64_t remote_ns;  /* likewise: waiting for remote files */
+    struct way way;      /* to its helper */
     uint32_t sandbox;    /* which parts of it hold */
     const void *tag;     /* of the task it is at; NULL when idle */
 };

@@ -77,6 +77,7 @@ struct member {
                           one, or none yet */
     uint64_t attempts; /* at helpers, since others were there */
     bool moves;        /* to another helper, once it has done what it has */
+    struct way way;    /* of all its connections */
     uint64_t busy_ns;
     uint64_t collate_ns;     /* of that */
     uint64_t slow_ns;        /* of that: on slow samples */
@@ -89,7 +90,7 @@ struct member {
     uint64_t spent_cpu;      /* what it was, */
     uint64_t spent_wait;     /* and the wait for one */
     struct recent recently_busy, recently_collated, recently_slow, recently_remote,
-        recently_without_cpu;
+        recently_without_cpu, recently_on_way, recently_received;
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
 };
 

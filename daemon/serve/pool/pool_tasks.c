@@ -262,6 +262,8 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     uint64_t remote_ns = min_u64(m->remote_told, m->busy_ns - m->collate_ns - m->remote_ns);
     m->remote_told -= remote_ns;
     m->remote_ns += remote_ns;
+    if (member_is_helper(m))
+        process_take_way(m->process, &m->way);
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
         struct made_times made = {.began_ns = done->began_ns,

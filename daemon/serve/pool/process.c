@@ -40,6 +40,7 @@ struct process {
     struct worker_queues *queues; /* owned mapping */
     uint64_t slow_ns;             /* that it has told */
     uint64_t remote_ns;           /* likewise */
+    struct way way;               /* likewise */
     struct last_words words;
     char read_space[1024];
     char *label; /* owned */
@@ -421,6 +422,18 @@ uint64_t process_take_remote_ns(struct process *p)
 
     p->remote_ns = slow_remote(&p->queues->slow);
     return p->remote_ns - min_u64(before, p->remote_ns);
+}
+
+void process_take_way(struct process *p, struct way *total)
+{
+    struct way before = p->way, now = way_read(&p->queues->way);
+
+    p->way = now;
+    total->sent_bytes += now.sent_bytes - min_u64(before.sent_bytes, now.sent_bytes);
+    total->received_bytes +=
+        now.received_bytes - min_u64(before.received_bytes, now.received_bytes);
+    total->way_ns += now.way_ns - min_u64(before.way_ns, now.way_ns);
+    total->round_trip_ns = now.round_trip_ns;
 }
 
 /* ---- its beginning -------------------------------------------------------------------------- */

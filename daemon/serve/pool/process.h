@@ -110,5 +110,7 @@ bool _nodiscard_ process_take_slow(struct process *process, struct slow_sample *
 uint64_t process_take_slow_ns(struct process *process);
 /* Likewise: how long it waited for remote files. */
 uint64_t process_take_remote_ns(struct process *process);
+/* Likewise, of a stand-in: what went over the network, which is added to `total`. */
+void process_take_way(struct process *process, struct way *total);
 
 #endif
