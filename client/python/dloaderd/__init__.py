@@ -8,6 +8,7 @@
     from dloaderd import explain             which of a DataLoader's work runs in C, and which does not
     from dloaderd import show                draws a batch, as pictures and text
     from dloaderd import sample_rng          inside a Dataset: a NumPy generator for this sample
+    import dloaderd.ray                      workers on other machines of a Ray cluster
 
 Importing this package imports neither torch nor NumPy. DataLoader needs torch, and raises ImportError
 without it.
@@ -71,6 +72,8 @@ def __getattr__(name: str) -> Any:
     import sys
     if name == "__version__":
         value = importlib.import_module("._client", __name__).version
+    elif name == "ray":  # of this package, which needs Ray's
+        value = importlib.import_module(".ray", __name__)
     elif name in _LAZY:
         value = getattr(importlib.import_module("." + _LAZY[name], __name__), name)
     elif name in _OF_TORCH or name in getattr(sys.modules.get("torch.utils.data"), "__all__", ()):

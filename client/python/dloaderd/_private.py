@@ -2,10 +2,11 @@
 
 A private daemon lives in a folder of its own, `dloader-UID-…` below $XDG_RUNTIME_DIR or the folder
 for temporary files, where dlctl finds it, and ends when its last client is gone, however that went.
-One connection, the anchor, which it is started with, keeps it there while this process lives; and no
-longer, though a child made by fork() may hold a copy of it, for the daemon watches the process that
-made it. Such a child starts a daemon of its own. The folder is removed at exit; one that a killed
-process left behind is found by the lock that nobody holds any more, and removed by the next process.
+Its configuration is the file that $DLOADER_CONFIG names, if any. One connection, the anchor, which it
+is started with, keeps it there while this process lives; and no longer, though a child made by fork()
+may hold a copy of it, for the daemon watches the process that made it. Such a child starts a daemon of
+its own. The folder is removed at exit; one that a killed process left behind is found by the lock that
+nobody holds any more, and removed by the next process.
 
 What workers write to their standard output and error goes where this process's goes.
 """
@@ -181,6 +182,8 @@ class Daemon:
             stack.enter_context(theirs)
             log = stack.enter_context(open(self.log, "wb"))
             command = [self.program, "--private", "--socket", self.path]
+            if config := os.environ.get("DLOADER_CONFIG"):
+                command += ["--config", config]
             given = []
             for option, fd in (("--client", theirs.fileno()), ("--stderr", 2)):
                 if _is_open(fd):

@@ -1,0 +1,141 @@
+"""dloaderd.ray.helpers() on a real Ray cluster of three raylets: helpers are placed, killed, scaled and moved while a
+loader is read, and samples are the same as without.
+
+It needs neither PyTorch nor a trainer: only Ray, of PyPI.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import dltest
+import dloaderd
+from dloaderd import _private
+
+os.environ.update(RAY_AUTH_MODE="disabled", RAY_ENABLE_UV_RUN_RUNTIME_ENV="0", RAY_DEDUP_LOGS="0",
+                  RAY_raylet_start_wait_time_s="300")  # a busy machine
+try:
+    import ray
+    import ray.cluster_utils
+except ImportError as error:
+    raise unittest.SkipTest(f"ray cannot be imported by {sys.executable}: {error}") from error
+
+import dloaderd.ray as helping  # noqa: E402
+
+PATIENCE = 120  # seconds that a busy machine is given; nothing is judged by it
+SPEC = {"name": "run", "seed": 3, "dataset": {"kind": "range", "length": 4000}, "batch": {"size": 4},
+        "sampler": {"kind": "random"}, "workers": {"count": 1}}
+
+
+def wait_until(condition, what):
+    dltest.wait_until(condition, what, PATIENCE)
+
+
+def samples_of(loader):
+    return [int(sample) for batch in loader for sample in batch]
+
+
+def away():
+    """The workers of this process's daemon at helpers: address and state of each."""
+    done = subprocess.run([os.environ["DLCTL"], "workers", "--json", "--socket", _private._daemon.path], text=True,
+                          stdout=subprocess.PIPE, check=True)
+    return [(row["helper"], row["state"]) for row in json.loads(done.stdout) if row["helper"] is not None]
+
+
+def program_of(address):
+    """The process that lends there, by its arguments' place in /proc."""
+    port = int(address.rsplit(":", 1)[1])
+    inode = None
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        for line in file.read().splitlines()[1:]:
+            words = line.split()
+            if int(words[1].split(":")[1], 16) == port and words[3] == "0A":
+                inode = words[9]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        if f"socket:[{inode}]" in links:
+            return int(pid)
+    raise AssertionError(f"nobody listens at {address}")
+
+
+class TestRule(unittest.TestCase):
+    def test_wanted(self):
+        slow, idle = "loader-bound: 4 workers are busy", "trainer-bound: it hardly waits"
+        full = "loader-bound: the network to helpers is full: it gives 200 MiB/s"
+        for num, verdicts, then in ((2, [slow], 3), (8, [slow], 8), (2, [idle], 1), (1, [idle], 1), (2, [full], 2),
+                                    (2, [idle, slow], 3), (2, ["healthy: x"], 2), (2, [], 2),
+                                    (2, ["idle: no trainer"], 2)):
+            with self.subTest(num=num, verdicts=verdicts):
+                self.assertEqual(helping.wanted(num, verdicts, 1, 8), then)
+
+
+class TestHelpers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # Sockets lie in there, whose names may not be long.
+        place = tempfile.TemporaryDirectory(prefix="ray")
+        cls.addClassCleanup(place.cleanup)
+        os.environ["RAY_TMPDIR"] = place.name
+        cls.cluster = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={
+            "num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20})
+        cls.addClassCleanup(cls.cluster.shutdown)
+        cls.nodes = [cls.cluster.add_node(num_cpus=1, resources={"lend": 1}, object_store_memory=80 << 20)
+                     for _ in range(2)]
+        names = ("DLOADERD", "DLOADER_LOCAL_MODULE", "LD_PRELOAD", "PYTHONPATH")
+        ray.init(address=cls.cluster.address, logging_level="error", log_to_driver=False,
+                 runtime_env={"env_vars": {name: os.environ[name] for name in names if name in os.environ}})
+        cls.addClassCleanup(ray.shutdown)
+
+    def wait_at(self, helpers, num):
+        """The daemon has ready workers at all the helpers that run, `num` of them, and nowhere else."""
+        wait_until(lambda: len({place for place, _ in away()}) == num and
+                   set(away()) == {(place, "ready") for place in helpers.addresses()},
+                   lambda: f"{num} helpers: {away()}, {helpers.addresses()}")
+
+    def test_life(self):
+        with dloaderd.Loader(SPEC, as_="numpy") as loader:
+            expected = samples_of(loader)
+        _private._at_exit()  # the next loader's daemon is another
+        helpers = helping.helpers(num=1, num_cpus=1, resources={"lend": 1})
+        self.addCleanup(helpers.end)
+        helpers.use(count=2)
+        self.addCleanup(os.environ.pop, "DLOADER_CONFIG")
+        with dloaderd.Loader(SPEC, as_="numpy") as loader:
+            batches = iter(loader)
+            seen = [int(sample) for sample in next(batches)]
+            self.wait_at(helpers, 1)
+            first, = helpers.addresses()
+            os.kill(program_of(first), signal.SIGKILL)
+            wait_until(lambda: first not in (place for place, _ in away()), lambda: f"{first} to be left")
+            self.wait_at(helpers, 1)  # Ray has started it again
+            helpers.scale(2)
+            self.wait_at(helpers, 2)
+            helpers.scale(1)
+            self.wait_at(helpers, 1)
+            # The machine of the one that is left is lost: Ray starts it on the other.
+            pid = program_of(helpers.addresses()[0])
+            lost = next(node for node in self.nodes if self.is_of(node, pid))
+            self.cluster.remove_node(lost, allow_graceful=False)
+            wait_until(lambda: not os.path.exists(f"/proc/{pid}"), lambda: f"process {pid} to end with its actor")
+            self.wait_at(helpers, 1)
+            seen += samples_of(batches)
+        self.assertEqual(seen, expected)
+
+    def is_of(self, node, pid):
+        """The process is one of that raylet's."""
+        raylets = {each.process.pid for each in node.all_processes["raylet"]}
+        while pid > 1 and pid not in raylets:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                pid = int(file.read().rsplit(")", 1)[1].split()[1])
+        return pid in raylets
+
+
+if __name__ == "__main__":
+    unittest.main()
