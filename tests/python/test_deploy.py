@@ -54,12 +54,18 @@ JOBSET = {"failurePolicy", "replicatedJobs"}
 
 
 def merge(into, patch):
-    """As a strategic merge does it with mappings; lists are not patched here."""
+    """As a strategic merge does it with mappings, and with lists of what has names, such as containers and volumes; in
+    front, as it puts new ones.
+    """
     for key, value in patch.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
             merge(into[key], value)
+        elif isinstance(value, list):
+            known = {each["name"]: each for each in into[key]}
+            for each in value:
+                merge(known.get(each["name"], {}), each)
+            into[key][:0] = [each for each in value if each["name"] not in known]
         else:
-            assert not isinstance(value, list), key
             into[key] = value
 
 
@@ -114,6 +120,38 @@ class Case(unittest.TestCase):
         shutil.copy(DEPLOY / "train.py", self.data)
         (self.data / "numbers.txt").write_text("".join(f"{i:07}\n" for i in range(LENGTH)))
 
+    def meet(self):
+        """What helpers and a daemon have in common: here a TCPStore, which the daemon serves."""
+        secret = self.folder / "secret"
+        secret.write_text("0123456789abcdef" * 2)
+        port, = test_slurm.free_ports(1)
+        return {"helpers": {"run": "train", "secret_file": str(secret)}, "data_roots": [str(self.data)],
+                "rendezvous": {"backend": "c10d", "endpoint": f"127.0.0.1:{port}",
+                               "heartbeat": {"interval": "1s", "missed": 5}}}
+
+    def write_config(self, name, config):
+        path = self.folder / name
+        path.write_text(json.dumps(config))
+        return path
+
+    def helped(self, meet):
+        (self.folder / "daemon").mkdir()
+        daemon = Daemon(str(self.folder / "daemon"), meet)
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def load_with_helper(self, daemon):
+        """A loader that is open has ready workers at the helper."""
+        with daemon.client() as client:
+            client.open(json.loads(self.json_spec()))
+            wait_until(lambda: [row["state"] for row in client.query("workers") if row["helper"]] == ["ready"] * 2,
+                       lambda: f"workers at a helper: {daemon.log[-2000:]}")
+
+    def json_spec(self):
+        return json.dumps({"name": "numbers", "seed": 1, "batch": {"size": 10}, "workers": {"count": 1},
+                           "dataset": {"kind": "records", "paths": str(self.data / "numbers.txt"), "dtype": "uint8",
+                                       "shape": [8]}})
+
     def spec(self, path):
         (self.data / "numbers.yaml").write_text(
             "name: numbers\nseed: 1\nbatch: {size: 10}\nsampler: {kind: random}\n"
@@ -121,9 +159,10 @@ class Case(unittest.TestCase):
         return self.data / "numbers.yaml"
 
 
+@unittest.skipUnless(shutil.which("sshd", path=ENVIRON["PATH"]) and shutil.which("ssh"), "no openssh-server")
 class Ssh(Case):
-    @unittest.skipUnless(shutil.which("sshd", path=ENVIRON["PATH"]) and shutil.which("ssh"), "no openssh-server")
-    def test_launch(self):
+    def serve(self, flags=""):
+        """A program that is ssh to this machine."""
         key, port = self.folder / "key", test_slurm.free_ports(1)[0]
         for name in ("host", "key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], check=True)
@@ -140,10 +179,27 @@ class Ssh(Case):
                          ("PATH", "PYTHONPATH", "LD_PRELOAD", "ASAN_OPTIONS", "LSAN_OPTIONS", "DLOADER_LOCAL_MODULE")
                          if name in ENVIRON)
         ssh = self.folder / "ssh"
-        ssh.write_text(f"#!/bin/sh\nexec ssh -q -i {key} -p {port} -o StrictHostKeyChecking=no "
+        ssh.write_text(f"#!/bin/sh\nexec ssh -q {flags} -i {key} -p {port} -o StrictHostKeyChecking=no "
                        f"-o UserKnownHostsFile=/dev/null {getpass.getuser()}@$1 \"export {words}; $2\"\n")
         ssh.chmod(0o755)
         wait_until(lambda: not subprocess.run([ssh, "127.0.0.1", "true"], check=False).returncode, "the server")
+        return ssh
+
+    def test_helpers(self):
+        meet = self.meet()
+        script = subprocess.Popen([DEPLOY / "ssh/helpers.sh", "127.0.0.1"], stdin=subprocess.DEVNULL,
+                                  env={**ENVIRON, "SSH": str(self.serve("-tt")), "ADDRESS": "127.0.0.1", "PORT": "0",
+                                       "CONFIG": str(self.write_config("helper.conf", meet))})
+        self.addCleanup(script.wait)
+        self.addCleanup(script.terminate)
+        daemon = self.helped(meet)
+        self.load_with_helper(daemon)
+        script.terminate()
+        script.wait()
+        wait_until(lambda: "helpers of train: 0 are there" in daemon.log, "it to end with the script")
+
+    def test_launch(self):
+        ssh = self.serve()
         done = subprocess.run([DEPLOY / "ssh/launch.sh", "127.0.0.1", "127.0.0.1"], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=PATIENCE, check=False,
                               env={**ENVIRON, "SSH": str(ssh), "TRAIN": str(self.data / "train.py"),
@@ -165,11 +221,26 @@ class Slurm(Case):
         plain = test_slurm.CONFIG
         test_slurm.CONFIG = plain + f"Prolog={self.folder}/prolog\nEpilog={self.folder}/epilog\nPrologFlags=Alloc\n"
         self.slurm = test_slurm.Slurm()
+        if len(self.nodes) > 1:
+            self.be_several()
         self.addCleanup(self.slurm.doCleanups)
         try:
             self.slurm.setUp()
         finally:
             test_slurm.CONFIG = plain
+
+    nodes = (None,)
+
+    def be_several(self):
+        """This machine is nodes of several names, each with a slurmd."""
+        self.slurm.nodes = self.nodes
+        lines = test_slurm.CONFIG.replace("{folder}/spool", "{folder}/spool.%n").splitlines()
+        lines = [line for line in lines if not line.startswith(("NodeName=", "PartitionName=", "SlurmdPidFile="))]
+        for node, port in zip(self.nodes, test_slurm.free_ports(len(self.nodes)), strict=True):
+            lines.append(f"NodeName={node} NodeHostname={{host}} NodeAddr=127.0.0.1 Port={port} CPUs=1 State=UNKNOWN")
+        test_slurm.CONFIG = "\n".join([*lines, "SlurmdPidFile={folder}/slurmd.%n.pid",
+                                       "SchedulerParameters=bf_interval=1",
+                                       f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP", ""])
 
     def test_job(self):
         jobs, out = self.folder / "jobs", self.folder / "out"
@@ -181,6 +252,34 @@ class Slurm(Case):
         said = out.read_text() if out.exists() else ""
         self.assertEqual((sorted(said.splitlines()), done.returncode), (RANKS, 0), done.stdout)
         wait_until(lambda: not list(jobs.iterdir()), "the job's daemon to be gone")
+
+
+class SlurmOfTwo(Slurm):
+    nodes = ("a", "b")
+    test_job = None
+
+    def test_helpers(self):
+        """A heterogeneous job, whose second part lends workers to a daemon that looks for them."""
+        meet, out = self.meet(), self.folder / "out"
+        daemon = self.helped(meet)
+        # Instead of a training: it waits for the daemon to have found a helper.
+        done = self.folder / "done"
+        os.mkfifo(done)
+        writes = os.open(done, os.O_RDWR)
+        (self.data / "train.py").write_text(f"open({str(done)!r}).read()\n")
+        env = {**self.slurm.environ, "PATH": ENVIRON["PATH"], "DLOADER_JOBS": str(self.folder / "jobs"),
+               "HELPER_CONFIG": str(self.write_config("helper.conf", meet)), "TRAIN": str(self.data / "train.py"),
+               "SPEC": "numbers.yaml"}
+        with subprocess.Popen(["sbatch", "--wait", f"--output={out}", "--ntasks=1", ":", "--ntasks=1",
+                               "--cpus-per-task=1", DEPLOY / "slurm/helpers.sbatch"], env=env, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as job:
+            try:
+                self.load_with_helper(daemon)
+            finally:
+                os.close(writes)
+                said, _ = job.communicate(timeout=PATIENCE)
+        self.assertEqual(job.returncode, 0, said + (out.read_text() if out.exists() else ""))
+        wait_until(lambda: "helpers of train: 0 are there" in daemon.log, "it to end with the job")
 
 
 class Pod:
@@ -220,7 +319,9 @@ class Kubernetes(Case):
 
     def test_schemas(self):
         for kind, kinds in (("fixed", ["ConfigMap", "DaemonSet", "Job"]),
-                            ("cluster", ["ConfigMap", "DaemonSet", "Service", "StatefulSet", "Job"])):
+                            ("cluster", ["ConfigMap", "DaemonSet", "Service", "StatefulSet", "Job"]),
+                            ("helpers", ["ConfigMap", "DaemonSet", "Service", "StatefulSet", "ConfigMap", "Deployment",
+                                         "HorizontalPodAutoscaler", "Job"])):
             with self.subTest(kind):
                 self.check_schemas(self.manifests(kind), kinds)
 
@@ -230,7 +331,8 @@ class Kubernetes(Case):
         found = subprocess.run([python, "-c", "import kubernetes_validate"], check=False, stderr=subprocess.DEVNULL)
         if found.returncode:
             self.skipTest("no kubernetes-validate")
-        jobset = resources.pop()
+        jobset, = (each for each in resources if each["kind"] == "JobSet")
+        resources.remove(jobset)
         self.assertEqual((jobset["apiVersion"], jobset["kind"]), ("jobset.x-k8s.io/v1alpha2", "JobSet"))
         self.assertLessEqual(set(jobset["spec"]), JOBSET)
         jobs = jobset["spec"]["replicatedJobs"]
@@ -250,7 +352,7 @@ class Kubernetes(Case):
     @unittest.skipUnless(shutil.which("kubectl"), "no kubectl")
     def test_kustomize(self):
         """Its own is what the other cases take for it."""
-        for kind in ("fixed", "cluster"):
+        for kind in ("fixed", "cluster", "helpers"):
             text = subprocess.run(["kubectl", "kustomize", DEPLOY / "kubernetes" / kind], text=True, check=True,
                                   stdout=subprocess.PIPE).stdout
             self.assertCountEqual(list(yaml.safe_load_all(text)), self.manifests(kind))

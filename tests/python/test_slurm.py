@@ -54,6 +54,8 @@ def free_ports(count):
 @unittest.skipUnless(all(shutil.which(name, path=PATH) for name in PROGRAMS),
                      "slurm-wlm and munge are not installed")
 class Slurm(unittest.TestCase):
+    nodes = (None,)  # this machine, or names of several that it is
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="dloader-slurm-")
         self.addCleanup(folder.cleanup)
@@ -73,12 +75,13 @@ class Slurm(unittest.TestCase):
                    f"--key-file={key}", *(f"--{what}-file={self.folder}/munge.{what}"
                                           for what in ("log", "pid", "seed")))
         self.begin("slurmctld", "-D")
-        self.begin("slurmd", "-D")
+        for node in self.nodes:
+            self.begin("slurmd", "-D", *(["-N", node] if node else []))
         wait_until(lambda: "idle" in self.run_to_end("sinfo", "-h", "-o", "%T").stdout,
                    (self.folder / "slurmctld.out").read_text, PATIENCE)
 
     def begin(self, name, *args):
-        with open(self.folder / f"{name}.out", "wb") as log:
+        with open(self.folder / f"{name}.out", "ab") as log:
             process = subprocess.Popen([name, *args], env=self.environ, stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=log)
         self.addCleanup(process.wait)
