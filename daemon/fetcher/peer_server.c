@@ -363,19 +363,22 @@ static void visit_on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         *buf = uv_buf_init((char *)visit->in.data + visit->in.len, VISIT_READ_BYTES);
 }
 
-/* One that sends more than the request before it is answered is none of ours. */
+/* One that sends more than the request before it is answered is none of ours. Of 0 bytes libuv tells
+ * where there are no more for now: also behind the last one of a request. */
 static void visit_on_data(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct visit *visit = stream->data;
 
     (void)buf;
+    if (n == 0)
+        return;
     if (n < 0 || visit->asked) {
         visit_close(visit);
         return;
     }
     if (visit->last)
         return;
-    if (visit->in.len == 0 && n > 0)
+    if (visit->in.len == 0)
         visit_have_patience(visit, VISIT_REQUEST_MS);
     visit->in.len += (size_t)n;
     visit_go_on(visit);
