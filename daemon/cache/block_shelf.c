@@ -94,9 +94,23 @@ static void shelf_sink(struct shelf *shelf, uint32_t at)
     shelf_place(shelf, at, slot);
 }
 
+/* Of the heap from there on. Those that are busy are few: what is being read or written. */
+static uint32_t shelf_greatest_of(const struct shelf *shelf, uint32_t at)
+{
+    uint32_t slot = at < shelf->n ? shelf->heap[at] : SHELF_NONE;
+
+    if (slot == SHELF_NONE || shelf->slots[slot].busy == 0)
+        return slot;
+    uint32_t left = shelf_greatest_of(shelf, 2 * at + 1);
+    uint32_t right = shelf_greatest_of(shelf, 2 * at + 2);
+    if (left == SHELF_NONE || right == SHELF_NONE)
+        return left == SHELF_NONE ? right : left;
+    return shelf->slots[left].order >= shelf->slots[right].order ? left : right;
+}
+
 uint32_t shelf_greatest(const struct shelf *shelf)
 {
-    return shelf->n > 0 && shelf->slots[shelf->heap[0]].busy == 0 ? shelf->heap[0] : SHELF_NONE;
+    return shelf_greatest_of(shelf, 0);
 }
 
 /* ---- what goes ------------------------------------------------------------------------------ */
@@ -236,7 +250,7 @@ void shelf_take_off(struct shelf *shelf, uint32_t slot)
     struct shelf_slot *is = &shelf->slots[slot];
     uint32_t at = is->at, last = shelf->heap[shelf->n - 1];
 
-    assert(is->key != 0 && is->busy == 0 && shelf->heap[at] == slot);
+    assert(is->key != 0 && shelf->heap[at] == slot);
     shelf_unlink(shelf, slot);
     shelf->n--;
     if (last != slot) {
@@ -246,7 +260,7 @@ void shelf_take_off(struct shelf *shelf, uint32_t slot)
     }
     shelf->bytes -= is->bytes;
     shelf->bits -= shelf_bits(is->order);
-    *is = (struct shelf_slot){0};
+    *is = (struct shelf_slot){.busy = is->busy};
 }
 
 void shelf_reorder(struct shelf *shelf, uint32_t slot, uint32_t order)
@@ -264,7 +278,7 @@ void shelf_reorder(struct shelf *shelf, uint32_t slot, uint32_t order)
 
 void shelf_give_back(struct shelf *shelf, uint32_t slot)
 {
-    assert(shelf->slots[slot].key == 0);
+    assert(shelf->slots[slot].key == 0 && shelf->slots[slot].busy == 0);
     shelf->slots[slot].next = shelf->free;
     shelf->free = slot;
 }

@@ -11,7 +11,7 @@
  * asked for again.
  *
  * A slot is a place for one block. It is free; or on the shelf; or taken off it, until it is given
- * back. Slots that are busy stay.
+ * back. Slots that are busy do not make room for others.
  *
  * Pure, but for memory. One thread.
  */
@@ -69,13 +69,13 @@ void shelf_use(struct shelf *shelf, uint32_t slot);
 bool shelf_fits(const struct shelf *shelf, uint64_t bytes);
 /* The one that goes next so that a block of that order may come; SHELF_NONE: it is not to come. */
 uint32_t shelf_victim(struct shelf *shelf, uint32_t order);
-/* One of the greatest order, which is not busy; SHELF_NONE: there is none. */
+/* One of the greatest order of those that are not busy; SHELF_NONE: all are. */
 uint32_t shelf_greatest(const struct shelf *shelf);
 
 /* A block with a key that is not there. *ret: its slot. -ENOMEM, -ENOSPC: no slots are left. */
 int _nodiscard_ shelf_add(struct shelf *shelf, uint64_t key, uint32_t order, uint32_t bytes,
                           uint32_t *ret);
-/* Nothing finds it any more; its slot is no other's yet. */
+/* Nothing finds it any more; its slot is no other's yet, and is given back once it is not busy. */
 void shelf_take_off(struct shelf *shelf, uint32_t slot);
 void shelf_give_back(struct shelf *shelf, uint32_t slot);
 

@@ -112,11 +112,17 @@ static void store_erase(const struct block_store *store, uint32_t slot)
     store_punch(store, slot, 1);
 }
 
+/* It is off the shelf. */
+static void store_let_go(struct block_store *store, uint32_t slot)
+{
+    store_erase(store, slot);
+    shelf_give_back(&store->shelf, slot);
+}
+
 static void store_remove(struct block_store *store, uint32_t slot)
 {
     shelf_take_off(&store->shelf, slot);
-    store_erase(store, slot);
-    shelf_give_back(&store->shelf, slot);
+    store_let_go(store, slot);
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -301,13 +307,22 @@ void block_store_check(struct block_store *store, const char *where, uint64_t bl
         store->shelf.slots[slot].checked = checked;
 }
 
+/* What it takes is known when it comes: as much as the others do. Else where objects are much
+ * smaller than a slot, a part of the disk would stay empty for a block that does not come. */
+static uint64_t store_typical(const struct block_store *store)
+{
+    const struct shelf *shelf = &store->shelf;
+
+    return shelf->n > 0 ? shelf->bytes / shelf->n : RECORD_SLOT_BYTES;
+}
+
 bool block_store_wants(struct block_store *store, const char *where, uint64_t block)
 {
     uint32_t order = store_order(store, placement_point(where, block));
 
     return !store->closed &&
            shelf_find(&store->shelf, store_key(store, where, block)) == SHELF_NONE &&
-           (shelf_fits(&store->shelf, RECORD_SLOT_BYTES) ||
+           (shelf_fits(&store->shelf, store_typical(store)) ||
             shelf_victim(&store->shelf, order) != SHELF_NONE);
 }
 
@@ -321,12 +336,18 @@ void block_store_place(struct block_store *store, const struct placement *placem
             store_set_point(store, slot, shelf->slots[slot].point);
 }
 
-/* When nobody is at it any more. */
+/* Nobody finds it any more. Its slot is another's when nobody is at it; what is being written stays
+ * until it is. */
 static void store_drop_slot(struct block_store *store, uint32_t slot)
 {
-    store->shelf.slots[slot].unwanted = true;
-    if (store->shelf.slots[slot].busy == 0)
+    struct shelf_slot *is = &store->shelf.slots[slot];
+
+    if (!is->there)
+        is->unwanted = true;
+    else if (is->busy == 0)
         store_remove(store, slot);
+    else
+        shelf_take_off(&store->shelf, slot);
 }
 
 void block_store_drop(struct block_store *store, const char *where, uint64_t block)
@@ -377,8 +398,10 @@ void block_read_end(struct block_store *store, struct block_read *read)
 
     assert(is->busy > 0);
     is->busy--;
-    if (!read->good || is->unwanted)
+    if (is->key != 0 && !read->good)
         store_drop_slot(store, read->slot);
+    else if (is->key == 0 && is->busy == 0)
+        store_let_go(store, read->slot);
     free(steal_ptr(read->record));
     free(steal_ptr(read->etag));
 }

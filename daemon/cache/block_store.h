@@ -83,7 +83,7 @@ struct block_read {
 bool _nodiscard_ block_read_begin(struct block_store *store, const char *where, uint64_t block,
                                   struct block_read *ret);
 void block_read_run(struct block_read *read); /* any thread */
-/* Frees what it has. A record that is damaged, or of another object, is dropped. */
+/* Frees what it has. A record that is damaged is dropped. */
 void block_read_end(struct block_store *store, struct block_read *read);
 
 /* ---- writing -------------------------------------------------------------------------------- */
