@@ -84,11 +84,13 @@ static void asker_take_ahead(struct asker *asker)
 
 /* ---- to the disk ---------------------------------------------------------------------------- */
 
+/* What another node keeps may have to make room before it is read, for what this one does. */
 static bool ahead_is_for_disk(const struct desk *desk, const struct ahead *ahead)
 {
     uint64_t block = ahead->first == REMOTE_FROM_END ? 0 : ahead->first / REMOTE_BLOCK_BYTES;
 
-    return kept_wants(desk->kept, ahead->object, block);
+    return !peers_leave_to_other(desk->peers, ahead->object, block) &&
+           kept_wants(desk->kept, ahead->object, block);
 }
 
 /* The next one that the disk is to keep and has not; it stays in its row, from which the memory

@@ -144,6 +144,8 @@ static void fetch_on_written(void *owner, const struct kept_result *result)
 /* They came from the store, or another node. */
 void fetch_keep(struct fetch *fetch, struct dl_span data)
 {
+    if (fetch->unread)
+        kept_drop_blocks(fetch->desk->kept, fetch->object, fetch->first, fetch->n);
     fetch->task =
         kept_write(fetch->desk->kept, fetch->object, fetch->first, data, fetch_on_written, fetch);
     if (!fetch->task)
@@ -158,12 +160,14 @@ static void fetch_on_blocks(void *owner, const struct transfer_result *result)
     fetch->transfer = NULL;
     if (r == 0 && result->body.len != object_bytes_of(fetch->object, fetch->first, fetch->n))
         r = -EBADMSG;
+    if (fetch->wanted && r < 0)
+        peers_bring_not(fetch->desk->peers, fetch->object, fetch->first, fetch->n);
+    else if (fetch->wanted)
+        peers_bring(fetch->desk->peers, fetch->object, fetch->first, result->body);
     if (r < 0) {
         fetch_finish(fetch, r, result->body, result->err);
         return;
     }
-    if (fetch->wanted)
-        peers_bring(fetch->desk->peers, fetch->object, fetch->first, result->body);
     fetch_keep(fetch, result->body);
 }
 
@@ -187,18 +191,6 @@ static void fetch_ask_blocks(struct fetch *fetch)
 
 static void fetch_ask_peer(struct fetch *fetch);
 
-static void fetch_on_read(void *owner, const struct kept_result *result)
-{
-    struct fetch *fetch = owner;
-
-    fetch->task = NULL;
-    fetch->from_disk = result->data.len > 0;
-    if (fetch->from_disk)
-        fetch_finish(fetch, 0, result->data, NULL);
-    else
-        fetch_ask_peer(fetch);
-}
-
 static void fetch_begin(struct fetch *fetch);
 
 /* Those behind the first `n` begin by themselves. */
@@ -211,6 +203,24 @@ static void fetch_split(struct fetch *fetch, uint64_t n)
     rest->for_disk = fetch->for_disk;
     fetch->n = n;
     fetch_begin(rest);
+}
+
+static void fetch_on_read(void *owner, const struct kept_result *result)
+{
+    struct fetch *fetch = owner;
+    uint64_t n = blocks_of(result->data.len);
+    bool again = n == 0 && !fetch->unread;
+
+    fetch->task = NULL;
+    fetch_split(fetch, max_u64(n, 1));
+    fetch->from_disk = n > 0;
+    fetch->unread = n == 0;
+    if (fetch->from_disk)
+        fetch_finish(fetch, 0, result->data, NULL);
+    else if (again) /* the right one may have come while another was read */
+        fetch_begin(fetch);
+    else
+        fetch_ask_peer(fetch);
 }
 
 static void fetch_on_peer(void *owner, const struct peer_result *result)
@@ -239,18 +249,31 @@ static void fetch_ask_peer(struct fetch *fetch)
         fetch_ask_blocks(fetch);
 }
 
-/* Its blocks are all coming. */
+/* Where a block is to be had. */
+enum fetch_source { FETCH_KEPT, FETCH_PROMISED, FETCH_ELSEWHERE };
+
+static enum fetch_source fetch_source_of(const struct fetch *fetch, uint64_t block)
+{
+    const struct desk *desk = fetch->desk;
+
+    if (kept_has(desk->kept, fetch->object, block))
+        return FETCH_KEPT;
+    return peers_have_promised(desk->peers, fetch->object, block) ? FETCH_PROMISED
+                                                                  : FETCH_ELSEWHERE;
+}
+
+/* Its blocks are all coming. Those of one source are asked for together. */
 static void fetch_begin(struct fetch *fetch)
 {
-    struct desk *desk = fetch->desk;
+    const struct desk *desk = fetch->desk;
     const struct object *object = fetch->object;
-    bool is_kept = kept_has(desk->kept, object, fetch->first);
+    enum fetch_source source = fetch_source_of(fetch, fetch->first);
     uint64_t n = 1;
 
-    while (n < fetch->n && kept_has(desk->kept, object, fetch->first + n) == is_kept)
+    while (n < fetch->n && fetch_source_of(fetch, fetch->first + n) == source)
         n++;
     fetch_split(fetch, n);
-    if (is_kept)
+    if (source == FETCH_KEPT)
         fetch->task = kept_read(desk->kept, object, fetch->first, n, fetch_on_read, fetch);
     else
         fetch_ask_peer(fetch);

@@ -149,6 +149,8 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
         r = fetch_take_first(fetch, result, &err);
     if (r < 0)
         peers_came(desk->peers, object, 0, 1);
+    if (r < 0 && fetch->wanted)
+        peers_bring_not(desk->peers, object, 0, 1);
     if (fetch_is_replaced(object, result)) {
         fetch_tell_replaced(desk, object);
     } else if (r < 0) {

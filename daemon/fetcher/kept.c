@@ -41,15 +41,16 @@ struct kept_task {
     char etag[REMOTE_ETAG_MAX];
     int64_t modified;
     uint64_t checked;
-    uint64_t first; /* block */
-    uint8_t *data;  /* owned; of all blocks */
-    uint64_t data_bytes;
-    uint32_t n; /* of these: */
+    uint64_t first;      /* block */
+    uint8_t *data;       /* owned; of all blocks */
+    uint64_t data_bytes; /* of a read: up to the first one that could not be */
+    uint32_t n;          /* of these: */
     union {
         struct block_read reads[KEPT_BLOCKS];
         struct block_write writes[KEPT_BLOCKS];
     };
-    bool good; /* all were read */
+    bool failed;     /* one of them could not be read */
+    uint32_t spoilt; /* of them: kept->spoilt */
 };
 
 /* ---- the store ------------------------------------------------------------------------------ */
@@ -206,8 +207,9 @@ void kept_drop(struct kept *kept, const struct object *object)
 
 void kept_drop_blocks(struct kept *kept, const struct object *object, uint64_t first, uint64_t n)
 {
-    for (uint64_t i = first; kept_store(kept) && i < first + n; i++)
-        block_store_drop(kept->store, object->where, i);
+    for (uint64_t i = first; i < first + n; i++)
+        if (kept_has(kept, object, i))
+            block_store_drop(kept->store, object->where, i);
 }
 
 void kept_set_placement(struct kept *kept, const struct placement *placement)
@@ -314,14 +316,15 @@ static void kept_run_read(uv_work_t *work)
     struct kept_task *task = container_of(work, struct kept_task, work);
 
     task->data = malloc(task->n * (size_t)REMOTE_BLOCK_BYTES);
-    task->good = task->data != NULL;
+    task->failed = !task->data;
     for (uint32_t i = 0; i < task->n; i++) {
         struct block_read *read = &task->reads[i];
 
         block_read_run(read);
-        read->good = kept_task_learn(task, read) && kept_task_fits(task, read);
-        task->good = task->good && read->good;
-        if (!task->good)
+        bool fits = kept_task_learn(task, read) && kept_task_fits(task, read);
+        task->spoilt += !read->good || (!fits && !task->failed);
+        task->failed = task->failed || !fits;
+        if (task->failed)
             continue;
         memcpy(task->data + task->data_bytes, read->data.data, read->data.len);
         task->data_bytes += read->data.len;
@@ -332,14 +335,12 @@ static void kept_on_read(uv_work_t *work, int status)
 {
     struct kept_task *task = container_of(work, struct kept_task, work);
     struct kept *kept = task->kept;
-    struct dl_span data = {task->data, task->data_bytes};
 
     (void)status;
-    for (uint32_t i = 0; i < task->n; i++) {
-        kept->spoilt += !task->reads[i].good;
+    kept->spoilt += task->spoilt;
+    for (uint32_t i = 0; i < task->n; i++)
         block_read_end(kept->store, &task->reads[i]);
-    }
-    kept_task_tell(task, task->good ? data : (struct dl_span){0});
+    kept_task_tell(task, (struct dl_span){task->data, task->data_bytes});
     kept_task_end(task);
 }
 

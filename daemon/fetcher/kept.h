@@ -21,7 +21,7 @@ struct kept_task;
 enum { KEPT_BLOCKS = 16 }; /* of one task */
 
 struct kept_result {
-    struct dl_span data; /* of all blocks; NULL: they cannot be read */
+    struct dl_span data; /* of what was read: of the first blocks, as far as they can be */
     /* Of what object they are, where it was not known. */
     uint64_t bytes;
     const char *etag;
@@ -56,7 +56,8 @@ void kept_set_placement(struct kept *kept, const struct placement *placement);
 bool kept_wants(const struct kept *kept, const struct object *object, uint64_t block);
 
 /* Reads blocks that may be there, at most KEPT_BLOCKS. Of an object whose size is not known, the
- * first one. */
+ * first one. What is damaged goes; what is of another object stays, as that may be the newer one.
+ */
 struct kept_task *kept_read(struct kept *kept, const struct object *object, uint64_t first,
                             uint64_t n, kept_done *done, void *owner);
 /* Writes those blocks of `data` that are to be kept; the result has all of them. NULL: none is, or

@@ -11,9 +11,11 @@
 
 enum {
     VISITS_MAX = 256,
-    VISIT_REQUEST_MS = 10 * 1000, /* until all of a request is here, or an answer is gone, */
+    VISIT_PROMISE_MS = 1000,      /* for what is promised; less than PEER_MS, */
+    VISIT_REQUEST_MS = 10 * 1000, /* and until all of a request is here, or an answer is gone, */
     VISIT_IDLE_MS = 60 * 1000,    /* and between two */
     VISIT_READ_BYTES = 64 * 1024,
+    VISIT_READS = 2,
 };
 
 struct peer_server {
@@ -39,10 +41,8 @@ struct visit {
     size_t head;         /* bytes of its lines; 0: not all are here */
     char *lines;         /* owned: these; the request borrows from it */
     struct peer_request request;
-    bool asked;  /* it is there: nothing more is read until it is answered */
-    bool failed; /* what was there could not be read */
-    bool waited; /* for a promise: not once more, as its node does not wait for longer */
-    uint64_t n;  /* blocks of the answer */
+    bool asked;      /* it is there: nothing more is read until it is answered */
+    unsigned failed; /* so often the first block that was there was damaged, or another object's */
     struct kept_task *task;
     struct promise_wait *wait;
     uv_write_t write;
@@ -65,7 +65,8 @@ static void visit_end_request(struct visit *visit)
     free(steal_ptr(visit->request.ask.where));
     visit->request = (struct peer_request){0};
     visit->head = 0;
-    visit->asked = visit->failed = visit->waited = false;
+    visit->asked = false;
+    visit->failed = 0;
 }
 
 static void visit_on_closed(uv_handle_t *handle)
@@ -84,6 +85,7 @@ static void visit_close(struct visit *visit)
     if (uv_is_closing((uv_handle_t *)&visit->tcp))
         return;
     visit_end_request(visit);
+    promises_end_of(visit->server->promises, visit);
     DL_DELETE(visit->server->visits, visit);
     visit->server->n_visits--;
     uv_close((uv_handle_t *)&visit->tcp, visit_on_closed);
@@ -187,11 +189,11 @@ static void visit_on_read(void *owner, const struct kept_result *result)
 {
     struct visit *visit = owner;
     struct peer_answer answer = {
-        .n = visit->n, .bytes = result->bytes, .modified = result->modified};
+        .n = blocks_of(result->data.len), .bytes = result->bytes, .modified = result->modified};
 
     visit->task = NULL;
-    if (result->data.len == 0 || !*result->etag) {
-        visit->failed = true;
+    if (answer.n == 0 || !*result->etag) {
+        visit->failed++;
         visit_serve(visit);
         return;
     }
@@ -204,8 +206,26 @@ static void visit_on_promise_over(void *owner)
     struct visit *visit = owner;
 
     visit->wait = NULL;
-    visit->waited = true;
+    visit->failed = 0;
     visit_serve(visit);
+}
+
+static void visit_on_promise_lasts(uv_timer_t *timer)
+{
+    struct visit *visit = timer->data;
+    const struct peer_answer answer = {.n = 1, .bytes = PEER_COMING, .modified = -1};
+
+    visit_answer(visit, "404 Not Found", &answer, (struct dl_span){0});
+}
+
+static void visit_wait(struct visit *visit)
+{
+    const struct peer_ask *ask = &visit->request.ask;
+
+    visit->wait = promises_wait(visit->server->promises, ask->where, ask->first,
+                                visit_on_promise_over, visit);
+    if (!uv_is_active((uv_handle_t *)&visit->timer))
+        uv_timer_start(&visit->timer, visit_on_promise_lasts, VISIT_PROMISE_MS, 0);
 }
 
 /* How many blocks, one after another, are there, or are not. */
@@ -220,14 +240,16 @@ static uint64_t visit_run(const struct visit *visit, const struct object *object
     return n;
 }
 
+/* Another object's is replaced when that of this one comes: who asks may be behind the times. */
 static void visit_say_absent(struct visit *visit, const struct object *object)
 {
     const struct peer_ask *ask = &visit->request.ask;
     struct peer_answer answer = {.n = visit_run(visit, object, false), .modified = -1};
 
-    answer.wanted = kept_wants(visit->server->kept, object, ask->first);
+    answer.wanted = kept_wants(visit->server->kept, object, ask->first) ||
+                    kept_has(visit->server->kept, object, ask->first);
     if (answer.wanted)
-        promises_make(visit->server->promises, ask->where, ask->first, answer.n);
+        promises_make(visit->server->promises, ask->where, ask->first, answer.n, visit);
     visit_answer(visit, "404 Not Found", &answer, (struct dl_span){0});
 }
 
@@ -237,34 +259,34 @@ static void visit_get(struct visit *visit)
     const struct peer_ask *ask = &visit->request.ask;
     const struct object object = visit_object(visit);
 
-    if (!visit->failed && kept_has(server->kept, &object, ask->first)) {
-        visit->n = ask->bytes ? visit_run(visit, &object, true) : 1;
-        visit->task = kept_read(server->kept, &object, ask->first, visit->n, visit_on_read, visit);
-    } else if (!visit->waited && promises_have(server->promises, ask->where, ask->first)) {
-        visit->wait =
-            promises_wait(server->promises, ask->where, ask->first, visit_on_promise_over, visit);
+    /* The right one may have come while another was read. */
+    if (visit->failed < VISIT_READS && kept_has(server->kept, &object, ask->first)) {
+        uint64_t n = ask->bytes ? visit_run(visit, &object, true) : 1;
+        visit->task = kept_read(server->kept, &object, ask->first, n, visit_on_read, visit);
+    } else if (promises_have(server->promises, ask->where, ask->first)) {
+        visit_wait(visit);
     } else {
         visit_say_absent(visit, &object);
     }
 }
 
-static void visit_put_done(struct visit *visit)
+/* What was promised is there, or does not come. */
+static void visit_end_promise(struct visit *visit)
 {
     const struct peer_ask *ask = &visit->request.ask;
     const struct peer_answer answer = {.n = ask->n, .modified = -1};
 
+    promises_end(visit->server->promises, ask->where, ask->first, ask->n);
     visit_answer(visit, "200 OK", &answer, (struct dl_span){0});
 }
 
 static void visit_on_put(void *owner, const struct kept_result *result)
 {
     struct visit *visit = owner;
-    const struct peer_ask *ask = &visit->request.ask;
 
     (void)result;
     visit->task = NULL;
-    promises_end(visit->server->promises, ask->where, ask->first, ask->n);
-    visit_put_done(visit);
+    visit_end_promise(visit);
 }
 
 /* What is there under that name is older: it was said not to be there, or the store has another. */
@@ -281,6 +303,7 @@ static void visit_put(struct visit *visit)
         visit_refuse(visit, "400 Bad Request");
         return;
     }
+    promises_make(server->promises, ask->where, ask->first, ask->n, visit);
     kept_drop_blocks(server->kept, &object, ask->first, ask->n);
     visit->task = kept_write(server->kept, &object, ask->first, body, visit_on_put, visit);
     if (!visit->task)
@@ -289,10 +312,16 @@ static void visit_put(struct visit *visit)
 
 static void visit_serve(struct visit *visit)
 {
-    if (visit->request.ask.puts)
-        visit_put(visit);
-    else
+    switch (visit->request.ask.method) {
+    case PEER_GET:
         visit_get(visit);
+        break;
+    case PEER_PUT:
+        visit_put(visit);
+        break;
+    case PEER_DELETE:
+        visit_end_promise(visit);
+    }
 }
 
 /* ---- what comes ----------------------------------------------------------------------------- */
@@ -310,8 +339,8 @@ static bool visit_read_head(struct visit *visit)
         visit_refuse(visit, "400 Bad Request");
         return false;
     }
-    peer_prove_ask(server->crypto, server->token, request->ask.puts, request->target, request->sum,
-                   proof);
+    peer_prove_ask(server->crypto, server->token, request->ask.method, request->target,
+                   request->sum, proof);
     if (*server->token && peer_proofs_same(proof, request->proof))
         return true;
     remote_tally_add(server->tally, REMOTE_PEERS_REFUSED, 1);
@@ -363,8 +392,8 @@ static void visit_on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         *buf = uv_buf_init((char *)visit->in.data + visit->in.len, VISIT_READ_BYTES);
 }
 
-/* One that sends more than the request before it is answered is none of ours. Of 0 bytes libuv tells
- * where there are no more for now: also behind the last one of a request. */
+/* One that sends more than the request before it is answered is none of ours. Of 0 bytes libuv
+ * tells where there are no more for now: also behind the last one of a request. */
 static void visit_on_data(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct visit *visit = stream->data;
@@ -446,12 +475,10 @@ static void peer_server_on_closed(uv_handle_t *handle)
 
 struct peer_server *peer_server_free(struct peer_server *server)
 {
-    struct visit *visit, *next;
-
     if (!server)
         return NULL;
-    DL_FOREACH_SAFE (server->visits, visit, next)
-        visit_close(visit);
+    while (server->visits)
+        visit_close(server->visits);
     if (server->fd >= 0)
         uv_close((uv_handle_t *)&server->poll, peer_server_on_closed);
     else

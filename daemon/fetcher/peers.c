@@ -212,6 +212,7 @@ static void peer_call_take(struct peer_call *call, int status, struct dl_span bo
         result.data = body;
         result.wanted = false;
     }
+    result.again = status == 404 && answer->bytes == PEER_COMING;
     result.n = max_u64(result.n, 1);
     peer_call_end(call, &result);
 }
@@ -222,7 +223,9 @@ static void peer_call_on_done(void *owner, const struct http_answer *http)
     struct peer *peer = peers_find(call->peers, call->id);
 
     call->call = NULL;
-    if (http->status == 0)
+    if (call->ask.method == PEER_DELETE) /* whatever it says: an earlier release knows none */
+        peer_call_end_in_vain(call, NULL);
+    else if (http->status == 0)
         peer_call_end_in_vain(call, http->why);
     else if (http->status == 403)
         peer_call_end_in_vain(call, "it does not take this node's proof");
@@ -241,7 +244,7 @@ static bool peer_call_send(struct peer_call *call)
 {
     char token[PEER_PROOF_MAX + 8], sum[PEER_PROOF_MAX + 16], *headers[] = {sum};
     struct http_request request = {.url = call->url,
-                                   .method = call->ask.puts ? "PUT" : NULL,
+                                   .method = peer_method_name(call->ask.method),
                                    .token = token,
                                    .timeout_ns = PEER_MS * UINT64_C(1000000),
                                    .header = peer_call_on_header,
@@ -250,7 +253,7 @@ static bool peer_call_send(struct peer_call *call)
 
     (void)snprintf(token, sizeof token, "Peer %s", call->proof);
     (void)snprintf(sum, sizeof sum, "Dloader-Sum: %s", call->sum);
-    if (call->ask.puts) {
+    if (call->body) {
         request.body = call->body;
         request.body_bytes = peer_ask_bytes(&call->ask);
         request.type = "application/octet-stream";
@@ -302,7 +305,7 @@ static bool peer_call_address(struct peer_call *call, const struct peer *peer)
         return false;
     if (asprintf(&call->url, "http://%s%s", peer->card.address, call->target) < 0)
         call->url = must_have(NULL);
-    peer_prove_ask(&call->peers->crypto, call->token, call->ask.puts, call->target, call->sum,
+    peer_prove_ask(&call->peers->crypto, call->token, call->ask.method, call->target, call->sum,
                    call->proof);
     return true;
 }
@@ -332,6 +335,13 @@ static struct peer *peers_owner(const struct peers *peers, const struct object *
     return owner == PLACEMENT_NONE || *ret_own ? NULL : &peers->list[owner];
 }
 
+bool peers_leave_to_other(const struct peers *peers, const struct object *object, uint64_t block)
+{
+    bool own;
+
+    return peers && peers_owner(peers, object, block, &own) != NULL;
+}
+
 static void peer_call_on_promise_over(void *owner)
 {
     struct peer_call *call = owner;
@@ -340,12 +350,17 @@ static void peer_call_on_promise_over(void *owner)
     peer_call_end(call, &(struct peer_result){.n = call->ask.n, .again = true});
 }
 
-/* This node's own: somebody else may be bringing them; else this node does. */
+bool peers_have_promised(const struct peers *peers, const struct object *object, uint64_t block)
+{
+    return peers && promises_have(peers->promises, object->where, block);
+}
+
+/* This node's own: somebody else may be bringing them, all or none; else this node does. */
 static struct peer_call *peers_ask_self(struct peers *peers, const struct object *object,
                                         uint64_t first, uint64_t n, peers_done *done, void *owner)
 {
-    if (!promises_have(peers->promises, object->where, first)) {
-        promises_make(peers->promises, object->where, first, n);
+    if (!peers_have_promised(peers, object, first)) {
+        promises_make(peers->promises, object->where, first, n, NULL);
         return NULL;
     }
     struct peer_call *call = peer_call_new(peers, object, first, n);
@@ -374,19 +389,44 @@ struct peer_call *peers_ask(struct peers *peers, const struct object *object, ui
     return peer_call_begin(call, peer) ? call : NULL;
 }
 
-void peers_bring(struct peers *peers, const struct object *object, uint64_t first,
-                 struct dl_span data)
+/* To whom they belong, which hears only once of each. NULL: to nobody who hears. */
+static struct peer_call *peer_call_new_to_owner(struct peers *peers, const struct object *object,
+                                                uint64_t first, uint64_t n, enum peer_method method,
+                                                const struct peer **ret_peer)
 {
     bool own;
 
-    if (!peers || !*object->etag || object->replaced ||
-        peers->bringing + data.len > PEERS_BRINGING_MOST)
+    *ret_peer = peers ? peers_owner(peers, object, first, &own) : NULL;
+    if (!*ret_peer || peer_is_away(peers, *ret_peer))
+        return NULL;
+    struct peer_call *call = peer_call_new(peers, object, first, n);
+    call->ask.method = method;
+    return call;
+}
+
+void peers_bring_not(struct peers *peers, const struct object *object, uint64_t first, uint64_t n)
+{
+    const struct peer *peer;
+    struct peer_call *call = peer_call_new_to_owner(peers, object, first, n, PEER_DELETE, &peer);
+
+    if (call)
+        (void)!peer_call_begin(call, peer);
+}
+
+void peers_bring(struct peers *peers, const struct object *object, uint64_t first,
+                 struct dl_span data)
+{
+    const struct peer *peer;
+    uint64_t n = blocks_of(data.len);
+
+    if (!*object->etag || object->replaced ||
+        (peers && peers->bringing + data.len > PEERS_BRINGING_MOST)) {
+        peers_bring_not(peers, object, first, n);
         return;
-    const struct peer *peer = peers_owner(peers, object, first, &own);
-    if (!peer || peer_is_away(peers, peer))
+    }
+    struct peer_call *call = peer_call_new_to_owner(peers, object, first, n, PEER_PUT, &peer);
+    if (!call)
         return;
-    struct peer_call *call = peer_call_new(peers, object, first, blocks_of(data.len));
-    call->ask.puts = true;
     peer_sum(&peers->crypto, data, call->sum);
     call->body = memcpy(must_have(malloc(data.len)), data.data, data.len);
     peers->bringing += data.len;

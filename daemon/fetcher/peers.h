@@ -10,7 +10,8 @@
  * A fetch asks memory, the disk, the node that owns the block, and the store. Of what the store
  * gives the owner gets a copy, if it has said that it wants one. A node that has not got a block
  * says so at once, and asks nobody for it. Of two that need the same block at the same time the
- * second waits for what the first one brings (promises.h). Messages are in
+ * second waits for what the first one brings (promises.h): it asks again and again, and the owner
+ * says each time that it is coming, until it is there or its promise has ended. Messages are in
  * daemon/remote/peer_wire.h.
  *
  * Rights: each node asks the store itself, with its user's keys, whether the object is the one that
@@ -37,8 +38,9 @@ enum { PEER_MS = 3000 };
 struct peer_result {
     uint64_t n;          /* blocks that it is about: at least one; fewer than were asked for: of the
                             others nothing is said */
-    bool again;          /* they may be on this node's disk by now */
-    bool wanted;         /* they are not there, and peers_bring() is to be told when they are */
+    bool again;          /* they may be there by now */
+    bool wanted;         /* they are not there, and it is to be told by peers_bring(), or that they
+                            are not to be had by peers_bring_not() */
     struct dl_span data; /* of all of them; NULL: they are not there */
     /* Of what object, where it was not known. */
     uint64_t bytes;
@@ -66,6 +68,11 @@ struct peer_call *peers_ask(struct peers *peers, const struct object *object, ui
 /* They were wanted. */
 void peers_bring(struct peers *peers, const struct object *object, uint64_t first,
                  struct dl_span data);
+void peers_bring_not(struct peers *peers, const struct object *object, uint64_t first, uint64_t n);
+/* Another node keeps it, as far as one does. */
+bool peers_leave_to_other(const struct peers *peers, const struct object *object, uint64_t block);
+/* Somebody brings it to this node, which owns it. */
+bool peers_have_promised(const struct peers *peers, const struct object *object, uint64_t block);
 /* They are here, or do not come. */
 void peers_came(struct peers *peers, const struct object *object, uint64_t first, uint64_t n);
 /* NULL is fine; returns NULL. */

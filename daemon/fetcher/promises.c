@@ -12,7 +12,8 @@
 struct promise {
     UT_hash_handle hh;
     uint64_t key;
-    uint64_t until; /* ms of the loop */
+    const void *maker; /* only compared; NULL: this node */
+    uint64_t until;    /* ms of the loop */
     struct promise_wait *waits;
     struct promise *prev, *next; /* promises->list */
 };
@@ -102,16 +103,29 @@ bool promises_have(const struct promises *promises, const char *where, uint64_t 
     return promises_find(promises, promise_key(where, block)) != NULL;
 }
 
-void promises_make(struct promises *promises, const char *where, uint64_t first, uint64_t n)
+/* New, or the one that there is; not in the list. */
+static struct promise *promises_take(struct promises *promises, uint64_t key)
+{
+    struct promise *promise = promises_find(promises, key);
+
+    if (promise) {
+        DL_DELETE(promises->list, promise);
+        return promise;
+    }
+    promise = must_alloc(sizeof *promise);
+    promise->key = key;
+    HASH_ADD(hh, promises->table, key, sizeof promise->key, promise);
+    return promise;
+}
+
+void promises_make(struct promises *promises, const char *where, uint64_t first, uint64_t n,
+                   const void *maker)
 {
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t key = promise_key(where, first + i);
-        if (promises_find(promises, key))
-            continue;
-        struct promise *promise = must_alloc(sizeof *promise);
-        promise->key = key;
+        struct promise *promise = promises_take(promises, promise_key(where, first + i));
+
+        promise->maker = maker;
         promise->until = uv_now(promises->loop) + PROMISE_MS;
-        HASH_ADD(hh, promises->table, key, sizeof promise->key, promise);
         DL_APPEND(promises->list, promise);
     }
     if (!uv_is_active((uv_handle_t *)&promises->timer))
@@ -125,6 +139,18 @@ void promises_end(struct promises *promises, const char *where, uint64_t first, 
         if (promise)
             promises_drop(promises, promise);
     }
+}
+
+/* Who waited for one is told at once, and may change the list. */
+void promises_end_of(struct promises *promises, const void *maker)
+{
+    struct promise *promise;
+
+    do {
+        DL_SEARCH_SCALAR(promises->list, promise, maker, maker);
+        if (promise)
+            promises_drop(promises, promise);
+    } while (promise);
 }
 
 struct promise_wait *promises_wait(struct promises *promises, const char *where, uint64_t block,

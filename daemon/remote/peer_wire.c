@@ -176,7 +176,7 @@ static bool peer_blocks_are_good(const struct peer_ask *ask)
         ask->first / PEER_BLOCKS_MAX != (ask->first + ask->n - 1) / PEER_BLOCKS_MAX)
         return false;
     if (ask->bytes == 0)
-        return !ask->puts && !*ask->etag;
+        return ask->method != PEER_PUT && !*ask->etag;
     return *ask->etag && ask->bytes <= INT64_MAX &&
            (ask->first + ask->n - 1) * REMOTE_BLOCK_BYTES < ask->bytes;
 }
@@ -254,6 +254,21 @@ static bool peer_header_read(const char *line, struct peer_request *ret)
     return strchr(line, ':') != NULL;
 }
 
+const char *peer_method_name(enum peer_method method)
+{
+    static const char *const names[] = {"GET", "PUT", "DELETE"};
+
+    return names[method];
+}
+
+static bool peer_method_read(const char *word, enum peer_method *ret)
+{
+    for (*ret = PEER_GET; *ret <= PEER_DELETE; ++*ret)
+        if (strcmp(word, peer_method_name(*ret)) == 0)
+            return true;
+    return false;
+}
+
 /* "GET TARGET HTTP/1.1" */
 static bool peer_first_line(char *line, struct peer_request *ret)
 {
@@ -262,9 +277,8 @@ static bool peer_first_line(char *line, struct peer_request *ret)
     if (!version || strcmp(version + 1, "HTTP/1.1") != 0)
         return false;
     *target++ = *version = '\0';
-    ret->ask.puts = strcmp(line, "PUT") == 0;
     ret->target = target;
-    return ret->ask.puts || strcmp(line, "GET") == 0;
+    return peer_method_read(line, &ret->ask.method);
 }
 
 int peer_request_read(char *head, struct peer_request *ret)
@@ -282,8 +296,8 @@ int peer_request_read(char *head, struct peer_request *ret)
     int r = peer_target_read(ret->target, &ret->ask);
     if (r < 0)
         return r;
-    if (ret->length == (ret->ask.puts ? peer_ask_bytes(&ret->ask) : 0) &&
-        !*ret->sum == !ret->ask.puts)
+    bool puts = ret->ask.method == PEER_PUT;
+    if (ret->length == (puts ? peer_ask_bytes(&ret->ask) : 0) && !*ret->sum == !puts)
         return 0;
     free(steal_ptr(ret->ask.where));
     return -EBADMSG;
@@ -321,12 +335,12 @@ bool peer_answer_read(struct dl_span line, struct peer_answer *ret)
 
 /* ---- what is proven ------------------------------------------------------------------------- */
 
-void peer_prove_ask(const struct sigv4_crypto *crypto, const char *token, bool puts,
+void peer_prove_ask(const struct sigv4_crypto *crypto, const char *token, enum peer_method method,
                     const char *target, const char *sum, char ret[PEER_PROOF_MAX])
 {
     struct text text = {0};
 
-    text_print(&text, "%s %s", puts ? "PUT" : "GET", target);
+    text_print(&text, "%s %s", peer_method_name(method), target);
     _cleanup_free_ char *asked = text_take(&text);
     ret[0] = '\0';
     if (asked)

@@ -1,8 +1,9 @@
 /*
  * What daemons of one run say to each other about blocks of remote objects, by HTTP/1.1: a request
- * asks for blocks, or brings some, and each has one answer.
+ * asks for blocks, brings some, or says that it does not bring what it was told is wanted; each has
+ * one answer.
  *
- *   GET|PUT /blocks/1/FIRST/N/BYTES/MODIFIED/ETAG/WHERE HTTP/1.1
+ *   GET|PUT|DELETE /blocks/1/FIRST/N/BYTES/MODIFIED/ETAG/WHERE HTTP/1.1
  *   Authorization: Peer PROOF
  *   Dloader-Sum: SHA-256 of the body      of a PUT
  *
@@ -12,8 +13,9 @@
  * N blocks from FIRST on, of one group (placement.h), of the object that WHERE says, which has
  * BYTES, MODIFIED and ETAG; of a GET BYTES may be 0 and ETAG "-": whichever object is there, and
  * the answer says which. ETAG and WHERE are percent-encoded. A 200 has as many blocks as are there
- * one after another, from FIRST on; of a 404 N says how many are not there, and WANTED that the
- * node would keep them: 1 or 0.
+ * one after another, from FIRST on; of a 404 N says how many are not there, WANTED that the node
+ * would keep them: 1 or 0, and BYTES whether somebody brings them now: PEER_COMING, and they are to
+ * be asked for again; or 0, and who asks fetches them. An earlier release fetches them either way.
  *
  * A PROOF is an HMAC with the token of the node that is asked, of the method, the target and the
  * sum of the body; that of an answer is of the request's proof besides. The token lies in the store
@@ -32,7 +34,8 @@
 #include "proto/peer_card.h"
 
 enum {
-    PEER_BLOCKS_MAX = 16,        /* of one request */
+    PEER_BLOCKS_MAX = 16, /* of one request */
+    PEER_COMING = 1,
     PEER_PROOF_MAX = 65,         /* with the final NUL */
     PEER_LINE_MAX = 1024,        /* of an answer */
     PEER_WHERE_MAX = 8 * 1024,   /* decoded */
@@ -40,9 +43,11 @@ enum {
     PEER_HEAD_MAX = 32 * 1024,   /* of a request: its lines, the empty one included */
 };
 
+enum peer_method { PEER_GET, PEER_PUT, PEER_DELETE };
+
 /* Blocks, and of what. */
 struct peer_ask {
-    bool puts;
+    enum peer_method method;
     uint64_t first, n; /* blocks */
     uint64_t bytes;    /* of the object; 0: not known */
     int64_t modified;  /* -1: not known */
@@ -88,8 +93,9 @@ void peer_prove(const struct sigv4_crypto *crypto, const char *token, const char
                 char ret[PEER_PROOF_MAX]);
 /* What a request proves, whose body has that sum, "" if it has none; and what the answer to one of
  * that proof does. */
-void peer_prove_ask(const struct sigv4_crypto *crypto, const char *token, bool puts,
+void peer_prove_ask(const struct sigv4_crypto *crypto, const char *token, enum peer_method method,
                     const char *target, const char *sum, char ret[PEER_PROOF_MAX]);
+const char *peer_method_name(enum peer_method method);
 void peer_prove_answer(const struct sigv4_crypto *crypto, const char *token, const char *asked,
                        const struct peer_answer *answer, struct dl_span body,
                        char ret[PEER_PROOF_MAX]);

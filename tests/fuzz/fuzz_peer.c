@@ -36,12 +36,13 @@ static void check_again(const struct peer_request *request)
     const struct peer_ask *ask = &request->ask;
     char *target = peer_target(ask), *head = NULL;
     struct peer_request again;
+    bool puts = ask->method == PEER_PUT;
 
     FUZZ_ASSERT(target);
     FUZZ_ASSERT(!strpbrk(target, " \r\n\""));
     FUZZ_ASSERT(asprintf(&head, "%s %s HTTP/1.1\r\n%s%s%sContent-Length: %llu\r\n\r\n",
-                         ask->puts ? "PUT" : "GET", target, ask->puts ? "Dloader-Sum: " : "",
-                         request->sum, ask->puts ? "\r\n" : "",
+                         peer_method_name(ask->method), target, puts ? "Dloader-Sum: " : "",
+                         request->sum, puts ? "\r\n" : "",
                          (unsigned long long)request->length) > 0);
     FUZZ_ASSERT(peer_request_read(head, &again) == 0);
     FUZZ_ASSERT(again.ask.first == ask->first && again.ask.n == ask->n &&
@@ -68,7 +69,8 @@ static void read_request(const uint8_t *data, size_t len)
         FUZZ_ASSERT(ask->first / PEER_BLOCKS_MAX == (ask->first + ask->n - 1) / PEER_BLOCKS_MAX);
         FUZZ_ASSERT(request.length <= PEER_BLOCKS_MAX * (uint64_t)REMOTE_BLOCK_BYTES);
         FUZZ_ASSERT(*ask->where && strlen(ask->where) < PEER_WHERE_MAX);
-        FUZZ_ASSERT(ask->puts == (request.length > 0) && ask->puts == (*request.sum != '\0'));
+        bool puts = ask->method == PEER_PUT;
+        FUZZ_ASSERT(puts == (request.length > 0) && puts == (*request.sum != '\0'));
         check_again(&request);
     }
     free(request.ask.where);

@@ -190,11 +190,11 @@ static void test_what_is_proven(void **state)
     (void)state;
     if (!sigv4_crypto_find(&crypto))
         skip();
-    peer_prove_ask(&crypto, "key", false, "/x", "", proofs[n++]);
-    peer_prove_ask(&crypto, "key", true, "/x", "", proofs[n++]);
-    peer_prove_ask(&crypto, "key", false, "/y", "", proofs[n++]);
-    peer_prove_ask(&crypto, "key", false, "/x", "sum", proofs[n++]);
-    peer_prove_ask(&crypto, "yek", false, "/x", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", PEER_GET, "/x", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", PEER_PUT, "/x", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", PEER_GET, "/y", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", PEER_GET, "/x", "sum", proofs[n++]);
+    peer_prove_ask(&crypto, "yek", PEER_GET, "/x", "", proofs[n++]);
     for (size_t i = 0; i < ARRAY_SIZE(answers); i++)
         peer_prove_answer(&crypto, "key", proofs[0], &answers[i], span_str("body"), proofs[n++]);
     peer_prove_answer(&crypto, "key", proofs[1], &answers[0], span_str("body"), proofs[n++]);

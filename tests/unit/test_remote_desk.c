@@ -4,7 +4,7 @@
 
 #include "daemon/fetcher/desk.h"
 #include "tests/lib/splitmix.h"
-#include "tests/unit/remote_store.h"
+#include "tests/unit/remote_others.h"
 
 #include <errno.h>
 #include <fcntl.h>

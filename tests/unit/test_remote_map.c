@@ -7,7 +7,7 @@
 #include "daemon/data/files/remote.h"
 #include "daemon/fetcher/desk.h"
 #include "tests/lib/splitmix.h"
-#include "tests/unit/remote_store.h"
+#include "tests/unit/remote_others.h"
 
 #include <errno.h>
 #include <stdatomic.h>
