@@ -28,8 +28,6 @@ from web import fetchers_of  # noqa: E402
 NODES = 3
 ROWS, WIDTH = 3000, 1000  # of 4,000 bytes: 46 blocks
 FILES = 200
-SLOW = 0.2  # some requests are sent again, and some nodes asked in vain
-TRIES = 3
 PICTURE = (SOURCE / "tests/fuzz/corpus/image/baseline").read_bytes()[2:]  # after two bytes of the fuzzer's own
 
 
@@ -141,36 +139,39 @@ class Shared(PeerCase):
             shares.append((self.bucket.sent - before) / size)
         print(f"# of the data the store sent {shares}", flush=True)
         self.assertEqual([self.counts(daemon)["peers"] for daemon in self.daemons], [NODES - 1] * NODES)
+        self.assertEqual(self.sum_of("peers_failed"), 0)
         return shares
+
+    def check_first(self, share, most, size, each):
+        """Once; what was sent a second time as its answer took long (hedge.h) is counted."""
+        self.assertGreaterEqual(share, 0.99)
+        self.assertLessEqual(share, most + self.sum_of("hedged") * each / size)
 
     def test_a_third_each(self):
         """Three nodes with room for a third each, by chance a little more or less: in the first epoch the store sends
-        the data once, and then next to nothing; with a little more room for each, nothing."""
+        the data once, and then what is more than a third by chance, of so few pictures 4 % on average: of that some is
+        fetched ahead in the first epoch, and makes room before it is read. With more room for each, nothing."""
         taken = self.pictures()
         size = sum(os.path.getsize(self.path(f"data/pictures/a/{number:03}.jpg")) for number in range(FILES))
         for share in 1 / 3, 0.45:
             with self.subTest(share=share):
                 self.meet(int(taken * share))
                 shares = self.read_epochs(self.picture_spec, self.path("data/pictures"), size)
-                self.assertAlmostEqual(shares[0], 1, delta=SLOW)
-                self.assertLess(shares[1], 0.2 if share < 0.4 else 0.03)
+                by_chance = 0.2 if share < 0.4 else 0
+                self.check_first(shares[0], 1.01 + by_chance, size, 60_000)
+                self.assertLessEqual(shares[1], by_chance)
                 self.assertGreater(self.sum_of("from_peers_bytes"), size / 2)
                 self.assertGreaterEqual(self.sum_of("to_peers_bytes"), self.sum_of("from_peers_bytes"))
             self.part()
 
     def test_all_of_one_file(self):
         """All nodes need nearly every block of one file, at the same time: each leaves the store once, where each node
-        by itself would take it. One that was promised may come too late: then the store sends more."""
+        by itself would take it."""
         size = os.path.getsize(self.numbers())
-        for _ in range(TRIES):
-            self.meet("1GiB")
-            shares = self.read_epochs(self.number_spec, self.path("data/numbers.npy"), size)
-            self.assertGreaterEqual(shares[0], 0.99)
-            self.assertEqual(shares[1], 0)
-            if shares[0] <= 1.5:
-                break
-            self.part()
-        self.assertLessEqual(shares[0], 1.5, f"each of {TRIES} times")
+        self.meet("1GiB")
+        shares = self.read_epochs(self.number_spec, self.path("data/numbers.npy"), size)
+        self.check_first(shares[0], 1.005, size, BLOCK)
+        self.assertEqual(shares[1], 0)
 
 
 class Trouble(PeerCase):
@@ -201,13 +202,13 @@ class Trouble(PeerCase):
 
     def test_replaced(self):
         """Objects that were replaced since are given as they are now, by all nodes. One that hears of it later may make
-        the owner drop what it has of the new one: each node takes them from the store once more at most."""
+        the owner drop what it has of the new one's beginning: each node takes that once more at most."""
         size = os.path.getsize(self.numbers())
         self.meet("1GiB")
         self.run_all(self.number_spec, 1)
         old = self.want(self.number_spec, 2, self.path("data/numbers.npy"))
         path = self.numbers()
-        for seed, least, most in (2, 0.99, 3.1), (3, 0, 0):
+        for seed, least, most in (2, 0.99, 1.2), (3, 0, 0):
             with self.subTest(seed=seed):
                 before = self.bucket.sent
                 want = self.want(self.number_spec, seed, path)
