@@ -241,7 +241,7 @@ void asker_serve(struct asker *asker)
     struct remote_answer answer;
 
     if (asker->op != REMOTE_NEED && !asker_knows(asker, asker->object)) {
-        desk_probe(asker->desk, asker->object, desk_probe_bytes(asker->op), true);
+        desk_probe(asker->desk, asker->object, desk_probe_bytes(asker->op));
         return;
     }
     switch (asker->op) {
@@ -308,8 +308,7 @@ void asker_ask_again(struct asker *asker)
 }
 
 /* As many of the bytes as it has. Where it ends is known by now. */
-static void desk_expect_bytes(struct desk *desk, struct object *object, uint64_t first,
-                              uint64_t bytes)
+void desk_expect(struct desk *desk, struct object *object, uint64_t first, uint64_t bytes)
 {
     if (first == REMOTE_FROM_END)
         first = object->bytes - min_u64(object->bytes, bytes);
@@ -329,9 +328,9 @@ void asker_expect(struct asker *asker, struct object *object, uint64_t first, ui
 
     probe = probe > DESK_STAT_BYTES ? blocks_of(probe) * REMOTE_BLOCK_BYTES : DESK_STAT_BYTES;
     if (asker_knows(asker, object))
-        desk_expect_bytes(desk, object, first, bytes);
+        desk_expect(desk, object, first, bytes);
     else if (objects_have_room(&desk->objects, transfers_guess(desk->transfers, probe)))
-        desk_probe(desk, object, probe, false);
+        desk_probe_expected(desk, object, probe, first, bytes);
 }
 
 /* Nobody waits for it. */

@@ -63,12 +63,17 @@ void asker_ask_again(struct asker *asker);
 
 /* Bytes that will be asked for, if there is room for them; `first` may be REMOTE_FROM_END. */
 void asker_expect(struct asker *asker, struct object *object, uint64_t first, uint64_t bytes);
+/* The same of an object whose size is known. */
+void desk_expect(struct desk *desk, struct object *object, uint64_t first, uint64_t bytes);
 
 /* ---- desk_probe.c --------------------------------------------------------------------------- */
 
 /* What is at the URL: its first bytes, and with them its size; of one that is known, or kept on
  * disk, whether it is still that one. */
-void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent);
+void desk_probe(struct desk *desk, struct object *object, uint64_t bytes);
+/* The same while nobody waits for it; then these bytes are fetched, if there is room. */
+void desk_probe_expected(struct desk *desk, struct object *object, uint64_t bytes, uint64_t first,
+                         uint64_t expected);
 
 /* ---- desk_fetch.c --------------------------------------------------------------------------- */
 

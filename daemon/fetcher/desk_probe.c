@@ -132,6 +132,17 @@ static bool fetch_is_replaced(const struct object *object, const struct transfer
     return result->code == 0 ? !fetch_is_same(object, result) : result->code == -ENOENT;
 }
 
+/* What its first bytes are not. */
+static void fetch_go_on(const struct fetch *fetch)
+{
+    struct desk *desk = fetch->desk;
+    bool for_disk = desk->for_disk;
+
+    desk->for_disk = fetch->for_disk;
+    desk_expect(desk, fetch->object, fetch->from, fetch->expected);
+    desk->for_disk = for_disk;
+}
+
 static void fetch_on_first(void *owner, const struct transfer_result *result)
 {
     struct fetch *fetch = owner;
@@ -158,6 +169,7 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
     } else {
         object->checked = fetch->turn;
         kept_check(desk->kept, object);
+        fetch_go_on(fetch);
         fetch_tell_done(desk, object, 0, 0);
     }
     fetch_free(fetch);
@@ -241,6 +253,7 @@ static void fetch_on_recalled(void *owner, const struct kept_result *result)
         return;
     }
     fetch_unlink(fetch);
+    fetch_go_on(fetch);
     fetch_tell_done(desk, object, 0, 0);
     fetch_free(fetch);
 }
@@ -262,19 +275,43 @@ static void fetch_probe(struct fetch *fetch)
         fetch_ask_first(fetch);
 }
 
-void desk_probe(struct desk *desk, struct object *object, uint64_t bytes, bool urgent)
+static struct fetch *desk_find_probe(const struct object *object)
 {
     struct fetch *fetch;
 
-    DL_FOREACH (object->fetches, fetch) {
-        if (fetch->n > 0)
-            continue;
-        fetch->urgent |= urgent;
-        if (urgent && fetch->transfer)
+    DL_FOREACH (object->fetches, fetch)
+        if (fetch->n == 0)
+            break;
+    return fetch;
+}
+
+void desk_probe(struct desk *desk, struct object *object, uint64_t bytes)
+{
+    struct fetch *fetch = desk_find_probe(object);
+
+    if (fetch) {
+        fetch->urgent = true;
+        if (fetch->transfer)
             transfer_hurry(fetch->transfer);
         return;
     }
-    fetch = fetch_new(desk, object, 0, 0, urgent);
+    fetch = fetch_new(desk, object, 0, 0, true);
     fetch->bytes = bytes;
     fetch_probe(fetch);
+}
+
+void desk_probe_expected(struct desk *desk, struct object *object, uint64_t bytes, uint64_t first,
+                         uint64_t expected)
+{
+    struct fetch *fetch = desk_find_probe(object);
+    bool is_new = !fetch;
+
+    if (is_new) {
+        fetch = fetch_new(desk, object, 0, 0, false);
+        fetch->bytes = bytes;
+    }
+    fetch->from = first;
+    fetch->expected = expected;
+    if (is_new)
+        fetch_probe(fetch);
 }

@@ -46,7 +46,9 @@ struct tar_iter {
     struct sample_key key;
     uint32_t *order; /* owned: the numbers of this replica's shards */
     uint32_t n_order;
-    uint32_t next; /* of order: the shard to open */
+    uint32_t next;     /* of order: the shard to open */
+    uint32_t expected; /* likewise: the first one that nobody was told of */
+    uint32_t ahead;    /* so many are told of before they are opened */
 
     struct tar_shard *shard; /* counted; NULL: open the next one */
     uint64_t offset;         /* in it, of the next sample */
@@ -98,15 +100,41 @@ static struct tar_shard *tar_shard_open(const struct tar *tar, uint32_t number)
     return shard;
 }
 
-/* What is read when the one in hand is at its end. */
-enum { TAR_NEXT_BYTES = 16 << 20 };
+/* What is read when the one in hand is at its end; and after that, so that there is always more to
+ * fetch, as much at a time as the link carries: shards come together, and are then read at once. Of
+ * more each time, since the first one is waited for, and shares the link with them. */
+enum { TAR_NEXT_BYTES = 16 << 20, TAR_NEXT = 16 };
 
-static void tar_expect_next(const struct tar_iter *it)
+static void tar_expect_next(struct tar_iter *it)
 {
-    const char *path = it->next < it->n_order ? it->tar->list.paths[it->order[it->next]] : "";
+    struct remote *remote = it->tar->env->remote;
 
-    if (it->tar->env->remote && remote_is_url(path))
-        remote_expect_part(it->tar->env->remote, path, 0, TAR_NEXT_BYTES);
+    if (!remote)
+        return;
+    it->ahead = it->ahead == 0 ? 1 : (uint32_t)min_u64(4 * it->ahead, TAR_NEXT);
+    uint32_t end = (uint32_t)min_u64(it->next + it->ahead, it->n_order);
+    it->expected = (uint32_t)max_u64(it->expected, it->next);
+    for (; it->expected < end; it->expected++) {
+        const char *path = it->tar->list.paths[it->order[it->expected]];
+
+        if (!remote_is_url(path))
+            continue;
+        if (it->expected > it->next)
+            remote_look_ahead(remote, false);
+        remote_expect_part(remote, path, 0, TAR_NEXT_BYTES);
+        remote_look_ahead_off(remote);
+    }
+}
+
+/* Of a pass that ends before its shards do: nobody reads them by now. */
+static void tar_expect_no_more(const struct tar_iter *it)
+{
+    struct remote *remote = it->tar->env->remote;
+
+    if (!remote || it->expected <= it->next)
+        return;
+    remote_look_ahead(remote, true);
+    remote_look_ahead_off(remote);
 }
 
 /* ---- from shards to items ------------------------------------------------------------------- */
@@ -260,6 +288,7 @@ static void tar_iter_close(struct dataset_iter *iter)
 {
     struct tar_iter *it = container_of(iter, struct tar_iter, base);
 
+    tar_expect_no_more(it);
     for (uint64_t i = 0; i < it->n_buffer; i++)
         tar_shard_unref(it->buffer[i].shard);
     tar_shard_unref(it->shard);
