@@ -236,9 +236,11 @@ class Faults(RemoteCase):
     def test_faults(self):
         path = self.numbers()
         want = self.digest_with(self.bucket, path)
-        for fault in "slow down", "cut", "hang up", "short":
-            with self.subTest(fault=fault):
-                bucket = self.make_bucket(faults=[fault, None, None])
+        each = "slow down", "cut", "hang up", "short"
+        rows = [[fault, None, None] for fault in each] + [[fault for one in each for fault in (one, None, None)]]
+        for faults in rows:
+            with self.subTest(faults=faults):
+                bucket = self.make_bucket(faults=faults)
                 self.assertEqual(self.digest_with(bucket, path), want)
                 self.assertGreater(bucket.asked["numbers.npy"], self.bucket.asked["numbers.npy"])
 
