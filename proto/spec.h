@@ -270,9 +270,11 @@ struct dl_spec {
     uint32_t n_weights;
     struct spec_collate collate;
     enum shard_mode shard;
-    uint32_t replicas; /* ranks that read the same batches; at least 1 */
-    uint32_t workers;  /* 0: in the client's own process; at first, if workers_auto */
-    uint32_t helpers;  /* workers on other machines besides, at most */
+    uint32_t replicas;      /* ranks that read the same batches; at least 1 */
+    uint64_t share_window;  /* jobs share batches, and may be so many steps apart; 0: they do not */
+    uint64_t share_wait_ns; /* how long one may hold up the others, in an epoch */
+    uint32_t workers;       /* 0: in the client's own process; at first, if workers_auto */
+    uint32_t helpers;       /* workers on other machines besides, at most */
     uint32_t prefetch;
     uint32_t retries;
     enum on_error on_error;

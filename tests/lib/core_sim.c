@@ -43,7 +43,8 @@ static struct stream *add_joined(struct sim *sim, const struct stream_params *pa
 {
     struct stream *stream = sim_add_stream(sim, *params);
 
-    if (!stream || (!sim->rules->dispatch && !sim->rules->sharers) || join(sim, stream) == 0)
+    bool joins = sim->rules->dispatch || sim->rules->sharers || sim->rules->window;
+    if (!stream || !joins || join(sim, stream) == 0)
         return stream;
     core_end(&sim->core, stream);
     sim_execute(sim);
@@ -60,6 +61,7 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
         .rank = rank / max_u64(sim->rules->sharers, 1),
         .world = sim->rules->ranks / max_u64(sim->rules->sharers, 1),
         .sharers = sim->rules->sharers,
+        .companion = sim->rules->window > 0,
         .steps = STEPS_UNKNOWN,
         .credits = sim->rules->credits,
         .priority = rank % 3,
@@ -70,8 +72,12 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
 
     if (sim->rules->sharers)
         params.sharer = rank % sim->rules->sharers;
+    if (params.companion) {
+        params.rank = 0;
+        params.world = 1;
+    }
     if (sim->rules->job)
-        snprintf(params.job, sizeof params.job, "job");
+        snprintf(params.job, sizeof params.job, "job%u", params.companion ? rank : 0);
     if (core_agree(&sim->core, &params, &err) < 0) {
         sim->totals->refused++;
         return false;
@@ -294,6 +300,8 @@ void sim_begin(struct sim *sim)
                                  .prefetch = sim->rules->resizes,
                                  .retries = sim->rules->retries,
                                  .batch_size = 4,
+                                 .share_window = sim->rules->window,
+                                 .share_wait_ns = sim->rules->wait,
                                  .shard = sim->rules->dispatch ? SHARD_DISPATCH : SHARD_STRIDED,
                                  .dataset = {.kind = DATASET_RANGE}};
     core_init(&sim->core, &(struct core_options){

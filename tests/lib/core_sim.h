@@ -6,7 +6,8 @@
  * A naive model, which keeps a record of each client's epoch and knows no queues, says what must
  * hold: each step comes once, in its turn, or a fault where something failed; no more than the
  * credits are out; a worker is given no more than it has room for, and slots do only what slot.h
- * allows. Once all clients release what they have, everything comes to its end, and nothing is
+ * allows; a companion has nothing to read while all workers are idle no longer than it may be held
+ * up. Once all clients release what they have, everything comes to its end, and nothing is
  * left.
  */
 #ifndef DL_CORE_SIM_H
@@ -26,6 +27,8 @@ struct sim_rules {
     uint32_t
         sharers;     /* of `ranks`, so many that follow each other read the same batches; 0: none */
     uint64_t bypass; /* with any_order, not iterable; 0: any number */
+    uint32_t window; /* all are companions that may be so many steps apart (share.window), */
+    uint64_t wait;   /* and hold each other up so long, ns */
     bool any_order, iterable, dispatch, job;
     bool calm;    /* nobody dies, and nothing fails */
     bool resizes; /* 2 workers at first, then 1 to `workers`; steps must not be bound to one */
@@ -36,8 +39,10 @@ struct sim_rules {
 struct sim_totals {
     uint64_t events, batches, faults, finished, parked, resumed, kills, starved, refused;
     uint64_t resizes;
-    uint64_t most;   /* steps in a stream's window, at most */
-    uint64_t unpaid; /* sources that the user may not have */
+    uint64_t most;        /* steps in a stream's window, at most */
+    uint64_t made;        /* steps that workers were given */
+    uint64_t left, moved; /* companions left behind; that took from another source than before */
+    uint64_t unpaid;      /* sources that the user may not have */
 };
 
 /* Plays `events` drawn from `seed`, or (`data`) all those of the input, and to the end from there.

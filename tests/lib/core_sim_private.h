@@ -43,6 +43,8 @@ struct sim_pass {
     struct stream *stream; /* NULL: there is none */
     uint32_t rank;
     uint64_t epoch, first, next;
+    const struct stream *source;  /* of a companion, when looked at last */
+    uint64_t held_up, held_up_ns; /* since then; in all, by its source; 0: it is not */
     bool finished, stopped;
     uint32_t n_held;
     struct sim_held held[HELD_MAX];

@@ -251,6 +251,7 @@ static void run(struct sim *sim, struct step *step, uint32_t index)
             break;
     }
     SIM_ASSERT(segment);
+    sim->totals->made++;
     core_ran(&sim->core, step, segment, slot, &number, 1, sim->now);
     worker->tasks[worker->n_tasks++] =
         (struct sim_task){.step = step, .segment = segment, .slot = slot};
@@ -365,9 +366,12 @@ static void execute(struct sim *sim, struct core_command *c)
     case CORE_REFUSE:
         SIM_ASSERT(!"all plans can be worked out");
         break;
+    case CORE_LOG:
+        sim->totals->left += sim->rules->window > 0;
+        free(c->text);
+        break;
     case CORE_WARN:
     case CORE_BAD:
-    case CORE_LOG:
         free(c->text);
         break;
     }
@@ -379,6 +383,36 @@ void sim_execute(struct sim *sim)
 
     while (core_next_command(&sim->core, &command))
         execute(sim, &command);
+}
+
+/* Whether the core has all that it needs to serve whoever waits. */
+static bool is_still(const struct sim *sim)
+{
+    return is_idle(sim) && !sim->core.waiting && !sim->core.starved && !sim->rules->leases;
+}
+
+/* Of a companion: it has nothing to read, and only others can be the reason. */
+static bool is_held_up(const struct sim *sim, const struct sim_pass *pass)
+{
+    const struct stream *stream = pass->stream;
+
+    return is_still(sim) && stream && stream->source && !pass->finished && !pass->stopped &&
+           pass->n_held == 0 && stream_is_settled(stream) && stream_is_settled(stream->source);
+}
+
+static void look_at_companion(struct sim *sim, struct sim_pass *pass)
+{
+    const struct stream *source = pass->stream ? pass->stream->source : NULL;
+
+    if (pass->held_up)
+        pass->held_up_ns += sim->now - pass->held_up;
+    if (source && source != pass->source) {
+        sim->totals->moved += pass->source || pass->next > pass->first;
+        pass->held_up_ns = 0;
+    }
+    pass->source = source ? source : pass->source;
+    pass->held_up = is_held_up(sim, pass) ? sim->now : 0;
+    SIM_ASSERT(!pass->held_up || pass->held_up_ns <= sim->rules->wait);
 }
 
 void sim_pump(struct sim *sim)
@@ -398,6 +432,8 @@ void sim_pump(struct sim *sim)
         }
     core_tick(&sim->core, sim->now);
     do {
+        if (sim->rules->window && core_deadline(&sim->core) <= sim->now)
+            core_tick(&sim->core, sim->now);
         SIM_ASSERT(++turns < TURNS_MAX);
         core_deliver(&sim->core, sim->now);
         sim_execute(sim);
@@ -410,7 +446,10 @@ void sim_pump(struct sim *sim)
         }
         core_schedule(&sim->core, rooms);
         sim_execute(sim);
-    } while (core_has_work(&sim->core));
+    } while (core_has_work(&sim->core) ||
+             (sim->rules->window && core_deadline(&sim->core) <= sim->now));
+    for (uint32_t i = 0; sim->rules->window && i < sim->rules->ranks; i++)
+        look_at_companion(sim, &sim->passes[i]);
     DL_FOREACH (sim->core.streams, stream)
         sim->totals->most = max_u64(sim->totals->most, stream_window(stream));
 }

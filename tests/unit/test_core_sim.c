@@ -128,6 +128,49 @@ static void test_sharers(void **state)
     assert_true(all.starved > 0 && all.kills > 0);
 }
 
+/* Jobs that read the same batches: each gets all of its own, wherever the others are; batches are
+ * made once for those that are not far apart; and nobody is held up for longer than may be. */
+static void test_companions(void **state)
+{
+    struct sim_totals all = {0};
+
+    for (unsigned kind = 0; kind < 64; kind++) {
+        struct sim_rules rules = plain;
+
+        rules.ranks = 4;
+        rules.window = kind & 1 ? 1 : 6;
+        rules.wait = kind & 2 ? 0 : 4000000;
+        rules.job = kind & 4;
+        rules.leases = kind & 16 ? 2 : 0;
+        rules.resizes = kind & 32;
+        rules.grows = kind & 32 && kind & 1;
+        rules.workers = rules.resizes ? 6 : 2;
+        rules.segments = kind & 8 ? rules.workers : 24;
+        struct sim_totals totals = play(&rules, 12, 500);
+        assert_true(totals.batches > 0 && totals.finished > 0 && totals.faults > 0);
+        all.left += totals.left;
+        all.moved += totals.moved;
+        all.starved += totals.starved;
+        all.kills += totals.kills;
+    }
+    assert_true(all.left > 0 && all.moved > 0 && all.starved > 0 && all.kills > 0);
+}
+
+/* Those that begin together and are not too far apart have each batch made once. */
+static void test_companions_in_step(void **state)
+{
+    struct sim_rules rules = plain;
+
+    rules.ranks = 4;
+    rules.steps = 100;
+    rules.window = 100;
+    rules.wait = 1000000000;
+    rules.segments = 80;
+    rules.calm = true;
+    struct sim_totals totals = play(&rules, 20, 600);
+    assert_true(totals.left == 0 && totals.batches > 3 * totals.made);
+}
+
 /* A user who may have little: sources are refused, others end, and all goes on. */
 static void test_sources_that_are_not_paid_for(void **state)
 {
@@ -186,6 +229,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_kind),
     cmocka_unit_test(test_slots_that_grow),
     cmocka_unit_test(test_sharers),
+    cmocka_unit_test(test_companions),
+    cmocka_unit_test(test_companions_in_step),
     cmocka_unit_test(test_sources_that_are_not_paid_for),
     cmocka_unit_test(test_a_thousand_ranks),
     cmocka_unit_test(test_many),

@@ -106,8 +106,11 @@ static uint32_t core_window_of(const struct core *core, const struct stream_para
     const struct dl_spec *spec = core->o.spec;
     uint64_t at_first = spec_credits(spec, spec->prefetch, spec->workers);
     uint64_t now = spec_credits(spec, core->prefetch, core->workers);
+    uint32_t apart =
+        params->companion && params->source ? (uint32_t)spec->share_window + params->credits : 0;
 
-    return params->credits < at_first ? params->credits : (uint32_t)max_u64(params->credits, now);
+    return apart +
+           (params->credits < at_first ? params->credits : (uint32_t)max_u64(params->credits, now));
 }
 
 void core_resize(struct core *core, uint32_t workers, uint32_t prefetch)
@@ -131,10 +134,16 @@ bool core_has_work(const struct core *core)
     return core->touched || core->again;
 }
 
-/* Until when the source waits for ranks that have not come; UINT64_MAX: for ever. */
-static uint64_t core_patience_of(const struct stream *source)
+/* Until when the source waits for ranks that have not come, or companions that are behind;
+ * UINT64_MAX: for ever. */
+static uint64_t core_patience_of(const struct core *core, const struct stream *source)
 {
     const struct dispatch *d = source->dispatch;
+
+    if (source->params.companion)
+        return !d->waited_since ? UINT64_MAX
+                                : d->waited_since + core->o.spec->share_wait_ns -
+                                      min_u64(d->waited_ns, core->o.spec->share_wait_ns);
     uint64_t wait_ends = d->waited_since ? d->waited_since + CORE_WAIT_NS : UINT64_MAX;
 
     return d->patience_ends ? min_u64(d->patience_ends, wait_ends) : UINT64_MAX;
@@ -147,8 +156,10 @@ uint64_t core_deadline(const struct core *core)
 
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        deadline = min_u64(deadline, core_patience_of(source));
-        if (!source->dispatch->waited_since && core_is_waited_at(source))
+        bool waited = core_is_waited_at(core, source), known = source->dispatch->waited_since > 0;
+
+        deadline = min_u64(deadline, core_patience_of(core, source));
+        if (waited != known && (waited || source->params.companion))
             return 0;
     }
     return deadline;
@@ -164,11 +175,13 @@ void core_tick(struct core *core, uint64_t now)
     {
         struct dispatch *d = source->dispatch;
 
-        if (!core_is_waited_at(source))
+        if (!core_is_waited_at(core, source)) {
+            d->waited_ns += d->waited_since ? now - d->waited_since : 0;
             d->waited_since = 0;
-        else if (!d->waited_since)
+        } else if (!d->waited_since) {
             d->waited_since = now;
-        if (now >= core_patience_of(source))
+        }
+        if (now >= core_patience_of(core, source))
             core_lose_patience(core, source);
     }
 }
@@ -388,7 +401,9 @@ struct stream_params core_next_params(const struct stream *stream)
     params.passed = (struct passed){0};
     params.steps = STEPS_UNKNOWN;
     params.expected = 0;
-    return params;
+    /* What a companion that is alone foresees is for all. */
+    return params.companion && !params.source ? core_source_params(&params, params.credits)
+                                              : params;
 }
 
 /* It is read, and what it has yet to load is on its way. */
@@ -403,14 +418,13 @@ static bool core_is_at_end(const struct stream *stream)
 
 void core_look_ahead(struct core *core, struct stream *stream)
 {
-    uint64_t next = stream->params.epoch + 1;
+    struct stream_params next = core_next_params(stream);
 
     if (!core->expecting || stream->expected_next || stream->phase == STREAM_STOPPED ||
         stream->phase == STREAM_PARKED || !core_is_at_end(stream))
         return;
     stream->expected_next = true;
-    if (!core_find(core, &stream->params, next, true) &&
-        !core_find(core, &stream->params, next, false))
+    if (!core_find(core, &next, next.epoch, true) && !core_find(core, &next, next.epoch, false))
         core_command(core, CORE_EXPECT, stream);
 }
 
@@ -427,6 +441,8 @@ static bool core_is_instead(const struct stream *stream, const struct stream_par
 {
     if (stream->params.world != started->world)
         return false;
+    if (stream->params.companion) /* other jobs may be there, or come */
+        return stream->params.rank == started->rank && stream->params.epoch < started->epoch;
     if (stream_is_source(stream))
         return strcmp(stream->params.job, started->job) == 0 &&
                (stream_is_for_all(stream) || stream->params.rank == started->rank) &&
@@ -467,7 +483,7 @@ struct stream *core_take(struct core *core, const struct stream_params *params)
 
 bool core_make_way(struct core *core)
 {
-    if (core_drop_expected(core, NULL))
+    if (core_drop_expected(core, NULL) || core_keep_less(core))
         return true;
     if (!core->parked)
         return false;

@@ -26,6 +26,9 @@
  * own source. An expected stream is then the next epoch's source, for the first rank that starts
  * it.
  *
+ * Companions: jobs that read the same batches (share.window) share a source as ranks do, but come
+ * and go, and are not waited for longer than share.wait; see core_companions.c.
+ *
  * Jobs: a stream of a named job whose client is lost without stopping it is *parked*: it has no
  * sink, its leases are READY again, and nothing more is loaded for it. START for the same job, rank
  * and epoch at its step takes it over. It is kept as long as an unused loader, and dropped when
@@ -37,6 +40,7 @@
  *   core.c           streams and commands: how they begin, change and end
  *   core_jobs.c      ranks that agree, clients that come back
  *   core_dispatch.c  sources, and ranks that take from them
+ *   core_companions.c  jobs that take from one, as long as they are not too far apart
  *   core_schedule.c  which step is loaded next, and where
  *   core_steps.c     a step's later life: made or lost, delivered, released
  */

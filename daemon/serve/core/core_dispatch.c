@@ -1,7 +1,8 @@
 /*
  * Dispatch: one stream, the source, loads the batches of all ranks, and each rank's own stream
  * takes its rows of them, in order. See stream.h and core.h. Ranks that share their batches have a
- * source of their own and take all of its rows; here "ranks" includes sharers.
+ * source of their own and take all of its rows; here "ranks" includes sharers, and companions, of
+ * which core_companions.c has the rest.
  *
  * A slot has a lease for each rank that has taken the step, and one for the source from the first
  * of these on until the last rank has taken it: a slot that one rank has read and released stays
@@ -15,8 +16,7 @@
 
 /* ---- the tail -------------------------------------------------------------------------------- */
 
-/* The first step that the rank has yet to take; UINT64_MAX: it has all. */
-static uint64_t dispatch_place_of(const struct stream *rank)
+uint64_t core_place_of(const struct stream *rank)
 {
     uint64_t next = stream_next(rank);
 
@@ -26,19 +26,24 @@ static uint64_t dispatch_place_of(const struct stream *rank)
 static void dispatch_find_tail(struct stream *source)
 {
     struct dispatch *d = source->dispatch;
-    uint64_t tail = d->roster->awaited > 0 ? source->params.first : UINT64_MAX;
+    bool may_begin = d->roster->awaited > 0 || !d->ranks;
+    uint64_t tail = may_begin ? source->params.first : UINT64_MAX, furthest = 0;
     const struct stream *rank;
 
     d->at_tail = 0;
     DL_FOREACH2(d->ranks, rank, peer_next)
-    tail = min_u64(tail, dispatch_place_of(rank));
+    {
+        tail = min_u64(tail, core_place_of(rank));
+        furthest = max_u64(furthest, min_u64(core_place_of(rank), source->params.steps));
+    }
+    if (d->keeps > 0)
+        tail = min_u64(tail, furthest - min_u64(d->keeps, furthest));
     d->tail = max_u64(d->tail, min_u64(tail, source->params.steps));
     DL_FOREACH2(d->ranks, rank, peer_next)
-    d->at_tail += dispatch_place_of(rank) == d->tail;
+    d->at_tail += core_place_of(rank) == d->tail;
 }
 
-/* Gives up what every rank has taken, or will not. */
-static void dispatch_trim(struct core *core, struct stream *source)
+void core_trim(struct core *core, struct stream *source)
 {
     uint64_t before = source->dispatch->tail;
     struct step *step, *next;
@@ -59,11 +64,12 @@ static void dispatch_note_progress(struct core *core, const struct stream *rank,
 {
     struct dispatch *d = rank->source->dispatch;
 
-    if (was != d->tail || dispatch_place_of(rank) == was)
+    if (core_place_of(rank) == was || (was != d->tail && d->keeps == 0))
         return;
-    assert(d->at_tail > 0);
-    if (--d->at_tail == 0)
-        dispatch_trim(core, rank->source);
+    assert(d->at_tail > 0 || was != d->tail);
+    d->at_tail -= was == d->tail;
+    if (d->at_tail == 0)
+        core_trim(core, rank->source);
 }
 
 /* ---- joining a source ------------------------------------------------------------------------ */
@@ -72,22 +78,24 @@ struct stream_params core_source_params(const struct stream_params *like, uint32
 {
     struct stream_params params = *like;
 
-    params.rank = like->sharers ? like->rank : PLAN_ALL;
+    params.rank = like->sharers || like->companion ? like->rank : PLAN_ALL;
     params.sharer = 0;
+    if (like->companion)
+        params.job[0] = '\0'; /* it is of none, or of all */
     params.source = true;
     params.credits = credits;
     params.steps = STEPS_UNKNOWN;
     return params;
 }
 
-/* The stream of that rank, or sharer, that takes from it. */
+/* The stream of that rank, or sharer, that takes from it; NULL: none, or companions do. */
 static const struct stream *dispatch_find_rank(const struct stream *source, uint64_t member)
 {
     const struct stream *stream;
 
     DL_FOREACH2(source->dispatch->ranks, stream, peer_next)
     {
-        if (stream_member(&stream->params) == member)
+        if (!stream->params.companion && stream_member(&stream->params) == member)
             return stream;
     }
     return NULL;
@@ -107,8 +115,9 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
             continue;
         if (source->dispatch->tail > stream->params.first) {
             roster_excuse(source->dispatch->roster, rank);
-            dispatch_trim(core, source);
-        } else if (!found && !dispatch_find_rank(source, rank)) {
+            core_trim(core, source);
+        } else if (!found && !dispatch_find_rank(source, rank) &&
+                   (!stream->params.companion || stream->params.first <= source->to_plan)) {
             found = source;
         }
     }
@@ -140,7 +149,7 @@ static void dispatch_excuse_before(struct core *core, const struct stream *strea
             roster_of(roster, stream_member(&stream->params)) != ROSTER_AWAITED)
             continue;
         roster_done(roster, stream_member(&stream->params));
-        dispatch_trim(core, source);
+        core_trim(core, source);
     }
 }
 
@@ -188,6 +197,8 @@ int core_add_source(struct core *core, struct stream *source, const struct strea
     assert(stream_is_source(source) && !source->dispatch);
     d->tail = source->params.first;
     d->roster = roster_new(stream_members(&source->params));
+    if (source->params.companion) /* who is ahead has taken as many as it has credits */
+        d->keeps = core->o.spec->share_window + source->params.credits;
     source->dispatch = d;
     DL_APPEND2(core->sources, source, peer_prev, peer_next);
     if (first)
@@ -215,7 +226,7 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
 {
     struct dispatch *d = source->dispatch;
 
-    assert(!stream->source && d->tail <= stream->params.first);
+    assert(!stream->source && d->tail <= stream_next(stream));
     roster_come(d->roster, stream_member(&stream->params));
     DL_APPEND2(d->ranks, stream, peer_prev, peer_next);
     stream->source = source;
@@ -225,29 +236,30 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
     core_touch(core, source);
     core_touch(core, stream);
     dispatch_be_patient(core, source, now);
-    dispatch_trim(core, source);
+    core_trim(core, source);
     dispatch_excuse_before(core, stream);
 }
 
-/* It has room for a step that the source cannot load, since some rank lags behind. */
-static bool dispatch_waits(const struct stream *rank)
+bool core_waits_in_source(const struct stream *rank)
 {
     const struct stream *source = rank->source;
 
-    return stream_has_room(rank) && dispatch_place_of(rank) >= source->to_plan &&
+    return stream_has_room(rank) && core_place_of(rank) >= source->to_plan &&
            stream_window(source) >= source->window_most;
 }
 
-bool core_is_waited_at(const struct stream *source)
+bool core_is_waited_at(const struct core *core, const struct stream *source)
 {
     const struct dispatch *d = source->dispatch;
     const struct stream *rank;
 
+    if (source->params.companion)
+        return core_is_held_up(core, source);
     if (!d->patience_ends || d->at_tail > 0) /* the latter: for one that is here */
         return false;
     DL_FOREACH2(d->ranks, rank, peer_next)
     {
-        if (dispatch_waits(rank))
+        if (core_waits_in_source(rank))
             return true;
     }
     return false;
@@ -260,6 +272,10 @@ void core_lose_patience(struct core *core, struct stream *source)
     struct dispatch *d = source->dispatch;
     char text[512];
 
+    if (source->params.companion) {
+        core_leave_behind(core, source);
+        return;
+    }
     d->patience_ends = d->waited_since = 0;
     if (d->roster->awaited == 0)
         return;
@@ -271,7 +287,7 @@ void core_lose_patience(struct core *core, struct stream *source)
                    params->job[0] ? " of job " : "", params->job, (ull)d->tail);
     core_say(core, CORE_LOG, source, text);
     roster_excuse_all(d->roster);
-    dispatch_trim(core, source);
+    core_trim(core, source);
 }
 
 void core_leave(struct core *core, struct stream *stream, bool lost)
@@ -288,7 +304,7 @@ void core_leave(struct core *core, struct stream *stream, bool lost)
     if (!d->ranks)
         core_end(core, source);
     else
-        dispatch_trim(core, source);
+        core_trim(core, source);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -298,7 +314,7 @@ static struct plan_rows dispatch_rows_of(const struct stream *stream, const stru
 {
     uint64_t rank = stream->params.rank;
 
-    if (stream->params.sharers)
+    if (stream_takes_all(stream))
         return (struct plan_rows){0, step->samples, step->repeated};
     if (!stream->plan)
         return plan_rows(step->samples, step->repeated, stream->params.world, rank);
@@ -312,9 +328,8 @@ static void dispatch_take_batch(struct core *core, struct stream *stream, struct
 {
     struct plan_rows rows = dispatch_rows_of(stream, step);
 
-    if (rows.samples == 0 &&
-        !stream->params
-             .sharers) { /* a last round of an iterable dataset, too small for all ranks */
+    /* A last round of an iterable dataset, too small for all ranks. */
+    if (rows.samples == 0 && !stream_takes_all(stream)) {
         stream_end_replica(stream, step->number);
         return;
     }
@@ -348,7 +363,7 @@ static void dispatch_take_fault(struct stream *stream, const struct step *step)
 void core_take_steps(struct core *core, struct stream *stream)
 {
     struct stream *source = stream->source;
-    uint64_t was = dispatch_place_of(stream);
+    uint64_t was = core_place_of(stream);
     struct step *step;
 
     if (stream->ends)
@@ -370,7 +385,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
     const struct stream *source = stream->source, *rank;
     uint64_t lowest = UINT64_MAX;
 
-    if (!source || !dispatch_waits(stream))
+    if (!source || source->params.companion || !core_waits_in_source(stream))
         return UINT64_MAX;
     const struct dispatch *d = source->dispatch;
     *ret_started = d->roster->awaited == 0;
@@ -378,7 +393,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
         return roster_first_awaited(d->roster);
     DL_FOREACH2(d->ranks, rank, peer_next)
     {
-        if (dispatch_place_of(rank) == d->tail)
+        if (core_place_of(rank) == d->tail)
             lowest = min_u64(lowest, stream_member(&rank->params));
     }
     return lowest;

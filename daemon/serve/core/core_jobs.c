@@ -130,14 +130,16 @@ void core_note_stop(struct core *core, const struct stream *stream)
 /*
  * Whether a parked stream's batches would be usable. Batches made again must be the same: a client
  * that feeds may feed other samples, replicas cannot go back by single steps, and with any order,
- * steps behind gaps could come twice. A lost dispatched rank must not hold up the others.
+ * steps behind gaps could come twice. A lost dispatched rank must not hold up the others. What a
+ * companion has may be in slots of others.
  */
 static bool jobs_can_park(const struct core *core, const struct stream *stream)
 {
     const struct stream_params *p = &stream->params;
 
     return core->o.linger_ns > 0 && stream_is_settled(stream) && !p->fed && !stream->source &&
-           !stream_done(stream) && !((p->replicas || p->any_order) && stream_has_gaps(stream));
+           !p->companion && !stream_done(stream) &&
+           !((p->replicas || p->any_order) && stream_has_gaps(stream));
 }
 
 /* The lease ends. What it was on is READY again, or is made again where the client may have changed

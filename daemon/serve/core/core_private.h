@@ -87,6 +87,12 @@ void core_drop_oldest(struct core *core);
 
 /* ---- core_dispatch.c */
 
+/* The first step that the rank has yet to take; UINT64_MAX: it has all. */
+uint64_t core_place_of(const struct stream *rank);
+/* It has room for a step that its source cannot load, since some rank lags behind. */
+bool core_waits_in_source(const struct stream *rank);
+/* The source gives up what every rank has taken, or will not. */
+void core_trim(struct core *core, struct stream *source);
 /* Takes what there is for the rank from its source, as far as the rank's window reaches. */
 void core_take_steps(struct core *core, struct stream *stream);
 /* It takes no more from its source; `lost`: it has not read the epoch to its end. */
@@ -94,8 +100,19 @@ void core_leave(struct core *core, struct stream *stream, bool lost);
 /* Stops waiting for awaited ranks. */
 void core_lose_patience(struct core *core, struct stream *source);
 /* A rank of the source has nothing to read until those come that are awaited in the middle of an
- * epoch. */
-bool core_is_waited_at(const struct stream *source);
+ * epoch, or a companion until others have read. */
+bool core_is_waited_at(const struct core *core, const struct stream *source);
+
+/* ---- core_companions.c */
+
+/* A companion of the source has nothing to read until one behind it has taken its next step. */
+bool core_is_held_up(const struct core *core, const struct stream *source);
+/* Those that hold others up go on alone. */
+void core_leave_behind(struct core *core, struct stream *source);
+/* The companion takes its next step from another source, if that is further on and has it. */
+void core_catch_up(struct core *core, struct stream *stream, uint64_t now);
+/* Gives up steps that are kept for companions that may come. False: there are none. */
+bool core_keep_less(struct core *core);
 
 /* ---- core_steps.c */
 

@@ -34,7 +34,7 @@ static uint32_t schedule_worker_of(const struct core *core, const struct stream 
 /* The stream may load a further step; an expected one with what its predecessor leaves. */
 static bool schedule_wants_step(const struct stream *stream)
 {
-    if (stream->source || stream->unplanned || !stream_has_room(stream))
+    if (stream->source || stream->unplanned || stream->catches_up || !stream_has_room(stream))
         return false;
     const struct stream *before = stream->predecessor;
     return !before || stream_window(before) + stream_window(stream) < stream->window_most;
@@ -90,8 +90,8 @@ static bool schedule_is_before(uint64_t epoch, uint64_t number, const struct wan
 /* Ranks of a job wait for each other where batches are dispatched; else a stream has its own. */
 static bool schedule_waits_with(const struct stream *stream, const struct stream *other)
 {
-    return stream == other ||
-           (stream_is_source(stream) && strcmp(stream->params.job, other->params.job) == 0);
+    return stream == other || (stream_is_source(stream) && !stream->params.companion &&
+                               strcmp(stream->params.job, other->params.job) == 0);
 }
 
 static void schedule_note_wanted(const struct stream *waits, const struct stream *stream,

@@ -391,6 +391,8 @@ static void steps_finish(struct core *core, struct stream *stream)
 static void steps_deliver(struct core *core, struct stream *stream, uint64_t now)
 {
     steps_warn_of_passing(core, stream);
+    if (stream->params.companion)
+        core_catch_up(core, stream, now);
     if (stream->source)
         core_take_steps(core, stream);
     if (core->delivery_paused) {

@@ -28,6 +28,8 @@ uint64_t roster_bytes(const struct roster *roster)
 
 enum roster_mark roster_of(const struct roster *roster, uint64_t rank)
 {
+    if (roster->world == 0)
+        return ROSTER_EXCUSED;
     assert(rank < roster->world);
     return (enum roster_mark)(roster->marks[rank / MARKS] >> rank % MARKS * MARK_BITS & MARK_MASK);
 }
@@ -36,6 +38,9 @@ static void roster_set(struct roster *roster, uint64_t rank, enum roster_mark ma
 {
     enum roster_mark old = roster_of(roster, rank);
     uint64_t shift = rank % MARKS * MARK_BITS;
+
+    if (roster->world == 0)
+        return;
     uint8_t *byte = &roster->marks[rank / MARKS];
 
     roster->awaited -= old == ROSTER_AWAITED;
@@ -91,6 +96,8 @@ uint64_t roster_first_awaited(const struct roster *roster)
 
 bool roster_same_members(const struct stream_params *a, const struct stream_params *b)
 {
+    if (a->companion || b->companion)
+        return a->companion == b->companion && a->world == b->world && a->rank == b->rank;
     return a->world == b->world && a->sharers == b->sharers &&
            (!a->sharers || a->rank == b->rank) && strcmp(a->job, b->job) == 0;
 }

@@ -10,6 +10,8 @@
  * A roster outlives its source if some of the ranks died: a rank that comes back waits for the
  * others that died, and not for those that are DONE. A DONE rank that starts the epoch again begins
  * another pass, and the roster is dropped. At most ROSTERS_MAX are kept, the latest ones.
+ *
+ * That of companions, who come as they like, has no ranks, and waits for nobody.
  */
 #ifndef DL_ROSTER_H
 #define DL_ROSTER_H
@@ -27,7 +29,7 @@ struct roster {
     uint8_t marks[]; /* four ranks in a byte */
 };
 
-/* All are AWAITED. */
+/* All are AWAITED. `world` 0: companions. */
 struct roster *roster_new(uint64_t world);
 /* What it takes: a byte for four ranks, and a little. */
 uint64_t roster_bytes(const struct roster *roster);
@@ -47,7 +49,7 @@ void roster_learn(struct roster *roster, const struct roster *other);
 uint64_t roster_first_awaited(const struct roster *roster);
 
 /* Whether two ranks read the same batches: of one job, epoch, world and history; two sharers must
- * also share a rank. */
+ * also share a rank, and companions a rank, of any job. */
 bool roster_same_epoch(const struct stream_params *a, const struct stream_params *b);
 /* Whether they do in each epoch that both are in. */
 bool roster_same_members(const struct stream_params *a, const struct stream_params *b);

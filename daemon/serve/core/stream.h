@@ -23,7 +23,9 @@
  * a separate stream without a client, whose rank is PLAN_ALL: its steps are loaded like any others.
  * A rank's stream loads nothing: its step is READY from the start, taken from the source
  * (core_dispatch.c). The same holds for clients that share a rank, such as a tensor parallel group:
- * their source has that rank, and each of these *sharers* gets all of its batches.
+ * their source has that rank, and each of these *sharers* gets all of its batches. Jobs that happen
+ * to read the same (share.window) are sharers, too, but nobody knows how many: these are
+ * *companions*, who come and go, and may be left behind.
  *
  * Where the dataset is iterable, step s is batch s div replicas of worker s mod replicas: PyTorch's
  * round robin. A replica's number of batches is known when it ends: steps beyond it are left out,
@@ -158,6 +160,7 @@ struct stream_params {
     uint64_t world;
     uint32_t sharer;       /* number among those that share the rank; of a source: 0 */
     uint32_t sharers;      /* how many share it; 0: not shared */
+    bool companion;        /* it is shared with whoever reads it, of any job */
     bool source;           /* it has no client: others take its batches */
     uint64_t first;        /* step to begin with */
     struct history before; /* what other world sizes had of the epoch; steps count from there */
@@ -192,8 +195,10 @@ struct dispatch {
     uint64_t tail;          /* the first step that some rank has yet to take */
     uint64_t at_tail;       /* how many ranks are there, of those that are here */
     uint64_t patience_ends; /* ns; for ranks that are awaited in the middle of an epoch; 0: never */
-    uint64_t waited_since;  /* ns; a rank that is here has nothing to read until they come; 0: not
-                               waiting */
+    uint64_t waited_since;  /* ns; a rank that is here has nothing to read until they come, or (of
+                               companions) until others have read; 0: not waiting */
+    uint64_t waited_ns;     /* of companions: that, before */
+    uint64_t keeps;         /* of companions: steps that all have taken, for those that come late */
 };
 
 struct stream {
@@ -216,6 +221,7 @@ struct stream {
     struct stream *predecessor; /* of an expected one: shares its window; or NULL */
     struct stream *successor;   /* the one that is expected after it, or NULL */
     bool expected_next;         /* the next epoch's stream was requested, whatever happened to it */
+    bool catches_up;            /* a companion: it will take its next step from another source */
     bool rewound;               /* steps behind to_plan can be there already */
     bool by_windows;            /* its plan is cut while it is read (plan_lazy.h), up to `hold` */
     bool unplanned;             /* a step waits for its plan to be prepared */
@@ -286,7 +292,13 @@ static inline bool stream_is_for_all(const struct stream *stream)
     return stream->params.rank == PLAN_ALL;
 }
 
-/* Its number among those that take from one source, and how many they are. */
+/* It gets its source's batches as they are, and not some of their rows. */
+static inline bool stream_takes_all(const struct stream *stream)
+{
+    return stream->params.sharers || stream->params.companion;
+}
+
+/* Its number among those that take from one source, and how many they are; 0: any number. */
 static inline uint64_t stream_member(const struct stream_params *params)
 {
     return params->sharers ? params->sharer : params->rank;
@@ -294,7 +306,7 @@ static inline uint64_t stream_member(const struct stream_params *params)
 
 static inline uint64_t stream_members(const struct stream_params *params)
 {
-    return params->sharers ? params->sharers : params->world;
+    return params->companion ? 0 : params->sharers ? params->sharers : params->world;
 }
 
 /* How many steps it has is known, or shows by and by. */
