@@ -52,6 +52,8 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
         return !spec->block;
     if (strcmp(key->key, "replicas") == 0)
         return spec->replicas <= 1;
+    if (spec_key_in(key, "share"))
+        return spec->share_window == 0;
     if (strcmp(key->key, "balance") == 0)
         return spec->batch.balance == BALANCE_NONE;
     if (spec_key_in(key, "collate") && strcmp(key->key, "length") == 0)
@@ -199,14 +201,14 @@ int spec_to_value(const struct dl_spec *spec, struct value *ret)
     return 0;
 }
 
-/* A client's name, the number of replicas, and tuning do not change which samples come in which
- * order. */
+/* A client's name, with how many others batches are shared, and tuning do not change which samples
+ * come in which order. */
 static bool spec_canon_decides_content(const struct spec_key *key)
 {
     bool sampler_seed = key->type == KEY_SEED && !key->section[0];
     return key->type != KEY_NAME && key->type != KEY_LABEL && !sampler_seed &&
            strcmp(key->key, "replicas") != 0 && !spec_key_in(key, "workers") &&
-           !spec_key_in(key, "memory");
+           !spec_key_in(key, "memory") && !spec_key_in(key, "share");
 }
 
 int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)

@@ -21,10 +21,10 @@ static const struct shape {
       .never = "mixture lengths padded",
       .below = "verdict"}},
     {"epochs",
-     {.keys =
-          "loader uid rank step steps progress left_s state epoch waits_for waited_s padding "
-          "tokens_per_s ready leased pinned world waits_why samples job leftover before running "
-          "age_s",
+     {.keys = "loader uid rank step steps progress left_s state epoch waits_for waited_s padding "
+              "tokens_per_s ready leased pinned world waits_why companions samples job leftover "
+              "before running "
+              "age_s",
       .never = "padded overlong empty carried repeated buckets mixture"}},
     {"mixtures",
      {.keys = "loader uid rank child dataset by wanted share token_share samples tokens epoch due "

@@ -3,6 +3,8 @@
 
 #include "daemon/serve/registry.h"
 
+#include <utlist.h>
+
 enum { BUCKETS_SHOWN = 512 };
 
 /* The rank that the stream waits for, where batches are dispatched, and why; else null. */
@@ -14,6 +16,17 @@ static void views_epochs_add_waiting(struct row *row, const struct stream *strea
 
     row_uint_if(row, "waits_for", waits, rank);
     row_string(row, "waits_why", !waits ? NULL : started ? "behind" : "not started");
+}
+
+/* How many jobs read its batches with it, itself included; null where none may. */
+static void views_epochs_add_companions(struct row *row, const struct stream *s)
+{
+    const struct stream *one;
+    uint64_t n = 1;
+
+    if (s->source)
+        DL_COUNT2(s->source->dispatch->ranks, one, n, peer_next);
+    row_uint_if(row, "companions", s->params.companion, n);
 }
 
 /* The stream's own, and what of its source's it has yet to take. */
@@ -154,6 +167,7 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     views_epochs_add_tokens(row, s, age_ns);
     view_add_mixture(row, l, s);
     views_epochs_add_waiting(row, s);
+    views_epochs_add_companions(row, s);
     if (s->sink)
         row_seconds(row, "age_s", age_ns);
     else

@@ -19,6 +19,7 @@ static void start_complete_params(const struct loader *loader, struct stream_par
     params->any_order = !spec_is_in_order(&loader->spec);
     params->bypass = params->replicas ? UINT64_MAX : spec_bypass(&loader->spec);
     params->fed = loader->spec.sampler == SAMPLER_CLIENT;
+    params->companion = loader->spec.share_window > 0;
 }
 
 struct plan_params loader_plan_params(const struct loader *loader)
@@ -210,7 +211,7 @@ static int start_add_joined(struct loader *loader, const struct stream_params *p
 {
     int r = loader_add_stream(loader, params, ret, err);
 
-    if (r < 0 || (loader->spec.shard != SHARD_DISPATCH && !params->sharers))
+    if (r < 0 || (loader->spec.shard != SHARD_DISPATCH && !params->sharers && !params->companion))
         return r;
     int joined = start_join(loader, *ret, err);
     if (joined < 0)
@@ -250,12 +251,27 @@ static int start_found(struct loader *loader, struct stream_params *params, void
     return 0;
 }
 
+/* What jobs that share their batches cannot have, besides what their spec would say. */
+static int start_check_companion(const struct stream_params *params, struct dl_error *err)
+{
+    const char *what = params->sharers    ? "replicas, which already share their batches"
+                       : params->replicas ? "an iterable dataset, whose workers read it only once"
+                       : params->round    ? "the cluster's world, whose nodes divide the ranks"
+                                          : NULL;
+
+    return what ? dl_error_set(err, EINVAL, "share.window",
+                               "does not work with %s; leave share out", what)
+                : 0;
+}
+
 /* What several clients that read the same batches cannot have. */
 static int start_check_sharing(const struct loader *loader, const struct stream_params *params,
                                struct dl_error *err)
 {
     const char *what = NULL;
 
+    if (params->companion)
+        return start_check_companion(params, err);
     if (!params->sharers)
         return 0;
     if (loader->spec.shard == SHARD_DISPATCH)

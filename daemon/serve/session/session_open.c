@@ -106,8 +106,9 @@ static int session_open_ask_writable(struct value *spec, struct dl_error *err)
 {
     const struct value *shard = value_get(spec, "shard");
     const struct value *replicas = value_get(shard, "replicas");
+    const struct value *window = value_get(value_get(spec, "share"), "window");
 
-    if (replicas && value_real(replicas) > 1)
+    if ((replicas && value_real(replicas) > 1) || (window && value_real(window) > 0))
         return 0; /* one would read what another has written */
     return session_open_add(spec, "memory", "writable", NULL, err);
 }

@@ -1,0 +1,237 @@
+"""Jobs that share batches (share.window): each is made once for those that are not far apart, whoever comes late, is
+slow or dies; and what each job gets is what it gets alone.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import STOP, DaemonError, TestCase, dlctl, main, wait_until  # noqa: E402
+
+SAMPLES, SIZE = 240, 4
+STEPS = SAMPLES // SIZE
+WORKERS = {"count": 2, "prefetch": 1}
+AHEAD = 3  # prefetch · count + 1
+WINDOW = 5
+MOST = WINDOW + 2 * AHEAD  # batches that are held at once
+SHARE = {"window": WINDOW, "wait": "1h"}
+
+
+def spec(name="shared", **more):
+    return {"name": name, "dataset": {"kind": "range", "length": SAMPLES}, "batch": {"size": SIZE},
+            "sampler": {"kind": "random"}, "seed": 1, "workers": WORKERS, "share": SHARE, **more}
+
+
+class Job:
+    """A program that reads the loader; `held` are the batches that it has not released."""
+
+    def __init__(self, case, daemon, start=None, **more):
+        self.client = case.client(daemon)
+        self.loader = self.client.open(spec(**more))["loader"]
+        self.start(**(start or {}))
+
+    def start(self, **more):
+        self.held, self.arrived = [], []
+        self.stream = self.client.start(self.loader, **more)
+        return self.stream
+
+    def next(self):
+        if not self.arrived:
+            self.arrived = self.client.next_batches()
+        if not self.arrived:
+            return None
+        self.held.append(self.arrived.pop(0))
+        return self.held[-1]
+
+    def step(self):
+        """The samples of the next batch, which is released."""
+        indices = self.next().indices
+        self.held.pop().release()
+        return indices
+
+    def steps(self, n):
+        return [self.step() for _ in range(n)]
+
+    def rest(self):
+        steps = []
+        while self.next():
+            steps.append(self.held[-1].indices)
+            self.held.pop().release()
+        return steps
+
+
+class CompanionsTest(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.served = self.daemon(clock=True)
+        self.look = self.client(self.served)
+
+    def job(self, **more):
+        return Job(self, self.served, **more)
+
+    def plain(self, epoch=0):
+        """What a job has that is alone."""
+        loader = self.look.open(spec("plain", share={}))["loader"]
+        return self.look.epoch_indices(loader, epoch=epoch)
+
+    def made(self):
+        """How many batches its workers have made."""
+        return sum(row["tasks"] for row in self.look.query("workers") if row["loader"] == "shared")
+
+    def companions(self):
+        return [row["companions"] for row in self.look.query("epochs")
+                if row["loader"] == "shared" and row["session"] is not None]
+
+    def test_each_batch_is_made_once(self):
+        want = self.plain()
+        jobs = [self.job() for _ in range(4)]
+        first = [job.next() for job in jobs]
+        self.assertEqual(len({bytes(batch.slot) for batch in first}), 1)
+        self.assertEqual(len({(batch.segment, batch.offset) for batch in first}), 1)
+        self.assertEqual(self.companions(), [4] * 4)
+        got = [[batch.indices] for batch in first]
+        for job in jobs:
+            job.held.pop().release()
+        for _ in range(STEPS - 1):
+            for i, job in enumerate(jobs):
+                got[i].append(job.step())
+        self.assertEqual(got, [want] * 4)
+        # Besides, what was loaded ahead of the next epoch.
+        self.assertIn(self.made(), range(STEPS, STEPS + MOST + 1))
+
+    def test_several_epochs_and_names_of_jobs(self):
+        jobs = [self.job(start={"job": name}) for name in ("a", "b", "")]
+        for epoch in range(3):
+            want = self.plain(epoch)
+            got = [[] for _ in jobs]
+            for _ in range(STEPS):
+                for i, job in enumerate(jobs):
+                    got[i].append(job.step())
+            self.assertEqual(got, [want] * 3)
+            for name, job in zip(("a", "b", ""), jobs):
+                self.assertIsNone(job.next())
+                job.client.send(STOP, job.stream["stream"])
+                job.start(epoch=epoch + 1, job=name)
+        self.assertLessEqual(self.made(), 3 * STEPS + MOST)
+
+    def test_one_that_comes_a_little_later(self):
+        want = self.plain()
+        first = self.job()
+        got = first.steps(WINDOW)
+        late = self.job()
+        self.assertEqual(self.companions(), [2, 2])
+        both = [[*got], []]
+        for _ in range(STEPS - len(got)):
+            both[0].append(first.step())
+            both[1].append(late.step())
+        self.assertEqual(both, [want, want[:len(both[1])]])
+        self.assertEqual(late.rest(), want[len(both[1]):])
+        self.assertLessEqual(self.made(), STEPS + MOST)
+
+    def test_one_that_comes_too_late_has_its_own(self):
+        want = self.plain()
+        first = self.job()
+        got = first.steps(3 * WINDOW)
+        late = self.job()
+        self.assertEqual(self.companions(), [1, 1])
+        self.assertEqual(late.steps(2), want[:2])
+        self.assertEqual(got + first.rest(), want)  # it is not held up
+        third = self.job()
+        self.assertEqual(self.companions()[1:], [2, 2])
+        its = [third.step() for _ in range(2)]
+        for step in range(2, STEPS):
+            self.assertEqual(late.step(), want[step])
+            its.append(third.step())
+        self.assertEqual(its, want)
+
+    def test_one_catches_up(self):
+        want = self.plain()
+        first = self.job()
+        got = first.steps(4 * WINDOW)
+        late = self.job()
+        its = late.steps(WINDOW)
+        self.assertEqual(self.companions(), [1, 1])
+        its += late.steps(2 * WINDOW)
+        self.assertEqual(self.companions(), [2, 2])
+        made, left = self.made(), STEPS - 4 * WINDOW
+        its += late.steps(WINDOW)
+        for _ in range(left):
+            got.append(first.step())
+            its.append(late.step())
+        self.assertEqual([got, its], [want, want])
+        self.assertLessEqual(self.made() - made, left + MOST)
+
+    def test_a_slow_one_is_waited_for_and_left_behind(self):
+        want = self.plain()
+        fast, slow = self.job(), self.job()
+        its = slow.steps(1)
+        got = fast.steps(1)
+        got += fast.steps(AHEAD + MOST)  # what slow has been lent, and all that is held for it
+        fast.client.sock.settimeout(0.3)
+        with self.assertRaises(TimeoutError):
+            fast.next()
+        fast.client.sock.settimeout(60)
+        self.served.advance(1800)  # half of the time that it may be held up
+        fast.client.sock.settimeout(0.3)
+        with self.assertRaises(TimeoutError):
+            fast.next()
+        fast.client.sock.settimeout(60)
+        its += slow.steps(1)
+        got += fast.steps(1)
+        self.assertEqual(self.companions(), [2, 2])
+        self.served.advance(3599)
+        got += fast.rest()
+        self.assertEqual(self.companions()[1:], [1])
+        self.assertEqual(got, want)
+        self.assertEqual(its + slow.rest(), want)
+        self.assertIn("it goes on alone (share.wait)", self.served.log)
+
+    def test_one_that_dies_leaves_no_trace(self):
+        want = self.plain()
+        first, second, third = (self.job(start={"job": name}) for name in "abc")
+        for _ in range(4):
+            for job in first, second, third:
+                job.step()
+        third.client.close()
+        wait_until(lambda: self.companions() == [2, 2], "the others to be alone")
+        got = [first.steps(4), []]
+        got[1] += second.steps(4)
+        again = self.job(start={"job": "c", "epoch": 2 ** 64 - 1})  # where it was: that is still there
+        self.assertEqual(again.stream["first"], 4)
+        self.assertEqual(self.companions(), [3, 3, 3])
+        self.assertEqual(again.steps(4), want[4:8])
+        for _ in range(8, STEPS):
+            for i, job in enumerate((first, second)):
+                got[i].append(job.step())
+            self.assertEqual(again.step(), got[0][-1])
+        self.assertEqual(got, [want[4:]] * 2)
+
+    def test_in_little_memory(self):
+        """What is kept for late ones gives way, and so does what a slow one has yet to take, once it is left behind."""
+        want = self.plain()
+        more = {"memory": {"limit": 8 * 4096}, "share": {"window": 64, "wait": "0"}}
+        fast, slow = self.job(**more), self.job(**more)
+        its = slow.steps(1)
+        self.assertEqual(fast.rest(), want)
+        self.assertEqual(its + slow.rest(), want)
+
+    def test_refused(self):
+        for key, keys in (("iterable", {"dataset": {"kind": "range", "length": 9, "iterable": True}, "sampler": {}}),):
+            loader = self.look.open(spec(key, **keys))["loader"]
+            with self.assertRaisesRegex(DaemonError, f"share.window.* does not work with an {key}"):
+                self.look.start(loader)
+        loader = self.look.open(spec("twice"))["loader"]
+        with self.assertRaisesRegex(DaemonError, "share.window.* does not work with replicas"):
+            self.look.start(loader, replica=0, replicas=2)
+        with self.assertRaisesRegex(DaemonError, "a job would read what another has written"):
+            self.look.open(spec("writes", memory={"writable": True}))
+
+    def test_dlctl_shows_who_reads_together(self):
+        jobs = [self.job(), self.job()]
+        self.assertIn("companions", dlctl("epochs", "--wide", daemon=self.served, check=False).stdout.lower()
+                      or dlctl("epochs", daemon=self.served).stdout.lower())
+        self.assertEqual(len({job.next().offset for job in jobs}), 1)
+
+
+if __name__ == "__main__":
+    main()
