@@ -250,7 +250,16 @@ static int registry_check_room(const struct quota_account *account, const struct
     return r;
 }
 
-/* Makes room for one more loader by dropping unused ones. */
+bool registry_yield_workers(const struct daemon *d, const struct quota_account *account)
+{
+    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
+        if (loader_account(e->loader) == account && loader_yield_workers(e->loader))
+            return true;
+    }
+    return false;
+}
+
+/* Makes room for one more loader by dropping unused ones, and by workers that are not used. */
 static int registry_make_room(struct daemon *d, struct session *session, const struct dl_spec *spec,
                               struct dl_error *err)
 {
@@ -262,10 +271,37 @@ static int registry_make_room(struct daemon *d, struct session *session, const s
            registry_can_make_room(d, session, spec) &&
            (unused = registry_find_unused(d, session_uid(session))))
         loader_give_way(unused);
-    int r = registry_check_room(account, spec, err);
-    if (r < 0)
-        quota_count_refusal(account);
-    return r;
+    while (quota_check(account, QUOTA_WORKERS, spec->workers, NULL) < 0 &&
+           registry_yield_workers(d, account))
+        ;
+    return registry_check_room(account, spec, err);
+}
+
+/* Whether there may be room for it later: for all of it, by policy, or since workers are about to
+ * go. */
+static bool registry_may_wait(const struct daemon *d, const struct quota_account *account,
+                              const struct dl_spec *spec)
+{
+    bool waits = d->config.limits.full == CONFIG_FULL_WAIT;
+
+    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
+        const struct pool *pool = loader_pool(e->loader);
+
+        waits = waits || (loader_account(e->loader) == account && pool &&
+                          pool_workers(pool) > pool_size(pool));
+    }
+    return waits && spec->workers <= quota_limit(account, QUOTA_WORKERS) &&
+           spec->workers * POOL_WORKER_DESCRIPTORS <= quota_limit(account, QUOTA_DESCRIPTORS);
+}
+
+/* OPENs that wait are tried again before long: what makes room is not told. 1. */
+static int registry_ask_soon(struct daemon *d)
+{
+    enum { ASK_AGAIN_MS = 100 };
+
+    if (!uv_is_active((uv_handle_t *)&d->anew))
+        uv_timer_start(&d->anew, registry_on_anew, ASK_AGAIN_MS, 0);
+    return 1;
 }
 
 static void registry_on_automatic(void *context)
@@ -360,6 +396,10 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
     int r = rights_check(&asker, spec, err);
     if (r == 0)
         r = registry_make_room(d, session, spec, err);
+    if (r == -EDQUOT && registry_may_wait(d, session_account(session), spec))
+        return registry_ask_soon(d);
+    if (r == -EDQUOT)
+        quota_count_refusal(session_account(session));
     if (r == 0)
         r = python_choose(&d->config, spec, &options.python, err);
     if (r == 0)

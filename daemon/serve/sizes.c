@@ -6,6 +6,8 @@
 #include "daemon/serve/loader/loader.h"
 #include "daemon/serve/registry.h"
 
+#include <errno.h>
+
 static double sizes_cpus(const struct daemon *d)
 {
     return d->config.limits.cpus ? (double)d->config.limits.cpus : processors_read("");
@@ -38,13 +40,17 @@ static void sizes_look(struct daemon *d, struct sizes *ret)
 }
 
 /* Fewer first: what they had, others may get. None of the loaders ends by it. */
-static void sizes_take(const struct sizes *sizes, bool fewer)
+static void sizes_take(const struct daemon *d, const struct sizes *sizes, bool fewer)
 {
     for (size_t i = 0; i < sizes->n; i++) {
         const struct sizing_case *c = &sizes->cases[i];
+        struct loader *loader = sizes->loaders[i];
 
-        if ((c->ret < c->workers) == fewer)
-            loader_take_size(sizes->loaders[i], c);
+        if ((c->ret < c->workers) != fewer)
+            continue;
+        while (loader_take_size(loader, c) == -EDQUOT &&
+               registry_yield_workers(d, loader_account(loader)))
+            ;
     }
 }
 
@@ -55,8 +61,8 @@ static void sizes_on_tick(uv_timer_t *timer)
     BLAMING(0);
 
     sizes_look(d, &sizes);
-    sizes_take(&sizes, true);
-    sizes_take(&sizes, false);
+    sizes_take(d, &sizes, true);
+    sizes_take(d, &sizes, false);
     if (!sizes.any)
         uv_timer_stop(timer);
     free(sizes.loaders);

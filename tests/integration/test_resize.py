@@ -170,6 +170,24 @@ class Automatic(ResizeCase):
                 break
         self.assertGreater(workers, 2)
 
+    def test_idle_workers_are_there_for_others(self):
+        """A loader that nobody reads gives them back at once: to one that opens, and to one that grows."""
+        client, loader = self.begin({"count": "auto"}, limits={"cpus": 2, "workers": 6})
+        reader = Reader(client, loader)
+        reader.start()
+        wait_until(lambda: self.row()["workers"] == 6, "as many as it may have")
+        reader.stop()
+        client.send(STOP, reader.stream)
+        other = self.client(self.served)
+        grows = other.open({"name": "other", "dataset": RANGE, "batch": {"size": 4}, "workers": {"count": 3},
+                            "sampler": {"kind": "sequential"}})["loader"]
+        self.assertEqual([row["workers"] for row in self.asker.query("loaders")], [1, 3])
+        self.asker.resize("other", 0)  # as the daemon finds
+        reader = Reader(other, grows)
+        reader.start()
+        wait_until(lambda: [row["workers"] for row in self.asker.query("loaders")] == [1, 5], "the rest of them")
+        reader.stop()
+
     def test_told(self):
         """A number that somebody says stays, until the daemon is to find it again."""
         client, loader = self.begin({"count": "auto"}, limits={"cpus": 2, "workers": 8})

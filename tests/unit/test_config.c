@@ -219,6 +219,7 @@ static void test_each_key_alone(void **state)
                                          "no",
                                          "\"[::1]:9400\"",
                                          "cgroup",
+                                         "wait",
                                          "/proc/version",
                                          "/proc/sys/kernel/random/boot_id"};
 
@@ -517,6 +518,7 @@ static const struct {
     {"python: [5]", "python", 1, "5 is not the absolute path of a program"},
     {"python_path: /usr", "python_path", 1, "\"/usr\"" NOT_LIST},
     {"python_timeout: soon", "python_timeout", 1, "\"soon\"" NOT_DURATION},
+    {"limits: {full: maybe}", "limits.full", 1, "\"maybe\" is not one of refuse, wait"},
     {"limits: {charge: gid}", "limits.charge", 1, "\"gid\" is not one of uid, cgroup"},
     {"data_roots: [[/]]", "data_roots", 1, "a list" NOT_DIR},
     {"data_roots: [{path: /, seen_as: data}]", "data_roots", 1, NOT_ROOT},

@@ -160,6 +160,7 @@ static void tick(struct play *play, bool count)
     for (size_t i = 0; i < play->n; i++)
         cases[i] = (struct sizing_case){.sizing = &play->sizings[i],
                                         .measure = measure_of(play, i, stretch),
+                                        .weight = 1,
                                         .read = true,
                                         .workers = play->workers[i],
                                         .ready = play->ready[i],
@@ -324,7 +325,8 @@ static void test_beside(void **state)
 static void test_read_no_more(void **state)
 {
     struct sizing sizing = {0};
-    struct sizing_case c = {.sizing = &sizing, .read = true, .workers = 5, .ready = 5, .most = 8};
+    struct sizing_case c = {
+        .sizing = &sizing, .weight = 1, .read = true, .workers = 5, .ready = 5, .most = 8};
     uint64_t now = SECOND;
 
     for (int i = 0; i < 40; i++, now += SIZING_TICK_NS) {
@@ -335,6 +337,72 @@ static void test_read_no_more(void **state)
             assert_int_equal(c.workers, 5);
         else if (i > 14)
             assert_int_equal(c.workers, 1);
+    }
+}
+
+/* Others need its workers: it has them all back when it is read again. */
+static void test_yields(void **state)
+{
+    struct sizing sizing = {0};
+    struct sizing_case c = {
+        .sizing = &sizing, .weight = 1, .read = true, .workers = 5, .ready = 5, .most = 8};
+
+    sizing_decide(&c, 1, 8, SECOND);
+    c.read = false;
+    sizing_decide(&c, 1, 8, SECOND + SIZING_TICK_NS);
+    assert_int_equal(c.ret, 5);
+    sizing_yield(&sizing, 5);
+    c.workers = c.ready = 1;
+    for (uint64_t i = 2; i < 40; i++) {
+        sizing_decide(&c, 1, 8, SECOND + i * SIZING_TICK_NS);
+        assert_int_equal(c.ret, 1);
+    }
+    c.read = true;
+    sizing_decide(&c, 1, 8, SECOND + 40 * SIZING_TICK_NS);
+    assert_int_equal(c.ret, 5);
+}
+
+/* A trainer that would use any number, of a loader whose batches only take processors. */
+static void ask_for_all(struct sizing_case *c)
+{
+    uint64_t busy = c->workers * SIZING_TICK_NS;
+
+    c->measure = (struct sizing_measure){.ns = SIZING_TICK_NS,
+                                         .span_ns = SIZING_TICK_NS,
+                                         .waited_ns = SIZING_TICK_NS,
+                                         .batches = 25 * c->workers,
+                                         .busy_ns = busy,
+                                         .cpu_ns = busy};
+}
+
+/* Where all would use any number, processors are shared out by the loaders' weights. */
+static void test_weights(void **state)
+{
+    static const struct {
+        double weights[2];
+        uint32_t workers[2];
+    } rows[] = {{{1, 1}, {6, 6}}, {{4, 1}, {10, 2}}, {{0.25, 1}, {2, 10}}, {{2, 1}, {8, 4}}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct sizing sizings[2] = {0};
+        struct sizing_case cases[2];
+
+        for (size_t k = 0; k < 2; k++)
+            cases[k] = (struct sizing_case){.sizing = &sizings[k],
+                                            .weight = rows[i].weights[k],
+                                            .read = true,
+                                            .workers = 2,
+                                            .ready = 2,
+                                            .most = 32};
+        for (uint64_t tick = 0; tick < 200; tick++) {
+            ask_for_all(&cases[0]);
+            ask_for_all(&cases[1]);
+            sizing_decide(cases, 2, 12, SECOND + tick * SIZING_TICK_NS);
+            for (size_t k = 0; k < 2; k++)
+                cases[k].workers = cases[k].ready = cases[k].ret;
+        }
+        for (size_t k = 0; k < 2; k++)
+            assert_in_range(cases[k].workers, rows[i].workers[k] - 1, rows[i].workers[k] + 1);
     }
 }
 
@@ -351,7 +419,7 @@ static void test_fixed(void **state)
     struct sizing_measure other = {.ns = SIZING_TICK_NS, .cpu_ns = 6 * SIZING_TICK_NS};
     uint64_t now = SECOND;
     struct sizing_case cases[] = {
-        {.sizing = &sizing, .measure = busy, .read = true, .workers = 2, .ready = 2, .most = 32},
+        {&sizing, busy, .weight = 1, .read = true, .workers = 2, .ready = 2, .most = 32},
         {.measure = other, .read = true, .workers = 6, .ready = 6, .most = 6}};
 
     for (int i = 0; i < 20; i++, now += SIZING_TICK_NS) {
@@ -384,8 +452,13 @@ static void test_helped(void **state)
 {
     struct sizing sizing = {0};
     uint64_t now = SECOND;
-    struct sizing_case c = {
-        .sizing = &sizing, .read = true, .workers = 2, .ready = 2, .least = 2, .most = 8};
+    struct sizing_case c = {.sizing = &sizing,
+                            .weight = 1,
+                            .read = true,
+                            .workers = 2,
+                            .ready = 2,
+                            .least = 2,
+                            .most = 8};
 
     for (int i = 0; i < 30; i++, now += SIZING_TICK_NS) {
         /* A batch takes 40 ms of a processor; helpers make 50 in each 0.5 s. */
@@ -452,10 +525,11 @@ static void test_words(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_one),    cmocka_unit_test(test_several),
-    cmocka_unit_test(test_beside), cmocka_unit_test(test_read_no_more),
-    cmocka_unit_test(test_fixed),  cmocka_unit_test(test_prefetch),
-    cmocka_unit_test(test_helped), cmocka_unit_test(test_words),
+    cmocka_unit_test(test_one),     cmocka_unit_test(test_several),
+    cmocka_unit_test(test_beside),  cmocka_unit_test(test_read_no_more),
+    cmocka_unit_test(test_fixed),   cmocka_unit_test(test_prefetch),
+    cmocka_unit_test(test_helped),  cmocka_unit_test(test_yields),
+    cmocka_unit_test(test_weights), cmocka_unit_test(test_words),
 };
 
 TEST_MAIN(tests)

@@ -39,7 +39,8 @@ enum config_type {
     BACKEND,
     HOSTING,
     CHARGE,
-    VERSIONS
+    VERSIONS,
+    FULL
 };
 
 static const struct config_key {
@@ -532,6 +533,8 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_word(at, key, v, "uid, cgroup", err);
     case VERSIONS:
         return config_set_word(at, key, v, "same, any", err);
+    case FULL:
+        return config_set_word(at, key, v, "refuse, wait", err);
     }
     return -EINVAL;
 }

@@ -15,6 +15,9 @@ struct config_share {
 /* The account that limits apply to: a user's, or that of each of its control groups. */
 enum config_charge { CONFIG_CHARGE_UID, CONFIG_CHARGE_CGROUP };
 
+/* What becomes of a loader for which there is no room. */
+enum config_full { CONFIG_FULL_REFUSE, CONFIG_FULL_WAIT };
+
 struct config_limits {
     uint64_t sessions;
     uint64_t loaders;
@@ -30,6 +33,7 @@ struct config_limits {
     uint64_t cpus;              /* 0: auto */
     struct config_share memory; /* of all users together */
     enum config_charge charge;
+    enum config_full full;
 };
 
 enum config_versions { CONFIG_VERSIONS_SAME, CONFIG_VERSIONS_ANY };

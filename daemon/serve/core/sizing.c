@@ -118,13 +118,14 @@ static uint32_t sizing_want(const struct sizing_case *c, uint64_t now)
     return (uint32_t)max_u64(min_u64(want, c->most), sizing_least(c));
 }
 
-/* By what factor its rate grows with one more, as a logarithm. */
-static double sizing_gain(const struct sizing *s, uint32_t has)
+/* By what factor its rate grows with one more, as a logarithm, times its weight. */
+static double sizing_gain(const struct sizing_case *c, uint32_t has)
 {
+    const struct sizing *s = c->sizing;
     double need = s->measured ? fmax(s->need, 1) : has + 1;
     double from = fmin(has, need), to = fmin(has + 1.0, need);
 
-    return fmax(log(to / from), 1e-6);
+    return c->weight * fmax(log(to / from), 1e-6);
 }
 
 /* ---- who gets them --------------------------------------------------------------------------- */
@@ -150,7 +151,7 @@ static bool sizing_affords(const struct sizing_case *c, uint32_t has,
     double cpu = sizing_cpu_of(s) / (has < c->workers ? KEPT : 1);
 
     return has < SIZING_FIRST || sizing_cpus_more(s, has) * LEAST_LEFT <= deal->left ||
-           (cpu <= HARDLY && sizing_gain(s, has) > cpu * deal->price);
+           (cpu <= HARDLY && sizing_gain(c, has) > cpu * deal->price);
 }
 
 /* The loader where a worker more gains most for what it takes of a processor; or n. */
@@ -169,7 +170,7 @@ static size_t sizing_next(const struct sizing_case *cases, const struct sizing_s
             deal->is_short = true;
             continue;
         }
-        double gain = sizing_gain(s, shares[i].has) / sizing_cpu_of(s);
+        double gain = sizing_gain(&cases[i], shares[i].has) / sizing_cpu_of(s);
         if (gain > most) {
             most = gain;
             best = i;
@@ -202,7 +203,7 @@ static bool sizing_share_out(const struct sizing_case *cases, struct sizing_shar
     size_t best;
 
     for (size_t i = 0; i < n; i++)
-        deal.price += (cases[i].read ? 1 : 0) / cpus;
+        deal.price += (cases[i].read ? cases[i].weight : 0) / cpus;
     while ((best = sizing_next(cases, shares, n, &deal)) < n)
         deal.left -= sizing_cpus_more(cases[best].sizing, shares[best].has++);
     for (size_t i = 0; i < n; i++)
@@ -217,7 +218,7 @@ static void sizing_change(struct sizing_case *c, uint32_t workers, enum sizing_r
 {
     struct sizing *s = c->sizing;
 
-    assert(workers > 0 && c->ret == c->workers);
+    assert(workers > 0 && c->weight > 0 && c->ret == c->workers);
     s->reason = reason;
     if (workers == c->workers)
         return;
@@ -332,9 +333,15 @@ static void sizing_unread(struct sizing_case *c, uint64_t now)
 
     if (s->reason == SIZING_NOT_READ || now - s->read_ns < UNREAD_NS)
         return;
-    s->when_read = c->workers;
-    s->trial_from = s->fallen_from = 0;
+    sizing_yield(s, c->workers);
     sizing_change(c, sizing_least(c), SIZING_NOT_READ, now);
+}
+
+void sizing_yield(struct sizing *s, uint32_t workers)
+{
+    s->when_read = workers;
+    s->trial_from = s->fallen_from = 0;
+    s->reason = SIZING_NOT_READ;
 }
 
 /* It is read again: as many as it had then. */

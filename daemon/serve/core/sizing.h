@@ -15,6 +15,8 @@
  * for its share of a processor, as long as it waits and there are processors (`cpus`) for it. One
  * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them; also where
  * none is left, as long as it gains more by one than all lose by the little that it takes.
+ * The factor counts as much as the weight of the loader: of two that would take any number, one of
+ * twice the weight gets twice as many.
  *
  * It stands still where it should:
  *
@@ -96,6 +98,7 @@ struct sizing {
 struct sizing_case {
     struct sizing *sizing; /* borrowed; NULL: its number is fixed */
     struct sizing_measure measure;
+    double weight;    /* above 0 */
     bool read;        /* somebody does */
     uint32_t workers; /* that it should have by now */
     uint32_t ready;   /* of these */
@@ -109,6 +112,9 @@ struct sizing_case {
 uint32_t sizing_prefetch(uint32_t least, uint64_t slot_bytes);
 
 void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t now);
+
+/* Nobody reads it, and others need its workers: it is as if that had been so for a while. */
+void sizing_yield(struct sizing *sizing, uint32_t workers);
 
 /* In words, with numbers: "5 workers, 2 until 12 s ago: trainers waited 43 % ...". */
 void sizing_words(const struct sizing *sizing, uint32_t workers, double cpus, uint64_t now,

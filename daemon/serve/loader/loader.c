@@ -293,6 +293,11 @@ uid_t loader_uid(const struct loader *loader)
     return loader->o.uid;
 }
 
+const struct quota_account *loader_account(const struct loader *loader)
+{
+    return loader->o.pool.account;
+}
+
 const char *loader_interpreter(const struct loader *loader)
 {
     return loader->o.python.interpreter;

@@ -126,6 +126,7 @@ void loader_give_way(struct loader *loader);
 
 const struct dl_spec *loader_spec(const struct loader *loader);
 uid_t loader_uid(const struct loader *loader);
+const struct quota_account *loader_account(const struct loader *loader);
 /* Whether a client with these credentials may read what its workers read for the one that opened
  * it. */
 bool loader_may_join(const struct loader *loader, const struct credentials *who);
@@ -262,8 +263,11 @@ int _nodiscard_ loader_set_automatic(struct loader *loader, bool automatic, stru
 bool loader_is_automatic(const struct loader *loader);
 /* What it did since the last time, for sizing_decide(); false: it is not open. */
 bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret);
-/* What was decided. */
-void loader_take_size(struct loader *loader, const struct sizing_case *decided);
+/* What was decided. -EDQUOT: the user may not have so many. */
+int loader_take_size(struct loader *loader, const struct sizing_case *decided);
+/* Others of its user need workers: if the daemon finds how many it has, and nobody reads it, it
+ * keeps one. False: it has none to give. */
+bool loader_yield_workers(struct loader *loader);
 /* In words, how many workers it has and why. */
 void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS]);
 

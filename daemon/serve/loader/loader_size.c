@@ -7,6 +7,7 @@
 #include "daemon/serve/loader/loader_private.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 
 #include <utlist.h>
@@ -111,6 +112,39 @@ void loader_size_first(struct loader *loader)
                     sizing_prefetch(loader->spec.prefetch, pool_slot_bytes(loader->pool)));
 }
 
+/* By the reader that matters most. */
+static double size_weight(const struct loader *loader)
+{
+    static const double weights[] = {
+        [PRIORITY_NORMAL] = 1, [PRIORITY_HIGH] = 4, [PRIORITY_LOW] = 0.25};
+    const struct stream *stream;
+    double weight = 0;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (size_is_read(stream))
+            weight = fmax(weight, weights[stream->params.priority]);
+    }
+    return weight > 0 ? weight : weights[PRIORITY_NORMAL];
+}
+
+bool loader_yield_workers(struct loader *loader)
+{
+    uint32_t workers = loader->state == LOADER_OPEN ? pool_size(loader->pool) : 0;
+    const struct stream *stream;
+    struct dl_error err;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (size_is_read(stream))
+            return false;
+    }
+    if (workers <= pool_size_least(loader->pool) || !loader_is_automatic(loader) ||
+        loader_resize(loader, pool_size_least(loader->pool), &err) < 0)
+        return false;
+    loader->size.waited_ns = 0; /* of those that read it before */
+    sizing_yield(&loader->size.sizing, workers);
+    return true;
+}
+
 bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret)
 {
     uint64_t now = uv_hrtime(), from = loader->size.at_ns;
@@ -140,6 +174,7 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     ret->measure.waited_ns = min_u64(ret->measure.waited_ns + waited, ret->measure.span_ns);
     loader->size.waited_ns = 0;
     ret->sizing = loader_is_automatic(loader) ? &loader->size.sizing : NULL;
+    ret->weight = size_weight(loader);
     ret->workers = pool_size(loader->pool);
     ret->ready = pool_ready(loader->pool);
     ret->least = pool_size_least(loader->pool);
@@ -151,11 +186,14 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     return true;
 }
 
-void loader_take_size(struct loader *loader, const struct sizing_case *decided)
+int loader_take_size(struct loader *loader, const struct sizing_case *decided)
 {
-    if (decided->sizing && decided->ret != pool_size(loader->pool) &&
-        loader_resize(loader, decided->ret, &loader->size.refused) == 0)
+    if (!decided->sizing || decided->ret == decided->workers)
+        return 0;
+    int r = loader_resize(loader, decided->ret, &loader->size.refused);
+    if (r == 0)
         loader->size.refused.code = 0;
+    return r;
 }
 
 void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS])
