@@ -67,6 +67,25 @@ class KeptPictures(TestCase):
         for key in ("cache_bytes", "cache_pictures", "cache_misses"):
             self.assertEqual(other[key], one[key], key)
 
+    def test_jobs_with_orders_and_batches_of_their_own(self):
+        """Four at once read each picture twice: hardly any is decoded twice, and none for each of them."""
+        daemon = self.daemon()
+        jobs = []
+        for i, size in enumerate((7, 4, 10, 3)):
+            client = self.client(daemon)
+            spec = {"name": f"job{i}", **self.keys(), "seed": i, "batch": {"size": size}}
+            loader = client.open(spec)["loader"]
+            jobs.append((client, [client.start(loader, epoch=epoch) for epoch in range(2)]))
+        for client, streams in jobs:
+            for _ in streams:
+                while batches := client.next_batches():
+                    for batch in batches:
+                        batch.release()
+        counts = self.counts(client, "job0")
+        self.assertEqual(counts["cache_pictures"], FILES)
+        self.assertIn(counts["cache_misses"], range(FILES, 2 * FILES))  # two may be at the same one
+        self.assertGreaterEqual(counts["cache_hits"] + counts["cache_misses"], 4 * 2 * FILES)
+
     def test_none_is_kept_unasked(self):
         client = self.client(self.daemon())
         self.assertEqual(self.epoch(client, "plain", cache=None), dict.fromkeys(COUNTS))
