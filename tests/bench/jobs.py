@@ -1,0 +1,259 @@
+"""Four jobs on one node that read the same photographs: samples a second of all together, and processor time.
+
+    PYTHON jobs.py --build BUILD [--rounds N] [--count N] [--epochs N] [--pace MS] [ROW ...]
+
+PYTHON has PyTorch, torchvision and Pillow.
+Photographs are made in a private directory, as photos.py makes them. A trainer takes --pace ms for a sample, in
+which it sleeps. Counted is from the first job's first batch to the last one's last, decoding included. Runs take
+turns; printed are medians, and ratios of the same turns. The loader's processor time is all but the trainers'.
+
+  seeds      each job has its own seed, batch size, pace (within 20 %) and start (within a second): ImageFolder, of
+             PyTorch with one worker each, and with the import changed and cache="1GiB"; how often a picture was not
+             found decoded, and processor time beside that of one job that reads as many samples
+  identical  all have one spec, and begin together: with share.window, without it, and one job alone; and four of
+             PyTorch's loaders
+
+Bars: seeds: 3.6 x PyTorch, and processor time as of one job; identical: 1.1 x the processor time of one.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import photos
+
+JOBS, BATCHES, WINDOW = 4, (32, 48, 64, 24), 64
+PATIENCE = 300  # seconds for a run
+
+# Reads when it is told to, and says what it took.
+TRAINER = """
+import json, resource, sys, time
+job = json.loads(sys.argv[1])
+SETUP
+def spent(who):
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+loader = make()
+print("ready", flush=True)
+sys.stdin.readline()
+before = spent(resource.RUSAGE_SELF)
+time.sleep(job["delay"])
+begun, samples = time.monotonic(), 0
+for epoch in range(job["epochs"]):
+    for batch in loader:
+        n = count(batch)
+        samples += n
+        time.sleep(n * job["pace"])
+        del batch
+ended = time.monotonic()
+own = spent(resource.RUSAGE_SELF) - before
+print(json.dumps({"begun": begun, "ended": ended, "samples": samples, "own": own}), flush=True)
+sys.stdin.readline()
+finish(loader)
+"""
+
+DATA = """
+import torch, torchvision
+import torchvision.transforms as t
+torch.set_num_threads(1)
+def pictures():
+    return torchvision.datasets.ImageFolder("photos", t.Compose([
+        t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(),
+        t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]))
+def count(batch):
+    return len(batch[1])
+finish = lambda loader: None
+"""
+LOADER = """
+from MODULE import DataLoader
+def make():
+    torch.manual_seed(job["seed"])
+    return DataLoader(pictures(), batch_size=job["batch"], shuffle=True, num_workers=1, persistent_workers=TrueMORE)
+"""
+SPEC = """
+import dloaderd
+def make():
+    return dloaderd.Loader(job["spec"], as_="numpy")
+def count(batch):
+    return len(batch["label"])
+def finish(loader):
+    loader.close()
+"""
+
+SETUPS = {
+    "PyTorch": DATA + LOADER.replace("MODULE", "torch.utils.data").replace("MORE", ""),
+    "import changed": DATA + LOADER.replace("MODULE", "dloaderd").replace("MORE", ', cache="1GiB"'),
+    "spec": SPEC,
+}
+
+
+def spec(folder, **more):
+    return {"name": "jobs", "dataset": {"kind": "imagefolder", "paths": str(folder / "photos"), "layout": "chw",
+                                        "transforms": [{"kind": "RandomResizedCrop", "size": 224},
+                                                       "RandomHorizontalFlip"]},
+            "sampler": {"kind": "random"}, "seed": 1, "batch": {"size": 32}, "workers": {"count": 2}, **more}
+
+
+class Process:
+    """A program that says when it is ready, and whose processor time, with its children's, is read at its end."""
+
+    def __init__(self, command, bench):
+        self.process = subprocess.Popen(command, cwd=bench.folder, env=bench.env, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    def line(self, start):
+        """The next one that begins so, without those that packages log; '': there is none."""
+        return next((line for line in self.process.stdout if line.startswith(start)), "")
+
+    def wait_ready(self):
+        if not self.line("ready"):
+            raise SystemExit(f"{self.process.args[-1]}: it did not begin")
+
+    def tell(self):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+
+    def said(self):
+        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+            self.process.kill()
+        line = self.line("{")
+        return json.loads(line) if line else None
+
+    def end(self):
+        """Seconds of processors."""
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.process.stdin.close()
+        self.process.stdout.close()
+        return usage.ru_utime + usage.ru_stime
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.args, self.folder, self.build = args, folder, args.build.resolve()
+        self.socket = folder / "socket"
+        self.env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.build / "client/python"), *sys.path[1:]]),
+                    "DLOADER_SOCKET": str(self.socket), "OMP_NUM_THREADS": "1"}
+
+    @contextlib.contextmanager
+    def daemon(self, used):
+        """Its processor time, and its workers', goes to `used`."""
+        config = self.folder / "dloaderd.conf"
+        config.write_text(json.dumps({"worker": str(self.build / "daemon/dloader-worker"), "linger": "5s"}))
+        process = subprocess.Popen([self.build / "daemon/dloaderd", "--socket", self.socket, "--config", config],
+                                   stderr=subprocess.DEVNULL)
+        while not self.socket.exists():
+            time.sleep(0.02)
+        try:
+            yield
+        finally:
+            process.terminate()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = status
+            used.append(usage.ru_utime + usage.ru_stime)
+
+    def decoded(self):
+        text = subprocess.run([self.build / "client/dlctl/dlctl", "loaders", "--socket", self.socket, "--json"],
+                              stdout=subprocess.PIPE, text=True, check=True).stdout
+        return max((row["cache_misses"] or 0 for row in json.loads(text)), default=0)
+
+    def run(self, contender, jobs):
+        """What the jobs did together."""
+        programs, used = [TRAINER.replace("SETUP", SETUPS[contender])] * len(jobs), []
+        jobs = [{"epochs": self.args.epochs, **job} for job in jobs]
+        with self.daemon(used):
+            processes = [Process([sys.executable, "-c", program, json.dumps(job)], self)
+                         for program, job in zip(programs, jobs)]
+            for process in processes:
+                process.wait_ready()
+            idle = [usage_of(process.process.pid) for process in processes]
+            for process in processes:
+                process.tell()
+            said = [process.said() for process in processes]
+            decoded = self.decoded() if contender == "import changed" else 0
+            for process in processes:
+                process.tell()
+            total = sum(process.end() for process in processes) - sum(idle)
+        if None in said:
+            raise SystemExit(f"{contender}: a job failed")
+        samples = sum(one["samples"] for one in said)
+        took = max(one["ended"] for one in said) - min(one["begun"] for one in said)
+        total += used[0]
+        return {"rate": samples / took, "samples": samples, "cpu": total, "decoded": decoded,
+                "loader": total - sum(one["own"] for one in said)}
+
+
+def usage_of(pid):
+    """Processor time until now, of it and of its children that are gone."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def seeds(bench, rng):
+    pace = bench.args.pace / 1000
+    jobs = [{"seed": i, "batch": batch, "delay": rng.uniform(0, 1), "pace": pace * rng.uniform(0.8, 1.2)}
+            for i, batch in enumerate(BATCHES)]
+    alone = [{**jobs[0], "delay": 0, "epochs": JOBS * bench.args.epochs}]
+    return {"PyTorch": bench.run("PyTorch", jobs), "import changed": bench.run("import changed", jobs),
+            "one job, as much": bench.run("import changed", alone)}
+
+
+def identical(bench, _):
+    job = {"seed": 1, "batch": 32, "delay": 0, "pace": bench.args.pace / 1000}
+    shared = spec(bench.folder, share={"window": WINDOW})
+    return {"one job": bench.run("spec", [{**job, "spec": shared}]),
+            "share.window": bench.run("spec", [{**job, "spec": shared}] * JOBS),
+            "without": bench.run("spec", [{**job, "spec": spec(bench.folder)}] * JOBS),
+            "PyTorch": bench.run("PyTorch", [job] * JOBS)}
+
+
+ROWS = {"seeds": (seeds, "PyTorch", "one job, as much"), "identical": (identical, "PyTorch", "one job")}
+
+
+def report(row, turns):
+    _, base, one = ROWS[row]
+    for name in turns[0]:
+        def median(figure, to=None, name=name):
+            return statistics.median(turn[name][figure] / (turn[to][figure] if to else 1) for turn in turns)
+        decoded = median("decoded")
+        print(f"{row:9} {name:16} {median('rate'):8.0f} samples/s, {median('rate', base):5.2f} x {base}; processors "
+              f"{median('cpu'):6.1f} s, of the loader {median('loader'):6.1f} s, {median('loader', one):5.2f} x {one}"
+              + (f"; {decoded:.0f} pictures decoded" if decoded else ""), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--count", type=int, default=640, help="photographs")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--pace", type=float, default=0.1, help="ms that a trainer takes for a sample")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
+    args = parser.parse_args()
+    if not photos.can_make():
+        sys.exit(f"{sys.executable} has no Pillow, which makes the photographs; name another interpreter")
+    rng = random.Random(1)
+    with tempfile.TemporaryDirectory(prefix="bench-jobs-") as name:
+        bench = Bench(args, pathlib.Path(name))
+        (bench.folder / "photos").mkdir()
+        photos.make(str(bench.folder / "photos"), args.count)
+        os.remove(bench.folder / "photos" / photos.DONE)
+        time.sleep(0.2)  # what was written just now is not kept
+        print(f"load {os.getloadavg()[0]:.2f} at the start; {args.count} "
+              f"{'photographs' if photos.sources() else 'painted pictures'}")
+        for row in args.rows or ROWS:
+            report(row, [ROWS[row][0](bench, rng) for _ in range(args.rounds)])
+
+
+if __name__ == "__main__":
+    main()
