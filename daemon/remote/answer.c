@@ -153,13 +153,26 @@ static void answer_link(struct dl_span value, struct remote_headers *headers)
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
+/* Behind a redirect: what the Hub has said of the file is true of it wherever its bytes lie. */
+static void answer_begin(struct remote_headers *headers)
+{
+    struct remote_headers before = *headers;
+
+    remote_headers_init(headers);
+    if (before.status < 300 || before.status > 399)
+        return;
+    headers->linked_size = before.linked_size;
+    memcpy(headers->linked_etag, before.linked_etag, sizeof before.linked_etag);
+    memcpy(headers->commit, before.commit, sizeof before.commit);
+}
+
 /* "HTTP/1.1 206 …", "HTTP/2 206". */
 static int answer_status(struct dl_span line, struct remote_headers *headers)
 {
     const uint8_t *space = memchr(line.data, ' ', line.len);
     uint64_t status = 0;
 
-    remote_headers_init(headers);
+    answer_begin(headers);
     if (!space)
         return -EBADMSG;
     struct dl_span rest = {space + 1, line.len - (size_t)(space + 1 - line.data)};

@@ -39,8 +39,9 @@ void remote_headers_init(struct remote_headers *headers);
 
 /*
  * One line, as libcurl's CURLOPT_HEADERFUNCTION gives it, its end of line included or not. A status
- * line begins anew: after 100 Continue, and after a redirect. Names are compared without their
- * case. `now` is in seconds since 1970, for a date in Retry-After.
+ * line begins anew: after 100 Continue, and after a redirect, of which linked_size, linked_etag and
+ * commit stay. Names are compared without their case. `now` is in seconds since 1970, for a date in
+ * Retry-After.
  *
  * -EBADMSG: a status, length or range that is none or contradicts an earlier one: such an answer
  * cannot be used. Of all else, what is none or too long counts as not said.

@@ -58,7 +58,7 @@ static int bytes_check_whole(const struct remote_place *place, const struct remo
 int remote_bytes_check(const struct remote_place *place, const struct remote_headers *headers,
                        const struct remote_range *asked, uint64_t *ret_len, struct dl_error *err)
 {
-    const char *etag = place->kind == REMOTE_HF ? headers->linked_etag : headers->etag;
+    const char *etag = remote_headers_etag(headers);
     /* rclone's server gives parts with status 200. Where there is a range it says what comes. */
     bool is_part = headers->status == 206 || headers->first != REMOTE_UNKNOWN;
     uint64_t total = is_part ? headers->total : headers->length;

@@ -28,6 +28,8 @@ PICTURE = (SOURCE / "tests/fuzz/corpus/image/baseline").read_bytes()[2:]  # afte
 
 
 class RemoteCase(TestCase):
+    PLACE = "s3://bucket"
+
     def setUp(self):
         super().setUp()
         self.bucket = self.make_bucket()
@@ -44,7 +46,7 @@ class RemoteCase(TestCase):
         if isinstance(value, (list, tuple)):
             return [self.remote(one) for one in value]
         if isinstance(value, str) and value.startswith(self.path("")):
-            return "s3://bucket/" + os.path.relpath(value, self.path(""))
+            return f"{self.PLACE}/{os.path.relpath(value, self.path(''))}"
         return value
 
     def daemon_of(self, bucket, config=None):

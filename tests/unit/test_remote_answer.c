@@ -50,7 +50,7 @@ static void test_lines(void **state)
     assert_false(h.is_coded);
     assert_int_equal(remote_headers_size(&h), 100);
 
-    /* Of a redirect nothing stays but where nothing else is said. */
+    /* Of a redirect stays what is said of the file, wherever its bytes lie. */
     assert_int_equal(read_lines(&h, "HTTP/1.1 302 Found\nX-Linked-Size: 7\nX-Linked-Etag: \"ff\"\n"
                                     "X-Repo-Commit: 0abc\nETag: \"x\"\nContent-Length: 99"),
                      0);
@@ -58,7 +58,14 @@ static void test_lines(void **state)
     assert_string_equal(remote_headers_etag(&h), "\"ff\"");
     assert_string_equal(h.commit, "0abc");
     assert_int_equal(remote_headers_line(&h, "HTTP/2 200", 10, NOW), 0);
+    assert_int_equal(remote_headers_line(&h, "ETag: \"of the CDN\"", 18, NOW), 0);
+    assert_int_equal(remote_headers_line(&h, "Content-Length: 4", 17, NOW), 0);
     assert_int_equal(h.status, 200);
+    assert_int_equal(remote_headers_size(&h), 7);
+    assert_string_equal(remote_headers_etag(&h), "\"ff\"");
+    assert_string_equal(h.commit, "0abc");
+    assert_int_equal(h.length, 4);
+    assert_int_equal(remote_headers_line(&h, "HTTP/2 200", 10, NOW), 0);
     assert_int_equal(remote_headers_size(&h), UNKNOWN);
     assert_string_equal(remote_headers_etag(&h), "");
     assert_int_equal(remote_headers_line(&h, "Content-Length: 4", 17, NOW), 0);
@@ -269,13 +276,16 @@ static void test_bytes(void **state)
     }
     remote_place_deinit(&place);
 
-    /* The bytes of a file of the Hub come from where it has another etag. */
+    /* The bytes of a file of the Hub come from where it has another etag, or from the Hub. */
     struct remote_headers h;
     const struct remote_range asked = {0, UINT64_MAX, UNKNOWN, "\"a\""};
     uint64_t len;
     place = place_of("hf://o/n/a", &settings);
-    assert_int_equal(read_lines(&h, "HTTP/1.1 200\nETag: \"b\""), 0);
+    assert_int_equal(
+        read_lines(&h, "HTTP/1.1 302\nX-Linked-Etag: \"a\"\nHTTP/1.1 200\nETag: \"b\""), 0);
     assert_int_equal(remote_bytes_check(&place, &h, &asked, &len, NULL), 0);
+    assert_int_equal(read_lines(&h, "HTTP/1.1 200\nETag: \"b\""), 0);
+    assert_int_equal(remote_bytes_check(&place, &h, &asked, &len, NULL), -ESTALE);
     assert_int_equal(read_lines(&h, "HTTP/1.1 200\nX-Linked-Etag: \"b\""), 0);
     assert_int_equal(remote_bytes_check(&place, &h, &asked, &len, NULL), -ESTALE);
     remote_place_deinit(&place);
