@@ -115,7 +115,7 @@ int remote_settings_from(remote_getenv get, void *of, const struct remote_profil
     static const char *const endpoint[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
     static const char *const region[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
     static const char *const hub[] = {"HF_ENDPOINT", NULL}, *const token[] = {"HF_TOKEN", NULL};
-    static const char *const none[] = {"", NULL};
+    static const char *const google[] = {"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", NULL};
     const char *name;
 
     *ret = (struct remote_settings){0};
@@ -125,8 +125,8 @@ int remote_settings_from(remote_getenv get, void *of, const struct remote_profil
         r = settings_one(get, of, region, profile ? profile->region : NULL, "us-east-1",
                          settings_take_region, &ret->region, err);
     if (r == 0)
-        r = settings_take_endpoint(none[0], "https://storage.googleapis.com", &ret->gs_endpoint,
-                                   err);
+        r = settings_one(get, of, google, NULL, "https://storage.googleapis.com",
+                         settings_take_endpoint, &ret->gs_endpoint, err);
     if (r == 0)
         r = settings_one(get, of, hub, NULL, "https://huggingface.co", settings_take_endpoint,
                          &ret->hf_endpoint, err);

@@ -26,8 +26,9 @@ void remote_settings_deinit(struct remote_settings *settings); /* wipes the toke
  * endpoint:    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, endpoint_url of the profile.
  * region:      AWS_REGION, AWS_DEFAULT_REGION, region of the profile, us-east-1.
  * hf_endpoint: HF_ENDPOINT, https://huggingface.co.    hf_token: HF_TOKEN.
- * gs_endpoint: https://storage.googleapis.com; AWS's variables do not change it, so that a MinIO in
- *              them gets no request for Google's buckets.
+ * gs_endpoint: CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE, https://storage.googleapis.com; AWS's
+ *              variables do not change it, so that a MinIO in them gets no request for Google's
+ *              buckets.
  * A variable that is empty counts as not set. `profile` may be NULL.
  * -EINVAL: one has a value that cannot be such (err names the variable, never a secret); -ENOMEM.
  */

@@ -15,6 +15,7 @@ static const char *const remote_environment_names[] = {"AWS_ENDPOINT_URL_S3",
                                                        "AWS_ROLE_ARN",
                                                        "AWS_SHARED_CREDENTIALS_FILE",
                                                        "AWS_CONFIG_FILE",
+                                                       "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE",
                                                        "HF_ENDPOINT",
                                                        "HF_TOKEN"};
 

@@ -251,28 +251,38 @@ static void test_settings(void **state)
     static const struct {
         const char *env[4];
         bool has_profile;
-        const char *endpoint, *region, *hub, *token;
+        const char *endpoint, *region, *hub, *token, *google; /* NULL: the default */
     } rows[] = {
-        {{NULL}, false, NULL, "us-east-1", "https://huggingface.co", NULL},
-        {{NULL}, true, "http://profile:1", "eu-west-1", "https://huggingface.co", NULL},
+        {{NULL}, false, NULL, "us-east-1", NULL, NULL, NULL},
+        {{NULL}, true, "http://profile:1", "eu-west-1", NULL, NULL, NULL},
         {{"AWS_ENDPOINT_URL=http://a", "AWS_ENDPOINT_URL_S3=http://b", "AWS_REGION="},
          true,
          "http://b",
          "eu-west-1",
-         "https://huggingface.co",
+         NULL,
+         NULL,
          NULL},
         {{"AWS_ENDPOINT_URL=http://a", "AWS_DEFAULT_REGION=r-1", "HF_TOKEN=hf_x"},
          true,
          "http://a",
          "r-1",
-         "https://huggingface.co",
-         "hf_x"},
+         NULL,
+         "hf_x",
+         NULL},
         {{"HF_ENDPOINT=http://h:80/x/", "AWS_REGION=r-2", "AWS_DEFAULT_REGION=r-1"},
          false,
          NULL,
          "r-2",
          "http://h/x",
+         NULL,
          NULL},
+        {{"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE=https://g/", "AWS_ENDPOINT_URL=http://a"},
+         false,
+         "http://a",
+         "us-east-1",
+         NULL,
+         NULL,
+         "https://g"},
     };
     static const char *const bad[][2] = {
         {"AWS_ENDPOINT_URL=minio:9000", "AWS_ENDPOINT_URL: it begins neither"},
@@ -283,6 +293,8 @@ static void test_settings(void **state)
         {"AWS_REGION=eu.evil.example/", "AWS_REGION: \"eu.evil.example/\" is no region"},
         {"HF_TOKEN=SECRET\nX: y", "HF_TOKEN: there is a control character"},
         {"HF_ENDPOINT=hub", "HF_ENDPOINT: it begins neither"},
+        {"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE=g",
+         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE: it begins neither"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -294,7 +306,9 @@ static void test_settings(void **state)
                          0);
         assert_string_equal(s.endpoint ? s.endpoint : "", rows[i].endpoint ? rows[i].endpoint : "");
         assert_string_equal(s.region, rows[i].region);
-        assert_string_equal(s.hf_endpoint, rows[i].hub);
+        assert_string_equal(s.hf_endpoint, rows[i].hub ? rows[i].hub : "https://huggingface.co");
+        assert_string_equal(s.gs_endpoint,
+                            rows[i].google ? rows[i].google : "https://storage.googleapis.com");
         assert_string_equal(s.hf_token ? s.hf_token : "", rows[i].token ? rows[i].token : "");
         remote_settings_deinit(&s);
     }
