@@ -122,6 +122,11 @@ static void desk_walk_on_page(void *owner, const struct transfer_result *result)
         err = *result->err;
     else
         r = remote_listing_read(&walk->place, result->body, result->headers, &listing, &err);
+    if (r == 0 && listing.next && walk->page.next && strcmp(listing.next, walk->page.next) == 0)
+        r = dl_error_set(&err, EBADMSG, walk->place.url,
+                         "a page of its list goes on where it began: the server at %s would never "
+                         "come to an end",
+                         walk->place.origin);
     for (uint32_t i = 0; r == 0 && i < listing.n; i++)
         r = desk_walk_add(walk, &listing.entries[i], &err);
     free((char *)walk->page.next);

@@ -53,6 +53,12 @@ class Networks(SecurityCase):
             with self.subTest(host=host):
                 self.assert_refused(f"http://{host}/x.npy", "in a network that no URL may lead to: see remote.denied")
 
+    def test_files(self):
+        """No URL leads to this machine's files, whose names say so themselves where a spec may have them."""
+        for url in f"file://{self.path('x.npy')}", f"FILE://localhost{self.path('x.npy')}", "file:///etc/passwd":
+            with self.subTest(url=url):
+                self.assert_refused(url, "s3://, gs://, hf://, https://|no such file")
+
     def test_names(self):
         web = self.web({"/x.npy": self.data})
         denied = {"remote": {"denied": ["127.0.0.0/8", "::1/128"]}}
@@ -160,6 +166,23 @@ class Bounds(SecurityCase):
                 web.asked.clear()
                 self.assert_refused(web.url(path), pattern)
                 self.assertLessEqual(len(web.asked), 2)
+
+    def test_lists(self):
+        """A list that never ends, and a page of one that is larger than any server's."""
+        page = ("<ListBucketResult><IsTruncated>{}</IsTruncated><NextContinuationToken>again</NextContinuationToken>"
+                "<Contents><Key>d/{}.txt</Key><Size>1</Size></Contents></ListBucketResult>")
+        for body, pattern, most in ((page.format("true", "a"), "goes on where it began", 4),
+                                    (page.format("false", "a" * (9 << 20)), "too long|larger than 8 MiB", 2)):
+            with self.subTest(pattern=pattern):
+                web = self.web({"/bucket/": (200, body.encode())})
+                daemon = self.daemon({"linger": "0s"}, env={**QUIET, "AWS_ENDPOINT_URL": web.url("")})
+                spec = self.spec("listed", dataset={"kind": "text", "paths": ["s3://bucket/d/*.txt"],
+                                                    "tokenizer": "bytes"}, batch={"size": 2}, workers={"count": 1})
+                done = dlctl("run", spec, daemon=daemon, check=False)
+                daemon.stop()
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, f"s3://bucket/d/.*({pattern})")
+                self.assertLessEqual(len(web.asked), most)
 
 
 if __name__ == "__main__":
