@@ -201,6 +201,21 @@ class Issued(KeysCase):
         self.assert_refused({**base, "AWS_REGION": "a/b"}, "AWS_REGION.*is no region")
 
 
+    def test_redirected(self):
+        """What an issuer is told is a secret, and what it gives is another: nobody else is asked in its place."""
+        other = Web({})
+        self.addCleanup(other.close)
+        for kind, path in (("instance", ("PUT", "/latest/api/token")), ("container", "/container"),
+                           ("instance", "/latest/meta-data/iam/security-credentials/reader"),
+                           ("web identity", ("POST", "/"))):
+            with self.subTest(path=path):
+                issuers = self.issuers()
+                issuers.web.paths[path] = other.url("/elsewhere", host="127.0.0.2")
+                self.assert_refused({**self.base(), **issuers.environment(kind, self.dir)}, "302|403")
+                self.assertIn(path if isinstance(path, str) else path[1], {one[1] for one in issuers.web.asked})
+                self.assertEqual((other.asked, issuers.given), ([], 0))
+
+
 class Renewed(KeysCase):
     def test_end(self):
         """Keys that end are had anew while a loader reads, for as long as it does."""
@@ -366,6 +381,29 @@ class Users(KeysCase):
             self.assertEqual(self.open(daemon, TWO), "opened")
             as_user(ONE, lambda: os.kill(pid, signal.SIGKILL))
             self.assertEqual(self.open(daemon, ONE, name="y.npy"), "opened")
+
+    def test_kept(self):
+        """What root's daemon keeps on disk is read by no other user, and given to none: not to one who has no keys,
+        nor, without asking the store, to one who has."""
+        daemon = self.start_for_users(remote={"cache": self.path("blocks"), "kept": "64MiB"})
+        self.assertEqual(self.open(daemon, 0), "opened")
+        self.assertGreater(os.stat(self.path("blocks/blocks")).st_blocks, 0)
+        for uid in ONE, THREE:
+            self.assertRegex(as_user(uid, lambda: self.read_all(self.path("blocks"))), "Permission denied")
+        self.assertIn("403", self.open(daemon, THREE))
+        self.assertEqual(self.open(daemon, ONE), "opened")
+        self.assertGreaterEqual(self.bucket.users[f"AK{ONE}"], 1)
+        self.assertEqual(self.bucket.blocks["x.npy", 0], 2)
+
+    @staticmethod
+    def read_all(folder):
+        try:
+            for name in os.listdir(folder):
+                with open(os.path.join(folder, name), "rb") as file:
+                    file.read()
+        except OSError as error:
+            return str(error)
+        return "read"
 
     def test_broken(self):
         """What is wrong in a user's files the user is told, and nobody else."""
