@@ -52,7 +52,7 @@ struct remote_answer {
     uint32_t object;   /* REMOTE_PAGED: a number of it in later questions, another one each time */
     uint32_t window;   /* REMOTE_PAGED: blocks of all files that the asker may have in use */
     uint64_t bytes;    /* of the object, or of the memfd; REMOTE_NEED: there from `first` on */
-    uint64_t identity; /* another one when the object is another: of its ETag */
+    uint64_t identity; /* another one when the object is another: of its URL and ETag */
     int64_t modified;  /* seconds since 1970; 0: not known */
     bool waited;       /* REMOTE_NEED: it was not there yet */
     char message[REMOTE_MESSAGE_MAX]; /* as much of it as is sent, ended by a 0 */

@@ -12,10 +12,13 @@
 
 enum { FETCH_TABLE_PART = 8 }; /* of the memory one object's table of blocks may have so much */
 
-static uint64_t fetch_identity(const char *etag, uint64_t bytes, int64_t modified)
+/* The etag of a web server is a file's size and second: other files of it have the same one. */
+static uint64_t fetch_identity(const struct object *object, const char *etag, uint64_t bytes,
+                               int64_t modified)
 {
     uint64_t seed = bytes ^ (*etag ? 0 : (uint64_t)modified * 0x9e3779b97f4a7c15);
 
+    seed = XXH3_64bits_withSeed(object->where, strlen(object->where), seed);
     return XXH3_64bits_withSeed(etag, strlen(etag), seed);
 }
 
@@ -63,7 +66,7 @@ static int fetch_learn(const struct fetch *fetch, uint64_t bytes, const char *et
     if (r < 0)
         return dl_error_set(err, -r, object->url, "its %llu bytes cannot be held: %s",
                             (unsigned long long)bytes, strerror(-r));
-    object->identity = fetch_identity(etag, bytes, modified);
+    object->identity = fetch_identity(object, etag, bytes, modified);
     return 0;
 }
 
@@ -108,8 +111,8 @@ static bool fetch_is_same(const struct object *object, const struct transfer_res
     const struct remote_headers *headers = result->headers;
 
     return headers->status == 304 ||
-           fetch_identity(remote_headers_etag(headers), fetch_size(result), headers->modified) ==
-               object->identity;
+           fetch_identity(object, remote_headers_etag(headers), fetch_size(result),
+                          headers->modified) == object->identity;
 }
 
 static void fetch_tell_replaced(struct desk *desk, struct object *object)

@@ -51,6 +51,8 @@ def free_ports(count):
 class Server:
     """What a reader's environment has to have; and what is to be done before it reads."""
 
+    lists = True
+
     def __init__(self, case, *command):
         self.log = case.path("server.log")
         with open(self.log, "wb") as log:
@@ -280,6 +282,8 @@ http {{
 
 class Nginx(Server):
     """A web server of https://, whose certificate an authority of its own has signed; below /moved/ it redirects."""
+
+    lists = False
 
     def __init__(self, case):
         folder, (port,) = case.path("nginx"), free_ports(1)
