@@ -75,7 +75,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, value in {"Content-Length": len(body), **headers}.items():
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
-        self.wfile.write(body)
+        self.write(body)
+
+    def write(self, body):
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def refuse(self, status, code, **headers):
         self.answer(status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>It is {code}.</Message></Error>"
@@ -89,6 +93,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         finally:
             bucket.leave()
 
+    do_HEAD = do_GET  # which boto3 asks first
+
     def give(self, bucket):
         is_served = bucket.keep_waiting()
         path, _, query = self.path.partition("?")
@@ -101,7 +107,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             keys, tokens = dict(bucket.keys), dict(bucket.tokens)
             who = re.search("Credential=([^/]*)/", self.headers.get("Authorization", ""))
             bucket.users[who and who[1]] += 1
-        if bucket.signed and not is_signed("GET", self.path, self.headers, keys, tokens):
+        if bucket.signed and not is_signed(self.command, self.path, self.headers, keys, tokens):
             self.refuse(403, "SignatureDoesNotMatch")
         elif query:
             self.list(dict(urllib.parse.parse_qsl(query, keep_blank_values=True)))
@@ -153,7 +159,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "cut":
             body = body[:len(body) // 2]
             self.close_connection = True
-        self.wfile.write(body)
+        self.write(body)
         return None
 
     def list(self, asked):

@@ -24,7 +24,7 @@ ORACLES = {
     "pillow": [], "datasets": ["test_with_datasets", "test_with_buckets"],
     "transformers": ["test_with_tokenizers", "test_with_transformers"],
     "webdataset": ["test_with_webdataset", "test_with_buckets"],
-    "mosaicml-streaming": ["test_with_streaming", "test_with_buckets"],
+    "mosaicml-streaming": ["test_with_streaming", "test_with_buckets"], "litdata": ["test_with_litdata"],
     "accelerate": ["test_with_accelerate"], "lightning": ["test_with_lightning"],
 }
 # What names older versions of the others than it works with, and what it needs besides.

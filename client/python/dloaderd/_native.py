@@ -7,7 +7,8 @@ PyTorch's, and so are the errors: an index that is no sample goes to the dataset
 
 Datasets of pictures are another matter: C makes their samples, one by one (_native_pictures.py). Of
 iterable ones, pipelines of webdataset are known, some of whose stages are C's (_native_webdataset.py),
-that of streaming (_native_streaming.py), and datasets' streams of Parquet files (_native_tables.py).
+those of streaming (_native_streaming.py) and litData (_native_litdata.py), and datasets' streams of Parquet files
+(_native_tables.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch.utils.data import dataset as _theirs
 from . import (
     _html,
     _native_datasets,
+    _native_litdata,
     _native_padding,
     _native_pictures,
     _native_streaming,
@@ -222,7 +224,8 @@ def _iterable_text(dataset: Any) -> str:
 
 def _numbering(dataset: Any) -> Any:
     """The module that knows such an iterable dataset, of which C reads the samples by number; None: none does."""
-    return next((one for one in (_native_streaming, _native_tables) if one.is_dataset(type(dataset))), None)
+    known = (_native_streaming, _native_tables, _native_litdata)
+    return next((one for one in known if one.is_dataset(type(dataset))), None)
 
 
 def _check_loader(loader: Any) -> None:
@@ -248,7 +251,7 @@ def is_on(loader: Any) -> bool:
     return True
 
 
-def numbered(dataset: Any) -> _native_streaming.Numbers | _native_tables.Numbers | None:
+def numbered(dataset: Any) -> Any:
     """What stands for an iterable dataset in a worker, and gives numbers of samples whose files C reads; None:
     nothing does.
     """
@@ -416,8 +419,9 @@ def take(dataset: Any, keys: Any, collate: Any = None) -> Any:
 
 # What explain() says to what is not all native.
 _REMEDY = ("a tensor, an array, a TensorDataset or a datasets.Dataset, torchvision's pictures with its "
-           "transforms, or Subset or ConcatDataset of such, or a pipeline of webdataset's, streaming's "
-           "StreamingDataset or datasets' stream of Parquet files, in batches of PyTorch's default_collate; "
+           "transforms, or Subset or ConcatDataset of such, or a pipeline of webdataset's, streaming's or "
+           "litData's StreamingDataset or datasets' stream of Parquet files, in batches of PyTorch's "
+           "default_collate; "
            "what-runs-native.md lists them")
 
 

@@ -25,6 +25,7 @@ import torch
 from torch.utils.data._utils.collate import default_collate
 
 from . import _native_urls, _versions
+from ._native_code import check_attributes, is_own
 from ._native_transforms import Unknown
 
 # What makes samples, and what of the dataset is asked for its order.
@@ -72,33 +73,19 @@ def next_epoch(dataset: Any) -> int | None:
     return int(dataset.next_epoch) if kind is not None and isinstance(dataset, kind) else None
 
 
-def _is_own(function: Any) -> bool:
-    """It is code of the package."""
-    code = getattr(function, "__code__", None)
-    home = os.path.dirname(sys.modules["streaming"].__file__ or "") + os.sep
-    return code is not None and code.co_filename.startswith(home)
-
-
 def _check_methods() -> None:
     for module, (name, methods) in _METHODS.items():
         kind = getattr(sys.modules.get(module), name, None)
         for method in methods:
-            if not _is_own(getattr(kind, method, None)):
+            if not is_own(getattr(kind, method, None), "streaming"):
                 raise Unknown(f"{name}.{method} is not streaming's own")
-
-
-def _check_attributes(thing: Any) -> None:
-    """None of its class's methods is put in its place."""
-    for name in vars(thing):
-        if callable(getattr(type(thing), name, None)):
-            raise Unknown(f"this {type(thing).__name__} has a {name} of its own")
 
 
 def _check_dataset(dataset: Any) -> None:
     _versions.check("streaming")
     _check_methods()
-    _check_attributes(dataset)
-    _check_attributes(dataset.spanner)
+    check_attributes(dataset)
+    check_attributes(dataset.spanner)
     if type(dataset.spanner).__module__ != "streaming.base.spanner":
         raise Unknown("the StreamingDataset's spanner is not streaming's own")
     for number, stream in enumerate(dataset.streams):
@@ -140,7 +127,7 @@ def _check_encoding(encoding: str, column: str, coder: Any) -> None:
     if not _is_known(encoding):
         raise Unknown(f"column {column} has the encoding {encoding}, which a batch cannot hold, or only "
                       "as another type")
-    if not _is_own(getattr(coder, "decode", None)):
+    if not is_own(getattr(coder, "decode", None), "streaming"):
         raise Unknown(f"the encoding {encoding} is not streaming's own")
 
 
@@ -157,13 +144,13 @@ def _check_compression(shard: Any) -> None:
 
 def _check_shards(dataset: Any) -> None:
     coders = getattr(sys.modules.get(_ENCODINGS), "_encodings", {})
-    if not _is_own(getattr(sys.modules["streaming.base.format.mds.reader"], "mds_decode", None)):
+    if not is_own(getattr(sys.modules["streaming.base.format.mds.reader"], "mds_decode", None), "streaming"):
         raise Unknown("streaming's mds_decode is not its own")
     reader = sys.modules["streaming.base.format.mds.reader"].MDSReader
     for shard in dataset.shards:
         if type(shard) is not reader:
             raise Unknown(f"its files are read by {type(shard).__name__}; known are MDS files")
-        _check_attributes(shard)
+        check_attributes(shard)
         _check_compression(shard)
         for name, encoding in zip(shard.column_names, shard.column_encodings, strict=True):
             _check_encoding(encoding, name, coders.get(encoding.partition(":")[0]))

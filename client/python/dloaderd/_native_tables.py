@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import _native_urls, _versions
+from ._native_code import check_methods
 from ._native_transforms import Unknown, name_of
 
 # Stages that only choose and order rows.
@@ -75,35 +76,18 @@ def is_dataset(kind: type) -> bool:
     return _module() is not None and kind is getattr(_module(), "IterableDataset", None)
 
 
-def _is_own(function: Any) -> bool:
-    code = getattr(function, "__code__", None)
-    home = os.path.dirname(sys.modules["datasets"].__file__ or "") + os.sep
-    return code is not None and code.co_filename.startswith(home)
-
-
-def _check_methods(thing: Any) -> None:
-    kind = type(thing)
-    for name, value in vars(kind).items():
-        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-        if hasattr(function, "__code__") and not _is_own(function):
-            raise Unknown(f"{name_of(kind)}.{name} is not datasets' own")
-    for name in vars(thing):
-        if callable(getattr(kind, name, None)) and not isinstance(vars(kind).get(name), property):
-            raise Unknown(f"this {kind.__name__} has a {name} of its own")
-
-
 def _leaf(stage: Any) -> Any:
     """The last of the stages, which reads files."""
     above = None
     while type(stage).__name__ in _STAGES:
-        _check_methods(stage)
+        check_methods(stage, "datasets")
         if type(stage).__name__.startswith("BufferShuffled"):
             _check_buffer(stage)
         above, stage = stage, stage.ex_iterable
     if type(stage) is not _module().ArrowExamplesIterable:
         where = f", below {type(above).__name__}" if above is not None else ""
         raise Unknown(f"{_what(stage)} is called{where}")
-    _check_methods(stage)
+    check_methods(stage, "datasets")
     return stage
 
 
@@ -204,7 +188,7 @@ def lower(dataset: Any) -> Files:
     if not is_known():
         raise Unknown(f"{_versions.title_of('datasets')} has not been compared; "
                       f"{_versions.COMPARED['datasets'][-1]} has")
-    _check_methods(dataset)
+    check_methods(dataset, "datasets")
     leaf = _leaf(dataset._ex_iterable)
     builder: Any = getattr(leaf.generate_tables_fn, "__self__", None)
     parquet = sys.modules.get("datasets.packaged_modules.parquet.parquet")
@@ -212,7 +196,7 @@ def lower(dataset: Any) -> Files:
         maker = name_of(type(builder)) if builder is not None else \
             getattr(leaf.generate_tables_fn, "__qualname__", "a function")
         raise Unknown(f"its tables are made by {maker}; known are those of Parquet files")
-    _check_methods(builder)
+    check_methods(builder, "datasets")
     if any(groups is not None for groups in leaf.kwargs.get("row_groups_list") or ()):
         raise Unknown("reshard: its shards are row groups")
     _check_builder(builder)

@@ -44,6 +44,7 @@ PACKAGES = {
     "transformers": Package("transformers", ("5.22.2", "5.23.0", "5.24.0"), ("4",)),
     "webdataset": Package("webdataset", ("1.0.2",), numbers=3),
     "mosaicml-streaming": Package("streaming", ("0.12.0", "0.13.0")),
+    "litdata": Package("litdata", ("0.2.76",), numbers=3),
     "accelerate": Package("accelerate", ("1.13.0", "1.14.0", "1.15.0")),
     "lightning": Package("lightning", ("2.5.6", "2.6.6")),
 }
