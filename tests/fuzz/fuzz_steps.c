@@ -35,9 +35,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint32_t n = take(&in);
     bool grey = n & 0x80;
     double part = n >> 4 & 7;
-    n = (n & 15) % (MOST_STEPS + 1);
+    n &= 15;
+    /* As many steps as there are not: a file at a smaller scale, or its luma. */
+    uint32_t draft = n > MOST_STEPS ? take(&in) : 0;
+    n %= MOST_STEPS + 1;
     for (uint32_t i = 0; i < n; i++)
-        steps[i] = (struct picture_step){.kind = (enum picture_step_kind)(take(&in) % 4),
+        steps[i] = (struct picture_step){.kind = (enum picture_step_kind)(take(&in) % 5),
                                          .left = (uint32_t)take_number(&in),
                                          .top = (uint32_t)take_number(&in),
                                          .size = {.height = take(&in), .width = take(&in)},
@@ -48,8 +51,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                               .top = steps[0].top / 4.0,
                                               .width = part / 4.0,
                                               .height = part / 3.0};
-    const struct image_file file = {
-        .data = in.data, .bytes = in.len, .path = "fuzz", .exact = true};
+    const struct image_file file = {.data = in.data,
+                                    .bytes = in.len,
+                                    .path = "fuzz",
+                                    .exact = true,
+                                    .scale = 1U << (draft & 3),
+                                    .luma = draft & 4};
     struct jpeg_header header;
     (void)image_jpeg_looks_whole(&file);
     if (image_jpeg_looks_plain(&file, &header))

@@ -66,7 +66,7 @@ def filtered(own, path):
 
 def drafted(own, path):
     picture = Image.open(path)
-    picture.draft("RGB", (80, 60))
+    picture.draft("YCbCr", (80, 60))
     return numpy.asarray(picture.convert("RGB"))
 
 

@@ -74,8 +74,27 @@ def resized(rng, picture):
             box_in(rng, picture), (0.5, 0.25, picture.width, picture.height), None, (0, 0.0, *picture.size),
             [at + rng.choice([-0.3, 0.71, 0]) * rng.random() for at in box_in(rng, picture)]])
     if rng.random() < 0.2:
-        options["reducing_gap"] = rng.choice([None, 2.0, 0.5, 1, 3.5])
+        options["reducing_gap"] = rng.choice([None, 2.0, 0.5, 1, 1.1, 3.5])
     return lambda p: p.resize(size, rng.choice(FILTERS) if rng.random() < 0.7 else Image.Resampling.BILINEAR, **options)
+
+
+def reduced(rng, picture):
+    factor = rng.choice([rng.randint(1, 9), (rng.randint(1, 5), rng.randint(1, 40)), [2, 3], 0, 2.0, (1, 1)])
+    box = box_in(rng, picture) if rng.random() < 0.3 else rng.choice([None, None, [0, 0, *picture.size], (0, 0, 0, 1)])
+    return lambda p: p.reduce(factor, box)
+
+
+def drafted(rng, picture):
+    mode = rng.choice([None, None, "RGB", "L", "YCbCr"])
+    size = rng.choice([(rng.randint(1, 80), rng.randint(1, 80)), (rng.randint(1, 20), rng.randint(1, 20)), None])
+    return in_place(lambda p: p.draft(mode, size))
+
+
+def thumbnail(rng, picture):
+    size = rng.randint(1, 60), rng.randint(1, 60)
+    options = {} if rng.random() < 0.5 else {"reducing_gap": rng.choice([None, 1.0, 1.5, 3]), "resample": rng.choice(
+        FILTERS[1:-1])}
+    return in_place(lambda p: p.thumbnail(size, **options))
 
 
 def pasted(rng, picture):
@@ -120,9 +139,9 @@ STEPS = {
     "tile": lambda rng, p: (lambda side: in_place(lambda p: setattr(p, "tile", [
         one._replace(extents=(0, 0, side, 8)) for one in p.tile]) if "tile" in vars(p) else None))(rng.randint(1, 40)),
     "load": lambda rng, p: in_place(lambda p: p.load()),
-    "thumbnail": lambda rng, p: (lambda *n: in_place(lambda p: p.thumbnail(n)))(rng.randint(1, 60), rng.randint(1, 60)),
-    "draft": lambda rng, p: (lambda n: in_place(lambda p: p.draft(rng.choice(["RGB", "L"]), n)))((20, 20)),
-    "reduce": lambda rng, p: (lambda n: lambda p: p.reduce(n))(rng.randint(1, 4)),
+    "thumbnail": thumbnail,
+    "draft": drafted,
+    "reduce": reduced,
     "rotate": lambda rng, p: (lambda n: lambda p: p.rotate(n, expand=True))(rng.choice([0, 90, 33, 180])),
     "paste": pasted,
     "putpixel": lambda rng, p: in_place(lambda p: p.putpixel((0, 0), 7 if len(p.getbands()) == 1 else (1, 2, 3, 4)[:len(
@@ -162,9 +181,9 @@ def play(opened, seed, told):
     """Several steps on pictures that grow out of each other; told gets what each gives."""
     rng = random.Random(seed)
     pictures = [opened]
-    for _ in range(rng.randint(1, 9)):
+    for step in range(rng.randint(1, 9)):
         picture = pictures[-1] if rng.random() < 0.8 else rng.choice(pictures)
-        name = rng.choice(NAMES)
+        name = "draft" if step == 0 and rng.random() < 0.2 else rng.choice(NAMES)  # behind others it does nothing
         told.append((name, picture.size, picture.mode))
         made = STEPS[name](rng, picture)(picture)
         if isinstance(made, Image.Image):
@@ -320,6 +339,34 @@ class TestPrograms(unittest.TestCase):
         with having(_lazy._worker, "picture_steps", lambda *args: told.append(args[4]) or _worker_steps(*args)):
             picture.thumbnail((100, 100))
         self.assertEqual(told, [((_lazy.RESIZE, 0, 0, 100, 75, 4),)])
+
+    def test_reductions_are_put_off(self):
+        """By whole numbers, which resize() begins with for a reducing gap."""
+        picture = _lazy.open_lazily(io.BytesIO(files()["(120, 160) 2"]))
+        for made, size in ((picture.reduce(3), (54, 40)), (picture.reduce((2, 5), (1, 2, 30, 40)), (15, 8)),
+                           (picture.resize((20, 30), reducing_gap=1.5), (20, 30))):
+            self.assertIs(type(made), _lazy.Picture)
+            self.assertEqual((made.size, made.copy().tobytes()), (size, made.tobytes()))
+
+    def test_drafts_are_put_off(self):
+        """A thumbnail() of a file makes one; C decodes at that scale, if it does so as Pillow does."""
+        for mode, size, wanted in ((None, (20, 20), (4, False)), ("L", (9, 9), (8, True)), ("RGB", None, (1, False)),
+                                   ("L", None, (1, True)), ("YCbCr", (20, 20), None)):
+            for alike in True, False:
+                picture = _lazy.open_lazily(io.BytesIO(files()["(120, 160) 2"]))
+                picture.draft(mode, size)
+                with having(_lazy, "_drafts_are_alike", lambda alike=alike: alike):
+                    made = picture.convert("RGB")
+                is_ours = wanted is not None and (alike or wanted == (1, False))
+                self.assertIs(type(made), _lazy.Picture if is_ours else Image.Image, (mode, size, alike))
+                if is_ours:
+                    self.assertEqual(made._todo[0].draft, wanted)
+        told = []
+        picture = _lazy.open_lazily(io.BytesIO(files()["(120, 160) 2"]))
+        _lazy._drafts_are_alike()
+        with having(_lazy._worker, "picture_steps", lambda *args: told.append(args[4:]) or _worker_steps(*args)):
+            picture.thumbnail((30, 30))
+        self.assertEqual(told, [(((_lazy.RESIZE, 0, 0, 30, 23, 4),), 3, 2, False)])
 
     def test_grey_is_put_off(self):
         """Of pictures in colours, of grey files, and of what C has made of them."""

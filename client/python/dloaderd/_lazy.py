@@ -2,8 +2,8 @@
 
 install() puts a function of ours around PIL.Image.open. If the file is a JPEG, what comes back is of a class derived
 from Pillow's. C finds its size in the header; Pillow reads that when somebody asks for more. convert("RGB" or "L"),
-crop(), resize(), transpose() and copy() give a Picture: the file's bytes, and what is to be done to its picture.
-Whatever needs its pixels, any method of Pillow's that is not one of these, makes it an ordinary PIL.Image.Image first.
+crop(), resize(), reduce(), transpose() and copy() give a Picture: the file's bytes, and what is to be done to its
+picture. Whatever needs its pixels, any other method of Pillow's, makes it an ordinary PIL.Image.Image first.
 C does all steps at once (steps.h of daemon/data/decode/image): it decodes the rows that a crop wants, and resizes them
 as they come. _lazy_transforms.py gives C whole lists of torchvision's transforms.
 
@@ -35,7 +35,7 @@ _worker: Any = _built
 opened: collections.Counter = collections.Counter()
 _UNTOUCHED = "JPEG files whose first method is another one"
 
-CROP, RESIZE, TRANSPOSE, GREY = range(4)
+CROP, RESIZE, TRANSPOSE, GREY, REDUCE = range(5)
 _CHANNELS = {"RGB": 3, "L": 1}
 # As daemon/data/decode/resize/resize.h has them.
 _FILTERS = {Image.Resampling.NEAREST: 0, Image.Resampling.BOX: 1, Image.Resampling.BILINEAR: 2,
@@ -43,12 +43,13 @@ _FILTERS = {Image.Resampling.NEAREST: 0, Image.Resampling.BOX: 1, Image.Resampli
 _STEPS_MAX = 16
 _FOUR = struct.Struct("4f")
 _MOST_PIXELS = 1 << 26
+_REDUCED_MAX = 1 << 16  # as picture.h has it
 
 # What must be as Pillow has it: it does what is put off here.
-_REPLACEABLE = [(Image.Image, ("convert", "crop", "resize", "transpose", "copy", "load", "tobytes", "_new", "_crop",
-                               "__init__", "getexif", "_copy_info")),
+_REPLACEABLE = [(Image.Image, ("convert", "crop", "resize", "reduce", "transpose", "copy", "load", "tobytes", "_new",
+                               "_crop", "__init__", "getexif", "_copy_info", "_get_safe_box")),
                 (ImageFile.ImageFile, ("load", "__init__", "__exit__", "_close_fp")),
-                (JpegImagePlugin.JpegImageFile, ("load_read", "_open", "_getmp", "_read_dpi_from_exif")),
+                (JpegImagePlugin.JpegImageFile, ("load_read", "_open", "_getmp", "_read_dpi_from_exif", "draft")),
                 (Image, ("frombytes", "Exif"))]
 _getters = [(operator.attrgetter(*names), owner) for owner, names in _REPLACEABLE]
 _originals = [get(owner) for get, owner in _getters]
@@ -68,18 +69,24 @@ def _tell(before: str, now: str) -> None:
     opened[now] += 1
 
 
+_NO_DRAFT = 1, False
+_SCALES = 1, 2, 4, 8
+
+
 class Source:
-    """A picture that steps begin with. file: its bytes, or None. pixels: of `size`, height and width, in `mode`; or
-    None. A grey file is one in RGB, too, whose channels are equal.
+    """A picture that steps begin with. file: its bytes, or None; draft: of these, at which scale it is decoded, and
+    whether its luma alone is. pixels: of `size`, height and width, in `mode`; or None. A grey file is one in RGB, too,
+    whose channels are equal.
     """
 
-    __slots__ = ("asked", "file", "mode", "pixels", "size")
+    __slots__ = ("asked", "draft", "file", "mode", "pixels", "size")
     # Whether the last picture was asked for more than once: then the next one is decoded as a whole.
     again = False
 
     def __init__(self, file: bytes | None, pixels: bytes | None = None, size: tuple[int, int] = (0, 0),
-                 mode: str = "RGB") -> None:
+                 mode: str = "RGB", draft: tuple[int, bool] = _NO_DRAFT) -> None:
         self.file = file
+        self.draft = draft
         self.pixels = pixels
         self.size = size
         self.mode = mode
@@ -125,14 +132,17 @@ class Source:
         data, size = self.pixels, self.size
         if data is None:
             data, size = self.file, (0, 0)
-        return _worker.picture_steps(data, *size, _MOST_PIXELS, steps, _CHANNELS[mode])
+        return _worker.picture_steps(data, *size, _MOST_PIXELS, steps, _CHANNELS[mode], *self.draft)
 
     def opened(self) -> Any:
         """By Pillow."""
         if self.pixels is not None:
             return Image.frombytes(self.mode, self.size[::-1], self.pixels)
         _tell("", "files that C refuses")
-        return JpegImagePlugin.JpegImageFile(io.BytesIO(self.file or b"")).convert("RGB")
+        image = JpegImagePlugin.JpegImageFile(io.BytesIO(self.file or b""))
+        scale, luma = self.draft
+        image.draft("L" if luma else None, (image.width // scale, image.height // scale))
+        return image.convert("RGB")
 
 
 def _after(image: Any, steps: tuple, size: tuple[int, int], mode: str) -> Any:
@@ -148,24 +158,45 @@ def _settle(image: Any) -> None:
         kind._settle(image)  # type: ignore[attr-defined]
 
 
-def _part(of: tuple[int, int], size: Any, resample: Any, box: Any, gap: Any) -> tuple | None:
+def _is_within(box: Any, of: tuple[int, int]) -> bool:
+    """Whether it is of whole pixels that are in the picture, and has some."""
+    return type(box) in (tuple, list) and [*map(type, box)] == [int] * 4 and \
+        0 <= box[0] < box[2] <= of[0] and 0 <= box[1] < box[3] <= of[1]
+
+
+def _cut(box: Any) -> tuple:
+    return CROP, box[0], box[1], box[2] - box[0], box[3] - box[1], 0
+
+
+def _part(of: tuple[int, int], resample: Any, box: Any) -> tuple | None:
     """Of a resize(): its box, (): that is all of it; None: C does not do it."""
-    if box is None and gap is None:
+    if box is None:
         return ()
-    box = (0, 0, *of) if box is None else box
-    if not {*map(type, size)} <= {int} or len(size) != 2 or min(size) <= 0 or type(box) not in (tuple, list) or \
-            not {*map(type, box)} <= {int, float} or len(box) != 4:
+    if type(box) not in (tuple, list) or not {*map(type, box)} <= {int, float} or len(box) != 4:
         return None
     left, top, right, bottom = _FOUR.unpack(_FOUR.pack(*box))  # Pillow's C has floats
     if not (0 <= left < right <= of[0] and 0 <= top < bottom <= of[1]):
         return None
-    # Pillow would reduce it by whole numbers first.
-    if gap is not None and (type(gap) not in (int, float) or not gap >= 1 or
-                            max((box[n + 2] - box[n]) / size[n] / gap for n in (0, 1)) >= 2):
-        return None
     if (left, top, right, bottom) == (0, 0, *of):
         return ()
     return None if resample == Image.Resampling.NEAREST else (left, top, right, bottom)
+
+
+def _resized(image: Any, size: tuple[int, int], resample: Any, part: tuple, box: Any, gap: Any) -> Any:
+    """A Picture; None: it has to be Pillow's."""
+    if gap is not None and (type(gap) not in (int, float) or not gap >= 1):
+        return None
+    if gap is not None and resample != Image.Resampling.NEAREST:
+        # Pillow reduces it by whole numbers first.
+        box = (0, 0, *image._size) if box is None else box
+        factors = tuple(int((box[n + 2] - box[n]) / size[n] / gap) or 1 for n in (0, 1))
+        if max(factors) > 1:
+            safe = image._get_safe_box(size, resample, box)
+            made = image.reduce(factors, safe)
+            part = tuple((at - safe[n % 2]) / factors[n % 2] for n, at in enumerate(box))
+            return made.resize(size, resample, part)
+    steps = () if size == image._size and not part else ((RESIZE, 0, 0, *size, _FILTERS[resample], *part),)
+    return _after(image, steps, size, image._mode)
 
 
 class _Deferred:
@@ -188,26 +219,34 @@ class _Deferred:
 
     def crop(self: Any, box: Any = None) -> Any:
         made = None
-        if self._mode in _CHANNELS and type(box) in (tuple, list) and [*map(type, box)] == [int] * 4:
-            left, top, right, bottom = box
-            width, height = self._size
-            size = right - left, bottom - top
-            if 0 <= left < right <= width and 0 <= top < bottom <= height and \
-                    size[0] * size[1] <= _native_pictures.limit():  # above it Pillow warns
-                made = _after(self, ((CROP, left, top, *size, 0),), size, self._mode)
+        if self._mode in _CHANNELS and _is_within(box, self._size):
+            step = _cut(box)
+            size = step[3:5]
+            if size[0] * size[1] <= _native_pictures.limit():  # above it Pillow warns
+                made = _after(self, (step,), size, self._mode)
         return Image.Image.crop(self, box) if made is None else made
 
     def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         made = None
-        part = _part(self._size, size, resample, box, reducing_gap)
-        if self._mode in _CHANNELS and part is not None and type(size) in (tuple, list) and \
-                [*map(type, size)] == [int] * 2 and min(size) > 0 and size[0] * size[1] <= _MOST_PIXELS and \
+        if self._mode in _CHANNELS and type(size) in (tuple, list) and [*map(type, size)] == [int] * 2 and \
+                min(size) > 0 and size[0] * size[1] <= _MOST_PIXELS and \
                 type(resample) in (type(None), int, Image.Resampling):
-            filter = _FILTERS.get(Image.Resampling.BICUBIC if resample is None else resample)
-            if filter is not None:
-                steps = () if tuple(size) == self._size and not part else ((RESIZE, 0, 0, *size, filter, *part),)
-                made = _after(self, steps, tuple(size), self._mode)
+            resample = Image.Resampling.BICUBIC if resample is None else resample
+            part, filter = _part(self._size, resample, box), _FILTERS.get(resample)
+            if part is not None and filter is not None:
+                made = _resized(self, tuple(size), resample, part, box, reducing_gap)
         return Image.Image.resize(self, size, resample, box, reducing_gap) if made is None else made
+
+    def reduce(self: Any, factor: Any, box: Any = None) -> Any:
+        made = None
+        across, down = factor if type(factor) in (tuple, list) and len(factor) == 2 else (factor, factor)
+        whole = 0, 0, *self._size
+        if self._mode in _CHANNELS and type(across) is type(down) is int and min(across, down) > 0 and \
+                1 < across * down <= _REDUCED_MAX and (box is None or _is_within(box, self._size)):
+            cut = _cut(whole if box is None else box)
+            steps = (*(() if cut == _cut(whole) else (cut,)), (REDUCE, 0, 0, across, down, 0))
+            made = _after(self, steps, (-(-cut[3] // across), -(-cut[4] // down)), self._mode)
+        return Image.Image.reduce(self, factor, box) if made is None else made
 
     def transpose(self: Any, method: Any) -> Any:
         made = None
@@ -337,6 +376,8 @@ def _done(image: Any, step: tuple) -> Any:
     if kind == RESIZE:
         filter = next(one for one, number in _FILTERS.items() if number == choice)
         return image.resize((width, height), filter, tuple(box) or None)
+    if kind == REDUCE:
+        return image.reduce((width, height))
     return image.convert("L") if kind == GREY else image.transpose(choice)
 
 
@@ -413,22 +454,24 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
         for name in "_head", "_has_exif":
             own.pop(name, None)
 
-    def _is_as_opened(self) -> bool:
-        """Whether nothing has been done to it that load() would heed."""
+    def _draft(self) -> tuple[int, bool] | None:
+        """As Source has it; None: something else has been done to it that load() would heed."""
         own = _dict(self)
         if "_head" in own and len(own) == _UNREAD + ("_exif" in own):
-            return True
-        opened = ("jpeg", (0, 0, *self._size), 0)
-        # A draft() at the scale 1, in no other mode, changes nothing.
-        is_whole = not self.decoderconfig or self.decoderconfig == (1, 0) and self._mode == _MODES.get(self.layers)
-        return [one[:3] for one in self.tile] == [opened] and is_whole and self._im is None and \
-            "transparency" not in self.info
+            return _NO_DRAFT
+        luma = self._mode == "L" and self.layers == 3
+        mode = "L" if luma else _MODES.get(self.layers)
+        opened = ("jpeg", (0, 0, *self._size), 0, ("CMYK;I" if mode == "CMYK" else mode, ""))
+        if self.tile != [opened] or self._mode != mode or self._im is not None or "transparency" in self.info:
+            return None
+        draft = next(((scale, luma) for scale in _SCALES if (self.decoderconfig or (1, 0)) == (scale, 0)), None)
+        return draft if draft in (None, _NO_DRAFT) or mode in _CHANNELS and _drafts_are_alike() else None
 
     def _take(self) -> bool:
         """Reads the bytes, which leaves the file as Pillow's load() does. False: it has to be Pillow's."""
         own, fp = _dict(self), self.fp
-        if not self._is_as_opened() or self._mode not in ("RGB", "L", "CMYK") \
-                or not isinstance(fp, io.BufferedIOBase) or not _is_pillows() \
+        draft = self._draft() if isinstance(fp, io.BufferedIOBase) and _is_pillows() else None
+        if draft is None or self._mode not in ("RGB", "L", "CMYK") \
                 or self._size[0] * self._size[1] > min(_MOST_PIXELS, _native_pictures.limit()):
             if self._im is None:
                 _tell(_UNTOUCHED, self._why_not())
@@ -442,7 +485,8 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
             return False
         if self._exclusive_fp and self._close_exclusive_fp_after_loading:
             fp.close()
-        self._todo = Source(data), own.get("tile"), _worker.picture_is_whole(data)
+        source = Source(data, mode="L" if draft[1] else "RGB", draft=draft)
+        self._todo = source, own.get("tile"), _worker.picture_is_whole(data)
         own.pop("_im", None)
         self.fp, self.tile, self.map, self.readonly = None, [], None, 0
         _tell(_UNTOUCHED, "")
@@ -452,7 +496,7 @@ class File(_Deferred, JpegImagePlugin.JpegImageFile):
         """Which C does not take."""
         if not isinstance(self.fp, io.BufferedIOBase):
             return f"files that are a {type(self.fp).__name__}"
-        return "JPEG files with a draft(), or too large" if _is_pillows() else \
+        return "JPEG files with a draft() of another mode, or too large" if _is_pillows() else \
             "functions of Pillow's have been replaced"
 
     def _settle(self) -> None:
@@ -541,6 +585,27 @@ def open_lazily(*args: Any, **options: Any) -> Any:
     else:
         opened[f"files that are {found.format}"] += 1
     return found
+
+
+def _is_drafted_alike(sampling: str, scale: int, luma: bool) -> bool:
+    file = io.BytesIO()
+    size = _native_pictures.PROBED_SIZE
+    Image.frombytes("RGB", size, _native_pictures.probed_pixels()).save(file, "JPEG", subsampling=sampling)
+    source = Source(file.getvalue(), mode="L" if luma else "RGB", draft=(scale, luma))
+    image = JpegImagePlugin.JpegImageFile(io.BytesIO(file.getvalue()))
+    image.draft(source.mode, (size[0] // scale, size[1] // scale))
+    return source.decode() and source.size == image.size[::-1] and source.pixels == image.tobytes()
+
+
+@functools.cache
+def _drafts_are_alike() -> bool:
+    """Whether Pillow decodes at a smaller scale, and luma alone, as C does. Asked when a program has made a draft()."""
+    try:
+        with _native_probe.undisturbed():
+            return all(_is_drafted_alike(sampling, scale, luma) for sampling in ("4:4:4", "4:2:2", "4:2:0")
+                       for scale in _SCALES for luma in (False, True))
+    except Exception:  # somebody's function in place of Pillow's raised it
+        return False
 
 
 @functools.cache

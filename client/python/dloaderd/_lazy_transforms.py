@@ -38,6 +38,8 @@ class Part(_native_pictures.Made):
             return None
         source.ask()
         handle = self._handle(_lazy._CHANNELS[source.mode])
+        if source.pixels is None and source.draft != _lazy._NO_DRAFT and not source.decode():
+            return None
         if source.pixels is None:
             made = self._with(_worker.picture_of_file, handle, source.file, _native_pictures.limit())
         else:

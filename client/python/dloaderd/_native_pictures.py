@@ -271,8 +271,11 @@ def read(transforms: list, fast: bool) -> tuple[_native_transforms.Items, str | 
     return items, why
 
 
+PROBED_SIZE = 51, 35
+
+
 @functools.cache
-def _probed_pixels() -> bytes:
+def probed_pixels() -> bytes:
     return bytes((x * x * (7 + c) + y * y * 5 + x * y * c) >> 3 & 255
                  for y in range(35) for x in range(51) for c in range(3))
 
@@ -322,7 +325,7 @@ class Probe:
         from . import _worker  # type: ignore[attr-defined]
         image = sys.modules["PIL.Image"]
         file = io.BytesIO()
-        image.frombytes("RGB", (51, 35), _probed_pixels()).save(file, format, quality=80, **options)
+        image.frombytes("RGB", PROBED_SIZE, probed_pixels()).save(file, format, quality=80, **options)
         handle = _worker.pictures("[]", _DRAWS, 3)
         made = _worker.picture_of_file(handle, file.getvalue(), _NO_LIMIT,
                                        lambda *_: (target := bytearray(51 * 35 * 3), target))

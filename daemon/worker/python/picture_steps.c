@@ -9,10 +9,12 @@
 #include <stdatomic.h>
 
 const char picture_steps_text[] =
-    "picture_steps(data, height, width, most_pixels, steps, channels) -> (bytes, height, width),\n"
-    "or None\n\n"
+    "picture_steps(data, height, width, most_pixels, steps, channels, scale, luma) -> (bytes,\n"
+    "height, width), or None\n\n"
     "data: a file's bytes, with height and width 0; or so many pixels, R, G, B or grey. A file's\n"
-    "picture has at most most_pixels. steps: a tuple of (kind, left, top, width, height, choice,\n"
+    "picture has at most most_pixels; it is read at 1 / scale, and of a JPEG its luma alone if "
+    "that\n"
+    "is asked for. steps: a tuple of (kind, left, top, width, height, choice,\n"
     "and of a box left, top, right, bottom), as daemon/data/decode/image/steps.h has them. The "
     "result is R, G, B, row by row; with 1 channel\n"
     "grey. None: the file cannot be decoded here, or a step cannot be done; or another thread is "
@@ -42,6 +44,8 @@ struct steps_call {
     struct image_size size; /* of pixels; 0: it is a file */
     unsigned channels;      /* of these */
     unsigned long long most;
+    unsigned scale; /* of a file, as image_file.scale */
+    int luma;       /* likewise */
     struct picture_step steps[STEPS_MAX];
     uint32_t n;
     unsigned channels_out; /* 1 or 3 */
@@ -66,7 +70,7 @@ static int steps_read(PyObject *list, struct steps_call *call)
             return -1;
         step->part = (struct picture_part){
             .left = left, .top = top, .width = right - left, .height = bottom - top};
-        if (kind > STEP_GREY) {
+        if (kind > STEP_REDUCE) {
             PyErr_SetString(PyExc_ValueError, "no such kind of step");
             return -1;
         }
@@ -79,8 +83,12 @@ static int steps_read(PyObject *list, struct steps_call *call)
 static int steps_open(const struct steps_call *call, struct image_decoder *decoder,
                       struct image_size *ret, struct dl_error *err)
 {
-    struct image_file file = {
-        .data = call->data.buf, .bytes = (size_t)call->data.len, .path = "picture", .exact = true};
+    struct image_file file = {.data = call->data.buf,
+                              .bytes = (size_t)call->data.len,
+                              .path = "picture",
+                              .exact = true,
+                              .scale = call->scale,
+                              .luma = call->luma};
 
     if (call->size.height > 0) {
         image_open_pixels(decoder, &(struct image_pixels){.pixels = call->data.buf,
@@ -166,12 +174,14 @@ PyObject *picture_steps(PyObject *module, PyObject *args)
     PyObject *list, *result = NULL;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*IIKOI:picture_steps", &call.data, &call.size.height,
-                          &call.size.width, &call.most, &list, &call.channels_out))
+    if (!PyArg_ParseTuple(args, "y*IIKOIIp:picture_steps", &call.data, &call.size.height,
+                          &call.size.width, &call.most, &list, &call.channels_out, &call.scale,
+                          &call.luma))
         return NULL;
     uint64_t n = (uint64_t)call.size.height * call.size.width;
     call.channels = (uint64_t)call.data.len == n ? 1 : PICTURE_COLOURS;
-    bool whole = (call.channels_out == 1 || call.channels_out == PICTURE_COLOURS) &&
+    bool whole = (call.scale == 1 || call.scale == 2 || call.scale == 4 || call.scale == 8) &&
+                 (call.channels_out == 1 || call.channels_out == PICTURE_COLOURS) &&
                  (call.size.height == 0 || (n > 0 && (uint64_t)call.data.len == n * call.channels));
     if (steps_read(list, &call) == 0 && whole)
         result = steps_result(&call);

@@ -20,6 +20,10 @@ struct image_file {
     const char *path; /* borrowed; for messages */
     bool exact;       /* refused if another version of the format's library might decode it to other
                          pixels: a damaged JPEG, which PIL reads as far as it can */
+    /* Of a JPEG alone, as PIL's draft() has it: */
+    uint32_t
+        scale; /* 2, 4, 8: the image is one of a size divided by it and rounded up; 0, 1: not */
+    bool luma; /* brightness alone, as the file has it: a grey image; not of CMYK */
 };
 
 /* What is wanted of the image, reduced by `reduce`: [left, right) of rows [top, bottom). */

@@ -13,6 +13,7 @@
 #include "daemon/data/decode/image/image_codec.h"
 #include "daemon/data/decode/image/pixel_rows.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -145,10 +146,12 @@ static int image_jpeg_open(struct image_codec *codec, const struct image_file *f
     int r;
 
     jpeg->file = *file;
+    if (jpeg->file.scale == 0)
+        jpeg->file.scale = 1;
     if ((r = image_jpeg_read_header(jpeg, err)) < 0)
         return r;
-    size.height = jpeg->info.image_height;
-    size.width = jpeg->info.image_width;
+    size.height = (jpeg->info.image_height - 1) / jpeg->file.scale + 1;
+    size.width = (jpeg->info.image_width - 1) / jpeg->file.scale + 1;
     if ((r = image_check_size(size, file->path, err)) < 0) {
         jpeg_abort_decompress(&jpeg->info);
         return r;
@@ -231,10 +234,11 @@ static int image_jpeg_begin(struct image_codec *codec, const struct image_window
         return r;
     if (setjmp(jpeg->jump))
         return image_jpeg_give_up(jpeg, err);
-    bool grey = info->jpeg_color_space == JCS_GRAYSCALE;
+    bool grey = info->jpeg_color_space == JCS_GRAYSCALE || (jpeg->file.luma && !jpeg->cmyk);
     info->out_color_space = jpeg->cmyk ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_EXT_RGBX;
     info->scale_num = 1;
-    info->scale_denom = window->reduce;
+    assert(window->reduce == 1 || jpeg->file.scale == 1);
+    info->scale_denom = window->reduce * jpeg->file.scale;
     (void)jpeg_start_decompress(info);
     /* libjpeg itself would take longer to make four bytes of one. */
     jpeg->row = grey && !window->grey ? info->mem->alloc_sarray((j_common_ptr)info, JPOOL_IMAGE,

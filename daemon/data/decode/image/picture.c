@@ -162,6 +162,57 @@ int picture_turn(const struct picture *in, unsigned quarters, struct picture *ou
     return 0;
 }
 
+/* ---- means ---------------------------------------------------------------------------------- */
+
+/* 2²⁴ / n, as Pillow calculates it: in floats. */
+static uint32_t picture_share(uint32_t n)
+{
+    return (uint32_t)(0x1p24F / (float)n);
+}
+
+static void picture_add_row(const uint8_t *row, size_t n, uint32_t *sums)
+{
+    for (size_t i = 0; i < n; i++)
+        sums[i] += row[i];
+}
+
+/* A row of the result: sums of `rows` rows, of which each `across` pixels become one. */
+static void picture_put_means(const uint32_t *sums, uint32_t width, uint32_t across, uint32_t rows,
+                              uint8_t *out)
+{
+    for (uint32_t x = 0; x < width; x += across) {
+        uint32_t n = (uint32_t)min_u64(across, width - x), of = n * rows;
+        uint32_t sum[PICTURE_PIXEL] = {of / 2, of / 2, of / 2, of / 2}, share = picture_share(of);
+        for (uint32_t i = 0; i < n; i++, sums += PICTURE_PIXEL) {
+            for (unsigned c = 0; c < PICTURE_PIXEL; c++)
+                sum[c] += sums[c];
+        }
+        for (unsigned c = 0; c < PICTURE_PIXEL; c++)
+            *out++ = (uint8_t)(sum[c] * share >> 24);
+    }
+}
+
+int picture_reduce(const struct picture *in, struct image_size factors, struct picture *out)
+{
+    size_t n = (size_t)in->size.width * PICTURE_PIXEL;
+    struct image_size size = {(in->size.height - 1) / factors.height + 1,
+                              (in->size.width - 1) / factors.width + 1};
+    _cleanup_free_ uint32_t *sums = calloc(n, sizeof *sums);
+    int r = picture_set(out, sums ? size : (struct image_size){0}, in->grey);
+
+    if (!sums)
+        return -ENOMEM;
+    for (uint32_t y = 0; r == 0 && y < size.height; y++) {
+        uint32_t from = y * factors.height;
+        uint32_t rows = (uint32_t)min_u64(factors.height, in->size.height - from);
+        memset(sums, 0, n * sizeof *sums);
+        for (uint32_t i = 0; i < rows; i++)
+            picture_add_row(picture_row(in, from + i), n, sums);
+        picture_put_means(sums, in->size.width, factors.width, rows, picture_row(out, y));
+    }
+    return r;
+}
+
 /* ---- padding -------------------------------------------------------------------------------- */
 
 /* Where in 0..n-1 place `at` of the padded picture is taken from. */

@@ -36,6 +36,9 @@ static bool steps_fits(const struct picture_step *step, struct image_size in)
         return step->choice < N_TRANSPOSES;
     case STEP_GREY:
         return true;
+    case STEP_REDUCE:
+        return step->size.height > 0 && step->size.width > 0 &&
+               (uint64_t)step->size.height * step->size.width <= PICTURE_REDUCED_MAX;
     }
     return false;
 }
@@ -83,6 +86,8 @@ static int steps_apply(struct transforms_runner *run, const struct picture_step 
     case STEP_GREY:
         colour_grey(&run->now, true);
         return 0;
+    case STEP_REDUCE:
+        return runner_take(run, picture_reduce(&run->now, step->size, &run->spare));
     }
     return 0;
 }

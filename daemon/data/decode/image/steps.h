@@ -1,15 +1,15 @@
 /*
  * What a program has asked of a picture, one step after another, as Pillow's Image does it: crop(),
- * resize(), transpose() and convert("L"), done when the pixels are needed. Results are equal to
- * Pillow 13's to the bit. Crops that come first choose what of the file is decoded, and a resize()
- * behind them takes its rows as they come.
+ * resize(), reduce(), transpose() and convert("L"), done when the pixels are needed. Results are
+ * equal to Pillow 13's to the bit. Crops that come first choose what of the file is decoded, and a
+ * resize() behind them takes its rows as they come.
  */
 #ifndef DL_DATA_STEPS_H
 #define DL_DATA_STEPS_H
 
 #include "daemon/data/decode/transform/transforms.h"
 
-enum picture_step_kind { STEP_CROP, STEP_RESIZE, STEP_TRANSPOSE, STEP_GREY };
+enum picture_step_kind { STEP_CROP, STEP_RESIZE, STEP_TRANSPOSE, STEP_GREY, STEP_REDUCE };
 
 /* As Pillow's Transpose has them. */
 enum picture_transpose {
@@ -27,7 +27,8 @@ struct picture_step {
     enum picture_step_kind kind;
     uint32_t left; /* crop, in pixels of what comes in */
     uint32_t top;
-    struct image_size size;   /* crop, resize: of what comes out; ≥ 1 × 1 */
+    struct image_size size;   /* crop, resize: of what comes out; reduce: of what becomes one pixel,
+                                 at most PICTURE_REDUCED_MAX; ≥ 1 × 1 */
     uint32_t choice;          /* resize: enum resize_filter; transpose: enum picture_transpose */
     struct picture_part part; /* resize: of what comes in, but not by RESIZE_NEAREST; of no size:
                                  all of it */
