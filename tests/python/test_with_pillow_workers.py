@@ -6,6 +6,8 @@ import io
 import os
 import random
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
 from concurrent import futures
@@ -15,7 +17,7 @@ import numpy
 import torch
 
 import trainers
-from black_box import Case, DataLoader, TorchLoader
+from black_box import PATIENCE, Case, DataLoader, TorchLoader
 
 try:
     from PIL import Image, ImageOps
@@ -255,9 +257,24 @@ def by_steps(self, path, n):
 HOWS = {
     "plain": lambda self, path, n: (self.compose(Image.open(path).convert("RGB")), n),
     "two views": lambda self, path, n: (lambda p: (self.compose(p), self.compose(p)))(Image.open(path).convert("RGB")),
+    "waits": lambda self, path, n: (Image.open is _lazy.open_lazily,
+                                    Image.open(path).convert("RGB") and Image.open is _lazy.open_lazily),
     "hook": lambda self, path, n: Image.open is not _lazy._open,
     "from_file": from_file, "tolerant": tolerant, "by_steps": by_steps,
 }
+
+
+UNOPENED = """
+import sys
+import PIL.Image
+from dloaderd import DataLoader
+class Own:
+    def __len__(self):
+        return 2
+    def __getitem__(self, n):
+        return "dloaderd._lazy" in sys.modules
+print([bool(one) for one in DataLoader(Own(), num_workers=1)])
+"""
 
 
 class TestWorkers(Case):
@@ -280,7 +297,7 @@ class TestWorkers(Case):
 
     def test_own_classes(self):
         whole = [name for name in files() if not is_damaged(name) and not name.startswith("(1, 1)")][:14]
-        for names, hows in ((whole, [how for how in HOWS if how != "hook"]),
+        for names, hows in ((whole, [how for how in HOWS if how not in ("hook", "waits")]),
                             (["cut at 0.5", *whole[:3]], ["plain", "tolerant", "by_steps"])):
             with self.folder(names) as folder:
                 for how in hows:
@@ -317,6 +334,15 @@ class TestWorkers(Case):
         with mock.patch.object(_native_pictures.Probe, "_is_alike", lambda format, **_: asked.append(format) or True):
             self.assertIsNone(_lazy._why_other.__wrapped__())
         self.assertEqual(set(asked), {"JPEG"})
+
+    def test_it_waits_for_a_picture(self):
+        """Packages import Pillow for other things, too: until a picture is opened, nothing is imported or probed."""
+        with self.folder(["(120, 160) 2"] * 2) as folder:
+            found = self.told(DataLoader, folder, "waits", batch_size=1)
+        self.assertEqual(found, [described(torch.tensor([one])) for _ in range(2) for one in (False, True)])
+        ended = subprocess.run([sys.executable, "-c", UNOPENED], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, timeout=4 * PATIENCE)
+        self.assertEqual((ended.stdout, ended.stderr), ("[False, False]\n", ""))
 
     def test_native_off(self):
         with self.folder(["(120, 160) 2"] * 4) as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -294,15 +295,19 @@ class Job:
             return self.dataset
         return _native.with_pictures(self.dataset, self.pictures, shared)
 
-    def has_lazy_pictures(self) -> bool:
-        """Whether those that Pillow opens are; in a host, before it forks workers, so that this is found out once."""
+    def may_open_pictures(self) -> bool:
+        """Whether Pillow may open some for its code, of which C may do the work."""
         if not self.lazy or self.columns is not None or "PIL.Image" not in sys.modules:
             return False
         from . import _versions
-        if _versions.not_compared("PIL"):
-            return False
-        from . import _lazy
-        return _lazy.why_not() is None
+        return not _versions.not_compared("PIL")
+
+    def prepare(self) -> None:
+        """In a host, before it forks workers: finds out once what each of them would. Packages for texts import Pillow,
+        too, and their first batch need not wait for that."""
+        if self.may_open_pictures() and ("torchvision" in sys.modules or "PIL.JpegImagePlugin" in sys.modules):
+            from . import _lazy
+            _lazy.why_not()
 
     def has_lazy_texts(self) -> bool:
         """Whether C makes tokens of those that transformers is called with."""
@@ -315,6 +320,24 @@ class Job:
     def columns_in_worker(self) -> Any:
         """After init()."""
         return self._lower(True) if self.init is not None else self.columns
+
+
+def _install_with_first_picture() -> None:
+    """_lazy.install(), which takes its time, once PIL.Image.open() is called."""
+    image: Any = sys.modules["PIL.Image"]
+    opener = image.open
+
+    @functools.wraps(opener)
+    def opened(*args: Any, **options: Any) -> Any:
+        nonlocal opener
+        if image.open is opened:
+            image.open = opener
+            from . import _lazy
+            _lazy.install()
+            opener = image.open
+        return opener(*args, **options)
+
+    image.open = opened
 
 
 def open_job(job: Job, worker: int, workers: int) -> Source:
@@ -353,10 +376,9 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             if numbered is not None and numbered.opens():
                 source.dataset, source.files = numbered, numbered.files
                 source.keeper = _states.Keeper(numbered) if _states.knows(numbered) else None
-        if job.has_lazy_pictures():
+        if job.may_open_pictures():
             # What is known of the dataset is, by now: its functions have to be the library's own.
-            from . import _lazy
-            _lazy.install()
+            _install_with_first_picture()
         if job.has_lazy_texts():
             from . import _lazy_texts
             _lazy_texts.install()

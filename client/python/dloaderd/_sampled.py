@@ -153,7 +153,9 @@ def _run(job: Any, workers: int, size: int, mask: Any, writer: Any) -> None:
     for fd in range(3):
         os.dup2(null, fd)
     gc.freeze()
-    job.has_lazy_pictures()
+    if job.may_open_pictures():
+        from . import _lazy
+        _lazy.why_not()  # here, where nothing is measured
     source = _bootstrap.open_job(job, 0, workers)
     writer.send(None)
     for counter in _counters():  # what the program itself has done is in them
