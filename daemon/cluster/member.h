@@ -9,8 +9,8 @@
 #ifndef DL_MEMBER_H
 #define DL_MEMBER_H
 
-#include "daemon/cluster/backend.h"
-#include "daemon/cluster/rendezvous.h"
+#include "daemon/cluster/rendezvous/rendezvous.h"
+#include "daemon/cluster/store/backend.h"
 
 struct member;
 

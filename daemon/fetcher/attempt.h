@@ -7,7 +7,7 @@
 #ifndef DL_REMOTE_ATTEMPT_H
 #define DL_REMOTE_ATTEMPT_H
 
-#include "daemon/cluster/http.h"
+#include "daemon/cluster/store/http.h"
 #include "daemon/fetcher/keys.h"
 #include "daemon/fetcher/transfers.h"
 

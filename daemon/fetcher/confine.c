@@ -1,8 +1,8 @@
 #include "daemon/fetcher/confine.h"
 
+#include "daemon/base/memory.h"
 #include "daemon/remote/credentials.h"
 #include "daemon/sandbox/sandbox.h"
-#include "daemon/serve/base/memory.h"
 
 #include <stdio.h>
 #include <sys/stat.h>

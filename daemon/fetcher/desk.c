@@ -1,6 +1,6 @@
 #include "daemon/fetcher/desk_private.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

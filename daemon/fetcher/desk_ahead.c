@@ -3,7 +3,7 @@
  * waits in memory for its worker; what comes later, on the disk, if that is to keep it. */
 #include "daemon/fetcher/desk_private.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <utlist.h>
 

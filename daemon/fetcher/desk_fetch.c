@@ -3,7 +3,7 @@
  * not fetched again after a crash. */
 #include "daemon/fetcher/fetch.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <errno.h>
 

@@ -1,8 +1,8 @@
 /* What is in a directory: the pages of its list, one after another, and the names on them. */
 #include "daemon/fetcher/desk_private.h"
 
+#include "daemon/base/memory.h"
 #include "daemon/remote/listing.h"
-#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <dirent.h>

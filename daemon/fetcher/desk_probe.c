@@ -2,7 +2,7 @@
  * What the disk or another node has is given once the store says that it is still that one. */
 #include "daemon/fetcher/fetch.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #include "daemon/fetcher/kept.h"
 
+#include "daemon/base/memory.h"
 #include "daemon/cache/block_store.h"
 #include "daemon/cache/disk_cache.h"
-#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

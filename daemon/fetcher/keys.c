@@ -1,8 +1,8 @@
 #include "daemon/fetcher/keys.h"
 
-#include "daemon/cluster/http.h"
+#include "daemon/base/memory.h"
+#include "daemon/cluster/store/http.h"
 #include "daemon/remote/text.h"
-#include "daemon/serve/base/memory.h"
 #include "proto/common/clock.h"
 
 #include <errno.h>

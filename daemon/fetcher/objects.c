@@ -1,6 +1,6 @@
 #include "daemon/fetcher/objects.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/common/fd_io.h"
 
 #include <assert.h>

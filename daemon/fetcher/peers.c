@@ -1,8 +1,8 @@
 #include "daemon/fetcher/peers.h"
 
-#include "daemon/cluster/http.h"
+#include "daemon/base/memory.h"
+#include "daemon/cluster/store/http.h"
 #include "daemon/fetcher/peer_server.h"
-#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,8 +3,8 @@
  * the store once per cluster.
  *
  * Who takes part: the daemon, a member of the run, leaves the node's address, room and token in the
- * store that the run meets in, and reads those of the others (daemon/serve/world/peers_told.c). It
- * gives the list, and the socket that listens, to this process (daemon/fetcher/service.c), which
+ * store that the run meets in, and reads those of the others (daemon/cluster/world/peers_told.c).
+ * It gives the list, and the socket that listens, to this process (daemon/fetcher/service.c), which
  * alone talks to them. Which node keeps a block follows from the list (daemon/cache/placement.h).
  *
  * A fetch asks memory, the disk, the node that owns the block, and the store. Of what the store

@@ -1,10 +1,10 @@
 #include "daemon/fetcher/transfers.h"
 
+#include "daemon/base/memory.h"
 #include "daemon/fetcher/attempt.h"
 #include "daemon/fetcher/depth.h"
 #include "daemon/fetcher/hedge.h"
 #include "daemon/fetcher/host_limit.h"
-#include "daemon/serve/base/memory.h"
 #include "proto/common/clock.h"
 #include "proto/remote_wire.h"
 

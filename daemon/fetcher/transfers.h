@@ -13,9 +13,9 @@
 #ifndef DL_REMOTE_TRANSFERS_H
 #define DL_REMOTE_TRANSFERS_H
 
+#include "daemon/base/networks.h"
 #include "daemon/remote/answer.h"
 #include "daemon/remote/request.h"
-#include "daemon/serve/base/networks.h"
 #include "proto/remote_counts.h"
 
 #include <uv.h>

@@ -1,7 +1,7 @@
 #include "daemon/serve/daemon.h"
 
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/blame.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/notify.h"
 #include "daemon/serve/pool/remotes.h"

@@ -5,11 +5,11 @@
 #ifndef DL_DAEMON_H
 #define DL_DAEMON_H
 
+#include "daemon/cluster/world/discovery.h"
+#include "daemon/cluster/world/members.h"
 #include "daemon/serve/metrics_http.h"
 #include "daemon/serve/session/door.h"
 #include "daemon/serve/session/session.h"
-#include "daemon/serve/world/discovery.h"
-#include "daemon/serve/world/members.h"
 
 #include <uv.h>
 

@@ -1,9 +1,9 @@
 #include "daemon/serve/metrics_http.h"
 
-#include "daemon/serve/base/address.h"
-#include "daemon/serve/base/allowance.h"
-#include "daemon/serve/base/listener.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/address.h"
+#include "daemon/base/allowance.h"
+#include "daemon/base/listener.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/page/answers.h"
 
 #include <arpa/inet.h>

@@ -7,7 +7,7 @@
 #ifndef DL_METRICS_HTTP_H
 #define DL_METRICS_HTTP_H
 
-#include "daemon/serve/base/config.h"
+#include "daemon/base/config.h"
 #include "daemon/serve/page/page.h"
 
 #include <uv.h>

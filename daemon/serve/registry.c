@@ -1,9 +1,9 @@
 /* The daemon's loaders, by user and name. */
 #include "daemon/serve/registry.h"
 
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/memory.h"
-#include "daemon/serve/base/rights.h"
+#include "daemon/base/blame.h"
+#include "daemon/base/memory.h"
+#include "daemon/base/rights.h"
 #include "daemon/serve/sizes.h"
 
 #include <errno.h>

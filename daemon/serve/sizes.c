@@ -1,8 +1,8 @@
 #include "daemon/serve/sizes.h"
 
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/memory.h"
-#include "daemon/serve/base/processors.h"
+#include "daemon/base/blame.h"
+#include "daemon/base/memory.h"
+#include "daemon/base/processors.h"
 #include "daemon/serve/loader/loader.h"
 #include "daemon/serve/registry.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/registry.h"
 
 /* The rows of one mix: one for each dataset, followed by that dataset's own rows if it is a mix

@@ -4,7 +4,7 @@
 #ifndef DL_VIEWS_PRIVATE_H
 #define DL_VIEWS_PRIVATE_H
 
-#include "daemon/serve/base/row.h"
+#include "daemon/base/row.h"
 #include "daemon/serve/views.h"
 
 static inline const char *views_name(const struct loader *loader)

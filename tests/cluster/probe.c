@@ -1,7 +1,7 @@
 #include "tests/cluster/probe.h"
 
-#include "daemon/cluster/c10d.h"
-#include "daemon/cluster/etcd.h"
+#include "daemon/cluster/store/c10d.h"
+#include "daemon/cluster/store/etcd.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #ifndef DL_TESTS_PROBE_H
 #define DL_TESTS_PROBE_H
 
-#include "daemon/cluster/backend.h"
+#include "daemon/cluster/store/backend.h"
 
 struct probe_input {
     uv_pipe_t pipe;

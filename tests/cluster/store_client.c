@@ -6,7 +6,7 @@
  * For each line "OP KEY VALUE SECOND NUMBER TIMEOUT_MS" of standard input ("-": empty) says
  * "DIALECT ok ANSWER" or "DIALECT error CODE TEXT".
  */
-#include "daemon/cluster/tcpstore_client.h"
+#include "daemon/cluster/store/tcpstore_client.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct asked {
 
 static const char *const replies[TCPSTORE_OPS] = {
 #define OP(NAME, v1, v2, request, reply) [TCPSTORE_##NAME] = (reply),
-#include "daemon/cluster/tcpstore_ops.def"
+#include "daemon/cluster/store/tcpstore_ops.def"
 #undef OP
 };
 

@@ -6,7 +6,7 @@
  * Says "port N" when it listens, then "dropped PEER: WHY" for each it lets go; ends with its
  * standard input, and says then what it kept: "keys N waits N peers N".
  */
-#include "daemon/cluster/tcpstore_server.h"
+#include "daemon/cluster/store/tcpstore_server.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "tests/fuzz/fake_process.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * is written and read again as the same, to the byte; and a node that sees them knows what to do
  * next.
  */
-#include "daemon/cluster/accord.h"
+#include "daemon/cluster/progress/accord.h"
 
 #include "tests/fuzz/fuzz.h"
 

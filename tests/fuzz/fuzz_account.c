@@ -2,7 +2,7 @@
  * What nodes tell each other of samples that are left out: whatever the bytes are, what is taken of
  * them is written and read again as the same, and can be counted and shown.
  */
-#include "daemon/cluster/account.h"
+#include "daemon/cluster/progress/account.h"
 
 #include "proto/common/bytes.h"
 

@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/serve/base/config.h"
+#include "daemon/base/config.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>

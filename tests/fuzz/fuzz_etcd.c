@@ -2,7 +2,7 @@
  * What says it is etcd: whatever the bytes are, each reader refuses them or gives what it promises.
  * The first byte says how the rest is read.
  */
-#include "daemon/cluster/etcd_json.h"
+#include "daemon/cluster/store/etcd_json.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -4,7 +4,7 @@
  * first bytes say which round it is and what a rank asks for; then the reports, with a 0 between
  * two.
  */
-#include "daemon/cluster/progress.h"
+#include "daemon/cluster/progress/progress.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -3,7 +3,7 @@
  * written and read again as the same; and a node that sees it, wanting in or out, writes one that
  * can be read.
  */
-#include "daemon/cluster/rendezvous.h"
+#include "daemon/cluster/rendezvous/rendezvous.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -1,8 +1,8 @@
 /*
- * The TCPStore client (daemon/cluster/tcpstore_client.h) at stores that do what the input says:
- * answer well, in any pieces, late or not at all, say anything else, hang up, or are not there.
- * Each request is answered once, never from inside a call, and within its time; what a store that
- * only ever answered well says is what was asked for, and not the answer to another request.
+ * The TCPStore client (daemon/cluster/store/tcpstore_client.h) at stores that do what the input
+ * says: answer well, in any pieces, late or not at all, say anything else, hang up, or are not
+ * there. Each request is answered once, never from inside a call, and within its time; what a store
+ * that only ever answered well says is what was asked for, and not the answer to another request.
  *
  * Only the network and the clock are not real: a socket is one end of a pair, whose other end is
  * the store's; names are looked up and time passes when the input says so.
@@ -13,7 +13,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/input.h"
 
-#include "daemon/cluster/tcpstore_client.h"
+#include "daemon/cluster/store/tcpstore_client.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -178,7 +178,7 @@ static const struct {
     const char *request, *reply;
 } layouts[TCPSTORE_OPS] = {
 #define OP(NAME, v1, v2, request, reply) [TCPSTORE_##NAME] = {request, reply},
-#include "daemon/cluster/tcpstore_ops.def"
+#include "daemon/cluster/store/tcpstore_ops.def"
 #undef OP
 };
 

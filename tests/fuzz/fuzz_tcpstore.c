@@ -9,7 +9,7 @@
  * Input: events of a byte and what they take: which peer (bits 0-1), what (bits 2-4), how much
  * (bits 5-7).
  */
-#include "daemon/cluster/tcpstore.h"
+#include "daemon/cluster/store/tcpstore.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/input.h"
 
@@ -68,7 +68,7 @@ static void put_request(struct game *g, enum tcpstore_dialect dialect, struct dl
 {
     static const char *const layouts[TCPSTORE_OPS] = {
 #define OP(NAME, v1, v2, request, reply) [TCPSTORE_##NAME] = (request),
-#include "daemon/cluster/tcpstore_ops.def"
+#include "daemon/cluster/store/tcpstore_ops.def"
 #undef OP
     };
     enum tcpstore_op op = take(&g->input) % TCPSTORE_OPS;

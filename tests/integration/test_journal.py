@@ -12,7 +12,7 @@ import unittest
 from dltest import OPEN, Daemon, DaemonError, LifeCase, dlctl, main, named, wait_until
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-EVENTS = dict(re.findall(r'^EVENT\((\w+), "(\w+)"', (ROOT / "daemon/serve/base/log.def").read_text(), re.M))
+EVENTS = dict(re.findall(r'^EVENT\((\w+), "(\w+)"', (ROOT / "daemon/base/log.def").read_text(), re.M))
 
 # Puts the socket $1 where the journal's is, for the program that follows alone.
 IN_ITS_PLACE = ('mount -t tmpfs none /run && mkdir -p /run/systemd/journal && : >/run/systemd/journal/socket '

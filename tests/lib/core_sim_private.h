@@ -5,7 +5,7 @@
 
 #include "tests/lib/core_sim.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

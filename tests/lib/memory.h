@@ -4,7 +4,7 @@
 #ifndef DL_MEMORY_H
 #define DL_MEMORY_H
 
-#include "daemon/cluster/backend.h"
+#include "daemon/cluster/store/backend.h"
 
 struct memory_store;
 

@@ -1,7 +1,7 @@
 #include "tests/lib/world_around.h"
 
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 
 #include <errno.h>
 #include <stdarg.h>

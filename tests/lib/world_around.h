@@ -1,5 +1,5 @@
 /*
- * What surrounds daemon/serve/world in a simulation: a store, a clock, timers, and the rendezvous
+ * What surrounds daemon/cluster/world in a simulation: a store, a clock, timers, and the rendezvous
  * as far as it tells a node of rounds. Nothing happens by itself: the simulation says which call is
  * answered next, how late it is, and which round begins. One simulation at a time.
  */
@@ -8,9 +8,9 @@
 
 #include "tests/lib/world_names.h"
 
-#include "daemon/cluster/allgather.h"
 #include "daemon/cluster/member.h"
-#include "daemon/serve/world/members_private.h"
+#include "daemon/cluster/progress/allgather.h"
+#include "daemon/cluster/world/members_private.h"
 
 /* What one daemon has: its members_new() takes the one that around_enter() named. */
 struct around {

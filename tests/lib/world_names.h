@@ -1,6 +1,6 @@
 /*
- * What daemon/serve/world has around it, by other names: its files are compiled with this, so that
- * world_around.c answers in place of libuv, of the store and of the rendezvous.
+ * What daemon/cluster/world has around it, by other names: its files are compiled with this, so
+ * that world_around.c answers in place of libuv, of the store and of the rendezvous.
  */
 #define uv_hrtime             around_hrtime
 #define uv_timer_init         around_timer_init

@@ -320,7 +320,7 @@ class Package(unittest.TestCase):
 
     def entries(self, event):
         """The journal's entries of an event of log.def, by the number that the manual has."""
-        definitions = (ROOT / "daemon/serve/base/log.def").read_text(encoding="utf-8")
+        definitions = (ROOT / "daemon/base/log.def").read_text(encoding="utf-8")
         number = re.search(rf'^EVENT\({event}, "(\w+)"', definitions, re.MULTILINE)[1]
         run("journalctl", "--sync")
         found = run("journalctl", f"MESSAGE_ID={number}", "--output", "json", "--no-pager", "--quiet")

@@ -1,4 +1,4 @@
-"""The key table of dloaderd.conf(5), made from daemon/serve/base/config.def.
+"""The key table of dloaderd.conf(5), made from daemon/base/config.def.
 
     config_man.py DEF PAGE           exit status 1 if the page's table is not the one of DEF
     config_man.py --write DEF PAGE   puts it there
@@ -11,8 +11,8 @@ import sys
 import generated
 from generated import escape
 
-BEGIN = "; keys from daemon/serve/base/config.def begin here"
-END = "; keys from daemon/serve/base/config.def end here"
+BEGIN = "; keys from daemon/base/config.def begin here"
+END = "; keys from daemon/base/config.def end here"
 
 STRING = r'"(?:[^"\\]|\\.)*"'
 ENTRY = re.compile(rf"^CONFIG\(([\w.]+),\s*(\w+),\s*({STRING}),\s*((?:{STRING}\s*)+)\)", re.MULTILINE)

@@ -19,6 +19,8 @@ PROTO = {"proto/common/", "proto/", "proto/shared/"}
 DATA = ("daemon/data/base/", "daemon/data/files/", "daemon/data/decode/", "daemon/data/plugin/", "daemon/data/collate/",
         "daemon/data/kinds/", "daemon/data/")
 
+CLUSTER = ("daemon/cluster/store/", "daemon/cluster/rendezvous/", "daemon/cluster/progress/")
+
 # Of libdlclient, what knows of memory alone: segments, and the tensors in them.
 SLOTS = {"client/pin.h", "client/mapping.h", "client/view.h"}
 
@@ -40,24 +42,27 @@ LAYERS = {
     # What is asked of remote storage, and what it answers: without any of the daemon.
     "daemon/remote/": {"proto/", "proto/common/"},
     # The process that asks it.
-    "daemon/fetcher/": {*PROTO, "daemon/remote/", "daemon/cache/", "daemon/cluster/", "daemon/sandbox/",
-                        "daemon/serve/base/"},
-    # Of what all of the daemon has, the memory.
-    "daemon/cluster/": {*PROTO, "daemon/serve/base/"},
-    # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
-    # it together.
-    "daemon/serve/base/": {*PROTO},
-    "daemon/serve/ring/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/serve/base/"},
-    "daemon/serve/core/": {*PROTO, "daemon/plan/", "daemon/serve/base/", "daemon/serve/ring/"},
-    "daemon/serve/pool/": {*PROTO, "daemon/serve/base/", "daemon/serve/ring/"},
-    "daemon/serve/loader/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/serve/base/",
+    "daemon/fetcher/": {*PROTO, "daemon/remote/", "daemon/cache/", "daemon/cluster/store/", "daemon/sandbox/",
+                        "daemon/base/"},
+    # What all of the daemon has: configuration, log, quotas, bytes on their way.
+    "daemon/base/": {*PROTO},
+    # Several nodes: the stores where they meet; who takes part; how far ranks are; a node's part in both; what
+    # becomes of loaders that several read.
+    "daemon/cluster/store/": {*PROTO, "daemon/base/"},
+    "daemon/cluster/rendezvous/": {*PROTO, "daemon/base/"},
+    "daemon/cluster/progress/": {*PROTO, "daemon/base/", "daemon/cluster/store/"},
+    "daemon/cluster/": {*PROTO, "daemon/base/", *CLUSTER},
+    "daemon/cluster/world/": {*PROTO, "daemon/base/", *CLUSTER, "daemon/cluster/"},
+    "daemon/serve/ring/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/base/"},
+    "daemon/serve/core/": {*PROTO, "daemon/plan/", "daemon/base/", "daemon/serve/ring/"},
+    "daemon/serve/pool/": {*PROTO, "daemon/base/", "daemon/serve/ring/"},
+    "daemon/serve/loader/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/base/",
                              "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/"},
-    "daemon/serve/world/": {*PROTO, "daemon/cluster/", "daemon/serve/base/"},
-    "daemon/serve/session/": {*PROTO, "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/loader/",
-                              "daemon/serve/world/"},
-    "daemon/serve/page/": {*PROTO, "daemon/serve/base/", "daemon/serve/page/page_html.h"},
-    "daemon/serve/": {*PROTO, "daemon/fetcher/", "daemon/serve/base/", "daemon/serve/page/", "daemon/serve/pool/",
-                      "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/"},
+    "daemon/serve/session/": {*PROTO, "daemon/base/", "daemon/serve/core/", "daemon/serve/loader/",
+                              "daemon/cluster/world/"},
+    "daemon/serve/page/": {*PROTO, "daemon/base/", "daemon/serve/page/page_html.h"},
+    "daemon/serve/": {*PROTO, "daemon/fetcher/", "daemon/base/", "daemon/serve/page/", "daemon/serve/pool/",
+                      "daemon/serve/loader/", "daemon/cluster/world/", "daemon/serve/session/"},
     "client/": {*PROTO, *SLOTS, "client/dlclient.h", "client/local.h", "client/core/"},
     # What decides in libdlclient, below what waits, opens sockets or is called by the program.
     "client/core/": {*PROTO, *SLOTS, "client/dlclient.h"},
@@ -82,10 +87,12 @@ LAYERS = {
     # Compiled as a stranger's program would be: <dlclient.h>, or <dloader-plugin.h>, alone.
     "client/examples/": set(),
     "daemon/examples/": set(),
-    "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/remote/", "daemon/fetcher/",
+    "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", *CLUSTER, "daemon/plan/", "daemon/remote/",
+               "daemon/fetcher/",
                *DATA, "daemon/worker/", "daemon/sandbox/", "daemon/helper/",
-               "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
-               "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
+               "daemon/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
+               "daemon/serve/loader/", "daemon/serve/page/", "daemon/cluster/world/", "daemon/serve/session/",
+               "client/",
                *SLOTS, "client/core/",
                "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/",
                "daemon/data/plugin/dloader-plugin.h"},
@@ -93,14 +100,14 @@ LAYERS = {
 
 # Header of another library (by its beginning) → where it may be included.
 DOORS = {
-    # What has a part in the loop: daemon/serve/core/ and daemon/serve/ring/ have none, daemon/serve/base/ but
+    # What has a part in the loop: daemon/serve/core/ and daemon/serve/ring/ have none, daemon/base/ but
     # its sockets and one thread.
-    "uv.h": ("daemon/cluster/", "daemon/fetcher/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h",
-             "daemon/serve/base/listener.h", "daemon/serve/base/lookup.c", "daemon/serve/metrics_http.h",
+    "uv.h": ("daemon/cluster/", "daemon/fetcher/", "daemon/base/peer.h", "daemon/serve/daemon.h",
+             "daemon/base/listener.h", "daemon/base/lookup.c", "daemon/serve/metrics_http.h",
              "daemon/serve/loader/", "daemon/serve/page/answers.h", "daemon/serve/pool/", "daemon/serve/session/",
-             "daemon/serve/world/"),
+             "daemon/cluster/world/"),
     "uv/": (),
-    "systemd/": ("daemon/serve/base/log.c", "daemon/serve/notify.c"),
+    "systemd/": ("daemon/base/log.c", "daemon/serve/notify.c"),
     "microhttpd.h": ("daemon/serve/metrics_http.c", "daemon/serve/page/answers.h",
                      "daemon/serve/page/microhttpd_found.c"),
     "msgpack": ("proto/codec.c", "proto/value_msgpack.c"),
@@ -120,9 +127,9 @@ DOORS = {
     "sndfile.h": ("daemon/data/decode/audio/audio_file.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "ncurses.h": ("client/dlctl/top/terminal.c",),
-    "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/",
+    "jansson.h": ("client/dlctl/", "daemon/cluster/store/etcd_json.c", "daemon/data/", "daemon/examples/",
                   "daemon/remote/issuer.c", "daemon/remote/listing.c"),
-    "curl/": ("daemon/cluster/curl_found.c", "daemon/cluster/http.c"),
+    "curl/": ("daemon/cluster/store/curl_found.c", "daemon/cluster/store/http.c"),
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c",
                 "proto/common/library.c"),
     "Python.h": ("daemon/worker/python/", "client/python/src/"),

@@ -1,4 +1,4 @@
-"""The journal's fields and events in dloaderd(8), made from daemon/serve/base/log.def.
+"""The journal's fields and events in dloaderd(8), made from daemon/base/log.def.
 
     log_man.py DEF PAGE           exit status 1 if the page's part is not that of DEF
     log_man.py --write DEF PAGE   puts it there
@@ -10,8 +10,8 @@ import sys
 import generated
 from generated import escape
 
-BEGIN = "; fields and events from daemon/serve/base/log.def begin here"
-END = "; fields and events from daemon/serve/base/log.def end here"
+BEGIN = "; fields and events from daemon/base/log.def begin here"
+END = "; fields and events from daemon/base/log.def end here"
 
 FIELD = re.compile(r'^FIELD\(\w+, \w+, (\w+), "([^"]+)"\)$', re.MULTILINE)
 EVENT = re.compile(r'^EVENT\((\w+), "([0-9a-f]{32})", "([^"]+)"\)$', re.MULTILINE)

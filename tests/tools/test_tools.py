@@ -135,7 +135,7 @@ class Layers(unittest.TestCase):
                 ("client/a.c", "proto/shared/words.h"),
                 ("daemon/worker/a.c", "daemon/data/fetch.h"),
                 ("daemon/serve/ring/a.c", "daemon/plan/plan.h"),
-                ("daemon/serve/a.c", "daemon/serve/base/log.h"),
+                ("daemon/serve/a.c", "daemon/base/log.h"),
                 ("daemon/serve/loader/a.c", "daemon/serve/pool/pool.h"),
                 ("client/a.c", "client/b.h"),
                 ("client/a.c", "client/dlclient.h"),
@@ -169,9 +169,9 @@ class Layers(unittest.TestCase):
                 ("daemon/data/kinds/tar/a.c", "daemon/data/plugin/dloader-plugin.h"),
                 ("daemon/serve/a.c", "daemon/data/fetch.h"),
                 ("daemon/serve/a.c", "daemon/worker/worker.h"),
-                ("daemon/serve/base/a.c", "daemon/serve/daemon.h"),
+                ("daemon/base/a.c", "daemon/serve/daemon.h"),
                 ("daemon/serve/pool/a.c", "daemon/serve/loader/loader.h"),
-                ("daemon/serve/world/a.c", "daemon/serve/loader/loader.h"),
+                ("daemon/cluster/world/a.c", "daemon/serve/loader/loader.h"),
                 ("daemon/serve/ring/a.c", "daemon/serve/pool/pool.h"),
                 ("daemon/serve/core/a.c", "daemon/serve/pool/pool.h"),
                 ("daemon/serve/core/a.c", "daemon/serve/loader/loader.h"),
@@ -202,7 +202,7 @@ class Layers(unittest.TestCase):
     def test_foreign_headers_have_doors(self):
         for path, header, good in [
                 ("daemon/serve/loader/a.c", "uv.h", True),
-                ("daemon/serve/base/a.c", "uv.h", False),
+                ("daemon/base/a.c", "uv.h", False),
                 ("daemon/serve/ring/a.h", "uv.h", False),
                 ("daemon/serve/core/a.h", "uv.h", False),
                 ("daemon/serve/core/a.c", "time.h", False),
@@ -637,7 +637,7 @@ class Tap(unittest.TestCase):
 
 
 class LogMan(unittest.TestCase):
-    DEFINITIONS = ROOT / "daemon/serve/base/log.def"
+    DEFINITIONS = ROOT / "daemon/base/log.def"
 
     def test_the_page_tells_fields_and_events(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -666,14 +666,14 @@ class ConfigMan(unittest.TestCase):
     PAGE = f"head\n{config_man.BEGIN}\n{config_man.END}\ntail\n"
 
     def test_the_page_tells_the_settings(self):
-        definitions, page = ROOT / "daemon/serve/base/config.def", ROOT / "daemon/dloaderd.conf.5.scd"
+        definitions, page = ROOT / "daemon/base/config.def", ROOT / "daemon/dloaderd.conf.5.scd"
         with contextlib.redirect_stdout(io.StringIO()) as out:
             status = config_man.main(["config_man.py", definitions, page])
         self.assertEqual(status, 0, out.getvalue())
 
     def test_the_example_names_each_setting_with_its_default(self):
         example = (ROOT / "systemd/dloaderd.conf").read_text()
-        entries = config_man.entries((ROOT / "daemon/serve/base/config.def").read_text())
+        entries = config_man.entries((ROOT / "daemon/base/config.def").read_text())
         self.assertEqual(set(re.findall(r"(?m)^#? *(\w+):", example)) -
                          {word for key, *_ in entries for word in key.split(".")}, set())
         for key, kind, default, _ in entries:

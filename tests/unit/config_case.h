@@ -4,7 +4,7 @@
 
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/config.h"
+#include "daemon/base/config.h"
 
 static const char *write_text(const char *text)
 {

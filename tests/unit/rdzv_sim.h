@@ -12,7 +12,7 @@
 #include "tests/lib/harness.h"
 #include "tests/lib/splitmix.h"
 
-#include "daemon/cluster/rendezvous.h"
+#include "daemon/cluster/rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <inttypes.h>

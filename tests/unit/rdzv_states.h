@@ -4,7 +4,7 @@
 
 #include "tests/lib/harness.h"
 
-#include "daemon/cluster/rendezvous.h"
+#include "daemon/cluster/rendezvous/rendezvous.h"
 
 #include <stdio.h>
 

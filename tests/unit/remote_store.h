@@ -6,9 +6,9 @@
 #ifndef DL_TEST_REMOTE_STORE_H
 #define DL_TEST_REMOTE_STORE_H
 
+#include "daemon/base/memory.h"
 #include "daemon/fetcher/objects.h"
 #include "daemon/fetcher/transfers.h"
-#include "daemon/serve/base/memory.h"
 #include "tests/unit/remote_case.h"
 
 #include <stdio.h>

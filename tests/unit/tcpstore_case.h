@@ -6,7 +6,7 @@
 #ifndef DL_TEST_TCPSTORE_CASE_H
 #define DL_TEST_TCPSTORE_CASE_H
 
-#include "daemon/cluster/tcpstore_private.h"
+#include "daemon/cluster/store/tcpstore_private.h"
 #include "tests/lib/harness.h"
 
 #include <ctype.h>

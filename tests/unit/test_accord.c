@@ -8,7 +8,7 @@
 #include "tests/lib/harness.h"
 #include "tests/lib/splitmix.h"
 
-#include "daemon/cluster/accord.h"
+#include "daemon/cluster/progress/accord.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What nodes that are gone leave out: by tables. */
 #include "tests/lib/harness.h"
 
-#include "daemon/cluster/account.h"
+#include "daemon/cluster/progress/account.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #include "tests/lib/memory.h"
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/cluster/agree.h"
+#include "daemon/cluster/progress/agree.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
 #include "tests/lib/memory.h"
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/cluster/allgather_sum.h"
+#include "daemon/cluster/progress/allgather_sum.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* What part of the loop's time something may take: rows of what it took, and when. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/allowance.h"
+#include "daemon/base/allowance.h"
 
 #define MS 1000000ULL
 

@@ -1,7 +1,7 @@
 /* Which helpers are there, by what a store lists and when. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/world/announced.h"
+#include "daemon/cluster/world/announced.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* What the kernel leaves to be taken: by files of a machine that is not there, and of this one. */
-#include "daemon/serve/base/available.h"
-#include "daemon/serve/base/processors.h"
+#include "daemon/base/available.h"
+#include "daemon/base/processors.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

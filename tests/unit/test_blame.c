@@ -1,7 +1,7 @@
 /* What the daemon dies of: noted by those who crash, read by the next, forgotten by and by. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/blame.h"
+#include "daemon/base/blame.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include "tests/lib/harness.h"
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/cluster/c10d.h"
+#include "daemon/cluster/store/c10d.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -206,7 +206,7 @@ static void test_each_key_alone(void **state)
 {
 #define CONFIG(key, type, initial, meaning) #key,
     static const char *const keys[] = {
-#include "daemon/serve/base/config.def"
+#include "daemon/base/config.def"
     };
 #undef CONFIG
     static const char *const values[] = {"x",

@@ -1,7 +1,7 @@
 /* The control group of a client: what /proc says, and whose it is. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/control_group.h"
+#include "daemon/base/control_group.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What is said to etcd and what it says, by what was seen of a real one, 3.4.23 and 3.5.30. */
 #include "tests/lib/harness.h"
 
-#include "daemon/cluster/etcd_json.h"
+#include "daemon/cluster/store/etcd_json.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* How many lines about one user the log has room for. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/log_budget.h"
+#include "daemon/base/log_budget.h"
 
 #define SECOND ((uint64_t)1000000000)
 

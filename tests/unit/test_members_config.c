@@ -2,9 +2,9 @@
  * told. */
 #include "tests/lib/harness.h"
 
-#include "daemon/cluster/rendezvous.h"
-#include "daemon/serve/world/discovery.h"
-#include "daemon/serve/world/members.h"
+#include "daemon/cluster/rendezvous/rendezvous.h"
+#include "daemon/cluster/world/discovery.h"
+#include "daemon/cluster/world/members.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The daemon's one policy for memory that has run out: its end, which is said. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <sys/wait.h>
 

@@ -1,7 +1,7 @@
 /* Networks as text, and which addresses are in them. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/networks.h"
+#include "daemon/base/networks.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/base/outbox.h"
+#include "daemon/base/outbox.h"
 #include "proto/fdpass.h"
 
 #include <errno.h>

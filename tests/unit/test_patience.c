@@ -1,7 +1,7 @@
 /* How long a store is given that is slow, and then quick again. */
 #include "tests/lib/harness.h"
 
-#include "daemon/cluster/patience.h"
+#include "daemon/cluster/store/patience.h"
 
 enum { LATE = 0 };
 

@@ -2,7 +2,7 @@
 #include "tests/lib/harness.h"
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/serve/base/peer.h"
+#include "daemon/base/peer.h"
 #include "proto/fdpass.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * nobody while that daemon lives. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/predecessor.h"
+#include "daemon/base/predecessor.h"
 
 #include <errno.h>
 #include <fcntl.h>

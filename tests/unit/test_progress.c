@@ -1,7 +1,7 @@
 /* Where ranks go on when the world has changed: by tables. */
 #include "tests/lib/harness.h"
 
-#include "daemon/cluster/progress.h"
+#include "daemon/cluster/progress/progress.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "tests/lib/harness.h"
 #include "tests/lib/splitmix.h"
 
-#include "daemon/cluster/progress.h"
+#include "daemon/cluster/progress/progress.h"
 #include "proto/common/bytes.h"
 
 enum { NODES = 4, LOCAL = 2, SAMPLES = 600, ROUNDS = 40, SCHEDULES = 1200, AHEAD = 3 };

@@ -1,7 +1,7 @@
 /* Accounts by user: limits to the unit, texts, users apart from each other, everything returned. */
 #include "tests/lib/abort.h"
 
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/quota.h"
 
 #include <errno.h>
 #include <stdio.h>

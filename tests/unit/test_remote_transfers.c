@@ -2,7 +2,7 @@
  * when it says so. */
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/cluster/http.h"
+#include "daemon/cluster/store/http.h"
 #include "daemon/fetcher/depth.h"
 #include "daemon/fetcher/keys.h"
 #include "daemon/fetcher/transfers.h"

@@ -2,7 +2,7 @@
  */
 #include "tests/unit/rdzv_sim.h"
 
-#include "daemon/cluster/rendezvous_format.h"
+#include "daemon/cluster/rendezvous/rendezvous_format.h"
 
 static void test_meet(void **state)
 {

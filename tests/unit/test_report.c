@@ -1,7 +1,7 @@
 /* What workers say: reports of errors, untrusted in each byte and number; last words; lines. */
 #include "tests/lib/harness.h"
 
-#include "daemon/serve/base/relay.h"
+#include "daemon/base/relay.h"
 #include "daemon/serve/pool/report.h"
 #include "proto/common/utf8.h"
 

@@ -1,5 +1,5 @@
 /* Who may have the daemon run and read what: each way of asking for each thing. */
-#include "daemon/serve/base/rights.h"
+#include "daemon/base/rights.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Mappings built by a chain of setters: of all kinds, and when memory runs out in the middle. */
-#include "daemon/serve/base/row.h"
+#include "daemon/base/row.h"
 #include "tests/lib/harness.h"
 #include "tests/unit/fail_alloc.h"
 

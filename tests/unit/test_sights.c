@@ -4,7 +4,7 @@
 #include "tests/lib/memory.h"
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/serve/world/members_private.h"
+#include "daemon/cluster/world/members_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>

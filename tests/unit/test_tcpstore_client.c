@@ -5,8 +5,8 @@
 #include "tests/lib/harness.h"
 #include "tests/lib/uv_threads.h"
 
-#include "daemon/cluster/tcpstore_client.h"
-#include "daemon/cluster/tcpstore_server.h"
+#include "daemon/cluster/store/tcpstore_client.h"
+#include "daemon/cluster/store/tcpstore_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

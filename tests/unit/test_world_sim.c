@@ -2,9 +2,9 @@
  * Trainers in lock step, in one process group that nothing but a launcher makes anew, while their
  * daemons are killed, told to end, cut off, frozen, and come back at once or late; a launcher
  * starts all of them again, and their program goes back to an earlier state. What a daemon knows of
- * the cluster's world (daemon/serve/world, daemon/cluster/progress.c) runs as it is; the store, the
- * clock, the rendezvous and the trainers are simulated (tests/lib/world_around.h), and streams as
- * far as session_world.c treats them.
+ * the cluster's world (daemon/cluster/world, daemon/cluster/progress/progress.c) runs as it is; the
+ * store, the clock, the rendezvous and the trainers are simulated (tests/lib/world_around.h), and
+ * streams as far as session_world.c treats them.
  *
  * Whatever happens,
  *

@@ -10,8 +10,8 @@
 #include "tests/lib/splitmix.h"
 #include "tests/lib/world_around.h"
 
-#include "daemon/serve/base/memory.h"
-#include "daemon/serve/world/world_rules.h"
+#include "daemon/base/memory.h"
+#include "daemon/cluster/world/world_rules.h"
 
 #include <errno.h>
 #include <stdio.h>

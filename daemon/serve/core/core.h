@@ -47,7 +47,7 @@
 #ifndef DL_CORE_H
 #define DL_CORE_H
 
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/quota.h"
 #include "daemon/serve/core/jobs.h"
 #include "daemon/serve/core/roster.h"
 #include "daemon/serve/ring/timing.h"

@@ -2,7 +2,7 @@
 #ifndef DL_CORE_PRIVATE_H
 #define DL_CORE_PRIVATE_H
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/core/core.h"
 
 #include <assert.h>

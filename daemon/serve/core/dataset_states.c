@@ -1,6 +1,6 @@
 #include "daemon/serve/core/dataset_states.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 static struct replica_states *dataset_states_replica(struct dataset_states *states,
                                                      uint32_t replica)

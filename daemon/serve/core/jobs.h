@@ -19,7 +19,7 @@
 #ifndef DL_JOBS_H
 #define DL_JOBS_H
 
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/quota.h"
 #include "daemon/serve/core/stream.h"
 #include "proto/common/error.h"
 

@@ -1,6 +1,6 @@
 #include "daemon/serve/core/lately.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <math.h>
 

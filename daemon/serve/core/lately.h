@@ -10,7 +10,7 @@
 #ifndef DL_LATELY_H
 #define DL_LATELY_H
 
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/quota.h"
 #include "proto/limits.h"
 
 #include <uthash.h>

@@ -1,6 +1,6 @@
 #include "daemon/serve/core/roster.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "daemon/serve/core/sizing.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/common/figures.h"
 
 #include <assert.h>

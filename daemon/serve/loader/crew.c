@@ -1,7 +1,7 @@
 #include "daemon/serve/loader/crew.h"
 
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/blame.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/crew_turns.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 #include "daemon/serve/loader/epoch.h"
 
+#include "daemon/base/memory.h"
 #include "daemon/plan/plan_lazy.h"
-#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 

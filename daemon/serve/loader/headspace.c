@@ -1,6 +1,6 @@
 #include "daemon/serve/loader/headspace.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/common/figures.h"
 #include "proto/shared/words.h"
 

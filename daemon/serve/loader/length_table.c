@@ -1,9 +1,9 @@
 #include "daemon/serve/loader/length_table.h"
 
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "daemon/cache/disk_cache.h"
 #include "daemon/cache/lengths_cache.h"
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * How far ahead that is, is the fetcher's business (daemon/fetcher/desk_ahead.c): it fetches as far
  * as its memory reaches. What is said here is only more than that.
  */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <endian.h>

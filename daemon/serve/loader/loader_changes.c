@@ -9,8 +9,8 @@
  * only in positions still to come. So a state decides the weights of a resumed epoch, whichever
  * daemon serves it.
  */
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_changes_private.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
  * The shell of the core: executes its decisions; and the pump, which reports free room to the core,
  * turn after turn, until nothing more follows.
  */
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/blame.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/slot_fill.h"
 

@@ -2,7 +2,7 @@
  * Runs headspace.h on a loader: reports readers and their batches after each turn of the pump, or
  * by a timer, and the pump asks for the phase.
  */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <errno.h>

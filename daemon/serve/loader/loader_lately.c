@@ -2,7 +2,7 @@
  * Where the time went: the verdict on the last while, and the last ten minutes, kept in
  * core/lately.h and fed from here.
  */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "daemon/serve/pool/remotes.h"
 

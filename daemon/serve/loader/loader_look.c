@@ -1,5 +1,5 @@
 /* Whether its files have changed since it was opened, for the next client that opens it. */
-#include "daemon/serve/base/blame.h"
+#include "daemon/base/blame.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <errno.h>

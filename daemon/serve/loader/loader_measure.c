@@ -4,7 +4,7 @@
  * run of samples is a task like a batch, in a slot of the ring, so that workers that die, hang or
  * refuse are handled as usual.
  */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/common/figures.h"
 

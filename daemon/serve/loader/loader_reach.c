@@ -2,8 +2,8 @@
  * How far a loader with changing weights is read, in positions of its order, and new plans for its
  * streams from there on.
  */
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_changes_private.h"
 
 #include <errno.h>

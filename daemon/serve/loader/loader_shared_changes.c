@@ -3,8 +3,8 @@
  * place of one requested here, the position at which streams hold meanwhile, and adopting the
  * store's list.
  */
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_changes_private.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * do not depend on it: what somebody says (loader_resize()), or what core/sizing.h decides by what
  * is measured here.
  */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <errno.h>

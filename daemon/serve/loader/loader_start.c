@@ -1,6 +1,6 @@
 /* Streams that read from a loader: how they begin, and their clients' requests. */
+#include "daemon/base/blame.h"
 #include "daemon/plan/plan_lazy.h"
-#include "daemon/serve/base/blame.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <errno.h>

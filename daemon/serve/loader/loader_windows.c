@@ -9,8 +9,8 @@
  * up. What was measured once is known for the other epochs, ranks and worlds; once all is, it goes
  * into the cache of lengths.
  */
+#include "daemon/base/memory.h"
 #include "daemon/plan/plan_lazy.h"
-#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/limits.h"
 #include "proto/segment_layout.h"

@@ -1,9 +1,9 @@
 /* What workers say, by the pool: of the dataset, that it is open, how far that is, its files; and
  * of their tasks. */
+#include "daemon/base/blame.h"
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "daemon/cache/index_cache.h"
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/common/sealed.h"
 #include "proto/slot_fill.h"

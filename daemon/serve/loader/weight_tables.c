@@ -1,6 +1,6 @@
 #include "daemon/serve/loader/weight_tables.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 #include "daemon/serve/page/answers.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/page/page_html.h"
 #include "daemon/serve/page/visitor.h"
 #include "proto/shared/metrics.h"

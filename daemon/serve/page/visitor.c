@@ -1,6 +1,6 @@
 #include "daemon/serve/page/visitor.h"
 
-#include "daemon/serve/base/address.h"
+#include "daemon/base/address.h"
 
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>

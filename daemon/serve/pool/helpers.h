@@ -7,7 +7,7 @@
 #ifndef DL_POOL_HELPERS_H
 #define DL_POOL_HELPERS_H
 
-#include "daemon/serve/base/config.h"
+#include "daemon/base/config.h"
 #include "daemon/serve/pool/python.h"
 
 /* Tasks that such a worker has at most, as many as its far end has slots for: enough to hide the

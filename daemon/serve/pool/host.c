@@ -1,7 +1,7 @@
 /* What a host says and gets: host.h, host_private.h. */
 #include "daemon/serve/pool/host_private.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/common/open_files.h"
 
 #include <errno.h>

@@ -17,8 +17,8 @@
 #ifndef DL_HOST_H
 #define DL_HOST_H
 
-#include "daemon/serve/base/config.h"
-#include "daemon/serve/base/relay.h"
+#include "daemon/base/config.h"
+#include "daemon/base/relay.h"
 
 #include <uv.h>
 

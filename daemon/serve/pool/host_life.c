@@ -1,8 +1,8 @@
 /* How a host begins and ends: host.h, host_private.h. */
 #include "daemon/serve/pool/host_private.h"
 
-#include "daemon/serve/base/environment.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/environment.h"
+#include "daemon/base/memory.h"
 #include "proto/common/library.h"
 
 #include <assert.h>

@@ -2,9 +2,9 @@
 #ifndef DL_HOST_PRIVATE_H
 #define DL_HOST_PRIVATE_H
 
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/peer.h"
-#include "daemon/serve/base/relay.h"
+#include "daemon/base/log.h"
+#include "daemon/base/peer.h"
+#include "daemon/base/relay.h"
 #include "daemon/serve/pool/host.h"
 
 enum { HOST_NAMED_MAX = 512 }; /* of one in a message; a longer path is cut */

@@ -1,4 +1,4 @@
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/pool/pool_private.h"
 #include "daemon/serve/pool/usage.h"
 

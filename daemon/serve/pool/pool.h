@@ -11,7 +11,7 @@
 #ifndef DL_POOL_H
 #define DL_POOL_H
 
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/quota.h"
 #include "daemon/serve/pool/process.h"
 #include "daemon/serve/pool/retired.h"
 #include "daemon/serve/ring/budget.h"

@@ -1,5 +1,5 @@
 /* The members of a pool that run on other machines: which, and when others are there. */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/pool/helpers.h"
 #include "daemon/serve/pool/pool_private.h"
 

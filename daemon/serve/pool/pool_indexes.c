@@ -3,7 +3,7 @@
  * so of a dataset that has such indexes one worker at a time opens it, while the processes of the
  * others start and wait, until all indexes are there or one has it open.
  */
-#include "daemon/serve/base/log.h"
+#include "daemon/base/log.h"
 #include "daemon/serve/pool/pool_private.h"
 
 #include <errno.h>

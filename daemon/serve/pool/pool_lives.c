@@ -1,5 +1,5 @@
 /* Lives of workers: how they begin, what they say of themselves, and what their deaths lead to. */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/pool/helpers.h"
 #include "daemon/serve/pool/pool_private.h"
 #include "daemon/serve/pool/sandbox.h"

@@ -1,5 +1,5 @@
 /* How many workers a pool has, while it runs: more start, or the last ones go. */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/pool/pool_private.h"
 #include "daemon/serve/pool/usage.h"
 

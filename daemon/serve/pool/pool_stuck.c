@@ -3,7 +3,7 @@
  * a file system whose server is gone may let it wait for ever. Another worker takes the place of
  * such a one. Its memory, and it itself, count for its user until it has ended.
  */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/pool/pool_private.h"
 #include "proto/common/figures.h"
 

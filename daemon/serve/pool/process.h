@@ -11,7 +11,7 @@
 #ifndef DL_PROCESS_H
 #define DL_PROCESS_H
 
-#include "daemon/serve/base/credentials.h"
+#include "daemon/base/credentials.h"
 #include "daemon/serve/pool/host.h"
 #include "daemon/serve/pool/python.h"
 #include "daemon/serve/ring/segment.h"

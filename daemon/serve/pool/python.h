@@ -5,7 +5,7 @@
 #ifndef DL_PYTHON_H
 #define DL_PYTHON_H
 
-#include "daemon/serve/base/config.h"
+#include "daemon/base/config.h"
 #include "daemon/serve/pool/host.h"
 #include "proto/spec.h"
 

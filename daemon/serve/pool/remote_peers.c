@@ -1,8 +1,8 @@
 #include "daemon/serve/pool/remote_peers.h"
 
-#include "daemon/serve/base/address.h"
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/address.h"
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "proto/common/fd_io.h"
 #include "proto/fdpass.h"
 #include "proto/fetcher_control.h"

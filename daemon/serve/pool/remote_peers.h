@@ -8,7 +8,7 @@
 #ifndef DL_SERVE_REMOTE_PEERS_H
 #define DL_SERVE_REMOTE_PEERS_H
 
-#include "daemon/serve/base/config.h"
+#include "daemon/base/config.h"
 #include "proto/common/error.h"
 #include "proto/peer_card.h"
 

@@ -1,8 +1,8 @@
 #include "daemon/serve/pool/remotes.h"
 
-#include "daemon/serve/base/log.h"
-#include "daemon/serve/base/memory.h"
-#include "daemon/serve/base/networks.h"
+#include "daemon/base/log.h"
+#include "daemon/base/memory.h"
+#include "daemon/base/networks.h"
 #include "proto/fdpass.h"
 
 #include <assert.h>

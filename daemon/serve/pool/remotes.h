@@ -14,8 +14,8 @@
 #ifndef DL_SERVE_REMOTES_H
 #define DL_SERVE_REMOTES_H
 
-#include "daemon/serve/base/config.h"
-#include "daemon/serve/base/credentials.h"
+#include "daemon/base/config.h"
+#include "daemon/base/credentials.h"
 #include "daemon/serve/pool/remote_peers.h"
 #include "proto/common/error.h"
 #include "proto/remote_counts.h"

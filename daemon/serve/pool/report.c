@@ -1,6 +1,6 @@
 #include "daemon/serve/pool/report.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/common/utf8.h"
 
 static const char cut_mark[] = "[...]\n";

@@ -1,6 +1,6 @@
 #include "daemon/serve/pool/retired.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/common/clock.h"
 
 #include <utlist.h>

@@ -12,7 +12,7 @@
 #ifndef DL_RETIRED_H
 #define DL_RETIRED_H
 
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/quota.h"
 #include "daemon/serve/ring/budget.h"
 #include "daemon/serve/ring/segment.h"
 

@@ -2,7 +2,7 @@
 #ifndef DL_SERVE_SANDBOX_H
 #define DL_SERVE_SANDBOX_H
 
-#include "daemon/serve/base/config.h"
+#include "daemon/base/config.h"
 #include "proto/sandbox.h"
 
 /* The most that sandbox_describe() writes, the NUL included. */

@@ -7,8 +7,8 @@
 #ifndef DL_BUDGET_H
 #define DL_BUDGET_H
 
-#include "daemon/serve/base/available.h"
-#include "daemon/serve/base/config.h"
+#include "daemon/base/available.h"
+#include "daemon/base/config.h"
 
 struct budget {
     const struct config_share *share; /* borrowed: limits.memory */

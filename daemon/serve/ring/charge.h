@@ -5,7 +5,7 @@
 #ifndef DL_CHARGE_H
 #define DL_CHARGE_H
 
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/quota.h"
 #include "daemon/serve/ring/budget.h"
 
 /* Pays for memory. */

@@ -1,6 +1,6 @@
 #include "daemon/serve/ring/indexes.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/common/sealed.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "daemon/serve/ring/pictures.h"
 
+#include "daemon/base/memory.h"
 #include "daemon/cache/ids_cache.h"
-#include "daemon/serve/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

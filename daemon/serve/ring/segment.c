@@ -1,6 +1,6 @@
 #include "daemon/serve/ring/segment.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

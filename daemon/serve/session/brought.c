@@ -1,6 +1,6 @@
 #include "daemon/serve/session/brought.h"
 
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "proto/limits.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 #include "daemon/serve/session/door.h"
 
-#include "daemon/serve/base/credentials.h"
+#include "daemon/base/credentials.h"
 
 enum { LET_IN_AT_ONCE = 8, LET_IN_NS = TURN_NS };
 

@@ -15,9 +15,9 @@
 #ifndef DL_DOOR_H
 #define DL_DOOR_H
 
-#include "daemon/serve/base/allowance.h"
-#include "daemon/serve/base/listener.h"
-#include "daemon/serve/base/quota.h"
+#include "daemon/base/allowance.h"
+#include "daemon/base/listener.h"
+#include "daemon/base/quota.h"
 #include "daemon/serve/session/scheduler.h"
 
 #include <sys/socket.h>

@@ -15,12 +15,12 @@
 #ifndef DL_SESSION_H
 #define DL_SESSION_H
 
+#include "daemon/cluster/world/shared_loader.h"
+#include "daemon/cluster/world/shared_weights.h"
+#include "daemon/cluster/world/world_rules.h"
 #include "daemon/serve/loader/loader.h"
 #include "daemon/serve/loader/weight_tables.h"
 #include "daemon/serve/session/scheduler.h"
-#include "daemon/serve/world/shared_loader.h"
-#include "daemon/serve/world/shared_weights.h"
-#include "daemon/serve/world/world_rules.h"
 
 #include <sys/socket.h>
 #include <uv.h>

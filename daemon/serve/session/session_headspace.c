@@ -1,5 +1,5 @@
 /* A request for a loader's headspace: the answer takes a while. */
-#include "daemon/serve/base/row.h"
+#include "daemon/base/row.h"
 #include "daemon/serve/session/session_private.h"
 
 #include <errno.h>

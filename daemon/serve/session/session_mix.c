@@ -2,7 +2,7 @@
  * A session's changes of the weights of a mixture or of samples, and its client's lists of such
  * changes: MIX, WEIGHTS, CHANGES, CHANGED.
  */
-#include "daemon/serve/base/row.h"
+#include "daemon/base/row.h"
 #include "daemon/serve/session/session_private.h"
 
 #include <assert.h>

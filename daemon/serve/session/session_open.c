@@ -2,8 +2,8 @@
  * OPEN: its spec is read once, a long one by a thread, and nothing else of the session is heard
  * meanwhile. What other nodes, or a look at files, have to be waited for keeps what was read.
  */
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/blame.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
 #include "proto/yaml.h"

@@ -13,7 +13,7 @@
 #ifndef DL_SESSION_PRIVATE_H
 #define DL_SESSION_PRIVATE_H
 
-#include "daemon/serve/base/peer.h"
+#include "daemon/base/peer.h"
 #include "daemon/serve/session/brought.h"
 #include "daemon/serve/session/position_memory.h"
 #include "daemon/serve/session/session.h"

@@ -1,5 +1,5 @@
-#include "daemon/serve/base/blame.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/blame.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
 #include <assert.h>

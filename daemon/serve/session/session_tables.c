@@ -3,7 +3,7 @@
  * is being mapped, the session reads no further messages, so that the message that names it finds
  * it.
  */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* Loaders' events, sent to the session's client: see struct loader_events. */
-#include "daemon/serve/base/memory.h"
+#include "daemon/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
 #include <assert.h>
