@@ -7,6 +7,7 @@
 #include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/registry.h"
 #include "daemon/serve/sizes.h"
+#include "daemon/serve/threads.h"
 #include "daemon/serve/views.h"
 
 #include <assert.h>
@@ -359,78 +360,6 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
     notify_ready("serving");
 }
 
-static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
-
-/* While signals are blocked during shutdown, they cannot end the daemon before it has cleaned
- * up. */
-static void daemon_hold_signals(int how)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < ARRAY_SIZE(signal_numbers); i++)
-        sigaddset(&set, signal_numbers[i]);
-    (void)pthread_sigmask(how, &set, NULL);
-}
-
-static void daemon_do_nothing(uv_work_t *work)
-{
-    (void)work;
-}
-
-static void daemon_wait_in_thread(void *go)
-{
-    uv_sem_wait(go);
-}
-
-/* As many as libuv makes, by its own rule. */
-static uint32_t daemon_count_threads(void)
-{
-    const char *text = getenv("UV_THREADPOOL_SIZE");
-    long n = text ? strtol(text, NULL, 10) : 4;
-
-    return n < 1 ? 1 : (uint32_t)min_u64((uint64_t)n, 1024);
-}
-
-/* Whether the loop's threads can be made: libuv aborts where one cannot, without a word. */
-static int daemon_try_threads(void)
-{
-    uint32_t wanted = daemon_count_threads(), n = 0;
-    _cleanup_free_ uv_thread_t *threads = must_alloc(wanted * sizeof *threads);
-    uv_sem_t go;
-    int r = uv_sem_init(&go, 0);
-
-    if (r < 0)
-        return r;
-    while (r == 0 && n < wanted)
-        if ((r = uv_thread_create(&threads[n], daemon_wait_in_thread, &go)) == 0)
-            n++;
-    for (uint32_t i = 0; i < n; i++)
-        uv_sem_post(&go);
-    for (uint32_t i = 0; i < n; i++)
-        uv_thread_join(&threads[i]);
-    uv_sem_destroy(&go);
-    if (r < 0)
-        log_error("cannot start %u threads: %s; raise the limit of processes (ulimit -u, "
-                  "pids.max of the control group, or LimitNPROC= and TasksMax= of the unit)",
-                  wanted, uv_strerror(r));
-    return r;
-}
-
-/*
- * Makes the loop's threads with signals blocked, as they stay: otherwise a thread could take a
- * signal after the handlers are gone, which would end the daemon before it has cleaned up.
- */
-static int daemon_make_threads(struct daemon *d)
-{
-    daemon_hold_signals(SIG_BLOCK);
-    int r = daemon_try_threads();
-    if (r == 0)
-        (void)uv_queue_work(&d->loop, &d->first_work, daemon_do_nothing, NULL);
-    daemon_hold_signals(SIG_UNBLOCK);
-    return r;
-}
-
 static void daemon_on_reload(uv_timer_t *timer)
 {
     struct dl_error err = {0};
@@ -489,7 +418,7 @@ static void daemon_finish(struct daemon *d)
         session_end(s, &err);
     if (!d->sessions.head)
         daemon_end_loaders(d); /* else when the last session has let go of them */
-    daemon_hold_signals(SIG_BLOCK);
+    threads_hold_signals(SIG_BLOCK);
     for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
@@ -642,7 +571,7 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
     int r = daemon_check_shared(d, &d->config, err);
     if (r < 0 || (r = remotes_check(&d->config, err)) < 0)
         return r;
-    daemon_hold_signals(SIG_BLOCK);
+    threads_hold_signals(SIG_BLOCK);
     const struct door_options door = {.loop = &d->loop,
                                       .config = &d->config,
                                       .passed = passed,
@@ -664,9 +593,9 @@ static void daemon_begin_to_watch(struct daemon *d)
     for (size_t i = 0; i < ARRAY_SIZE(d->signals); i++) {
         uv_signal_init(&d->loop, &d->signals[i]);
         d->signals[i].data = d;
-        uv_signal_start(&d->signals[i], daemon_on_signal, signal_numbers[i]);
+        uv_signal_start(&d->signals[i], daemon_on_signal, threads_signals[i]);
     }
-    daemon_hold_signals(SIG_UNBLOCK);
+    threads_hold_signals(SIG_UNBLOCK);
     uv_timer_init(&d->loop, &d->watchdog);
     uv_timer_init(&d->loop, &d->deadline);
     uv_timer_init(&d->loop, &d->reload);
@@ -738,7 +667,7 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     if (r < 0)
         return r;
     d->quota = quota_new(&d->config.limits);
-    d->crew = crew_new(&d->loop, daemon_count_threads());
+    d->crew = crew_new(&d->loop, threads_count());
     daemon_set_limits(d, &d->config.limits);
     budget_init(&d->budget, &d->config.limits.memory);
     d->budget.look = pictures_set_settle;
@@ -793,7 +722,7 @@ int daemon_run(const struct daemon_options *options)
         return 1;
     }
     (void)signal(SIGPIPE, SIG_IGN);
-    if (daemon_make_threads(&d) < 0) {
+    if (threads_make(&d.loop, &d.first_work) < 0) {
         int unused = uv_loop_close(&d.loop);
         assert(unused == 0);
         return 1;

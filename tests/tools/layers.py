@@ -103,7 +103,7 @@ DOORS = {
     # What has a part in the loop: daemon/serve/core/ and daemon/serve/ring/ have none, daemon/base/ but
     # its sockets and one thread.
     "uv.h": ("daemon/cluster/", "daemon/fetcher/", "daemon/base/peer.h", "daemon/serve/daemon.h",
-             "daemon/base/listener.h", "daemon/base/lookup.c", "daemon/serve/metrics_http.h",
+             "daemon/base/listener.h", "daemon/base/lookup.c", "daemon/serve/metrics_http.h", "daemon/serve/threads.h",
              "daemon/serve/loader/", "daemon/serve/page/answers.h", "daemon/serve/pool/", "daemon/serve/session/",
              "daemon/cluster/world/"),
     "uv/": (),
