@@ -422,22 +422,6 @@ class Memory(TestCase):
         loader = client.open(self.batches_of(4, limit=4096 + 3 * 8192))["loader"]
         self.assertEqual(sum(client.epoch_indices(loader), []), list(range(64)))
 
-    def test_a_loader_may_wait_for_room(self):
-        daemon = self.daemon({"linger": "1h", "limits": {"workers": 3, "full": "wait"}})
-        first, waits = self.client(daemon), self.client(daemon)
-        first.open(named("first", workers={"count": 2}))
-        with self.assertRaisesRegex(DaemonError, "limits.workers: 4 more would exceed the limit of 3"):
-            waits.open(named("never", workers={"count": 4}))
-        waits.requests += 1
-        waits.send(dltest.OPEN, waits.requests, "/", named("later", workers={"count": 2}))
-        waits.sock.settimeout(0.5)  # several times what it is tried again after
-        with self.assertRaises(TimeoutError):
-            waits.recv()
-        waits.sock.settimeout(60)
-        first.close()
-        self.assertEqual(waits.recv_number(dltest.OPENED)[1], waits.requests)
-        self.assertEqual([row["name"] for row in self.client(daemon).query("loaders")], ["later"])
-
     def test_quota_of_a_user(self):
         daemon = self.daemon({"limits": {"bytes": 100000, "loaders": 3, "workers": 6,
                                          "sessions": 4, "leases": 2, "epochs": 2}})

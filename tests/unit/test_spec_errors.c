@@ -581,27 +581,6 @@ static const struct refusal key_refusals[] = {
      "\"batch\" has no effect, since a client that is the sampler gives each rank's samples; "
      "leave mode out"},
     {"shard: {even: null}", "shard.even", "null is not true or false"},
-    {"share: {window: -1}", "share.window", "-1 is not a non-negative integer"},
-    {"share: {window: 2000}", "share.window", "2000 is above the maximum of 1024"},
-    {"share: {wait: 1s}", "share.wait",
-     "\"1s\" has no effect where jobs do not share; write share.window 1 or more, or leave wait "
-     "out"},
-    {"share: {window: 4}\nshard: {mode: dispatch}", "share.window",
-     "4 does not work with shard.mode dispatch, whose ranks already share; leave one of them out"},
-    {"share: {window: 4}\nshard: {replicas: 2}", "share.window",
-     "4 does not work with shard.replicas, which already share; leave one of them out"},
-    {"share: {window: 4}\nsampler: {kind: client}", "share.window",
-     "4 does not work with sampler.kind client, where each job gives its own samples; leave window "
-     "out"},
-    {"share: {window: 4}\nworkers: {in_order: false}", "share.window",
-     "4 does not work with workers.in_order: false, since all jobs get the same batches; leave one "
-     "of them out"},
-    {"share: {window: 4}\nworkers: {count: 0}", "share.window",
-     "4 needs worker processes, which make the batches that jobs share; write workers.count 1 or "
-     "more"},
-    {"share: {window: 4}\nmemory: {writable: true}", "memory.writable",
-     "true does not work with share.window: a job would read what another has written; write "
-     "false"},
     {"seed: x", "seed",
      "\"x\" is not an integer from -9223372036854775808 to 18446744073709551615"},
     {"seed: null", "seed",

@@ -1,4 +1,4 @@
-/* Which specs are the same loader: fingerprints and differences. */
+/* Which specs are the same loader: fingerprints and differences; and what jobs of one can share. */
 #include "tests/unit/spec_text.h"
 
 #include <errno.h>
@@ -205,9 +205,43 @@ static void test_differs(void **state)
     }
 }
 
+/* What cannot be shared by jobs of one spec. */
+static const struct refusal share_refusals[] = {
+    {"share: {window: -1}", "share.window", "-1 is not a non-negative integer"},
+    {"share: {window: 2000}", "share.window", "2000 is above the maximum of 1024"},
+    {"share: {wait: 1s}", "share.wait",
+     "\"1s\" has no effect where jobs do not share; write share.window 1 or more, or leave wait "
+     "out"},
+    {"share: {window: 4}\nshard: {mode: dispatch}", "share.window",
+     "4 does not work with shard.mode dispatch, whose ranks already share; leave one of them out"},
+    {"share: {window: 4}\nshard: {replicas: 2}", "share.window",
+     "4 does not work with shard.replicas, which already share; leave one of them out"},
+    {"share: {window: 4}\nsampler: {kind: client}", "share.window",
+     "4 does not work with sampler.kind client, where each job gives its own samples; leave window "
+     "out"},
+    {"share: {window: 4}\nworkers: {in_order: false}", "share.window",
+     "4 does not work with workers.in_order: false, since all jobs get the same batches; leave one "
+     "of them out"},
+    {"share: {window: 4}\nworkers: {bypass: 2}", "share.window",
+     "4 does not work with workers.bypass, by which each job has its own order; leave one of them "
+     "out"},
+    {"share: {window: 4}\nworkers: {count: 0}", "share.window",
+     "4 needs worker processes, which make the batches that jobs share; write workers.count 1 or "
+     "more"},
+    {"share: {window: 4}\nmemory: {writable: true}", "memory.writable",
+     "true does not work with share.window: a job would read what another has written; write "
+     "false"},
+};
+
+static void test_share(void **state)
+{
+    EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", share_refusals);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_fingerprint),
     cmocka_unit_test(test_differs),
+    cmocka_unit_test(test_share),
 };
 
 TEST_MAIN(tests)
