@@ -14,9 +14,8 @@ import shutil
 import subprocess
 import sys
 
-from test_readme import FENCED, LINK, ROOT, pages
+from test_readme import FENCED, FOLDERS, LINK, ROOT, pages
 
-NOT_SHOWN = {"client/README.md", "daemon/data/README.md", "tests/python/README.md"}
 MANUAL = re.compile(r"\*([\w.-]+)\*\((\d)\)")
 # What makes a browser load something; of <link> only these relations do.
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -76,7 +75,7 @@ def contents(shown):
 
 
 def lay_out(work):
-    shown = {path: text for path, text in pages().items() if path not in NOT_SHOWN}
+    shown = {path: text for path, text in pages().items() if path not in FOLDERS}
     texts = {path: relink(path, text, shown) for path, text in shown.items()}
     texts |= {str(page_of(path)): manual_page(title, path) for title, path in manuals().items()}
     texts["index.md"] = contents(shown)

@@ -7,7 +7,7 @@
 Makes mutants of product files: another comparison or sum, a constant one more or less, a condition negated or left
 out, a statement removed, another value returned. Runs each case of the tests on each, and says how many mutants each
 case kills, and which cases are enough to kill all that are killed: those of --keep, then as few others as a greedy
-choice finds. The rest are candidates: hacking.md says what decides.
+choice finds. The rest are candidates: tests/README.md says what decides.
 
 All mutants are in one program, which has one of them at a time; a case runs on those alone that it reaches, and not on
 those that a case of --keep has killed, or three others: name the tests first whose cases stay. Needs a build with tests

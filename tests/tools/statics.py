@@ -45,8 +45,10 @@ MACHINES = {
     "the loader's core": ("daemon/serve/core/*.[ch]",),
     "the client's core": ("client/core/*.[ch]",),
     "slots and segments": ("daemon/serve/ring/*.[ch]",),
-    "the rendezvous": tuple(f"daemon/cluster/rendezvous/rendezvous{part}.[ch]" for part in ("", "_state", "_turn", "_watch")),
-    "the progress of ranks": tuple(f"daemon/cluster/progress/{part}.[ch]" for part in ("progress", "account", "accord")),
+    "the rendezvous": tuple(f"daemon/cluster/rendezvous/rendezvous{part}.[ch]"
+                            for part in ("", "_state", "_turn", "_watch")),
+    "the progress of ranks": tuple(f"daemon/cluster/progress/{part}.[ch]"
+                                   for part in ("progress", "account", "accord")),
     "the plan": ("daemon/plan/*.[ch]",),
     "sessions": ("daemon/serve/session/*.[ch]",),
     "turns": ("daemon/serve/session/turns.[ch]", "daemon/serve/session/scheduler.[ch]",

@@ -15,11 +15,14 @@ import packages
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-# Run by tests/python/test_python_readme.py; a map whose commands are those of ./dev; a description of tests;
-# generated from messages.def.
-NOT_RUN_HERE = {"CHANGELOG.md", "client/README.md", "client/python/README.md", "daemon/data/README.md",
-                "daemon/docs/hacking.md", "daemon/docs/weights-agreed.md", "daemon/docs/world-changes.md",
-                "tests/python/README.md", "proto/PROTOCOL.md"}
+# Maps of folders, for those who work on them; their commands are those of ./dev.
+FOLDERS = {f"{folder}/README.md" for folder in (
+    "client", "daemon/cluster", "daemon/data", "daemon/fetcher", "daemon/helper", "daemon/plan", "daemon/serve",
+    "proto", "tests", "tests/python")}
+# Run by tests/python/test_python_readme.py; for contributors; generated from messages.def.
+NOT_RUN_HERE = {"CHANGELOG.md", "client/python/README.md", "daemon/docs/hacking.md", "daemon/docs/releases.md",
+                "daemon/docs/weights-agreed.md", "daemon/docs/words.md", "daemon/docs/world-changes.md",
+                "proto/PROTOCOL.md", *FOLDERS}
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^()\s]+)\)")
