@@ -308,8 +308,8 @@ static inline uint32_t spec_bypass(const struct dl_spec *spec)
     return spec->in_order ? spec->bypass : DL_BOUND_BYPASS;
 }
 
-/* Batches that are loaded ahead for a rank: `prefetch` for each of that many workers, the one that is
- * read, and those that wait behind a slow one. */
+/* Batches that are loaded ahead for a rank: `prefetch` for each of that many workers, the one that
+ * is read, and those that wait behind a slow one. */
 static inline uint32_t spec_credits(const struct dl_spec *spec, uint32_t prefetch, uint32_t workers)
 {
     return (uint32_t)min_u64((uint64_t)prefetch * workers + 1 + spec->bypass, DL_MAX_CREDITS);

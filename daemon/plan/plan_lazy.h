@@ -28,8 +28,8 @@
  * window, where they end) says where any step lies. At the end of the epoch the rows that do not
  * fill a step are emitted or dropped as elsewhere.
  *
- * A mixture by tokens. How many samples of each child a window has depends on their lengths: at each
- * position comes the child that is furthest behind of its share of all tokens before
+ * A mixture by tokens. How many samples of each child a window has depends on their lengths: at
+ * each position comes the child that is furthest behind of its share of all tokens before
  * (sampler_mix_tokens.c), not of an estimate. So at each window's end each child has had its share
  * to within about the longest sample, but for samples that begin the next window. Positions cannot
  * be found without those before, and the only mark is the beginning.
@@ -81,8 +81,8 @@ uint64_t plan_steps_before_window(const struct plan *plan);
  */
 size_t plan_window(struct plan *plan, uint64_t *ret);
 
-/* Their lengths are in place: cuts the next window; or, of a mixture by tokens, none yet, where more
- * lengths show to be needed. 0, or -ENOMEM. About 0.1 µs a sample. */
+/* Their lengths are in place: cuts the next window; or, of a mixture by tokens, none yet, where
+ * more lengths show to be needed. 0, or -ENOMEM. About 0.1 µs a sample. */
 int _nodiscard_ plan_cut_window(struct plan *plan);
 
 #endif
