@@ -54,6 +54,8 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
         return spec->replicas <= 1;
     if (spec_key_in(key, "share"))
         return spec->share_window == 0;
+    if (strcmp(key->key, "bypass") == 0)
+        return spec->bypass == 0;
     if (strcmp(key->key, "balance") == 0)
         return spec->batch.balance == BALANCE_NONE;
     if (spec_key_in(key, "collate") && strcmp(key->key, "length") == 0)

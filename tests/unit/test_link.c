@@ -293,7 +293,8 @@ static void test_helpers(void **state)
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
     assert_null(why);
     config.helpers.run = run; /* some may come */
-    spec = (struct dl_spec){.workers = 2, .dataset = {.kind = DATASET_RANGE}};
+    spec = (struct dl_spec){
+        .workers = 2, .helpers = DL_MAX_WORKERS, .dataset = {.kind = DATASET_RANGE}};
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 3);
 }
 

@@ -390,7 +390,7 @@ static const char nested_canonical[] =
     "shard: {mode: strided, even: true}\n"
     "seed: 3\n"
     "workers: {count: 2, prefetch: 2, timeout: 0s, retries: 2, on_error: raise, "
-    "in_order: true, bypass: 0}\n"
+    "in_order: true}\n"
     "memory: {limit: 1073741824, pin: false}\n";
 
 static void expect_canonical(const char *text, const char *want_text)
@@ -468,7 +468,7 @@ static void test_canonical_form(void **state)
         "shard: {mode: strided, even: false}\n"
         "seed: 42\n"
         "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise, "
-        "in_order: true, bypass: 0}\n"
+        "in_order: true}\n"
         "memory: {limit: 268435456, pin: true, writable: true}\n";
 
     expect_canonical(full_text, want_text);

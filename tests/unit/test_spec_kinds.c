@@ -282,7 +282,7 @@ static void test_other_forms(void **state)
         {"workers",
          {"{count: 256, in_order: false}",
           "{count: 256, prefetch: 2, timeout: 0s, retries: 2, on_error: raise,"
-          " in_order: false, bypass: 0}"}},
+          " in_order: false}"}},
         {"workers",
          {"{count: 1, helpers: auto}",
           "{count: 1, prefetch: 2, timeout: 0s, retries: 2, on_error: raise, in_order: true}"}},
