@@ -131,8 +131,10 @@ struct worker_queues {
     _Alignas(64) struct queue_done done_records[QUEUE_RECORDS];
     struct queue_note note;
     struct queue_slow slow;
-    struct queue_way way;
+    struct queue_way way; /* of stand-ins, which are of the daemon's own release */
 };
+/* What workers map of it, also those of the last release. */
+enum { WORKER_QUEUES_BYTES = offsetof(struct worker_queues, way) };
 
 /* Producer. False when full. The record is visible after the call. */
 static inline bool queue_put(struct queue_end *end, void *records, size_t size, const void *record)

@@ -157,7 +157,7 @@ int far_worker_open(struct far_worker *worker, struct dl_msg_w_open *msg)
 {
     const int fds[] = {worker->queues_fd, worker->task_bell, worker->done_bell};
 
-    msg->queue_bytes = sizeof *worker->queues;
+    msg->queue_bytes = WORKER_QUEUES_BYTES;
     int r = far_worker_send(worker, &(struct dl_message){.number = DL_MSG_W_OPEN, .w_open = *msg},
                             fds, ARRAY_SIZE(fds));
     close_fdp(&worker->queues_fd);

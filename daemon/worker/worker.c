@@ -192,7 +192,7 @@ static int worker_map_queues(struct worker *w, uint64_t bytes)
 
     w->task_bell = frame_reader_take_fd(&w->reader);
     w->done_bell = frame_reader_take_fd(&w->reader);
-    if (w->done_bell < 0 || bytes != sizeof *w->queues)
+    if (w->done_bell < 0 || bytes != WORKER_QUEUES_BYTES)
         return -EPROTO;
     w->queues = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (w->queues == MAP_FAILED) {
@@ -416,16 +416,9 @@ static int worker_handle_segment(struct worker *w, const struct dl_msg_w_segment
         w, &(struct dl_message){.number = DL_MSG_W_MAPPED, .w_mapped = {.id = msg->id}});
 }
 
-static int worker_open_pictures(const struct dl_msg_w_pictures *msg, int fd,
-                                struct data_pictures *ret)
-{
-    return msg->ids ? ids_cache_open(&ret->ids, fd, msg->bytes)
-                    : pictures_cache_open(&ret->cache, fd, msg->bytes);
-}
-
 /* Without it, batches are the same but slower: a worker that cannot map it continues. A copy of the
  * process must not have it: see forked.h. */
-static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictures *msg)
+static int worker_handle_arena(struct worker *w, struct dl_span root, uint64_t bytes, bool ids)
 {
     struct data_env *env = &w->inputs.env;
     _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
@@ -437,16 +430,17 @@ static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictur
     env->pictures = grown;
     if (w->queues)
         return -EPROTO;
-    struct data_pictures one = {.root = span_dup(msg->root)};
-    int r = one.root ? worker_open_pictures(msg, steal_fd(&fd), &one) : -ENOMEM;
+    struct data_pictures one = {.root = span_dup(root)};
+    int r = !one.root ? -ENOMEM
+            : ids     ? ids_cache_open(&one.ids, steal_fd(&fd), bytes)
+                      : pictures_cache_open(&one.cache, steal_fd(&fd), bytes);
     if (r < 0) {
         fprintf(stderr, "dloader-worker: %s of %s are not kept: %s\n",
-                msg->ids ? "ids" : "decoded pictures", one.root ? one.root : "a file",
-                strerror(-r));
+                ids ? "ids" : "decoded pictures", one.root ? one.root : "a file", strerror(-r));
         free(one.root);
         return r == -EPROTO ? r : 0;
     }
-    if (msg->ids)
+    if (ids)
         forked_keep(one.ids.arena, one.ids.bytes);
     else
         forked_keep(one.cache.arena, one.cache.bytes);
@@ -509,7 +503,9 @@ static int worker_handle_message(void *owner, const struct dl_message *msg)
     case DL_MSG_W_OPEN:
         return worker_handle_open(w, &msg->w_open);
     case DL_MSG_W_PICTURES:
-        return worker_handle_pictures(w, &msg->w_pictures);
+        return worker_handle_arena(w, msg->w_pictures.root, msg->w_pictures.bytes, false);
+    case DL_MSG_W_IDS:
+        return worker_handle_arena(w, msg->w_ids.model, msg->w_ids.bytes, true);
     case DL_MSG_W_INDEX:
         return worker_handle_index(w, &msg->w_index);
     case DL_MSG_W_REMOTE:

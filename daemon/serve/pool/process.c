@@ -547,36 +547,37 @@ static struct dl_span process_reader(const struct process_options *o)
 
 static void process_send_open(struct process *p, const struct process_options *o)
 {
-    process_send_message(p,
-                         &(struct dl_message){.number = DL_MSG_W_OPEN,
-                                              .w_open = {.worker = o->number % o->workers,
-                                                         .workers = o->workers,
-                                                         .queue_bytes = sizeof *p->queues,
-                                                         .spec = o->spec,
-                                                         .roots = o->roots,
-                                                         .seen_as = o->seen_as,
-                                                         .plugins = o->plugins,
-                                                         .sandbox = o->sandbox,
-                                                         .reader = process_reader(o),
-                                                         .foreign = process_is_foreign(o),
-                                                         .cache = span_str(o->cache),
-                                                         .uid = o->uid}},
-                         (int[]){p->queues_fd, p->task_bell, p->done_bell}, 3);
+    process_send_message(
+        p,
+        &(struct dl_message){
+            .number = DL_MSG_W_OPEN,
+            .w_open = {.worker = o->number % o->workers,
+                       .workers = o->workers,
+                       .queue_bytes = o->helper ? sizeof *p->queues : WORKER_QUEUES_BYTES,
+                       .spec = o->spec,
+                       .roots = o->roots,
+                       .seen_as = o->seen_as,
+                       .plugins = o->plugins,
+                       .sandbox = o->sandbox,
+                       .reader = process_reader(o),
+                       .foreign = process_is_foreign(o),
+                       .cache = span_str(o->cache),
+                       .uid = o->uid}},
+        (int[]){p->queues_fd, p->task_bell, p->done_bell}, 3);
 }
 
 static void process_send_pictures(struct process *p, const struct pictures_list *list)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         const struct pictures *pictures = list->items[i];
+        struct dl_span root = span_str(pictures_root(pictures));
+        uint64_t bytes = pictures_bytes(pictures);
         int fd = pictures_fd(pictures);
+        struct dl_message pages = {.number = DL_MSG_W_PICTURES,
+                                   .w_pictures = {.root = root, .bytes = bytes}};
+        struct dl_message ids = {.number = DL_MSG_W_IDS, .w_ids = {.model = root, .bytes = bytes}};
 
-        process_send_message(
-            p,
-            &(struct dl_message){.number = DL_MSG_W_PICTURES,
-                                 .w_pictures = {.root = span_str(pictures_root(pictures)),
-                                                .bytes = pictures_bytes(pictures),
-                                                .ids = pictures_has_ids(pictures)}},
-            &fd, 1);
+        process_send_message(p, pictures_has_ids(pictures) ? &ids : &pages, &fd, 1);
     }
 }
 
