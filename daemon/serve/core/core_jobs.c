@@ -211,8 +211,8 @@ struct stream *core_take_parked(struct core *core, const struct stream_params *p
 
         if (ours && p->world == params->world && p->rank == params->rank &&
             p->sharers == params->sharers && p->epoch == params->epoch &&
-            p->first == params->first && passed_agree(&p->passed, &params->passed, params->first) &&
-            !found)
+            p->first == params->first && !found &&
+            (!p->any_order || passed_agree(&p->passed, &params->passed, params->first)))
             found = stream;
         else if (ours && (p->world != params->world ||
                           (p->rank == params->rank && p->epoch <= params->epoch)))
