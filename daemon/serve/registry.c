@@ -287,8 +287,7 @@ static bool registry_may_wait(const struct daemon *d, const struct quota_account
     for (const struct registered *e = d->loaders; e; e = e->hh.next) {
         const struct pool *pool = loader_pool(e->loader);
 
-        waits = waits || (loader_account(e->loader) == account && pool &&
-                          pool_workers(pool) > pool_size(pool));
+        waits = waits || (loader_account(e->loader) == account && pool && pool_shrinks(pool));
     }
     return waits && spec->workers <= quota_limit(account, QUOTA_WORKERS) &&
            spec->workers * POOL_WORKER_DESCRIPTORS <= quota_limit(account, QUOTA_DESCRIPTORS);

@@ -76,6 +76,16 @@ class SameBatches(HelperCase):
                 self.wait_for(daemon, name, count)
                 self.assertEqual(len(self.rows(daemon, name)), 1 + count)
 
+    def test_limits_are_of_own_workers(self):
+        own = {"addresses": [self.helper().address], "secret_file": str(self.secret), "count": 2}
+        daemon = self.daemon({"helpers": own, "limits": {"workers": 2}})
+        client = self.client(daemon)
+        ranged = {"dataset": {"kind": "range", "length": 50}, "batch": {"size": 1}}
+        client.open({"name": "small", "workers": {"count": 1}, **ranged})
+        self.wait_for(daemon, "small", 2)
+        with self.assertRaisesRegex(dltest.DaemonError, "limits.workers: 2 more would exceed the limit of 2"):
+            client.open({"name": "large", "workers": {"count": 2}, **ranged})
+
     def test_resized(self):
         """More own workers, and fewer again, while helpers work; their numbers stay."""
         daemon = self.helped([self.helper().address], workers=2)

@@ -119,8 +119,10 @@ struct pool *pool_free(struct pool *pool);
 int _nodiscard_ pool_resize(struct pool *pool, uint32_t workers, struct dl_error *err);
 /* `found` of its options has become longer: workers at helpers spread over all. */
 void pool_meet_helpers(struct pool *pool);
-/* How many there should be; pool_workers() may be more for a while. */
+/* How many there should be, without helpers; more are there as long as some have tasks that are to
+ * go when these are done. */
 uint32_t pool_size(const struct pool *pool);
+bool pool_shrinks(const struct pool *pool);
 /* Of these, those that can be given tasks. */
 uint32_t pool_ready(const struct pool *pool);
 /* The fewest that there can be: with helpers, whose numbers follow theirs, as many as there were at
