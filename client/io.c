@@ -213,8 +213,11 @@ static int io_await_answer(struct dl_client *client, uint64_t timeout_ns)
     while (!client->call.done) {
         int r = client_turn(client, deadline);
 
-        if (client->call.done) /* messages behind the answer are for the next call */
+        if (client->call.done) {      /* messages behind the answer are for the next call */
+            r = client_flush(client); /* those before may have been batches of ended streams */
+            (void)r;                  /* a failure is latched for the next call */
             return 0;
+        }
         if (r < 0)
             return r;
         if (client_is_away(client))
