@@ -309,10 +309,22 @@ static inline uint32_t spec_bypass(const struct dl_spec *spec)
 }
 
 /* Batches that are loaded ahead for a rank: `prefetch` for each of that many workers, the one that
- * is read, and those that wait behind a slow one. */
+ * is read, those that pass a slow one, and as many that its reader has once these are read. */
 static inline uint32_t spec_credits(const struct dl_spec *spec, uint32_t prefetch, uint32_t workers)
 {
-    return (uint32_t)min_u64((uint64_t)prefetch * workers + 1 + spec->bypass, DL_MAX_CREDITS);
+    uint64_t credits = (uint64_t)prefetch * workers + 1 + 2 * (uint64_t)spec->bypass;
+
+    return (uint32_t)min_u64(credits, DL_MAX_CREDITS);
+}
+
+/* Slots of each of so many workers, which together have room for a rank's batches; where these may
+ * pass a slow one, also without its worker, which has two. */
+static inline uint32_t spec_slots(const struct dl_spec *spec, uint32_t workers)
+{
+    uint32_t slow = spec->bypass > 0 && workers > 1;
+    uint32_t of = workers - slow;
+
+    return (spec_credits(spec, spec->prefetch, workers) - 2 * slow + of - 1) / of;
 }
 
 /* Samples that a batch has at most: each of a token batch has at least one token. */

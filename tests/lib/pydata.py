@@ -70,6 +70,25 @@ class Sleepy:
         return index
 
 
+class Held(Sleepy):
+    """Sample 0 waits until the file `go` is there, for five minutes at most; each says in a file that it is read."""
+
+    def __init__(self, folder, length):
+        self.folder, self.length = folder, length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        with open(f"{self.folder}/read", "a", encoding="ascii") as file:
+            file.write(f"{index}\n")
+        for _ in range(30000 if index == 0 else 0):
+            if os.path.exists(f"{self.folder}/go"):
+                break
+            time.sleep(0.01)
+        return index
+
+
 class NamedSleepy(Sleepy):
     def sample_name(self, index):
         return f"recording {index}"

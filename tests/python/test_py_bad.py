@@ -1,6 +1,8 @@
 """Python datasets that raise for some samples, with workers.on_error skip and substitute: through the
-native collate and through Python's, with any number of workers, and with workers killed.
+native collate and through Python's, with any number of workers, and with workers killed. And with one that is slow.
 """
+
+import os
 
 from spec_case import RawClient, SpecCase, dltest, main, python
 from tap import slow
@@ -142,6 +144,43 @@ class Bad(SpecCase):
             self.assertEqual([row["sample"] for row in rows], [0, 7])
             self.assertIn("sample 8: ", steps[1])
             self.assertIn("workers.max_bad", steps[1])
+
+
+class Slow(SpecCase):
+    def test_what_is_loaded_while_one_is_slow(self):
+        """The first of them waits, and all that may pass it have come but one, which its worker would make next. Those
+        that come when these are read are made: as many, and what is loaded ahead for each worker."""
+        bypass, prefetch, length = 8, 2, 200
+        for count in (2, 4):
+            folder = self.path(f"held-{count}")
+            os.mkdir(folder)
+            client = RawClient(self.running.socket)
+            self.addCleanup(client.close)
+            data = python("Held", folder=folder, length=length)
+            loader = client.open({"name": f"held-{count}", "dataset": data, "batch": {"size": 1}, "workers": {
+                "count": count, "prefetch": prefetch, "bypass": bypass}})["loader"]
+            client.start(loader)
+            came = []
+            while len(came) < bypass - 1:
+                for batch in client.next_batches():
+                    came += batch.indices
+                    batch.release()
+            self.assertLess(set(came), set(range(1, bypass + 1)))
+
+            def read():
+                with open(f"{folder}/read", encoding="ascii") as file:
+                    return len(file.readlines())
+
+            want = len(came) + prefetch * count + 1 + 2 * bypass - 1
+            dltest.wait_until(lambda: read() == want, lambda: f"{want} samples to be read: {read()}")
+            with open(f"{folder}/go", "w", encoding="ascii"):
+                pass
+            while batches := client.next_batches():
+                for batch in batches:
+                    came += batch.indices
+                    batch.release()
+            self.assertEqual(sorted(came), list(range(length)))
+            client.close()
 
 
 if __name__ == "__main__":

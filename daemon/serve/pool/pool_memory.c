@@ -120,8 +120,8 @@ static int pool_memory_add_segment(struct member *m, uint32_t slots, struct dl_e
 }
 
 /*
- * A worker's first segment: prefetch + 1 slots, so that all workers together have room for one
- * stream's window; fewer where its share of memory.limit is smaller.
+ * A worker's first segment: as many slots as all workers together need for one stream's window;
+ * fewer where its share of memory.limit is smaller.
  */
 void member_add_first_segment(struct member *m)
 {
@@ -137,7 +137,7 @@ void member_add_first_segment(struct member *m)
         pool->o.events->reclaim(pool->o.owner);
         return;
     }
-    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err);
+    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec_slots(spec, pool->size), fit), &err);
     if (r < 0 && pool->refused.code && (member_has_stand_in(m) || pool->waits_for_retired))
         m->wants_memory = true; /* what others have may come back, and nobody says so */
     else if (r < 0)
@@ -286,7 +286,8 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     uint64_t fit = pool_memory_fit(pool, best_slots == 0);
     if (fit == 0)
         return pool_memory_refuse(pool, err) == 0;
-    int r = pool_memory_add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err);
+    int r = pool_memory_add_segment(
+        best, (uint32_t)min_u64(spec_slots(pool->o.spec, pool->size), fit), err);
     if (r < 0)
         r = pool_memory_add_segment(best, 1, err);
     return r == 0;
