@@ -154,6 +154,7 @@ class Slow(SpecCase):
         for count in (2, 4):
             folder = self.path(f"held-{count}")
             os.mkdir(folder)
+            os.mkfifo(f"{folder}/go")
             client = RawClient(self.running.socket)
             self.addCleanup(client.close)
             data = python("Held", folder=folder, length=length)
