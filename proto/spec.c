@@ -615,7 +615,8 @@ static int spec_name_by_content(struct spec_reading *rd)
         rd->spec->name = strdup(rd->spec->label);
         return rd->spec->name ? 0 : spec_no_memory(rd);
     }
-    int r = spec_fingerprint(rd->spec, &fingerprint);
+    const struct dl_spec common = spec_common(rd->spec); /* jobs that share it find it by name */
+    int r = spec_fingerprint(&common, &fingerprint);
     if (r < 0)
         return spec_no_memory(rd);
     if (asprintf(&rd->spec->name, "spec-%016" PRIx64, fingerprint) < 0) {

@@ -273,8 +273,10 @@ struct dl_spec {
     uint32_t replicas;      /* ranks that read the same batches; at least 1 */
     uint64_t share_window;  /* jobs share batches, and may be so many steps apart; 0: they do not */
     uint64_t share_wait_ns; /* how long one may hold up the others, in an epoch */
-    uint32_t workers;       /* 0: in the client's own process; at first, if workers_auto */
-    uint32_t helpers;       /* workers on other machines besides, at most */
+    uint64_t share_size; /* samples in the batches that jobs share, of which this one's are parts;
+                            0: they are its own */
+    uint32_t workers;    /* 0: in the client's own process; at first, if workers_auto */
+    uint32_t helpers;    /* workers on other machines besides, at most */
     uint32_t prefetch;
     uint32_t retries;
     enum on_error on_error;
@@ -290,6 +292,13 @@ struct dl_spec {
     bool in_order;   /* batches come in the order of their steps; else as they are ready */
     uint32_t bypass; /* so many of them may come before one that is not ready */
 };
+
+/*
+ * The loader that the spec's job shares with jobs of other batch sizes (share.size): batches of all
+ * are parts of its own, and each job leaves out its last one by itself. The spec itself where it
+ * does not. Owns nothing: all that it points to is the spec's.
+ */
+struct dl_spec spec_common(const struct dl_spec *spec);
 
 /* Workers that a loader begins with whose workers.count is auto. */
 enum { SPEC_WORKERS_AT_FIRST = 2 };

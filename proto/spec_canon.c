@@ -53,7 +53,7 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
     if (strcmp(key->key, "replicas") == 0)
         return spec->replicas <= 1;
     if (spec_key_in(key, "share"))
-        return spec->share_window == 0;
+        return spec->share_window == 0 || (strcmp(key->key, "size") == 0 && !spec->share_size);
     if (strcmp(key->key, "bypass") == 0)
         return spec->bypass == 0;
     if (strcmp(key->key, "balance") == 0)
@@ -211,6 +211,18 @@ static bool spec_canon_decides_content(const struct spec_key *key)
     return key->type != KEY_NAME && key->type != KEY_LABEL && !sampler_seed &&
            strcmp(key->key, "replicas") != 0 && !spec_key_in(key, "workers") &&
            !spec_key_in(key, "memory") && !spec_key_in(key, "share");
+}
+
+struct dl_spec spec_common(const struct dl_spec *spec)
+{
+    struct dl_spec common = *spec;
+
+    if (!spec->share_size)
+        return common;
+    common.batch_size = spec->share_size;
+    common.share_size = 0;
+    common.drop_last = false;
+    return common;
 }
 
 int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)

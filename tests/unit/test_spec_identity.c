@@ -228,6 +228,25 @@ static const struct refusal share_refusals[] = {
     {"share: {window: 4}\nworkers: {count: 0}", "share.window",
      "4 needs worker processes, which make the batches that jobs share; write workers.count 1 or "
      "more"},
+    {"share: {size: 4}", "share.size",
+     "4 has no effect where jobs do not share; write share.window 1 or more, or leave size out"},
+    {"batch: {size: 3}\nshare: {window: 4, size: 8}", "share.size",
+     "8 is not a multiple of batch.size, so that no batch of this job is a part of a shared one; "
+     "write one that is"},
+    {"batch: {size: 8}\nshare: {window: 4, size: 4}", "share.size",
+     "4 is not a multiple of batch.size, so that no batch of this job is a part of a shared one; "
+     "write one that is"},
+    {"batch: {size: null}\nshare: {window: 4, size: 4}", "share.size",
+     "4 is not a multiple of batch.size, so that no batch of this job is a part of a shared one; "
+     "write one that is"},
+    {"batch: {size: 4}\ncollate: {kind: pad}\nshare: {window: 4, size: 8}", "share.size",
+     "8 needs batches whose samples do not depend on each other, as with collate.kind default and "
+     "a number of samples; leave size out"},
+    {"batch: {size: 4}\nshard: {mode: batch}\nshare: {window: 4, size: 8}", "share.size",
+     "8 does not work with this shard.mode, which divides batches among ranks; write strided"},
+    {"batch: {size: 4}\nworkers: {on_error: skip}\nshare: {window: 4, size: 8}", "share.size",
+     "8 does not work with workers.on_error skip or substitute, where a batch may have other "
+     "samples than planned; write raise"},
     {"share: {window: 4}\nmemory: {writable: true}", "memory.writable",
      "true does not work with share.window: a job would read what another has written; write "
      "false"},
@@ -238,7 +257,38 @@ static void test_share(void **state)
     EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", share_refusals);
 }
 
+/* What jobs of different batch sizes have in common: the loader, and its name. */
+static void test_common(void **state)
+{
+    static const char *const texts[] = {
+        "batch: {size: 64}\nshare: {window: 2}",
+        "batch: {size: 64, drop_last: true}\nshare: {window: 2, size: 64}",
+        "batch: {size: 16}\nshare: {window: 2, size: 64}",
+    };
+    struct dl_spec specs[3] = {0}, common[3];
+    uint64_t prints[3];
+    struct dl_error err;
+
+    for (int i = 0; i < 3; i++) {
+        char text[256];
+
+        snprintf(text, sizeof text, "dataset: {kind: range, length: 9}\n%s\n", texts[i]);
+        expect_spec(text, &specs[i]);
+        assert_int_equal(spec_fingerprint(&specs[i], &prints[i]), 0);
+        common[i] = spec_common(&specs[i]);
+        assert_int_equal(common[i].batch_size, 64);
+        assert_false(common[i].drop_last);
+        assert_string_equal(specs[i].name, specs[0].name);
+        assert_false(spec_differs(&common[i], &common[0], &err));
+    }
+    assert_true(prints[0] != prints[1] && prints[1] != prints[2] && prints[0] != prints[2]);
+    assert_true(spec_differs(&specs[2], &specs[0], &err));
+    for (int i = 0; i < 3; i++)
+        spec_deinit(&specs[i]);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_common),
     cmocka_unit_test(test_fingerprint),
     cmocka_unit_test(test_differs),
     cmocka_unit_test(test_share),
