@@ -3,8 +3,8 @@
  * and workers do; see core_sim.h for what must hold.
  *
  * Input: kind (a bit each: any order, iterable, dispatch, job, scarce memory, few leases, two
- * sharers of each rank, slots that grow), ranks and workers, credits and slots, steps; then all
- * that is drawn.
+ * sharers of each rank, slots that grow), ranks and workers, credits, slots and companions, steps;
+ * then all that is drawn.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/lib/core_sim.h"
@@ -33,6 +33,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     rules.sharers = data[0] & 64 && !rules.dispatch ? 2 : 0;
     rules.ranks *= rules.sharers ? rules.sharers : 1;
     rules.any_order = rules.any_order && !rules.dispatch && !rules.sharers;
+    if (!rules.iterable && !rules.dispatch && !rules.sharers && !rules.any_order)
+        rules.window = data[2] / 24; /* up to 10 */
+    rules.wait = rules.window & 2 ? 4000000 : 0;
+    rules.slices = rules.window & 4;
     sim_play(&rules, 0, 0, data + 4, len - 4, &totals);
     return 0;
 }

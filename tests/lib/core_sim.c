@@ -75,6 +75,8 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
     if (params.companion) {
         params.rank = 0;
         params.world = 1;
+        params.slices.n = sim_slices(sim, rank);
+        params.slices.size = params.slices.n > 0 ? STEP_SAMPLES / params.slices.n : 0;
     }
     if (sim->rules->job)
         snprintf(params.job, sizeof params.job, "job%u", params.companion ? rank : 0);

@@ -28,7 +28,8 @@ struct sim_rules {
         sharers;     /* of `ranks`, so many that follow each other read the same batches; 0: none */
     uint64_t bypass; /* with any_order, not iterable; 0: any number */
     uint32_t window; /* all are companions that may be so many steps apart (share.window), */
-    uint64_t wait;   /* and hold each other up so long, ns */
+    uint64_t wait;   /* and hold each other up so long, ns; */
+    bool slices;     /* each third one's batches are these, a half, or a quarter of them */
     bool any_order, iterable, dispatch, job;
     bool calm;    /* nobody dies, and nothing fails */
     bool resizes; /* 2 workers at first, then 1 to `workers`; steps must not be bound to one */

@@ -24,6 +24,7 @@
 
 enum {
     TASKS_MAX = 3, /* that a worker is given */
+    STEP_SAMPLES = 4,
     STEPS_MAX = 256,
     HELD_MAX = 64, /* leases and pins of a client */
     TURNS_MAX = 10000,
@@ -96,6 +97,8 @@ struct sim {
 uint32_t sim_draw(struct sim *sim, uint32_t below);
 /* Rounds that a replica has, the same for all ranks. */
 uint64_t sim_rounds(const struct sim *sim, uint64_t epoch, uint32_t replica);
+/* Of the rank's batches, so many are one of those that companions share: 0, as it shares none. */
+uint32_t sim_slices(const struct sim *sim, uint32_t rank);
 /* Whether the step is one of the rank's; of a dispatched one, in the last round there are rows for
  * some ranks only. */
 uint64_t sim_samples(const struct sim *sim, uint64_t epoch, uint64_t step);

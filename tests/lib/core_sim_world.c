@@ -43,10 +43,15 @@ uint64_t sim_samples(const struct sim *sim, uint64_t epoch, uint64_t step)
     return 2 * sim->rules->ranks;
 }
 
+uint32_t sim_slices(const struct sim *sim, uint32_t rank)
+{
+    return sim->rules->slices ? 1U << rank % 3 : 0;
+}
+
 bool sim_exists(const struct sim *sim, uint64_t epoch, uint32_t rank, uint64_t step)
 {
     if (!sim->rules->iterable)
-        return step < sim->rules->steps;
+        return step < sim->rules->steps * max_u64(sim_slices(sim, rank), 1);
     if (step / sim->rules->workers >=
         sim_rounds(sim, epoch, (uint32_t)(step % sim->rules->workers)))
         return false;
@@ -154,6 +159,17 @@ static uint32_t credits_used(const struct sim_pass *pass)
     return n;
 }
 
+/* It is the part of a common batch that has its samples, or they were made for it alone. */
+static void check_slice(struct sim *sim, const struct stream *stream, const struct step *step)
+{
+    uint32_t n = stream->params.slices.n;
+    bool is_part = step->all > step->samples;
+
+    SIM_ASSERT(step->samples == STEP_SAMPLES / n);
+    SIM_ASSERT(step->first == (is_part ? step->number % n * step->samples : 0));
+    SIM_ASSERT(step->named[0] == (is_part ? step->number / n : step->number));
+}
+
 /* A batch or a fault comes. */
 static void hear_step(struct sim *sim, struct stream *stream, struct step *made, bool fault)
 {
@@ -170,6 +186,8 @@ static void hear_step(struct sim *sim, struct stream *stream, struct step *made,
     SIM_ASSERT(step < STEPS_MAX && step >= pass->first && !pass->came[step]);
     SIM_ASSERT(fault || sim_exists(sim, pass->epoch, pass->rank, step));
     SIM_ASSERT(!fault || *sim_failed(sim, pass->epoch, step));
+    if (sim->rules->slices && !fault)
+        check_slice(sim, stream, made);
     if (!sim->rules->any_order) { /* a worker can die at a step that is none */
         uint64_t due = sim_next(sim, pass->epoch, pass->rank, pass->next);
 
@@ -215,7 +233,7 @@ static void settle_stream(struct sim *sim, struct stream *stream)
     struct dl_error err = {0};
     uint64_t steps = plan_steps(stream->plan, stream->params.rank);
 
-    SIM_ASSERT(steps == sim->rules->steps);
+    SIM_ASSERT(steps == sim->rules->steps * max_u64(stream->params.slices.n, 1));
     SIM_ASSERT(core_settle(&sim->core, stream, steps, &err) == 0);
 }
 
@@ -237,7 +255,8 @@ static void run(struct sim *sim, struct step *step, uint32_t index)
     struct sim_worker *worker = &sim->workers[index];
     struct segment *segment = NULL;
     uint32_t slot = SLOT_NONE;
-    uint64_t number = step->number;
+    uint64_t indices[STEP_SAMPLES] = {step->number};
+    uint32_t n = STEP_SAMPLES / (uint32_t)max_u64(step->stream->params.slices.n, 1);
 
     SIM_ASSERT(!worker->dead && worker->n_tasks < TASKS_MAX && index < sim->core.workers);
     SIM_ASSERT(!sim->rules->iterable || step->number % sim->rules->workers == index);
@@ -252,7 +271,7 @@ static void run(struct sim *sim, struct step *step, uint32_t index)
     }
     SIM_ASSERT(segment);
     sim->totals->made++;
-    core_ran(&sim->core, step, segment, slot, &number, 1, sim->now);
+    core_ran(&sim->core, step, segment, slot, indices, sim->rules->slices ? n : 1, sim->now);
     worker->tasks[worker->n_tasks++] =
         (struct sim_task){.step = step, .segment = segment, .slot = slot};
 }
@@ -288,10 +307,11 @@ static void grow(struct sim *sim, uint32_t worker)
 
 static struct plan *plan_of(const struct sim *sim, const struct stream_params *params)
 {
+    uint32_t size = params->slices.n > 0 ? params->slices.size : STEP_SAMPLES;
     const struct plan_params plan = {.length = 4ULL * sim->rules->steps * params->world,
                                      .epoch = params->epoch,
                                      .world = params->world,
-                                     .batch_size = 4,
+                                     .batch_size = size,
                                      .shard = sim->rules->dispatch ? PLAN_DISPATCH : PLAN_STRIDED};
     struct plan *ret;
     int r = plan_new(&plan, &ret);

@@ -523,8 +523,46 @@ static void test_lease_of_a_former_daemon(void **state)
     }
 }
 
+/* Batches that are parts of larger ones: which part of which, and how many of its samples only even
+ * ranks out, as these are the last ones. */
+static void test_slices(void **state)
+{
+    static const struct {
+        struct slices slices;
+        uint64_t own, samples, repeated; /* the latter: of the common batch */
+        uint64_t step;
+        struct plan_rows rows;
+    } rows[] = {
+        {{0}, 5, 64, 3, 5, {0, 64, 3}},
+        {{.n = 1, .size = 64}, 5, 64, 3, 5, {0, 64, 3}},
+        {{.n = 2, .size = 32}, 4, 64, 0, 2, {0, 32, 0}},
+        {{.n = 2, .size = 32}, 5, 64, 0, 2, {32, 32, 0}},
+        {{.n = 4, .size = 16}, 7, 64, 0, 1, {48, 16, 0}},
+        {{.n = 4, .size = 16}, 4, 20, 0, 1, {0, 16, 0}},
+        {{.n = 4, .size = 16}, 5, 20, 0, 1, {16, 4, 0}},
+        {{.n = 4, .size = 16}, 6, 20, 0, 1, {20, 0, 0}},
+        {{.n = 2, .size = 32}, 0, 64, 1, 0, {0, 32, 0}},
+        {{.n = 2, .size = 32}, 1, 64, 1, 0, {32, 32, 1}},
+        {{.n = 4, .size = 4}, 2, 14, 8, 0, {8, 4, 4}},
+        {{.n = 4, .size = 4}, 3, 14, 8, 0, {12, 2, 2}},
+        {{.n = 4, .size = 4}, 1, 14, 8, 0, {4, 4, 2}},
+        {{.n = 2, .size = 1}, UINT64_MAX - 1, 2, 0, UINT64_MAX / 2, {0, 1, 0}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct plan_rows got =
+            slices_rows(&rows[i].slices, rows[i].own, rows[i].samples, rows[i].repeated);
+
+        assert_int_equal(slices_step(&rows[i].slices, rows[i].own), rows[i].step);
+        assert_int_equal(got.first, rows[i].rows.first);
+        assert_int_equal(got.samples, rows[i].rows.samples);
+        assert_int_equal(got.repeated, rows[i].rows.repeated);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_far_steps),
+    cmocka_unit_test(test_slices),
     cmocka_unit_test(test_delivery_is_in_order),
     cmocka_unit_test(test_tokens_are_counted_at_delivery),
     cmocka_unit_test(test_faults_stand_in_their_step_s_place),

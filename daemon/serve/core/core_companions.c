@@ -10,6 +10,10 @@
  * batches itself, as if nobody else were there.
  *
  * One that comes to a step that a source further on has, takes it from there.
+ *
+ * One whose batches are parts of the shared ones (slices.h) takes as many steps from one of these.
+ * Where such a batch cannot be made it makes its own, of which only one has the sample that is bad:
+ * so it gets what it would get alone.
  */
 #include "daemon/serve/core/core_private.h"
 
@@ -31,7 +35,7 @@ static uint64_t companions_lowest(const struct stream *source)
 /* Nothing is made of its next step, for want of memory; what it needs may be in others' slots. */
 static bool companions_starves(const struct core *core, const struct stream *one)
 {
-    const struct step *step = stream_find(one->source, stream_next(one));
+    const struct step *step = stream_find(one->source, stream_step_of(one, stream_next(one)));
 
     return core->starved && stream_has_room(one) && (!step || step->state == STEP_WAITING);
 }
@@ -104,18 +108,36 @@ bool core_keep_less(struct core *core)
     return any;
 }
 
+bool core_leave_fault(struct core *core, struct stream *one)
+{
+    if (!slices_cut(&one->params.slices))
+        return false;
+    core_leave(core, one, true);
+    core_touch(core, one);
+    return true;
+}
+
 /* ---- together -------------------------------------------------------------------------------- */
+
+/* It made its own batches of a shared one that cannot be made, and is not behind it yet. */
+static bool companions_left_fault(const struct stream *source, const struct stream *one)
+{
+    const struct step *step = stream_find(source, stream_step_of(one, stream_next(one)));
+
+    return step && step->state == STEP_FAULTED && slices_cut(&one->params.slices);
+}
 
 /* The source that is furthest on, of those that have the companion's next step. */
 static struct stream *companions_find(const struct core *core, const struct stream *one)
 {
-    uint64_t next = stream_next(one), furthest = one->source ? one->source->to_plan : next;
+    uint64_t next = stream_step_of(one, stream_next(one));
+    uint64_t furthest = one->source ? one->source->to_plan : next;
     struct stream *source, *found = NULL;
 
     DL_FOREACH2(core->sources, source, peer_next)
     {
         if (source == one->source || source->to_plan <= furthest || source->dispatch->tail > next ||
-            !roster_same_epoch(&source->params, &one->params))
+            !roster_same_epoch(&source->params, &one->params) || companions_left_fault(source, one))
             continue;
         furthest = source->to_plan;
         found = source;

@@ -6,9 +6,11 @@
  *
  * A slot has a lease for each rank that has taken the step, and one for the source from the first
  * of these on until the last rank has taken it: a slot that one rank has read and released stays
- * for the others. The `tail` is the first step that some rank has yet to take; the source gives up
- * all steps before it, in any state. The ranks at the tail are counted: all ranks are scanned only
- * when the last of them moves on, once per step.
+ * for the others. A companion whose batches are smaller takes a step in several, each with a lease
+ * (slices.h); steps of such are converted to the source's before they are compared. The `tail` is
+ * the first step that some rank has yet to take; the source gives up all steps before it, in any
+ * state. The ranks at the tail are counted: all ranks are scanned only when the last of them moves
+ * on, once per step.
  */
 #include "daemon/serve/core/core_private.h"
 
@@ -20,7 +22,7 @@ uint64_t core_place_of(const struct stream *rank)
 {
     uint64_t next = stream_next(rank);
 
-    return next < rank->params.steps ? next : UINT64_MAX;
+    return next < rank->params.steps ? stream_step_of(rank, next) : UINT64_MAX;
 }
 
 static void dispatch_find_tail(struct stream *source)
@@ -82,6 +84,8 @@ struct stream_params core_source_params(const struct stream_params *like, uint32
     params.sharer = 0;
     if (like->companion)
         params.job[0] = '\0'; /* it is of none, or of all */
+    params.first = slices_step(&like->slices, like->first);
+    params.slices = (struct slices){0};
     params.source = true;
     params.credits = credits;
     params.steps = STEPS_UNKNOWN;
@@ -106,6 +110,7 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
 {
     struct stream *source, *found = NULL;
     uint64_t rank = stream_member(&stream->params);
+    uint64_t first = stream_step_of(stream, stream->params.first);
 
     (void)!roster_book_come(&core->rosters, &stream->params);
     core_pay_for_rosters(core); /* there may be one less */
@@ -113,11 +118,11 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
     {
         if (!roster_same_epoch(&source->params, &stream->params))
             continue;
-        if (source->dispatch->tail > stream->params.first) {
+        if (source->dispatch->tail > first) {
             roster_excuse(source->dispatch->roster, rank);
             core_trim(core, source);
         } else if (!found && !dispatch_find_rank(source, rank) &&
-                   (!stream->params.companion || stream->params.first <= source->to_plan)) {
+                   (!stream->params.companion || first <= source->to_plan)) {
             found = source;
         }
     }
@@ -226,7 +231,7 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
 {
     struct dispatch *d = source->dispatch;
 
-    assert(!stream->source && d->tail <= stream_next(stream));
+    assert(!stream->source && d->tail <= stream_step_of(stream, stream_next(stream)));
     roster_come(d->roster, stream_member(&stream->params));
     DL_APPEND2(d->ranks, stream, peer_prev, peer_next);
     stream->source = source;
@@ -315,7 +320,8 @@ static struct plan_rows dispatch_rows_of(const struct stream *stream, const stru
     uint64_t rank = stream->params.rank;
 
     if (stream_takes_all(stream))
-        return (struct plan_rows){0, step->samples, step->repeated};
+        return slices_rows(&stream->params.slices, stream_next(stream), step->samples,
+                           step->repeated);
     if (!stream->plan)
         return plan_rows(step->samples, step->repeated, stream->params.world, rank);
     struct plan_slice slice = plan_slice(stream->plan, rank, step->number);
@@ -334,7 +340,7 @@ static void dispatch_take_batch(struct core *core, struct stream *stream, struct
         return;
     }
     struct step *own = stream_plan(stream);
-    assert(own->number == step->number);
+    assert(stream_step_of(stream, own->number) == step->number);
     if (!step->own_lease)
         core_slot(core, step->segment, step->slot, SLOT_LEASE);
     step->own_lease = own->own_lease = true;
@@ -368,8 +374,11 @@ void core_take_steps(struct core *core, struct stream *stream)
 
     if (stream->ends)
         stream_learn_ends(stream, source);
-    while (stream_has_room(stream) && (step = stream_find(source, stream_next(stream))) &&
+    while (stream_has_room(stream) &&
+           (step = stream_find(source, stream_step_of(stream, stream_next(stream)))) &&
            (step->state == STEP_READY || step->state == STEP_FAULTED)) {
+        if (step->state == STEP_FAULTED && core_leave_fault(core, stream))
+            return;
         if (step->state == STEP_FAULTED || !core_admit(core, stream, step))
             dispatch_take_fault(stream, step);
         else

@@ -53,13 +53,20 @@ static int jobs_check_readers(const struct core *core, const struct stream_param
     return 0;
 }
 
-/* A step of another number of ranks is another place in the epoch, so this is not where it begins;
- * and a beginning would give all samples before it again. */
+/* A step of another number of ranks, or of other batches, is another place in the epoch, so this is
+ * not where it begins; and a beginning would give all samples before it again. */
 static int jobs_refuse_unknown(const struct positions *positions,
                                const struct stream_params *params, struct dl_error *err)
 {
     const struct position *other = positions_find_other_world(positions, params);
 
+    if (other && other->world == params->world)
+        return dl_error_set(
+            err, ESTALE, "batch.size",
+            "job \"%s\" was left at epoch %llu, step %llu of batches of %u samples, "
+            "and its steps are not those of %u; resume with the former, or start an "
+            "epoch by its number",
+            params->job, (ull)other->epoch, (ull)other->step, other->size, params->slices.size);
     if (other)
         return dl_error_set(
             err, ESTALE, "world",

@@ -109,6 +109,9 @@ bool core_is_waited_at(const struct core *core, const struct stream *source);
 bool core_is_held_up(const struct core *core, const struct stream *source);
 /* Those that hold others up go on alone. */
 void core_leave_behind(struct core *core, struct stream *source);
+/* Its source has a step that is a fault, of which the companion takes only a part: it goes on
+ * alone. False: it takes whole ones. */
+bool core_leave_fault(struct core *core, struct stream *one);
 /* The companion takes its next step from another source, if that is further on and has it. */
 void core_catch_up(struct core *core, struct stream *stream, uint64_t now);
 /* Gives up steps that are kept for companions that may come. False: there are none. */

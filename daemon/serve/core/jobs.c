@@ -127,7 +127,7 @@ void positions_deinit(struct positions *positions)
 
 static bool positions_is_of_job(const struct position *at, const struct stream_params *p)
 {
-    return at->world == p->world && strcmp(at->job, p->job) == 0;
+    return at->world == p->world && at->size == p->slices.size && strcmp(at->job, p->job) == 0;
 }
 
 struct position *positions_find(const struct positions *positions, const struct stream_params *rank)
@@ -240,6 +240,7 @@ static struct position *positions_need(struct positions *positions,
         at = positions_add(positions);
         *at = (struct position){.rank = rank->rank,
                                 .world = rank->world,
+                                .size = rank->slices.size,
                                 .sharer = rank->sharer,
                                 .sharers = rank->sharers};
         memcpy(at->job, rank->job, sizeof at->job);

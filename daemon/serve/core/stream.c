@@ -397,6 +397,7 @@ void step_lost(struct step *step)
     bad_list_deinit(&step->bad);
     step->segment = NULL;
     step->own_lease = false;
+    step->first = 0;
     stream->foreseen = 0; /* what its worker had heard of may be lost, too */
     if (stream->settled) {
         uint64_t *settled = &stream->settled[step_replica(stream, step->number)];

@@ -43,6 +43,7 @@
 #include "daemon/plan/mix_tally.h"
 #include "daemon/serve/core/dataset_states.h"
 #include "daemon/serve/core/lately.h"
+#include "daemon/serve/core/slices.h"
 #include "daemon/serve/ring/segment.h"
 #include "daemon/serve/ring/timing.h"
 #include "proto/history.h"
@@ -160,7 +161,8 @@ struct stream_params {
     uint64_t world;
     uint32_t sharer;       /* number among those that share the rank; of a source: 0 */
     uint32_t sharers;      /* how many share it; 0: not shared */
-    bool companion;        /* it is shared with whoever reads it, of any job */
+    bool companion;        /* it is shared with whoever reads it, of any job, */
+    struct slices slices;  /* and so many of its batches are one of the shared ones */
     bool source;           /* it has no client: others take its batches */
     uint64_t first;        /* step to begin with */
     struct history before; /* what other world sizes had of the epoch; steps count from there */
@@ -296,6 +298,12 @@ static inline bool stream_is_for_all(const struct stream *stream)
 static inline bool stream_takes_all(const struct stream *stream)
 {
     return stream->params.sharers || stream->params.companion;
+}
+
+/* The step of its source that has its own one. */
+static inline uint64_t stream_step_of(const struct stream *stream, uint64_t own)
+{
+    return slices_step(&stream->params.slices, own);
 }
 
 /* Its number among those that take from one source, and how many they are; 0: any number. */
