@@ -37,7 +37,7 @@ static int batch_check_header(struct dl_epoch *epoch, const struct entry *entry,
 
     if (h->generation != d->generation)
         return batch_bad_slot(epoch, entry, "generation", h->generation, d->generation);
-    if (h->step != d->step)
+    if (h->step > d->step) /* a batch of share.size has a lower one than those that are its parts */
         return batch_bad_slot(epoch, entry, "step", h->step, d->step);
     if (h->epoch != epoch->number)
         return batch_bad_slot(epoch, entry, "epoch", h->epoch, epoch->number);
@@ -220,7 +220,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
                      entry->descriptor.first;
     batch->planned_bytes = header.planned;
     batch->planned = header.planned ? (const void *)(batch->indices + header.samples) : NULL;
-    batch->step = header.step;
+    batch->step = entry->descriptor.step;
     batch->generation = header.generation;
     batch->samples = entry->descriptor.samples;
     batch->repeated = entry->descriptor.repeated;

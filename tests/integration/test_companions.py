@@ -15,6 +15,9 @@ AHEAD = 3  # prefetch · count + 1
 WINDOW = 5
 MOST = WINDOW + 2 * AHEAD  # batches that are held at once
 SHARE = {"window": WINDOW, "wait": "1h"}
+SLICED = 12  # samples in a batch that jobs of other batch sizes share, of these
+SLICED_DATA = {"kind": "range", "length": 250}
+RESUME = 2 ** 64 - 1
 
 
 def spec(name="shared", **more):
@@ -196,7 +199,7 @@ class CompanionsTest(TestCase):
         wait_until(lambda: self.companions() == [2, 2], "the others to be alone")
         got = [first.steps(4), []]
         got[1] += second.steps(4)
-        again = self.job(start={"job": "c", "epoch": 2 ** 64 - 1})  # where it was: that is still there
+        again = self.job(start={"job": "c", "epoch": RESUME})  # where it was: that is still there
         self.assertEqual(again.stream["first"], 4)
         self.assertEqual(self.companions(), [3, 3, 3])
         self.assertEqual(again.steps(4), want[4:8])
@@ -205,6 +208,84 @@ class CompanionsTest(TestCase):
                 got[i].append(job.step())
             self.assertEqual(again.step(), got[0][-1])
         self.assertEqual(got, [want[4:]] * 2)
+
+    def sliced(self, size, common=SLICED, drop_last=False, wait="1h", **more):
+        return self.job(batch={"size": size, "drop_last": drop_last}, dataset=SLICED_DATA,
+                        share={"window": WINDOW, "wait": wait, "size": common}, **more)
+
+    def alone(self, size, drop_last=False, **more):
+        """What a job of that batch size has that shares with nobody."""
+        loader = self.look.open(spec(f"alone-{size}-{drop_last}", share={}, dataset=SLICED_DATA,
+                                     batch={"size": size, "drop_last": drop_last}))["loader"]
+        return self.look.epoch_indices(loader, **more)
+
+    def test_batches_that_are_parts_of_larger_ones(self):
+        kinds = [(12, False), (4, False), (6, True), (1, False), (12, True)]
+        steps = [21, 63, 41, 250, 20]
+        jobs = [self.sliced(*kind[:1], drop_last=kind[1]) for kind in kinds]
+        self.assertEqual([job.stream["steps"] for job in jobs], steps)
+        first = [job.next() for job in jobs]
+        self.assertEqual(len({(batch.segment, batch.offset) for batch in first}), 1)
+        self.assertEqual([batch.samples for batch in first], [12, 4, 6, 1, 12])
+        got = [[batch.indices] for batch in first]
+        for job in jobs:
+            job.held.pop().release()
+        for sample in range(1, 250):  # all at the same pace
+            for i, (size, _) in enumerate(kinds):
+                if sample % size == 0 and len(got[i]) < steps[i]:
+                    got[i].append(jobs[i].step())
+        self.assertEqual(got, [self.alone(*kind) for kind in kinds])
+        self.assertLessEqual(self.made(), 21 + MOST)
+        self.assertTrue(all(job.next() is None for job in jobs))
+
+    def test_parts_of_one_that_is_left_behind(self):
+        want = self.alone(4)
+        fast, slow = self.sliced(12), self.sliced(4)
+        its = slow.steps(2)  # in the middle of the first one
+        fast.client.sock.settimeout(0.3)
+        with self.assertRaises(TimeoutError):
+            fast.rest()
+        fast.client.sock.settimeout(60)
+        self.assertEqual(self.companions(), [2, 2])
+        self.served.advance(3600)
+        fast.rest()
+        self.assertEqual(its + slow.rest(), want)
+        self.assertIn("which is at step 5: it goes on alone", self.served.log)
+
+    def test_parts_after_a_death(self):
+        """A position within a shared batch; and none for batches of another size."""
+        want = self.alone(4)
+        other = self.sliced(12, wait="0")
+        one = self.sliced(4, wait="0", start={"job": "a"})
+        got = one.steps(5)
+        for position in 5, 8:
+            one.client.close()
+            wait_until(lambda: self.companions() == [1], "the other to be alone")
+            one = self.sliced(4, wait="0", start={"job": "a", "epoch": RESUME})
+            self.assertEqual(one.stream["first"], position)
+            self.assertEqual(self.companions(), [2, 2])
+            got += one.steps(3)
+        one.client.close()
+        wait_until(lambda: self.companions() == [1], "the other to be alone")
+        with self.assertRaisesRegex(DaemonError, "was left at epoch 0, step 11 of batches of 4 samples"):
+            self.sliced(6, wait="0", start={"job": "a", "epoch": RESUME})
+        one = self.sliced(4, wait="0", start={"job": "a", "epoch": RESUME})
+        self.assertEqual(got + one.rest(), want)
+        self.assertEqual(len(other.rest()), 21)
+
+    def test_parts_in_another_world(self):
+        """Ranks, of which each has its parts; and an epoch that another number of ranks has begun."""
+        jobs = [self.sliced(3, common=6, start={"rank": rank, "world": 2, "job": name})
+                for rank in range(2) for name in "ab"]
+        got = [[] for _ in jobs]
+        for _ in range(jobs[0].stream["steps"]):
+            for i, job in enumerate(jobs):
+                got[i].append(job.step())
+        want = [self.alone(3, rank=rank, world=2) for rank in range(2)]
+        self.assertEqual(got, [want[0], want[0], want[1], want[1]])
+        before = [(2, 7)]
+        late = self.sliced(3, common=6, start={"before": before})
+        self.assertEqual(late.rest(), self.alone(3, before=before))
 
     def test_in_little_memory(self):
         """What is kept for late ones gives way, and so does what a slow one has yet to take, once it is left behind."""

@@ -9,6 +9,13 @@
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
+/* Its steps are parts of the shared ones, but count from where another world has left the epoch: in
+ * samples, that may be within a shared one. Such a job has its batches for itself. */
+static bool start_counts_apart(const struct stream_params *params)
+{
+    return params->slices.n > 0 && params->before.n > 0 && !params->round;
+}
+
 /* What of a stream's parameters the loader knows. */
 static void start_complete_params(const struct loader *loader, struct stream_params *params)
 {
@@ -19,7 +26,7 @@ static void start_complete_params(const struct loader *loader, struct stream_par
     params->any_order = !spec_is_in_order(&loader->spec);
     params->bypass = params->replicas ? UINT64_MAX : spec_bypass(&loader->spec);
     params->fed = loader->spec.sampler == SAMPLER_CLIENT;
-    params->companion = loader->spec.share_window > 0;
+    params->companion = loader->spec.share_window > 0 && !start_counts_apart(params);
 }
 
 struct plan_params loader_plan_params(const struct loader *loader)
@@ -54,6 +61,10 @@ int loader_ref_plan(struct loader *loader, const struct stream_params *params, s
     struct plan_params plan = loader_plan_params(loader);
     uint64_t count;
 
+    if (params->slices.n > 0) {
+        plan.batch_size = params->slices.size;
+        plan.drop_last = params->slices.drop_last;
+    }
     plan.before = params->before;
     plan.epoch = params->epoch;
     plan.world = params->world;

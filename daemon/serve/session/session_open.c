@@ -25,6 +25,7 @@ struct opening {
     bool writable, automatic;
     char *base; /* owned */
     struct loader_wanted wanted;
+    struct own_batches own;
     int r; /* of reading; then `why` */
     struct dl_error why;
     size_t len;
@@ -113,6 +114,23 @@ static int session_open_ask_writable(struct value *spec, struct dl_error *err)
     return session_open_add(spec, "memory", "writable", NULL, err);
 }
 
+/* The loader's spec is the one that jobs of other batch sizes have, too. */
+static int session_open_take_common(struct opening *opening, struct dl_error *err)
+{
+    struct dl_spec *spec = &opening->wanted.spec;
+    struct own_batches *own = &opening->own;
+
+    if (!spec->share_size)
+        return 0;
+    own->slices = (struct slices){.n = (uint32_t)(spec->share_size / spec->batch_size),
+                                  .size = (uint32_t)spec->batch_size,
+                                  .drop_last = spec->drop_last};
+    if (spec_fingerprint(spec, &own->fingerprint) < 0 || spec_parts(spec, own->parts) < 0)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    *spec = spec_common(spec);
+    return 0;
+}
+
 static int session_open_understand(struct opening *opening, struct dl_error *err)
 {
     _cleanup_(value_deinit)
@@ -132,7 +150,8 @@ static int session_open_understand(struct opening *opening, struct dl_error *err
     opening->wanted.named = value_get(&v, "name") != NULL;
     if (opening->seeded && spec_from_former(&v) < 0) /* by a daemon of the last release, perhaps */
         return dl_error_set(err, ENOMEM, "", "out of memory");
-    return spec_from_value(&v, opening->base, &opening->wanted.spec, err);
+    r = spec_from_value(&v, opening->base, &opening->wanted.spec, err);
+    return r < 0 ? r : session_open_take_common(opening, err);
 }
 
 static void session_open_read(struct crew_job *job)
@@ -164,6 +183,7 @@ int session_try_opening(struct session *s, struct opening *opening, uint64_t ask
     opened->session = s;
     opened->id = ++s->next_id;
     opened->request = opening->request;
+    opened->own = opening->own;
     HASH_ADD(hh, s->opened, id, sizeof opened->id, opened);
     loader_share_pictures(loader, &s->pictures);
     loader_attach(loader, &opened->user);

@@ -22,12 +22,20 @@
 #include <sys/socket.h>
 
 /* A loader this session opened. */
+/* What a client's own batches are, where they are parts of the loader's (share.size). */
+struct own_batches {
+    struct slices slices; /* .n 0: they are the loader's, and the rest is not set */
+    uint64_t fingerprint;
+    uint64_t parts[STATE_PARTS];
+};
+
 struct opened {
     struct loader_user user;
     UT_hash_handle hh; /* session.opened, by id */
     struct session *session;
     uint32_t id;
     uint64_t request;
+    struct own_batches own;
     struct dataset_states dataset_states; /* from DATASET_STATE, until the next START */
     struct former_place former;           /* from PLACE, until the next START, */
     bool placed;                          /* if there was one */

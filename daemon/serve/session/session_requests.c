@@ -123,6 +123,18 @@ static int session_requests_check_lazy(const struct session *s, const struct loa
     return 0;
 }
 
+/* Clients before version 4 take a slot's step for that of the batch. */
+static int session_requests_check_parts(const struct session *s, const struct opened *opened,
+                                        struct dl_error *err)
+{
+    if (!slices_cut(&opened->own.slices) || s->version >= 4)
+        return 0;
+    return dl_error_set(err, EPROTONOSUPPORT, "share.size",
+                        "a part of a larger batch needs version 4 of the protocol, and the client "
+                        "speaks %u; install the same release of both, or leave size out",
+                        s->version);
+}
+
 /* Only where steps come in no order that the daemon knows: else it says which they are itself. */
 static int session_requests_check_passed(const struct loader *loader,
                                          const struct dl_msg_start *msg, struct dl_error *err)
@@ -159,6 +171,7 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                                   .credits = (uint32_t)msg->credits,
                                   .expected = msg->expected,
                                   .mark = {msg->mark_window, msg->mark_rows},
+                                  .slices = opened->own.slices,
                                   .priority = (enum stream_priority)msg->priority};
     memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
     if (msg->replica >= max_u64(msg->replicas, 1))
@@ -183,6 +196,8 @@ static int session_requests_read_start(struct session *s, const struct opened *o
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
                             (unsigned long long)msg->loader);
     int r = session_requests_check_lazy(s, opened->user.loader, msg, err);
+    if (r == 0)
+        r = session_requests_check_parts(s, opened, err);
     if (r == 0)
         r = session_requests_check_passed(opened->user.loader, msg, err);
     if (r == 0)

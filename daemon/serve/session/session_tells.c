@@ -19,6 +19,37 @@ void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t a
                                                       .what = span_str(names_it ? what : "")}});
 }
 
+static void session_tells_opened(const struct opened *opened)
+{
+    const struct loader *loader = opened->user.loader;
+    const struct dl_spec *spec = loader_spec(loader);
+    const struct state_identity *identity = loader_identity(loader);
+    const struct own_batches *own = opened->own.slices.n > 0 ? &opened->own : NULL;
+    uint64_t parts[STATE_PARTS], most = spec->batch_size ? spec_most_samples(spec) : 0;
+
+    for (unsigned i = 0; i < STATE_PARTS; i++)
+        parts[i] = htole64(own ? own->parts[i] : identity->parts[i]);
+    session_send(opened->session,
+                 &(struct dl_message){
+                     .number = DL_MSG_OPENED,
+                     .opened = {.request = opened->request,
+                                .loader = opened->id,
+                                .label = span_str(spec->name),
+                                .length = loader_core(loader)->length,
+                                .iterable = loader_core(loader)->iterable,
+                                .in_order = spec_is_in_order(spec),
+                                .batch = own ? own->slices.size : most,
+                                .drop_last = own ? own->slices.drop_last : spec->drop_last,
+                                .seed = spec->seed,
+                                .fingerprint = own ? own->fingerprint : loader_fingerprint(loader),
+                                .credits = loader_credits(loader),
+                                .dataset = identity->dataset,
+                                .workers = spec->workers,
+                                .order = identity->order,
+                                .parts = {(const uint8_t *)parts, sizeof parts},
+                                .replicas = spec->replicas > 1 ? spec->replicas : 0}});
+}
+
 void session_loader_opened(struct loader_user *user, const struct dl_error *err)
 {
     struct opened *opened = container_of(user, struct opened, user);
@@ -31,31 +62,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
         free(opened);
         return;
     }
-    const struct loader *loader = user->loader;
-    const struct dl_spec *spec = loader_spec(loader);
-    const struct state_identity *identity = loader_identity(loader);
-    uint64_t parts[STATE_PARTS];
-
-    for (unsigned i = 0; i < STATE_PARTS; i++)
-        parts[i] = htole64(identity->parts[i]);
-    session_send(
-        s, &(struct dl_message){.number = DL_MSG_OPENED,
-                                .opened = {.request = opened->request,
-                                           .loader = opened->id,
-                                           .label = span_str(spec->name),
-                                           .length = loader_core(loader)->length,
-                                           .iterable = loader_core(loader)->iterable,
-                                           .in_order = spec_is_in_order(spec),
-                                           .batch = spec->batch_size ? spec_most_samples(spec) : 0,
-                                           .drop_last = spec->drop_last,
-                                           .seed = spec->seed,
-                                           .fingerprint = loader_fingerprint(loader),
-                                           .credits = loader_credits(loader),
-                                           .dataset = identity->dataset,
-                                           .workers = spec->workers,
-                                           .order = identity->order,
-                                           .parts = {(const uint8_t *)parts, sizeof parts},
-                                           .replicas = spec->replicas > 1 ? spec->replicas : 0}});
+    session_tells_opened(opened);
 }
 
 void session_answer_start(struct client_stream *cs, const struct loader_extent *extent)
