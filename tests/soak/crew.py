@@ -46,7 +46,7 @@ class Recipe:
         path = os.path.join(directory, f"{name or self.name}.yaml")
         if not os.path.exists(path):
             with open(path + ".new", "w") as file:
-                json.dump({**self.spec, "name": name or self.name}, file)
+                json.dump({**self.spec, "name": name or self.spec["name"]}, file)
             os.rename(path + ".new", path)
         return path
 

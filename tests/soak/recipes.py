@@ -105,6 +105,22 @@ def by_index(files):
                          "batch": {"size": 5}, "workers": native()}, "fed", (1, 2), ROWS)
 
 
+def by_several_jobs(files):
+    """Crews that share their batches, of several sizes, and hold each other up for a while; and batches that pass."""
+    rows = files.noise("shared.npy", ROWS, 40)
+    for size, window in ((24, 2), (8, 2), (4, 2)):
+        yield Recipe(f"shared-{size}", {
+            "name": "shared", "dataset": {"kind": "npy", "paths": rows}, "sampler": RANDOM,
+            "batch": {"size": size, "drop_last": size == 8}, "share": {"window": window, "wait": "300ms", "size": 24},
+            "workers": native()}, worlds=(1, 2))
+    yield Recipe("shared-wholly", {
+        "dataset": numbers(ROWS), "sampler": RANDOM, "batch": {"size": 5}, "workers": native(3),
+        "share": {"window": 9, "wait": "0"}})
+    yield Recipe("passed-by", {
+        "dataset": {"kind": "npy", "paths": rows}, "sampler": RANDOM, "batch": {"size": 3},
+        "workers": native(3, bypass=3)}, "any")
+
+
 def of_files(files):
     lines = files.lines()
     yield Recipe("lines", {"dataset": {"kind": "text", "paths": lines}, "sampler": RANDOM,
@@ -190,8 +206,8 @@ def by_python(files):
 
 def all_recipes(directory, plugins, with_python):
     files = Files(directory)
-    recipes = [*by_index(files), *of_files(files), *with_bad_samples(files), *one_after_another(files),
-               *by_plugins(files, plugins)]
+    recipes = [*by_index(files), *by_several_jobs(files), *of_files(files), *with_bad_samples(files),
+               *one_after_another(files), *by_plugins(files, plugins)]
     if with_python:
         recipes += by_python(files)
     for recipe in recipes:  # whether a sample is its own index, and steps follow each other

@@ -2,11 +2,12 @@
 
     soak.py --build DIR [--minutes N | --seconds N | --short] [--seed S] [--crews N] [--only WORD]
 
-Crews of trainers of every kind of loader come and go; workers, hosts of Python, trainers and the
-daemon itself are killed, or stopped for a while; workers misbehave by themselves; hostile sessions
-do what they like. Every batch must come to its rank once, in the order of the plan, with the bytes of
-an undisturbed run; and at the end the daemon must have what it had at the start: descriptors,
-mappings, processes, memory. Its end checks what users are charged with.
+Crews of trainers of every kind of loader come and go, and share batches; workers, hosts of Python,
+trainers and the daemon itself are killed, or stopped for a while; workers become more or fewer, and
+misbehave by themselves; hostile sessions do what they like. Every batch must come to its rank once,
+in the order of the plan, with the bytes of an undisturbed run; and at the end the daemon must have
+what it had at the start: descriptors, mappings, processes, memory. Its end checks what users are
+charged with.
 
 What is done follows from the seed; when it happens, from the machine. The exit status is 1 if
 anything was wrong; the directory with daemon.log and what every rank received is then kept.
@@ -297,6 +298,17 @@ class Soak:
     def reload(self, x, y):
         return self.send(self.daemon.process.pid, signal.SIGHUP)
 
+    def resize(self, x, y):
+        rows = [row["name"] for row in self.view("loaders") if row["state"] == "open"]
+        if not rows:
+            return False
+        try:
+            with self.daemon.client() as client:
+                client.resize(rows[int(x * len(rows))], 1 + int(5 * y))
+        except dltest.DaemonError:  # it has ended, or its steps are bound to workers
+            return False
+        return True
+
     def be_hostile(self, x, y):
         recipe = self.recipes[int(x * len(self.recipes))]
         self.hostile.append((time.monotonic(), subprocess.Popen(
@@ -305,7 +317,8 @@ class Soak:
         return True
 
     FAULTS = [(8, kill_worker), (4, stop_worker), (1, kill_host), (1, stop_host), (8, kill_trainer),
-              (4, stop_trainer), (2, stop_daemon), (1, restart_daemon), (1, reload), (3, be_hostile)]
+              (4, stop_trainer), (2, stop_daemon), (1, restart_daemon), (1, reload), (4, resize),
+              (3, be_hostile)]
 
     def next_fault(self):
         """Draws one, and when the next is due; the draws do not depend on what is there."""
