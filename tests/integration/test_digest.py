@@ -213,10 +213,10 @@ class DigestCase(TestCase):
             cls.daemons[name] = Daemon(directory, config)
             cls.addClassCleanup(cls.daemons[name].stop)
 
-    def write_spec(self, name, kind, keys, sampler, batch, workers, collate=None, shard=None):
-        return self.spec(name, name=name, seed=77, dataset={"kind": kind, **keys}, sampler=sampler,
+    def write_spec(self, name, kind, keys, sampler, batch, workers, collate=None, shard=None, path=None, **more):
+        return self.spec(path or name, name=name, seed=77, dataset={"kind": kind, **keys}, sampler=sampler,
                          batch=batch, collate=collate or {}, shard=shard or {},
-                         workers={"retries": 100, **workers})
+                         workers={"retries": 100, **workers}, **more)
 
     def load(self, daemon, spec, *args):
         return dlctl_json("run", spec, "--digest", *args, daemon=self.daemons[daemon])
@@ -454,7 +454,9 @@ class Killed(DigestCase):
 
 
 class Resized(DigestCase):
-    """Loaders whose number of workers changes at random moments, while all of them load."""
+    """Loaders whose number of workers changes at random moments, while all of them load; each for two jobs, which have
+    other batch sizes where batches can be parts of larger ones.
+    """
 
     used = ("slow",)
     SIZES = [1, 2, 3, 5, 8]
@@ -465,6 +467,16 @@ class Resized(DigestCase):
                 names = [row["name"] for row in client.query("loaders") if row["state"] == "open"]
                 for name in rng.sample(names, min(len(names), 3)):
                     self.resize_one(client, name, rng.choice(self.SIZES))
+
+    @staticmethod
+    def jobs(name, kind):
+        """Batch sizes, and how they share."""
+        share = {"window": 3, "wait": "200ms"}
+        if name in ITERABLE or kind == "mix":
+            return [(2, {})]
+        if name in COLLATES:
+            return [(2, {"share": share})]
+        return [(size, {"share": {**share, "size": 4}}) for size in (2, 4)]
 
     def resize_one(self, client, name, workers):
         try:
@@ -480,13 +492,15 @@ class Resized(DigestCase):
         sampler = {} if name in ITERABLE else {"kind": "random"}
         if kind == "mix" and name not in ITERABLE:
             sampler["order"] = "native"
-        spec = self.write_spec(name, kind, keys, sampler, {"size": 2}, {"count": 2},
-                               COLLATES.get(name))
+        specs = [self.write_spec(name, kind, keys, sampler, {"size": size}, {"count": 2}, COLLATES.get(name),
+                                 path=f"{name}-{size}", **more) for size, more in self.jobs(name, kind)]
         args = [*ALL_RANKS, "--batches", "9"]
-        expected = dlctl_json("check", spec, "--digest", *args)
+        expected = [dlctl_json("check", spec, "--digest", *args) for spec in specs]
         for _ in range(20):  # until its size has changed
-            run = self.load("slow", spec, *args)
-            self.assert_equal_digests(run, expected)
+            with ThreadPoolExecutor(2) as threads:
+                runs = threads.map(lambda spec: self.load("slow", spec, *args), specs)
+            for run, want in zip(runs, expected, strict=True):
+                self.assert_equal_digests(run, want)
             if name in ITERABLE or self.resizes.get(name):
                 break
         self.assertGreater(self.resizes.get(name, 0), -1 if name in ITERABLE else 0)
