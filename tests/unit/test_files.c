@@ -238,6 +238,32 @@ static void test_lists(void **state)
     }
 }
 
+/* An HDF5 file of one sample, named in the middle of a million that are not there. */
+static void test_a_million(void **state)
+{
+    enum { FILES = 1000000, AT = 777777, LINE = 16 };
+    size_t len = 0, n = 0;
+    _cleanup_free_ uint8_t *hdf5 = read_file(HDF5_CORPUS "/rows", &len);
+    _cleanup_free_ char *text = malloc(FILES * LINE);
+    struct taken t;
+
+    assert_non_null(text);
+    (void)harness_file("777777.h5", hdf5, len);
+    for (unsigned i = 0; i < FILES; i++)
+        n += (size_t)snprintf(text + n, LINE, "%06u.h5\n", i);
+    struct spec_file file = {.path = (char *)harness_file("many", text, n)};
+    struct spec_dataset spec = spec_of(&file, 1);
+    spec.listed = true;
+    struct dataset *ds = must_open(&spec);
+    assert_int_equal(ds->length, FILES);
+    assert_int_equal(take(ds, &key, AT, &t), 0);
+    drop(&t);
+    assert_int_equal(take(ds, &key, FILES - 1, &t), -ENOENT);
+    assert_true(strstr(t.err.path, "/999999.h5"));
+    drop(&t);
+    dataset_close(ds);
+}
+
 static void test_refused_lists(void **state)
 {
     static const struct {
@@ -403,10 +429,11 @@ static void test_no_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_samples), cmocka_unit_test(test_values),
-    cmocka_unit_test(test_lists),   cmocka_unit_test(test_refused_lists),
-    cmocka_unit_test(test_missing), cmocka_unit_test(test_shared),
-    cmocka_unit_test(test_unsound), cmocka_unit_test(test_no_memory),
+    cmocka_unit_test(test_samples),   cmocka_unit_test(test_values),
+    cmocka_unit_test(test_lists),     cmocka_unit_test(test_refused_lists),
+    cmocka_unit_test(test_missing),   cmocka_unit_test(test_shared),
+    cmocka_unit_test(test_unsound),   cmocka_unit_test(test_no_memory),
+    cmocka_unit_test(test_a_million),
 };
 
 TEST_MAIN(tests)
