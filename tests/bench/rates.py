@@ -8,10 +8,10 @@ import time
 
 
 @contextlib.contextmanager
-def daemon(build, folder, env=None):
-    """A daemon of one's own; its socket, which is in `folder`."""
+def daemon(build, folder, env=None, patient=False):
+    """A daemon of one's own; its socket, which is in `folder`. A patient one waits more than 30 s for a client."""
     socket = folder / "socket"
-    with subprocess.Popen([build / "daemon/dloaderd", "--private", "--socket", socket],
+    with subprocess.Popen([build / "daemon/dloaderd", *(() if patient else ("--private",)), "--socket", socket],
                           stderr=subprocess.DEVNULL, env=env) as process:
         try:
             until = time.monotonic() + 30
