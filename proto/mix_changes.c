@@ -1,5 +1,6 @@
 #include "proto/mix_changes.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <errno.h>
 #include <math.h>
@@ -129,6 +130,38 @@ int mix_changes_with(const struct mix_changes *changes, const struct mix_change 
     return mix_changes_insert(changes, added, &(struct mix_changes){.n = n}, ret);
 }
 
+uint64_t mix_changes_ahead(const struct mix_changes *changes)
+{
+    uint32_t i = 0, n = mix_changes_count(changes);
+
+    while (i < n && !mix_is_ahead(changes->items[i].position))
+        i++;
+    return i < n ? changes->items[i].position : UINT64_MAX;
+}
+
+int mix_changes_place(const struct mix_changes *changes, uint64_t position,
+                      struct mix_changes **ret)
+{
+    uint64_t ahead = mix_changes_ahead(changes);
+    struct mix_changes form = *changes;
+    uint32_t n = 0, at;
+
+    assert(ahead != UINT64_MAX && !changes->of_samples);
+    for (at = 0; changes->items[at].position != ahead; at++)
+        assert(changes->items[at].position <= position);
+    bool replaces = at > 0 && changes->items[at - 1].position == position;
+    form.n_changes -= replaces;
+    struct mix_changes *made = mix_changes_new(&form);
+    if (!made)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < changes->n_changes; i++)
+        if (!replaces || i != at - 1)
+            mix_changes_copy(made, &made->items[n++], &changes->items[i]);
+    made->items[at - replaces].position = position;
+    *ret = made;
+    return 0;
+}
+
 int mix_changes_before(struct mix_changes *changes, uint64_t position, struct mix_changes **ret)
 {
     uint32_t count = mix_changes_count(changes);
@@ -252,6 +285,20 @@ bool mix_changes_equal(const struct mix_changes *a, const struct mix_changes *b)
     return mix_changes_differ_at(a, b) == UINT64_MAX;
 }
 
+bool mix_changes_is_placed(const struct mix_changes *changes, const struct mix_changes *placed)
+{
+    bool is = changes && placed && changes->n_changes == placed->n_changes;
+
+    for (uint32_t i = 0; is && i < changes->n_changes; i++) {
+        const struct mix_change *one = &changes->items[i], *other = &placed->items[i];
+
+        is = mix_changes_is_same(changes, one, placed, other) &&
+             (one->position == other->position ||
+              (mix_is_ahead(one->position) && !mix_is_ahead(other->position)));
+    }
+    return is;
+}
+
 uint64_t mix_changes_bytes(const struct mix_changes *changes)
 {
     return changes ? mix_changes_size(changes) : 0;
@@ -317,7 +364,9 @@ static bool mix_changes_take_one(const uint8_t *at, const struct mix_changes *fo
         if (signbit(ret->weights[i])) /* a zero has only one encoding */
             return false;
     }
-    return ret->position < MIX_POSITIONS && mix_weights_check(ret->weights, form->n, "", NULL) == 0;
+    bool known = ret->position < MIX_POSITIONS ||
+                 (mix_is_ahead(ret->position) && ret->position < 2 * MIX_AHEAD);
+    return known && mix_weights_check(ret->weights, form->n, "", NULL) == 0;
 }
 
 /* What stands before the first change, taken from `bytes`. */

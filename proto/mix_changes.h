@@ -16,6 +16,11 @@
  * number of weights, and `count`; then the position and the checksum of each change. The empty list
  * has no bytes.
  *
+ * Steps of an order that is packed while its lengths are taken (daemon/plan/plan_lazy.h) have no
+ * position before they are there. A change that was asked for before is *ahead*: in place of the
+ * position stands the epoch with one of its rows, and the change begins with the first window
+ * behind that row. Those come last in a list, and have their position once that window is known.
+ *
  * Pure. One thread at a time may count references.
  */
 #ifndef DL_MIX_CHANGES_H
@@ -27,11 +32,35 @@
 #include "proto/weight_table.h"
 
 struct mix_change {
-    uint64_t position; /* below MIX_POSITIONS, and above that of the change before */
+    uint64_t position; /* below MIX_POSITIONS, or ahead; above that of the change before */
     double *weights;   /* one for each dataset, as those of struct mix_point; NULL: of samples */
     uint64_t sum;      /* of samples: of their table, */
     struct weight_table *table; /* counted; NULL: it is not here */
 };
+
+/* In place of positions: of a change that is ahead. Epochs up to 2^30 - 1. */
+#define MIX_AHEAD        (UINT64_C(1) << 62)
+#define MIX_AHEAD_EPOCHS (UINT64_C(1) << 30)
+
+static inline uint64_t mix_ahead(uint64_t epoch, uint32_t row)
+{
+    return MIX_AHEAD | epoch << 32 | row;
+}
+
+static inline bool mix_is_ahead(uint64_t position)
+{
+    return position >= MIX_AHEAD;
+}
+
+static inline uint64_t mix_ahead_epoch(uint64_t ahead)
+{
+    return (ahead ^ MIX_AHEAD) >> 32;
+}
+
+static inline uint32_t mix_ahead_row(uint64_t ahead)
+{
+    return (uint32_t)ahead;
+}
 
 struct mix_changes {
     uint32_t refs;
@@ -65,6 +94,14 @@ int _nodiscard_ mix_changes_with(const struct mix_changes *changes, const struct
 int _nodiscard_ mix_changes_with_table(const struct mix_changes *changes,
                                        const struct mix_change *added, uint64_t count,
                                        struct mix_changes **ret);
+/* The first change that is ahead; UINT64_MAX: none is. */
+uint64_t mix_changes_ahead(const struct mix_changes *changes);
+/* The list with that one at its position, in place of another there. -ENOMEM. */
+int _nodiscard_ mix_changes_place(const struct mix_changes *changes, uint64_t position,
+                                  struct mix_changes **ret);
+/* Whether they are equal but for changes that have a position in `placed` and are ahead in the
+ * other. */
+bool mix_changes_is_placed(const struct mix_changes *changes, const struct mix_changes *placed);
 /* The list reduced to changes before the position, with a reference. -ENOMEM. */
 int _nodiscard_ mix_changes_before(struct mix_changes *changes, uint64_t position,
                                    struct mix_changes **ret);

@@ -47,7 +47,8 @@ struct dl_span weights_for(const struct dl_loader *loader, const struct dl_epoch
     if (!o->state)
         return list;
     if (loader->weights.known && mix_changes_read(list, &now) == 0 &&
-        mix_changes_read(weights_behind(o), &then) == 0 && mix_changes_within(then, now))
+        mix_changes_read(weights_behind(o), &then) == 0 &&
+        (mix_changes_within(then, now) || mix_changes_is_placed(then, now)))
         return list;
     return weights_behind(o);
 }

@@ -136,7 +136,13 @@ static void state_print_changes(const struct mix_changes *changes)
         printf("weights   from sample %" PRIu64 " on: %016" PRIx64 " of %" PRIu32 " samples\n",
                changes->items[i].position, changes->items[i].sum, changes->n);
     for (uint32_t i = 0; changes && !changes->of_samples && i < changes->n_changes; i++) {
-        printf("weights   from sample %" PRIu64 " on:", changes->items[i].position);
+        uint64_t from = changes->items[i].position;
+
+        if (mix_is_ahead(from))
+            printf("weights   from row %" PRIu32 " of epoch %" PRIu64 " on:", mix_ahead_row(from),
+                   mix_ahead_epoch(from));
+        else
+            printf("weights   from sample %" PRIu64 " on:", from);
         for (uint32_t child = 0; child < changes->n; child++)
             printf(" %g", changes->items[i].weights[child]);
         printf("\n");

@@ -14,6 +14,8 @@
 #include "proto/spec.h"
 
 struct plan {
+    struct plan_params params; /* lists are borrowed, but for changes of its own: */
+    struct mix_changes *own;   /* counted; NULL: those of `params` are the caller's */
     struct sampler *sampler;   /* owned; NULL once `tokens` has what it needs of it */
     struct token_plan *tokens; /* owned; NULL: batches are measured in samples */
     struct shard whole;        /* of all positions of the order */
@@ -135,6 +137,26 @@ bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)
            plan_tokens_equal(&a->tokens, &b->tokens);
 }
 
+/* Changes that are ahead have a row, and that an epoch which is read. */
+static int plan_check_ahead(const struct plan_params *params, struct dl_error *err)
+{
+    uint64_t ahead = mix_changes_ahead(plan_changes(params));
+
+    if (ahead == UINT64_MAX)
+        return 0;
+    if (params->tokens.lazy == 0 || params->mix.stop != MIX_STOP_NEVER)
+        return dl_error_set(err, EINVAL, "state",
+                            "its weights change at a row of an order that is packed while it is "
+                            "read, as of batch.lengths: lazy with stop: never");
+    if (mix_ahead_epoch(ahead) < params->epoch)
+        return dl_error_set(err, EINVAL, "epoch",
+                            "%llu comes after a change of weights at row %u of epoch %llu, which "
+                            "has to be read first",
+                            (unsigned long long)params->epoch, mix_ahead_row(ahead),
+                            (unsigned long long)mix_ahead_epoch(ahead));
+    return 0;
+}
+
 int plan_check_changes(const struct plan_params *params, struct dl_error *err)
 {
     const struct mix_changes *changes = plan_changes(params);
@@ -148,7 +170,7 @@ int plan_check_changes(const struct plan_params *params, struct dl_error *err)
                             "has changed weights of %s, which the spec does not have",
                             changes->of_samples ? "samples" : "a mix's datasets");
     if (!of_samples)
-        return 0;
+        return plan_check_ahead(params, err);
     if (changes->n != params->length || changes->count != plan_drawn(params))
         return dl_error_set(err, EINVAL, "state",
                             "its changed weights are of %u samples in epochs of %llu, not %llu in "
@@ -232,6 +254,7 @@ int plan_new(const struct plan_params *params, struct plan **ret)
         r = token_plan_new(params, plan->sampler->count, &plan->tokens);
     if (r < 0)
         return r;
+    plan->params = *params;
     *ret = steal_ptr(plan);
     return 0;
 }
@@ -241,6 +264,7 @@ struct plan *plan_free(struct plan *plan)
     if (plan) {
         sampler_free(plan->sampler);
         token_plan_free(plan->tokens);
+        mix_changes_unref(plan->own);
     }
     free(plan);
     return NULL;
@@ -297,11 +321,78 @@ static void plan_release_sampler(struct plan *plan)
         plan->sampler = sampler_free(plan->sampler);
 }
 
+uint64_t plan_known(const struct plan *plan)
+{
+    uint64_t known = plan->sampler && plan->sampler->ops->lacks ? plan->sampler->known : 0;
+
+    return max_u64(plan->tokens->lazy.taken, known);
+}
+
+uint64_t plan_row(const struct plan *plan, uint64_t step)
+{
+    return token_lazy_row(plan->tokens, step);
+}
+
+uint64_t plan_rows_so_far(const struct plan *plan)
+{
+    return plan->params.tokens.mark.rows + plan->tokens->made.n_rows;
+}
+
+struct mix_changes *plan_changes_now(const struct plan *plan)
+{
+    return plan_changes(&plan->params);
+}
+
+int plan_change(struct plan *plan, struct mix_changes *changes)
+{
+    struct plan_params params = plan->params;
+    struct sampler *sampler = NULL, *former = plan->sampler;
+
+    plan_set_changes(&params, changes);
+    int r = former ? sampler_new(&params, &sampler) : 0;
+    if (r < 0)
+        return r;
+    assert(!former || former->ops->lacks || former->count == sampler->count);
+    if (former && former->ops->adopt)
+        former->ops->adopt(former, sampler);
+    else
+        plan->sampler = sampler;
+    sampler_free(plan->sampler == sampler ? former : sampler);
+    mix_changes_ref(changes);
+    mix_changes_unref(plan->own);
+    plan->own = changes;
+    plan->params = params;
+    return 0;
+}
+
+/* A change that is ahead begins with the first window behind its row; where there is none, with the
+ * next epoch. */
+static int plan_place_changes(struct plan *plan)
+{
+    uint64_t ahead, epoch = plan->params.epoch;
+    int r = 0;
+
+    while (r == 0 && (ahead = mix_changes_ahead(plan_changes_now(plan))) != UINT64_MAX &&
+           mix_ahead_epoch(ahead) == epoch &&
+           (plan_is_whole(plan) || plan_rows_so_far(plan) >= mix_ahead_row(ahead))) {
+        uint64_t position = epoch * plan->params.mix.length + plan->tokens->lazy.taken;
+        struct mix_changes *placed = NULL;
+
+        r = mix_changes_place(plan_changes_now(plan), position, &placed);
+        if (r == 0)
+            r = plan_change(plan, placed);
+        mix_changes_unref(placed);
+    }
+    return r;
+}
+
 int plan_begin(struct plan *plan)
 {
     assert(plan_is_lazy(plan));
     int r = token_lazy_begin(plan->tokens, plan->sampler);
 
+    if (r == 0)
+        r = plan_place_changes(plan);
     plan_release_sampler(plan);
     return r;
 }
@@ -323,8 +414,11 @@ size_t plan_window(struct plan *plan, uint64_t *ret)
 
 int plan_cut_window(struct plan *plan)
 {
+    uint64_t windows = plan_windows(plan);
     int r = token_lazy_cut(plan->tokens, plan->sampler);
 
+    if (r == 0 && plan_windows(plan) > windows)
+        r = plan_place_changes(plan);
     plan_release_sampler(plan);
     return r;
 }

@@ -167,14 +167,22 @@ int token_lazy_cut(struct token_plan *plan, struct sampler *sampler)
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
+uint64_t token_lazy_row(const struct token_plan *plan, uint64_t step)
+{
+    uint64_t row;
+
+    return mul_overflows(step, plan_lazy_group(&plan->params, plan->world), &row) ||
+                   add_overflows(row, plan_lazy_rows_before(&plan->params, &plan->before), &row)
+               ? UINT64_MAX
+               : row;
+}
+
 struct lazy_mark token_lazy_mark(const struct token_plan *plan, uint64_t step)
 {
     const struct token_lazy *lazy = &plan->lazy;
-    uint64_t row, i = plan->children.by_tokens ? 0 : lazy->n_marks - 1;
+    uint64_t row = token_lazy_row(plan, step);
+    uint64_t i = plan->children.by_tokens ? 0 : lazy->n_marks - 1;
 
-    if (mul_overflows(step, plan_lazy_group(&plan->params, plan->world), &row) ||
-        add_overflows(row, lazy->base, &row))
-        row = UINT64_MAX;
     while (i > 0 && lazy->marks[i] > row)
         i--;
     return (struct lazy_mark){plan->params.mark.window + i * LAZY_CHAIN, lazy->marks[i]};

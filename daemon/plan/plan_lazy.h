@@ -51,6 +51,7 @@
 #include "proto/history.h"
 
 struct plan;
+struct mix_changes;
 
 enum { LAZY_CHAIN = 16 /* windows that leave each other samples; marks are multiples of it */ };
 
@@ -67,6 +68,23 @@ struct lazy_mark plan_mark(const struct plan *plan, uint64_t step);
 /* The first step that a plan of these parameters has, because of its mark. */
 struct plan_params;
 uint64_t plan_first_step(const struct plan_params *params);
+
+/*
+ * Weights of a mixture that change while it is read (mix_changes.h), where all epochs are one order
+ * (MIX_STOP_NEVER). plan_change(): from position plan_known() on, at most, those of that list,
+ * whose changes before it are the plan's; what was cut stays. 0, or -EINVAL or -ENOMEM, and nothing
+ * has changed. A change that is ahead is placed by the plan itself, where the first window begins
+ * that has no row before the change's: at the same position for every world, worker and resume.
+ * plan_changes_now() is then another list.
+ */
+int _nodiscard_ plan_change(struct plan *plan, struct mix_changes *changes);
+struct mix_changes *plan_changes_now(const struct plan *plan);
+uint64_t plan_known(const struct plan *plan); /* positions of the epoch that cannot change */
+
+/* The first row of that step of all ranks; and how many the windows so far have, those before a
+ * mark among them. */
+uint64_t plan_row(const struct plan *plan, uint64_t step);
+uint64_t plan_rows_so_far(const struct plan *plan);
 
 /* Every window was cut: the epoch has no further steps. */
 bool plan_is_whole(const struct plan *plan);

@@ -24,6 +24,9 @@ struct sampler_kind_ops {
     /* Makes positions 0..end-1 known; with lacks(), as many as those lengths allow: `known`. NULL:
      * they always are. */
     void (*extend)(struct sampler *sampler, uint64_t end);
+    /* With lacks(): takes the weights that come from known positions on from another one, whose
+     * mixture differs in these alone. NULL: it is replaced by the other. */
+    void (*adopt)(struct sampler *sampler, struct sampler *other);
     /* The index at a position that is known. */
     uint64_t (*at)(struct sampler *sampler, uint64_t position);
     /* The same of each of positions[0..n), in its place. NULL: by one call of at() each. */

@@ -237,6 +237,17 @@ static void sampler_mix_tokens_go_on(struct sampler *sampler, uint64_t end)
     (void)sampler_mix_tokens_advance(mixed, end);
 }
 
+/* Accounts stay: what comes begins its own where a leg begins. */
+static void sampler_mix_tokens_adopt(struct sampler *sampler, struct sampler *other)
+{
+    struct mixed_tokens *mixed = container_of(sampler, struct mixed_tokens, base);
+    struct mixed_tokens *with = container_of(other, struct mixed_tokens, base);
+    struct mix_timeline former = mixed->timeline;
+
+    mixed->timeline = with->timeline;
+    with->timeline = former;
+}
+
 static void sampler_mix_tokens_free(struct sampler *sampler)
 {
     struct mixed_tokens *mixed = container_of(sampler, struct mixed_tokens, base);
@@ -282,6 +293,7 @@ int sampler_mix_tokens_new(const struct plan_params *params, struct sampler **re
                                                 .free = sampler_mix_tokens_free};
     static const struct sampler_kind_ops lazy_ops = {.lacks = sampler_mix_tokens_lacks,
                                                      .extend = sampler_mix_tokens_go_on,
+                                                     .adopt = sampler_mix_tokens_adopt,
                                                      .at = sampler_mix_tokens_at,
                                                      .free = sampler_mix_tokens_free};
     if (params->tokens.tokens == 0 || !params->tokens.lengths || params->length > UINT32_MAX ||

@@ -164,6 +164,7 @@ bool token_lazy_is_whole(const struct token_plan *plan);
 /* Positions of the next window: how many, from *ret_first on. */
 uint64_t token_lazy_window(const struct token_plan *plan, uint64_t *ret_first);
 int _nodiscard_ token_lazy_cut(struct token_plan *plan, struct sampler *sampler);
+uint64_t token_lazy_row(const struct token_plan *plan, uint64_t step); /* plan_row() */
 struct lazy_mark token_lazy_mark(const struct token_plan *plan, uint64_t step); /* plan_mark() */
 uint64_t token_lazy_position(const struct token_plan *plan, uint64_t step); /* plan_position() */
 

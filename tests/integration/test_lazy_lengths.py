@@ -9,7 +9,8 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import HELLO, STOP, WELCOME, DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import (HELLO, STOP, WELCOME, DaemonError, TestCase, dlctl_json, main,  # noqa: E402
+                    wait_until)
 from slot import HEADER_BYTES  # noqa: E402
 
 UNKNOWN = 2 ** 64 - 1
@@ -179,9 +180,7 @@ class Padded(LazyCase):
         self.assertEqual(one, three)
 
 
-class Shares(LazyCase):
-    """Mixtures by tokens: the shares are those of what was found, not of an estimate."""
-
+class MixtureCase(LazyCase):
     def setUp(self):
         super().setUp()
         self.lengths = self.corpus(2000, 1, 60, "short.jsonl") + self.corpus(2000, 2, 300, "long.jsonl")
@@ -192,6 +191,10 @@ class Shares(LazyCase):
                  for part in ("short.jsonl", "long.jsonl")]
         spec["dataset"] = {"kind": "mix", "by": "tokens", "weights": [0.7, 0.3], "datasets": parts}
         return spec
+
+
+class Shares(MixtureCase):
+    """Mixtures by tokens: the shares are those of what was found, not of an estimate."""
 
     def test_shares_of_tokens(self):
         client, loader = self.opened(self.daemon(), batch={"documents": 100})
@@ -211,6 +214,116 @@ class Shares(LazyCase):
         client, loader = self.opened(self.daemon({"cache": ""}), workers={"count": 3})
         third = len(whole) // 3
         self.assertEqual(self.steps(client, loader, step=third), whole[third:])
+
+
+class Live(MixtureCase):
+    """Weights that change while lengths are taken."""
+
+    def spec(self, name="lazy", batch=None, **more):
+        spec = super().spec(name, {"documents": 100, **(batch or {})}, **more)
+        spec["dataset"] |= {"stop": "never", "length": 3000}
+        return spec
+
+    def mix(self, daemon, *weights, **options):
+        words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        return dlctl_json("mix", "lazy", *(f"{i}={w}" for i, w in enumerate(weights)), *words, daemon=daemon)
+
+    def first_steps(self, client, stream, n):
+        steps = []
+        while len(steps) < n:
+            for batch in client.next_batches():
+                steps.append(rows_of(batch))
+                batch.release()
+        return steps
+
+    def rest(self, client):
+        steps = []
+        while batches := client.next_batches():
+            for batch in batches:
+                steps.append(rows_of(batch))
+                batch.release()
+        return steps
+
+    def shares(self, steps):
+        tokens = [0, 0]
+        for i in (i for step in steps for row in step for i in row):
+            tokens[i >= 2000] += self.lengths[i]
+        return tokens
+
+    def test_from_a_step_on(self):
+        """One that no window has yet: exact from the first window behind it on, and so in any world and resume."""
+        daemon = self.daemon({"cache": ""})
+        client, loader = self.opened(daemon)
+        plain = self.steps(client, loader)
+        stream = client.start(loader)
+        got = self.first_steps(client, stream, 3)
+        at = len(plain) // 2
+        said = self.mix(daemon, 0.2, 0.8, at=at)
+        self.assertEqual((said["step"], "position" in said), (at, False))
+        wait_until(lambda: client.changes or not client.query("status"), "the list")
+        asked = client.changes
+        got += self.rest(client)
+        self.assertEqual(got[:at], plain[:at])
+        begins = next(i for i, (a, b) in enumerate(zip(got, plain)) if a != b)
+        window = 100 * 40 // ROW + 2  # steps that a window gives, at most
+        self.assertLessEqual(begins - at, window)
+        before, after = self.shares(got[:begins]), self.shares(got[begins:])
+        bound = 2 * 300 + 2 * ROW
+        self.assertLessEqual(abs(before[0] - 0.7 * sum(before)), bound)
+        self.assertLessEqual(abs(after[0] - 0.2 * sum(after)), bound)
+        told = client.changes
+        self.assertNotEqual(asked, told)
+        (position,) = struct.unpack_from("<Q", told, 8)
+        self.assertEqual(position % 100, 0)
+        client.close()
+        daemon.stop()
+        # Others, that know nothing but a list, as it was asked for or as it was told.
+        for changes in asked, told:
+            daemon = self.daemon({"cache": ""})
+            client, loader = self.opened(daemon, workers={"count": 3})
+            self.assertEqual(self.steps(client, loader, step=at, changes=changes), got[at:])
+            rows, _ = self.world(client, loader, 3, changes=changes)
+            self.assertEqual(rows[:len(sum(got, []))], sum(got, []))
+            again = self.steps(client, loader, epoch=1, changes=told)  # of the same order
+            daemon.stop()
+        after = self.shares(again)
+        self.assertLessEqual(abs(after[0] - 0.2 * sum(after)), bound)
+
+    def test_at_once(self):
+        """Without a step: behind the windows that are cut. Steps before it are refused."""
+        daemon = self.daemon()
+        client, loader = self.opened(daemon)
+        plain = self.steps(client, loader)
+        stream = client.start(loader)
+        got = self.first_steps(client, stream, 3)
+        with self.assertRaisesRegex(Exception, "is planned already; the first possible is step"):
+            self.mix(daemon, 0.2, 0.8, at=1)
+        said = self.mix(daemon, 0.2, 0.8)
+        got += self.rest(client)
+        begins = next(i for i, (a, b) in enumerate(zip(got, plain)) if a != b)
+        self.assertGreaterEqual(begins, said["step"])
+        self.assertLessEqual(begins, said["step"] + 1)
+        self.assertEqual(struct.unpack_from("<Q", client.changes, 8), (said["position"],))
+        with self.assertRaisesRegex(Exception, "has to be|is already being read|planned already"):
+            self.mix(daemon, 0.2, 0.8, at=1, epoch=0)
+
+    def test_by_samples_and_by_marks(self):
+        spec = self.spec()
+        del spec["dataset"]["by"]
+        daemon = self.daemon({"cache": ""})
+        client = self.client(daemon)
+        loader = client.open(spec)["loader"]
+        stream = client.start(loader)
+        got = self.first_steps(client, stream, 3)
+        self.mix(daemon, 1, 0, at=150)
+        got += self.rest(client)
+        self.assertTrue(all(i < 2000 for step in got[180:] for row in step for i in row))
+        changes = client.changes
+        dealt, before = [], []
+        for world, steps in ((4, 17), (3, 11), (8, None)):
+            dealt += self.world(client, loader, world, steps, before=list(before), changes=changes, credits=2)[0]
+            before.append((world, steps))
+        self.assertEqual(dealt[:len(sum(got, []))], sum(got, []))
 
 
 class Kept(LazyCase):

@@ -3,6 +3,7 @@ upgraded, with the socket kept by a service manager or not. A trainer sees a pau
 batches are those of an undisturbed run, byte by byte.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -12,7 +13,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DLCTL, PATIENCE, Daemon, TestCase, children_of, dlctl_json, main, wait_until)  # noqa: E402
+from dltest import (DLCTL, PATIENCE, Daemon, TestCase, children_of, dlctl, dlctl_json, main,  # noqa: E402
+                    wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 FEEDER = os.environ.get("FEEDER", "feeder")
@@ -171,6 +173,44 @@ class Digest(RestartCase):
             self.now.stop()
             self.now = None
             os.unlink(self.path("slow-always-1"))
+
+    def corpora(self, **more):
+        parts = []
+        for part, most in enumerate((20, 90)):
+            with open(self.path(f"part{part}.txt"), "w") as file:
+                for i in range(150):
+                    file.write("x" * (1 + i * 7 % most) + "\n")
+            parts.append({"kind": "text", "paths": self.path(f"part{part}.txt"), "tokenizer": "bytes"})
+        return {"dataset": {"kind": "mix", "by": "tokens", "weights": [0.4, 0.6], "datasets": parts, **more},
+                "sampler": {"kind": "random", "order": "native"}, "batch": {"tokens": 128, "lengths": "lazy",
+                                                                         "documents": 10},
+                "collate": {"kind": "pack", "length": 128}}
+
+    def test_shares_of_tokens_while_lengths_are_taken(self):
+        self.same("shares", "--world", "2", "--rank", "all", **self.corpora())
+
+    def test_weights_that_change_while_lengths_are_taken(self):
+        """At a step ahead, and at once, with deaths all along: what the list in the end says."""
+        self.slow()
+        self.begin()
+        path = self.write("live", seed=3, **self.corpora(stop="never", length=300))
+        args = ("--world", "2", "--rank", "all")
+        trainer = self.popen(DLCTL, "run", path, "--digest", "--json", "--socket", self.now.socket, "--credits", "2",
+                             "--save-state", self.path("end"), *args)
+
+        def change(*words):
+            with contextlib.suppress(AssertionError):  # not all ranks are there yet
+                return dlctl_json("mix", "live", *words, daemon=self.now)
+
+        wait_until(lambda: change("0=3", "1=1", "--at", "25"), "the change ahead")
+        self.follow(False)
+        self.connected(trainer)
+        wait_until(lambda: trainer.poll() is not None or change("0=1", "1=4"), "the change at once")
+        got = json.loads(self.disturb(trainer, times=3))
+        self.assertIn("weights   from sample", dlctl("state", self.path("end")).stdout)
+        want = dlctl_json("check", path, "--digest", *args, "--changes", self.path("end"))["digest"]
+        self.assertEqual(got["digest"], want, f"seed {self.seed}")
+        self.assertNotEqual(want, self.undisturbed(path, *args))
 
     def test_socket_kept(self):
         self.keep_socket()

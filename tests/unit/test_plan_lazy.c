@@ -512,6 +512,91 @@ static void test_shares_are_those_of_what_was_delivered(void **state)
     assert_true(windows > 2 * ROUNDS);
 }
 
+/* ---- weights that change while it is cut ------------------------------------------------------- */
+
+/* As a plan that is not there yet would be asked for: now, behind what is known; or ahead. */
+static struct mix_changes *changed(const struct plan_params *params, const struct plan *plan,
+                                   bool ahead, uint64_t *seed)
+{
+    struct mix_changes *made = NULL;
+    double weights[CHILDREN];
+    struct mix_change change = {.weights = weights,
+                                .position = params->epoch * params->mix.length + plan_known(plan)};
+
+    for (uint32_t i = 0; i < CHILDREN; i++)
+        weights[i] = 1 + (double)below(seed, 5);
+    if (ahead)
+        change.position = mix_ahead(params->epoch,
+                                    (uint32_t)(plan_rows_so_far(plan) + 1 + below(seed, 20)));
+    assert_int_equal(mix_changes_with(plan_changes_now(plan), &change, CHILDREN, &made), 0);
+    return made;
+}
+
+/* Cuts all of it and changes weights now and then, the last time ahead: *ret_asked is the list from
+ * then on, before any window is cut. */
+static void cut_and_change(const struct plan_params *params, struct plan *plan,
+                           struct mix_changes **ret_asked, uint64_t *seed)
+{
+    uint64_t window[2 * SAMPLES];
+
+    assert_int_equal(plan_begin(plan), 0);
+    while (!plan_is_whole(plan)) {
+        if (!*ret_asked && below(seed, 3) == 0) {
+            bool ahead = below(seed, 2);
+            struct mix_changes *list = changed(params, plan, ahead, seed);
+
+            if (below(seed, 2))
+                (void)plan_window(plan, window); /* what was asked for may not be needed now */
+            assert_int_equal(plan_change(plan, list), 0);
+            if (ahead)
+                *ret_asked = mix_changes_ref(list);
+            mix_changes_unref(list);
+        }
+        (void)plan_window(plan, window);
+        assert_int_equal(plan_cut_window(plan), 0);
+    }
+}
+
+/* The plan that has lived through it is that of the list in the end, and of the list as it was
+ * asked for, in any world and from any mark. */
+static void test_weights_that_change_while_it_is_cut(void **state)
+{
+    uint32_t lengths[SAMPLES];
+    uint64_t seed = 24, placed = 0;
+    struct mix_point point;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        _cleanup_(mix_changes_unrefp) struct mix_changes *asked = NULL;
+        struct plan_params params;
+        static struct rows all;
+
+        choose_mix(&params, &point, lengths, &seed);
+        params.mix.stop = MIX_STOP_NEVER;
+        params.mix.length = SAMPLES / 4 + below(&seed, SAMPLES * 3 / 4);
+        params.mix.by = below(&seed, 2) ? MIX_BY_TOKENS : MIX_BY_SAMPLES;
+        params.tokens.lazy = 1 + below(&seed, 40);
+        _cleanup_plan_ struct plan *plan = NULL;
+        assert_int_equal(plan_new(&params, &plan), 0);
+        cut_and_change(&params, plan, &asked, &seed);
+        params.mix.changes = plan_changes_now(plan);
+        assert_true(mix_changes_ahead(params.mix.changes) == UINT64_MAX);
+        take_rows(params, &all);
+        expect_dealt(&params, plan, 0, &all);
+        for (uint64_t step = 0; step < plan_steps(plan, 0); step += 7)
+            expect_resumed(params, plan, step);
+        if (!asked)
+            continue;
+        assert_true(mix_changes_is_placed(asked, params.mix.changes) ||
+                    params.mix.changes->n_changes < asked->n_changes);
+        params.mix.changes = asked;
+        params.world = 1 + below(&seed, RANKS);
+        _cleanup_plan_ struct plan *other = prepared(params);
+        expect_dealt(&params, other, 0, &all);
+        placed++;
+    }
+    assert_true(placed > ROUNDS / 2);
+}
+
 /* ---- what cannot be -------------------------------------------------------------------------- */
 
 static void test_refusals(void **state)
@@ -571,6 +656,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_mixed_by_tokens_as_with_all_lengths),
     cmocka_unit_test(test_mixed_by_tokens_in_any_world),
     cmocka_unit_test(test_shares_are_those_of_what_was_delivered),
+    cmocka_unit_test(test_weights_that_change_while_it_is_cut),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_no_row_is_left),
 };

@@ -162,6 +162,27 @@ int epoch_cut_window(struct epoch *epoch)
     return r;
 }
 
+bool epoch_is_begun(const struct epoch *epoch)
+{
+    return !epoch->busy && epoch->worked_out == 0;
+}
+
+int epoch_change(struct epoch *epoch, struct mix_changes *changes)
+{
+    int r = 0;
+
+    assert(epoch_is_begun(epoch) && plan_is_lazy(epoch->plan));
+    if (!mix_changes_equal(plan_changes_now(epoch->plan), changes))
+        r = plan_change(epoch->plan, changes);
+    if (r < 0)
+        return r;
+    mix_changes_ref(changes);
+    mix_changes_unref(epoch->changes);
+    epoch->changes = changes;
+    plan_set_changes(&epoch->params, changes);
+    return 0;
+}
+
 bool epoch_is_near(const struct epoch *epoch, uint64_t rank, uint64_t step)
 {
     return !epoch->busy && epoch->worked_out == 0 &&

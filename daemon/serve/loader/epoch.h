@@ -49,6 +49,10 @@ int _nodiscard_ epoch_work_out(struct epoch *epoch, void (*done)(void *owner), v
 size_t epoch_window(struct epoch *epoch, uint64_t *ret);
 int _nodiscard_ epoch_cut_window(struct epoch *epoch);
 
+/* Of such an epoch: whether its order is there, and no thread at it. Then plan_change(). */
+bool epoch_is_begun(const struct epoch *epoch);
+int _nodiscard_ epoch_change(struct epoch *epoch, struct mix_changes *changes);
+
 /*
  * Prepares for epoch_step(rank, step). True: ready. False: a thread works on it, and `done` of the
  * first caller is called from the loop afterwards, unless the epoch was given up.

@@ -11,6 +11,7 @@
  */
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
+#include "daemon/plan/plan_lazy.h"
 #include "daemon/serve/loader/loader_changes_private.h"
 
 #include <errno.h>
@@ -28,11 +29,6 @@ int changes_check_kind(const struct loader *loader, bool of_samples, struct dl_e
     if (of_samples && !changes_are_of_samples(loader))
         return dl_error_set(err, EINVAL, name,
                             "its sampler is not of kind weighted, and has no weights of samples");
-    if (loader->spec.batch.lengths == LENGTHS_LAZY)
-        return dl_error_set(
-            err, ENOTSUP, name,
-            "its lengths are taken while it is read, by a plan with one order; write a "
-            "schedule, or leave batch.lengths out");
     if (of_samples)
         return 0;
     if (dataset->kind != DATASET_MIX)
@@ -107,6 +103,15 @@ static int changes_check_ranks(const struct loader *loader, const struct changes
     return 0;
 }
 
+/* The step that has the first row behind all that are planned. */
+static uint64_t changes_first_free_step(const struct changes_reach *reach)
+{
+    const struct plan *plan = reach->furthest->plan;
+    uint64_t first = plan_row(plan, 0), group = plan_row(plan, 1) - first;
+
+    return (max_u64(reach->rows, first) - first) / group;
+}
+
 uint64_t changes_first_step(const struct loader *loader, const struct plan *plan, uint64_t epoch,
                             uint64_t position)
 {
@@ -123,11 +128,32 @@ uint64_t changes_first_step(const struct loader *loader, const struct plan *plan
     return low;
 }
 
+/* Where windows say what follows: the first row that can have other weights is that behind all of
+ * them, and behind all that readers have had, of whom a daemon before this one knew. */
+static void changes_find_first_window(const struct loader *loader,
+                                      const struct changes_reach *reach,
+                                      struct loader_change *change)
+{
+    const struct stream *stream = reach->furthest;
+
+    change->epoch = stream->params.epoch;
+    change->step = 0;
+    change->position = reach->end;
+    if (reach->end >= changes_begin(loader, change->epoch + 1))
+        change->epoch++;
+    else if (stream->by_windows)
+        change->step = changes_first_free_step(reach);
+}
+
 void changes_find_first(const struct loader *loader, const struct changes_reach *reach,
                         struct loader_change *change)
 {
     const struct plan *plan = reach->last->plan;
 
+    if (changes_go_by_windows(loader)) {
+        changes_find_first_window(loader, reach, change);
+        return;
+    }
     change->epoch = reach->last->params.epoch;
     if (changes_need_epochs(loader)) {
         change->epoch++;
@@ -140,6 +166,52 @@ void changes_find_first(const struct loader *loader, const struct changes_reach 
         return;
     change->epoch++;
     change->step = 0;
+}
+
+/* The first row of a step of such an epoch, as a plan of it has them. */
+static int changes_find_row(struct loader *loader, const struct stream_params *params,
+                            uint64_t step, uint64_t *ret, struct dl_error *err)
+{
+    struct stream_params at = *params;
+    struct epoch *epoch;
+
+    at.mark = (struct lazy_mark){0};
+    int r = loader_ref_plan(loader, &at, &epoch, err);
+    if (r < 0)
+        return r;
+    *ret = plan_row(epoch_plan(epoch), step);
+    epoch_unref(&loader->epochs, epoch);
+    if (*ret > UINT32_MAX || at.epoch >= MIX_AHEAD_EPOCHS)
+        return dl_error_set(err, EINVAL, "step", "is beyond 2^32 rows, or 2^30 epochs");
+    return 0;
+}
+
+/* Where windows say what follows: behind what is cut, or, of a later step, ahead. */
+static int changes_find_window(struct loader *loader, const struct changes_reach *reach,
+                               struct loader_change *change, struct dl_error *err)
+{
+    const struct stream *furthest = reach->furthest;
+    struct stream_params params = furthest->params;
+    bool now = change->epoch == params.epoch && furthest->by_windows;
+    uint64_t row;
+
+    if (change->epoch > params.epoch)
+        params.before = (struct history){0};
+    params.epoch = change->epoch;
+    change->position = changes_begin(loader, change->epoch);
+    if (change->step == 0 && params.before.n == 0)
+        return 0;
+    if (now && change->step < changes_first_free_step(reach))
+        return 0; /* that is planned */
+    int r = changes_find_row(loader, &params, change->step, &row, err);
+    if (r < 0)
+        return r;
+    bool beyond = !now || row > plan_rows_so_far(furthest->plan);
+    if (now && beyond && plan_is_whole(furthest->plan))
+        return dl_error_set(err, EINVAL, "step", "epoch %llu has %llu steps, counted from 0",
+                            (ull)change->epoch, (ull)plan_steps(furthest->plan, 0));
+    change->position = beyond ? mix_ahead(change->epoch, (uint32_t)row) : reach->end;
+    return 0;
 }
 
 int changes_find_step(struct loader *loader, const struct changes_reach *reach,
@@ -164,6 +236,8 @@ int changes_find_step(struct loader *loader, const struct changes_reach *reach,
                                   "0 and epoch %llu or a later one",
                                   (ull)params.epoch + 1);
     }
+    if (changes_go_by_windows(loader))
+        return changes_find_window(loader, reach, change, err);
     if (change->epoch > params.epoch)
         params.before = (struct history){0};
     params.epoch = change->epoch;
@@ -206,7 +280,7 @@ int changes_place(struct loader *loader, const struct changes_reach *reach,
     int r = changes_find_step(loader, reach, change, err);
     if (r == 0 && change->position < reach->end)
         return changes_say_planned(change, &first, err);
-    if (r == 0 && change->position >= MIX_POSITIONS)
+    if (r == 0 && change->position >= MIX_POSITIONS && !mix_is_ahead(change->position))
         return dl_error_set(err, EINVAL, "step", "is beyond 2^46 samples");
     return r;
 }
@@ -359,6 +433,10 @@ int changes_check_list(const struct loader *loader, const struct mix_changes *li
     if (list->n != loader->spec.dataset.n_datasets)
         return dl_error_set(err, EINVAL, "state", "its changed weights are of %u datasets, not %u",
                             list->n, loader->spec.dataset.n_datasets);
+    if (mix_changes_ahead(list) != UINT64_MAX && !changes_go_by_windows(loader))
+        return dl_error_set(err, EINVAL, "state",
+                            "its weights change at a row of an order that is packed while it is "
+                            "read, as of batch.lengths: lazy with stop: never");
     for (uint32_t i = 0; r == 0 && i < list->n_changes; i++)
         r = changes_check_weights(loader, list->items[i].weights, err);
     return r;
@@ -400,18 +478,63 @@ int changes_find_start(struct loader *loader, const struct stream_params *params
     return 0;
 }
 
+/* Behind all that a stream can have had that starts there, where windows say that: a position, or
+ * what stands for one of a change that is ahead. */
+static int changes_find_start_window(struct loader *loader, const struct stream_params *params,
+                                     bool ahead, uint64_t *ret, struct dl_error *err)
+{
+    uint64_t row;
+    struct epoch *epoch;
+
+    *ret = changes_begin(loader, params->epoch);
+    if (params->first == 0 && params->before.n == 0)
+        return 0;
+    int r = changes_find_row(loader, params, params->first, &row, err);
+    if (r < 0)
+        return r;
+    *ret = mix_ahead(params->epoch, (uint32_t)row);
+    if (ahead)
+        return 0;
+    r = loader_ref_plan(loader, params, &epoch, err);
+    if (r < 0)
+        return r;
+    if (epoch_is_begun(epoch) && row <= plan_rows_so_far(epoch_plan(epoch)))
+        *ret = changes_begin(loader, params->epoch) + plan_known(epoch_plan(epoch));
+    epoch_unref(&loader->epochs, epoch);
+    return 0;
+}
+
+/* Whether all that is planned lies before that. */
+static bool changes_lie_behind(const struct loader *loader, uint64_t differ)
+{
+    const struct changes_reach reach = changes_look(loader);
+    const struct stream *furthest = reach.furthest;
+
+    if (!mix_is_ahead(differ) || !furthest)
+        return differ >= reach.end &&
+               (!changes_go_by_windows(loader) || !furthest || !furthest->by_windows ||
+                reach.rows <= plan_rows_so_far(furthest->plan));
+    return furthest->by_windows &&
+           differ > mix_ahead(furthest->params.epoch, (uint32_t)min_u64(reach.rows, UINT32_MAX));
+}
+
 /* Others read: nothing that either side has had already may differ. */
 static int changes_agree(struct loader *loader, const struct stream_params *params,
                          struct mix_changes *list, struct dl_error *err)
 {
     uint64_t differ = mix_changes_differ_at(list, loader->changes), start = 0;
-    int r = changes_find_start(loader, params, &start, err);
+    int r = changes_go_by_windows(loader)
+                ? changes_find_start_window(loader, params, mix_is_ahead(differ), &start, err)
+                : changes_find_start(loader, params, &start, err);
 
     if (r < 0)
         return r;
+    if (mix_changes_is_placed(list, loader->changes) ||
+        mix_changes_is_placed(loader->changes, list))
+        return 0; /* the same, of which one side knows a position already */
     if (mix_changes_within(list, loader->changes) && differ >= start)
         return 0; /* it learns of the rest */
-    if (mix_changes_within(loader->changes, list) && differ >= changes_look(loader).end &&
+    if (mix_changes_within(loader->changes, list) && changes_lie_behind(loader, differ) &&
         !loader_is_in_cluster(loader)) {
         changes_drop_expected(loader, differ);
         return changes_set(loader, list, err);

@@ -15,6 +15,8 @@ uint64_t changes_length(const struct loader *loader);
 bool changes_count_epochs(const struct loader *loader);
 /* An epoch is planned as a whole, or ranks know its length: weights change only with the next. */
 bool changes_need_epochs(const struct loader *loader);
+/* Its order is cut window by window, and all epochs are one: weights change behind what is cut. */
+bool changes_go_by_windows(const struct loader *loader);
 /* Where an epoch begins; those beyond all orders begin at their end. */
 uint64_t changes_begin(const struct loader *loader, uint64_t epoch);
 /* Where a step of all ranks begins in the order. */
@@ -25,10 +27,17 @@ bool changes_is_read(const struct stream *stream);
 /* Behind all that the stream has planned. */
 uint64_t changes_planned(const struct loader *loader, const struct stream *stream);
 struct changes_reach {
-    const struct stream *last; /* of the latest epoch that is read; or NULL */
-    uint64_t end;              /* positions before this one are planned */
-    uint64_t ranks;            /* streams with a client, or parked */
+    const struct stream *last;     /* of the latest epoch that is read; or NULL */
+    const struct stream *furthest; /* whose plan `end` is of, where it goes by windows; or NULL */
+    uint64_t end;                  /* positions before this one are planned */
+    uint64_t rows;  /* and of that plan's epoch rows before this one; or readers have had them, and
+                       windows are yet to be cut again up to there */
+    uint64_t ranks; /* streams with a client, or parked */
 };
+
+/* Of a loader that goes by windows, the list's change that is ahead has its position in that epoch,
+ * or other plans are to learn of it. */
+void changes_take_placed(struct loader *loader, struct epoch *epoch);
 
 struct changes_reach changes_look(const struct loader *loader);
 /* The list has changed, and why: for the log, and for the clients. */

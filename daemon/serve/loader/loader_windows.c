@@ -11,7 +11,7 @@
  */
 #include "daemon/base/memory.h"
 #include "daemon/plan/plan_lazy.h"
-#include "daemon/serve/loader/loader_private.h"
+#include "daemon/serve/loader/loader_changes_private.h"
 #include "proto/limits.h"
 #include "proto/segment_layout.h"
 #include "proto/tree.h"
@@ -185,6 +185,7 @@ static void windows_tell(struct core *core, struct stream *stream)
 void loader_join_windows(struct loader *loader, struct stream *stream)
 {
     core_settle_by_windows(&loader->core, stream);
+    changes_take_placed(loader, stream->epoch);
     windows_tell(&loader->core, stream);
 }
 
@@ -244,6 +245,7 @@ static void windows_go_on(struct windows *w, struct epoch *epoch)
         loader_break(loader, &err);
         return;
     }
+    changes_take_placed(loader, epoch);
     DL_FOREACH (loader->core.streams, stream) {
         if (stream->epoch == epoch && stream->by_windows)
             windows_tell(&loader->core, stream);

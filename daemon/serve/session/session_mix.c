@@ -248,7 +248,8 @@ static int session_mix_answer(struct session *s, uint64_t request, const struct 
     row_string(&row, "loader", loader_spec(loader)->name);
     row_uint(&row, "epoch", change->epoch);
     row_uint(&row, "step", change->step);
-    row_uint(&row, "position", change->position);
+    if (!mix_is_ahead(change->position))
+        row_uint(&row, "position", change->position);
     struct value *weights = row_list(&row, "weights");
     for (uint32_t i = 0; i < n && row.r == 0; i++) {
         struct row inner = row_push(weights);
@@ -401,6 +402,9 @@ void session_changed(struct loader_user *user)
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = {0};
 
+    if (opened->session->version < 4 &&
+        mix_changes_ahead(loader_changes(user->loader)) != UINT64_MAX)
+        return; /* it cannot read such a loader */
     if (mix_changes_write(loader_changes(user->loader), &bytes) < 0)
         return; /* out of memory: the client's states keep the former list, and will be refused */
     session_send(opened->session,
