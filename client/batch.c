@@ -74,7 +74,7 @@ static int batch_check_planned(struct dl_epoch *epoch, const struct entry *entry
                               entry->descriptor.samples);
     if (h->planned <= entry->mapping->slot_bytes - at && h->planned >= sizeof planned) {
         memcpy(&planned, entry->slot + at, sizeof planned);
-        rows = planned.rows;
+        rows = planned.rows + (planned.cut & SLOT_SPLIT ? h->samples : UINT64_C(0));
     }
     if (h->planned > entry->mapping->slot_bytes - at ||
         h->planned != slot_planned_bytes(h->samples, rows))

@@ -114,11 +114,13 @@ _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits
  * What the plan knows about a batch of tokens. It is an error if a sample's length differs from the
  * planned one, unless the planned one is `cut`: a longer sample is then cut.
  */
+#define SLOT_SPLIT (UINT32_C(1) << 31) /* in `cut` */
 struct slot_planned {
     uint64_t padded;  /* tokens of the batch, padding included */
     uint32_t cut;     /* tokens kept of a longer sample; 0: samples are not cut */
     uint32_t rows;    /* packed: rows of the batch, each with samples of its own; else 0 */
-    uint32_t lists[]; /* planned length of each sample, in order; then samples of each row */
+    uint32_t lists[]; /* planned length of each sample, in order; then samples of each row; with
+                         SLOT_SPLIT then where in its sample each begins: it may be a part of one */
 };
 
 static inline uint64_t slot_planned_bytes(uint64_t samples, uint64_t rows)

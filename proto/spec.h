@@ -25,7 +25,7 @@ enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
 enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET, STRATEGY_SEQUENTIAL };
 enum batch_balance { BALANCE_NONE = 1, BALANCE_TOKENS, BALANCE_COST };
-enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR };
+enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR, OVERLONG_SPLIT };
 enum lengths_when { LENGTHS_LAZY = 1 }; /* 0: all are taken before the first step */
 enum leftover { LEFTOVER_EMIT = 1, LEFTOVER_DROP, LEFTOVER_CARRY };
 enum csv_separator { CSV_AUTO = 1, CSV_COMMA, CSV_SEMICOLON, CSV_TAB, CSV_PIPE };
@@ -221,6 +221,7 @@ struct spec_batch {
     enum leftover leftover;
     double cost[2];      /* balance cost: of a token, and of a pair of tokens of one sample */
     uint64_t accumulate; /* balance: steps that are balanced together; at least 1 */
+    uint64_t overlap;    /* overlong split: tokens that a part has of the one before it */
     uint64_t max_length; /* tokens of a sample; 0 = null: as many as a batch can have */
     uint64_t interval;   /* bucket: width of a bucket in tokens */
     uint64_t window;     /* in batches of each rank; 0 = null: the whole epoch; see plan.h */

@@ -94,9 +94,15 @@ static int spec_batch_check_fits(const struct dl_spec *spec, struct dl_error *er
 
 static int spec_batch_check_max_length(const struct dl_spec *spec, struct dl_error *err)
 {
-    uint64_t n = spec->batch.max_length, length = spec->collate.length;
+    uint64_t n = spec->batch.max_length, length = spec->collate.length,
+             overlap = spec->batch.overlap;
     static const char place[] = "batch.max_length";
 
+    if (overlap > 0 && overlap >= (n ? min_u64(n, length) : length))
+        return dl_error_set(err, EINVAL, "batch.overlap",
+                            "%" PRIu64 " leaves a part of a sample nothing of its own; write less "
+                            "than collate.length, and than max_length",
+                            overlap);
     if (n == 0)
         return 0;
     if (length && n > length) /* of a row, or of all samples */

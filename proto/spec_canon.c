@@ -40,6 +40,8 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
         return spec->dataset.cut == CUT_TOKENS;
     if (strcmp(key->key, "ids") == 0)
         return spec->dataset.ids == SPEC_IDS_BYTES;
+    if (strcmp(key->key, "overlap") == 0)
+        return spec->batch.overlap == 0;
     if (strcmp(key->key, "cache") == 0)
         return spec->dataset.cache == 0;
     if (strcmp(key->key, "grey") == 0)

@@ -370,7 +370,7 @@ static int local_next_task(struct local_pass *pass, struct slot_task *ret)
         if (spec->batch.tokens) {
             struct plan_step_size size =
                 plan_step_size(pass->plan->plan, pass->where.rank, pass->step);
-            ret->planned = slot_planned_bytes(size.samples, size.rows);
+            ret->planned = slot_planned_bytes(size.samples, size.rows + size.begins);
         }
         return 0;
     }

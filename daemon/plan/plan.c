@@ -41,6 +41,9 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
                                                              : PLAN_SORTED,
         .leftover = leftovers[batch->leftover],
         .truncate = batch->overlong == OVERLONG_TRUNCATE,
+        .split = batch->overlong == OVERLONG_SPLIT,
+        .in_order = packs && batch->strategy == STRATEGY_SEQUENTIAL,
+        .overlap = (uint32_t)batch->overlap,
         .max_length = (uint32_t)batch->max_length,
         .interval = (uint32_t)batch->interval,
         .multiple = (uint32_t)spec_pad_multiple(spec),
@@ -116,7 +119,8 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
 static bool plan_tokens_equal(const struct plan_tokens *a, const struct plan_tokens *b)
 {
     return a->tokens == b->tokens && a->lengths == b->lengths && a->strategy == b->strategy &&
-           a->leftover == b->leftover && a->truncate == b->truncate &&
+           a->leftover == b->leftover && a->truncate == b->truncate && a->split == b->split &&
+           a->in_order == b->in_order && a->overlap == b->overlap &&
            a->max_length == b->max_length && a->interval == b->interval &&
            a->multiple == b->multiple && a->pad_length == b->pad_length &&
            a->row_length == b->row_length && a->window == b->window && a->lazy == b->lazy &&

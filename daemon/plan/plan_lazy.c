@@ -148,10 +148,16 @@ int token_lazy_cut(struct token_plan *plan, struct sampler *sampler)
         n = token_lazy_window(plan, &first);
     }
     lazy->steps_before = lazy->skipped + plan->made.n_groups;
-    token_take_positions(plan, sampler, first, first + n);
+    int r = 0;
+    if (plan->params.split)
+        r = token_take_parts(plan, sampler, first, first + n);
+    else
+        token_take_positions(plan, sampler, first, first + n);
+    if (r < 0)
+        return r;
     lazy->taken += n;
     bool whole = token_lazy_is_whole(plan), ends = (lazy->windows + 1) % LAZY_CHAIN == 0;
-    int r = (plan->params.strategy == PLAN_PACK ? token_pack_window : token_batch_window)(
+    r = (plan->params.strategy == PLAN_PACK ? token_pack_window : token_batch_window)(
         plan, lazy->windows++, &lazy->first, whole || ends);
     if (r < 0)
         return r;

@@ -45,6 +45,84 @@ void token_take_positions(struct token_plan *plan, struct sampler *sampler, uint
     }
 }
 
+/* ---- parts of samples ------------------------------------------------------------------------ */
+
+static int plan_order_begin_split(struct token_plan *plan)
+{
+    struct token_split *split = &plan->split;
+
+    if (split->measured)
+        return 0;
+    split->lengths = calloc(max_u64(plan->length, 1), sizeof *split->lengths);
+    if (!split->lengths)
+        return -ENOMEM;
+    split->lengths_room = plan->length;
+    split->measured = plan->params.lengths;
+    plan->params.lengths = split->lengths;
+    return 0;
+}
+
+/* A member of that length. */
+static int plan_order_add_member(struct token_plan *plan, uint32_t member, uint32_t length)
+{
+    struct token_split *split = &plan->split;
+    int r = plan_grow(&plan->made.members, &split->members_room, plan->count + 1,
+                      sizeof *plan->made.members);
+
+    if (r == 0)
+        r = plan_grow(&split->lengths, &split->lengths_room, member + UINT64_C(1),
+                      sizeof *split->lengths);
+    if (r < 0)
+        return r;
+    plan->params.lengths = split->lengths;
+    split->lengths[member] = length;
+    plan->made.members[plan->count++] = member;
+    plan->longest = length > plan->longest ? length : plan->longest;
+    return 0;
+}
+
+/* Parts as long as one may be, until one has the sample's end. */
+static int plan_order_add_parts(struct token_plan *plan, uint32_t sample, uint32_t length)
+{
+    struct token_split *split = &plan->split;
+    uint64_t begin = 0, step = plan->limit - plan->params.overlap;
+    int r = 0;
+
+    for (bool ends = false; r == 0 && !ends; begin += step) {
+        uint64_t n = min_u64(length - begin, plan->limit);
+
+        ends = begin + n == length;
+        if (plan->length + split->n_parts >= UINT32_MAX)
+            return -ENOMEM;
+        r = plan_grow(&split->parts, &split->parts_room, split->n_parts + 1, sizeof *split->parts);
+        if (r < 0)
+            return r;
+        split->parts[split->n_parts] = (struct token_part){sample, (uint32_t)begin};
+        r = plan_order_add_member(plan, (uint32_t)(plan->length + split->n_parts++), (uint32_t)n);
+    }
+    return r;
+}
+
+int token_take_parts(struct token_plan *plan, struct sampler *sampler, uint64_t first, uint64_t end)
+{
+    int r = plan_order_begin_split(plan);
+
+    for (; r == 0 && first < end; first++) {
+        uint32_t sample = (uint32_t)sampler->ops->at(sampler, first);
+        uint32_t length = plan->split.measured[sample];
+
+        plan->totals.overlong += length > plan->limit;
+        plan->totals.empty += length == 0;
+        if (length > plan->limit)
+            r = plan_order_add_parts(plan, sample, length);
+        else if (length > 0)
+            r = plan_order_add_member(plan, sample, length);
+    }
+    return r;
+}
+
+/* ---- the whole order ------------------------------------------------------------------------- */
+
 int token_take_order(struct token_plan *plan, struct sampler *sampler)
 {
     int r = token_begin_order(plan, sampler);

@@ -344,8 +344,34 @@ static int plan_pack_packing_init(struct packing *pk, const struct token_plan *p
     return pk->newest ? plan_pack_spaces_init(&pk->spaces, plan->params.row_length) : -ENOMEM;
 }
 
+/* Rows of the members as they come: a row ends where the next one has no room. */
+static int plan_pack_in_order(struct token_plan *plan, uint64_t *first, bool last)
+{
+    uint64_t at = *first, tokens = 0;
+    int r = 0;
+
+    for (uint64_t i = *first; r == 0 && i < plan->count; i++) {
+        uint32_t length = token_length(plan, plan->made.members[i]);
+
+        if (tokens + length > plan->params.row_length) {
+            r = plan_groups_add_row(&plan->made, at, i);
+            at = i;
+            tokens = 0;
+        }
+        tokens += length;
+    }
+    if (r == 0 && last && at < plan->count) {
+        r = plan_groups_add_row(&plan->made, at, plan->count);
+        at = plan->count;
+    }
+    *first = at;
+    return r;
+}
+
 int token_pack_window(struct token_plan *plan, uint64_t window, uint64_t *first, bool last)
 {
+    if (plan->params.in_order)
+        return plan_pack_in_order(plan, first, last);
     _cleanup_(plan_pack_packing_deinit)
     struct packing pk = {0};
     size_t n = plan->count - *first;

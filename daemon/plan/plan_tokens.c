@@ -88,6 +88,17 @@ static bool plan_tokens_can_be_lazy(const struct plan_params *params, uint64_t c
                                  token_lazy_takes_mark(tokens, count));
 }
 
+/* Parts of samples, and rows in the sampler's order, are of rows that are packed window by window.
+ */
+static bool plan_tokens_can_split(const struct plan_tokens *tokens)
+{
+    bool windows = tokens->lazy > 0 && tokens->strategy == PLAN_PACK;
+
+    return (!tokens->in_order || windows) &&
+           (!tokens->split ||
+            (windows && !tokens->truncate && tokens->overlap < plan_tokens_limit(tokens)));
+}
+
 static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t count)
 {
     const struct plan_tokens *tokens = &params->tokens;
@@ -98,7 +109,8 @@ static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t c
         return false;
     if (tokens->leftover == PLAN_CARRY && !plan_tokens_can_carry(params))
         return false;
-    if (!plan_tokens_can_balance(params) || !plan_tokens_can_be_lazy(params, count))
+    if (!plan_tokens_can_balance(params) || !plan_tokens_can_be_lazy(params, count) ||
+        !plan_tokens_can_split(tokens))
         return false;
     switch (tokens->strategy) {
     case PLAN_SORTED:
@@ -162,6 +174,8 @@ struct token_plan *token_plan_free(struct token_plan *plan)
         plan_groups_deinit(&plan->made);
         free(plan->children.ends);
         free(plan->lazy.marks);
+        free(plan->split.lengths);
+        free(plan->split.parts);
         free(plan->turn);
         free(plan->buckets);
     }
@@ -173,8 +187,11 @@ uint64_t token_plan_bytes(const struct token_plan *plan)
 {
     uint64_t turns = plan->turn ? token_plan_units(plan) * sizeof *plan->turn : 0;
 
+    uint64_t split = plan->split.lengths_room * sizeof *plan->split.lengths +
+                     plan->split.parts_room * sizeof *plan->split.parts;
+
     return plan_groups_bytes(&plan->made, plan->count) + plan->n_buckets * sizeof *plan->buckets +
-           turns;
+           turns + split;
 }
 
 void token_plan_shuffle(const struct token_plan *plan, enum token_shuffle use, uint64_t number,
@@ -413,7 +430,7 @@ size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t st
         uint64_t end, member = plan_groups_part(&plan->made, part, &end);
 
         while (member < end)
-            indices[n++] = plan->made.members[member++];
+            indices[n++] = token_sample(plan, plan->made.members[member++]);
     }
     return n;
 }
@@ -449,8 +466,24 @@ struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64
     struct plan_share share =
         plan_groups_share(&plan->made, token_plan_group(plan, step), plan->world, rank, plan->even);
 
-    return (struct plan_step_size){.samples = plan_tokens_share_samples(plan, &share),
-                                   .rows = plan_tokens_rows(plan, &share)};
+    return (struct plan_step_size){
+        .samples = plan_tokens_share_samples(plan, &share),
+        .rows = plan_tokens_rows(plan, &share),
+        .begins = plan->params.split ? plan_tokens_share_samples(plan, &share) : 0};
+}
+
+/* Where in its sample each of a step's begins. */
+static void plan_tokens_put_begins(const struct token_plan *plan, const struct plan_group *group,
+                                   uint64_t rank, uint32_t *ret)
+{
+    struct plan_share share = plan_groups_share(&plan->made, group, plan->world, rank, plan->even);
+
+    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += share.stride) {
+        uint64_t end, member = plan_groups_part(&plan->made, part, &end);
+
+        while (member < end)
+            *ret++ = token_begin_in_sample(plan, plan->made.members[member++]);
+    }
 }
 
 struct plan_step_tokens token_plan_put_planned(const struct token_plan *plan, uint64_t rank,
@@ -463,6 +496,11 @@ struct plan_step_tokens token_plan_put_planned(const struct token_plan *plan, ui
     ret->padded = tokens.padded;
     ret->cut = plan->params.truncate ? plan->limit : 0;
     ret->rows = tokens.rows;
+    if (plan->params.split) {
+        ret->cut = SLOT_SPLIT | plan->limit;
+        plan_tokens_put_begins(plan, token_plan_group(plan, step), rank,
+                               ret->lists + tokens.samples + tokens.rows);
+    }
     return tokens;
 }
 

@@ -65,7 +65,9 @@
  * Too long is a sample with n > max_length, or n > pad_length where that is given; with `pack` one
  * with n > row_length; without max_length one with P(n) > tokens, with `bucket` one with P(U) >
  * tokens. It is left out of the order, or (`truncate`) counts as one of the greatest length that is
- * not too long.
+ * not too long. With `split` it comes in parts, each as long as one may be, but for the last; each
+ * part but the first begins with the last `overlap` tokens of the one before. Parts are packed as
+ * samples are, wherever they fit.
  *
  * With max_length a sample that is not too long may still have P(n) > tokens (P(U) with `bucket`):
  * it is alone in its batch, the only kind that exceeds `tokens`.
@@ -116,8 +118,8 @@ enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
  * or above tokens with `bucket`, multiple 0 without `pack`, no lengths, `carry` where it cannot be,
- * balance where it cannot be or without a cost, `lazy` with balance or `carry`, a mark that cannot
- * be.
+ * balance where it cannot be or without a cost, `split` or `in_order` where they cannot be, `lazy`
+ * with balance or `carry`, a mark that cannot be.
  */
 #define PLAN_COST_MAX       1048576.0
 #define PLAN_ACCUMULATE_MAX 65536
@@ -128,7 +130,10 @@ struct plan_tokens {
     const uint32_t *lengths; /* in tokens, of each of params.length samples; borrowed */
     enum plan_strategy strategy;
     enum plan_leftover leftover;
-    bool truncate;         /* longer samples are cut; else left out */
+    bool truncate;         /* longer samples are cut; else left out, or */
+    bool split;            /* come in parts, each of which counts as a sample; lazy, pack */
+    bool in_order;         /* pack, lazy: rows are filled in the sampler's order */
+    uint32_t overlap;      /* split: tokens that a part has of the one before */
     uint32_t max_length;   /* 0: unlimited */
     uint32_t interval;     /* bucket */
     uint32_t multiple;     /* ≥ 1; without meaning with pack */
@@ -201,12 +206,13 @@ struct plan_step_tokens plan_step_tokens(const struct plan *plan, uint64_t rank,
 struct plan_step_size {
     uint64_t samples;
     uint32_t rows;
+    uint64_t begins; /* with `split`: as many as samples, for plan_put_planned(); else 0 */
 };
 struct plan_step_size plan_step_size(const struct plan *plan, uint64_t rank, uint64_t step);
 
 /*
  * What the step's slot is to say of it, at `ret`, which has room for slot_planned_bytes(samples,
- * rows). Returns what it has in tokens.
+ * rows + begins). Returns what it has in tokens.
  */
 struct plan_step_tokens plan_put_planned(const struct plan *plan, uint64_t rank, uint64_t step,
                                          struct slot_planned *ret);

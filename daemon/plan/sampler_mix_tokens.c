@@ -38,7 +38,8 @@ struct mixed_tokens {
     struct mixed_tokens_child *children; /* owned */
     const uint32_t *lengths;             /* borrowed, as those of the plan */
     uint32_t limit;
-    bool truncate;
+    bool truncate, split;
+    uint32_t overlap;
     bool first;     /* the epoch ends where a child is through */
     uint64_t skip;  /* positions of the order before the epoch */
     uint64_t done;  /* of the epoch */
@@ -56,6 +57,12 @@ static uint32_t sampler_mix_tokens_length(const struct mixed_tokens *mixed, uint
 
     if (length <= mixed->limit)
         return length;
+    if (mixed->split) { /* what parts repeat counts, too */
+        uint64_t step = mixed->limit - mixed->overlap,
+                 more = (length - mixed->limit - 1) / step + 1;
+
+        return (uint32_t)min_u64(length + more * mixed->overlap, UINT32_MAX);
+    }
     return mixed->truncate ? mixed->limit : 0;
 }
 
@@ -278,6 +285,8 @@ static int sampler_mix_tokens_fill(struct mixed_tokens *mixed, const struct plan
     mixed->lengths = params->tokens.lengths;
     mixed->limit = plan_tokens_limit(&params->tokens);
     mixed->truncate = params->tokens.truncate;
+    mixed->split = params->tokens.split;
+    mixed->overlap = params->tokens.overlap;
     mixed->most = params->tokens.lazy;
     mixed->mean = 1;
     void *list = NULL;

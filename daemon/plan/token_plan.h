@@ -53,6 +53,19 @@ struct token_lazy {
     size_t n_marks, marks_room;
 };
 
+/* With `split`: parts of samples are members as samples are, numbered behind these. */
+struct token_part {
+    uint32_t sample;
+    uint32_t begin; /* token of it */
+};
+
+struct token_split {
+    uint32_t *lengths; /* owned; of samples of the windows so far, and of parts: params.lengths */
+    struct token_part *parts; /* owned; member plan->length + i */
+    size_t n_parts, lengths_room, parts_room, members_room;
+    const uint32_t *measured; /* borrowed; the lengths of samples */
+};
+
 struct token_plan {
     struct plan_tokens params;
     uint32_t limit;   /* plan_tokens_limit() */
@@ -75,6 +88,7 @@ struct token_plan {
     struct token_bucket *buckets; /* owned */
     uint32_t n_buckets;
     struct token_lazy lazy;
+    struct token_split split;
     uint64_t most; /* samples in a step of a rank */
     struct plan_totals totals;
 };
@@ -122,6 +136,9 @@ uint32_t *token_copy_members(const uint32_t *members, uint64_t n); /* owned; NUL
  * token_begin_order(). */
 void token_take_positions(struct token_plan *plan, struct sampler *sampler, uint64_t first,
                           uint64_t end);
+/* The same with `split`; 0, or -ENOMEM. Sets aside what it needs when it is first called. */
+int _nodiscard_ token_take_parts(struct token_plan *plan, struct sampler *sampler, uint64_t first,
+                                 uint64_t end);
 
 /* Cuts it by its strategy, and orders the steps of a mixture. */
 int _nodiscard_ token_plan_cut(struct token_plan *plan);
@@ -164,7 +181,7 @@ bool token_lazy_is_whole(const struct token_plan *plan);
 /* Positions of the next window: how many, from *ret_first on. */
 uint64_t token_lazy_window(const struct token_plan *plan, uint64_t *ret_first);
 int _nodiscard_ token_lazy_cut(struct token_plan *plan, struct sampler *sampler);
-uint64_t token_lazy_row(const struct token_plan *plan, uint64_t step); /* plan_row() */
+uint64_t token_lazy_row(const struct token_plan *plan, uint64_t step);          /* plan_row() */
 struct lazy_mark token_lazy_mark(const struct token_plan *plan, uint64_t step); /* plan_mark() */
 uint64_t token_lazy_position(const struct token_plan *plan, uint64_t step); /* plan_position() */
 
@@ -221,6 +238,18 @@ static inline uint32_t token_length(const struct token_plan *plan, uint32_t samp
     uint32_t length = plan->params.lengths[sample];
 
     return length < plan->limit ? length : plan->limit;
+}
+
+static inline uint32_t token_sample(const struct token_plan *plan, uint32_t member)
+{
+    return plan->params.split && member >= plan->length
+               ? plan->split.parts[member - plan->length].sample
+               : member;
+}
+
+static inline uint32_t token_begin_in_sample(const struct token_plan *plan, uint32_t member)
+{
+    return member >= plan->length ? plan->split.parts[member - plan->length].begin : 0;
 }
 
 /* P(n) of plan_tokens.h. */

@@ -7,6 +7,7 @@
 #include "daemon/plan/plan_lazy.h"
 
 #define PLAN_CHECK(condition) assert_true(condition)
+#include "proto/segment_layout.h"
 #include "tests/lib/plan_check.h"
 
 #include <errno.h>
@@ -512,7 +513,79 @@ static void test_shares_are_those_of_what_was_delivered(void **state)
     assert_true(windows > 2 * ROUNDS);
 }
 
-/* ---- weights that change while it is cut ------------------------------------------------------- */
+/* ---- parts of samples -------------------------------------------------------------------------
+ */
+
+/* What of each sample came, in parts, and how many of them. */
+static void expect_parts(const struct plan_params *params, struct plan *plan, uint64_t *parts)
+{
+    uint64_t tokens[SAMPLES] = {0};
+    uint32_t most = plan_tokens_limit(&params->tokens), overlap = params->tokens.overlap;
+
+    for (uint64_t step = 0; step < plan_steps(plan, 0); step++) {
+        struct plan_step_size size = plan_step_size(plan, 0, step);
+        uint64_t indices[4 * SAMPLES];
+        _cleanup_free_ struct slot_planned *put =
+            calloc(1, slot_planned_bytes(size.samples, size.rows + size.begins));
+
+        assert_int_equal(size.begins, size.samples);
+        plan_put_planned(plan, 0, step, put);
+        assert_int_equal(put->cut, SLOT_SPLIT | most);
+        assert_int_equal(plan_step(plan, 0, step, indices), size.samples);
+        for (uint64_t i = 0; i < size.samples; i++) {
+            uint32_t n = put->lists[i], begin = put->lists[size.samples + size.rows + i];
+            uint32_t length = params->tokens.lengths[indices[i]];
+
+            assert_int_equal(begin % (most - overlap), 0);
+            assert_true(begin + n == length || (n == most && begin + n < length));
+            assert_true(begin == 0 || n > overlap);
+            tokens[indices[i]] += begin > 0 ? n - overlap : n;
+            ++*parts;
+        }
+    }
+    for (uint64_t i = 0; i < params->length; i++)
+        assert_int_equal(tokens[i], params->tokens.lengths[i]);
+}
+
+static void test_parts(void **state)
+{
+    uint32_t lengths[SAMPLES];
+    uint64_t seed = 31, parts = 0;
+
+    for (unsigned round = 0; round < ROUNDS / 4; round++) {
+        struct plan_params params;
+
+        choose(&params, lengths, &seed);
+        params.length = min_u64(params.length, SAMPLES);
+        params.world = 1;
+        params.tokens.strategy = PLAN_PACK;
+        params.tokens.leftover = PLAN_EMIT;
+        params.tokens.truncate = false;
+        params.tokens.split = true;
+        params.tokens.in_order = below(&seed, 2);
+        params.tokens.overlap = below(&seed, 2) * below(&seed, ROW / 2);
+        for (uint32_t i = 0; i < SAMPLES; i += 1 + below(&seed, 90))
+            lengths[i] = ROW / 2 + below(&seed, 3 * ROW);
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        expect_parts(&params, plan, &parts);
+        expect_resumed(params, plan, plan_steps(plan, 0) / 2);
+    }
+    assert_true(parts > ROUNDS * 50);
+    struct plan *none = NULL;
+    struct plan_params params;
+    choose(&params, lengths, &seed);
+    params.tokens.strategy = PLAN_PACK;
+    params.tokens.truncate = false;
+    params.tokens.split = true;
+    params.tokens.overlap = ROW;
+    assert_int_equal(plan_new(&params, &none), -EINVAL);
+    params.tokens.overlap = 0;
+    params.tokens.strategy = PLAN_SORTED;
+    assert_int_equal(plan_new(&params, &none), -EINVAL);
+}
+
+/* ---- weights that change while it is cut -------------------------------------------------------
+ */
 
 /* As a plan that is not there yet would be asked for: now, behind what is known; or ahead. */
 static struct mix_changes *changed(const struct plan_params *params, const struct plan *plan,
@@ -526,8 +599,8 @@ static struct mix_changes *changed(const struct plan_params *params, const struc
     for (uint32_t i = 0; i < CHILDREN; i++)
         weights[i] = 1 + (double)below(seed, 5);
     if (ahead)
-        change.position = mix_ahead(params->epoch,
-                                    (uint32_t)(plan_rows_so_far(plan) + 1 + below(seed, 20)));
+        change.position =
+            mix_ahead(params->epoch, (uint32_t)(plan_rows_so_far(plan) + 1 + below(seed, 20)));
     assert_int_equal(mix_changes_with(plan_changes_now(plan), &change, CHILDREN, &made), 0);
     return made;
 }
@@ -565,8 +638,9 @@ static void test_weights_that_change_while_it_is_cut(void **state)
     uint64_t seed = 24, placed = 0;
     struct mix_point point;
 
-    for (unsigned round = 0; round < ROUNDS; round++) {
-        _cleanup_(mix_changes_unrefp) struct mix_changes *asked = NULL;
+    for (unsigned round = 0; round < ROUNDS / 4; round++) {
+        _cleanup_(mix_changes_unrefp)
+        struct mix_changes *asked = NULL;
         struct plan_params params;
         static struct rows all;
 
@@ -582,7 +656,7 @@ static void test_weights_that_change_while_it_is_cut(void **state)
         assert_true(mix_changes_ahead(params.mix.changes) == UINT64_MAX);
         take_rows(params, &all);
         expect_dealt(&params, plan, 0, &all);
-        for (uint64_t step = 0; step < plan_steps(plan, 0); step += 7)
+        for (uint64_t step = 0; step < plan_steps(plan, 0); step += 31)
             expect_resumed(params, plan, step);
         if (!asked)
             continue;
@@ -594,7 +668,7 @@ static void test_weights_that_change_while_it_is_cut(void **state)
         expect_dealt(&params, other, 0, &all);
         placed++;
     }
-    assert_true(placed > ROUNDS / 2);
+    assert_true(placed > ROUNDS / 8);
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------- */
@@ -656,6 +730,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_mixed_by_tokens_as_with_all_lengths),
     cmocka_unit_test(test_mixed_by_tokens_in_any_world),
     cmocka_unit_test(test_shares_are_those_of_what_was_delivered),
+    cmocka_unit_test(test_parts),
     cmocka_unit_test(test_weights_that_change_while_it_is_cut),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_no_row_is_left),

@@ -24,7 +24,9 @@ static const struct row rows[] = {
     {3, 0, 7, {5, 1, 7}, 0, NULL},
     {3, 2, 0, {5, 1, 7, 1, 2}, 0, NULL},
     {3, 3, 0, {5, 1, 7, 1, 1, 1}, 0, NULL},
-    {3, 2, 0, {5, 1, 7, 1, 2}, 200, NULL}, /* more room than is needed */
+    {3, 2, 0, {5, 1, 7, 1, 2}, 200, NULL},                     /* more room than is needed */
+    {3, 2, SLOT_SPLIT | 7, {5, 1, 7, 1, 2, 0, 4, 9}, 0, NULL}, /* with parts of samples */
+    {3, 2, SLOT_SPLIT | 7, {5, 1, 7, 1, 2}, 40, DAMAGED "the plan is cut off"},
     {3, 0, 6, {5, 1, 7}, 0, DAMAGED "a planned length is invalid"},
     {3, 0, 0, {5, 0, 7}, 0, DAMAGED "a planned length is invalid"},
     {3, 0, 0, {5, 1, 7}, 8, DAMAGED "the plan is cut off"},
@@ -39,9 +41,9 @@ static const struct row rows[] = {
 
 static struct slot_task put(const struct row *row)
 {
-    struct slot_task task = {.samples = row->samples,
-                             .planned = row->bytes ? row->bytes
-                                                   : slot_planned_bytes(row->samples, row->rows)};
+    uint64_t begins = row->cut & SLOT_SPLIT ? row->samples : 0;
+    uint64_t bytes = slot_planned_bytes(row->samples, row->rows + begins);
+    struct slot_task task = {.samples = row->samples, .planned = row->bytes ? row->bytes : bytes};
 
     assert_true(slot_prepare(slot, SLOT_BYTES, &task));
     struct slot_planned *planned = slot_planned(slot, row->samples);
@@ -66,10 +68,13 @@ static void test_blocks(void **state)
             continue;
         }
         memset(slot, 0xff, sizeof slot); /* nothing of it is looked at again */
-        assert_int_equal(planned.cut, rows[i].cut);
+        assert_int_equal(planned.cut, rows[i].cut & ~SLOT_SPLIT);
         assert_int_equal(planned.rows, rows[i].rows);
         assert_memory_equal(planned.lengths, rows[i].lists, rows[i].samples * 4);
         assert_memory_equal(planned.in_row, rows[i].lists + rows[i].samples, rows[i].rows * 4);
+        assert_int_equal(!!planned.begins, !!(rows[i].cut & SLOT_SPLIT));
+        if (planned.begins)
+            assert_memory_equal(planned.begins, rows[i].lists + rows[i].samples + rows[i].rows, 12);
     }
     planned_deinit(&planned);
     planned_deinit(&planned);

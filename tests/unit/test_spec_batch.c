@@ -89,7 +89,7 @@ static const struct refusal value_refusals[] = {
     {"batch: {tokens: 64, max_length: 0}" PAD, "batch.max_length",
      "0 is not a positive integer; null takes what fits a batch"},
     {"batch: {tokens: 64, overlong: cut}" PAD, "batch.overlong",
-     "\"cut\" is not one of drop, truncate, error"},
+     "\"cut\" is not one of drop, truncate, error, split"},
     {"batch: {tokens: 64, leftover: keep}" PAD, "batch.leftover",
      "\"keep\" is not one of emit, drop, carry"},
     {"batch: {tokens: 64, window: 0}" PAD, "batch.window",
@@ -156,10 +156,14 @@ static const struct refusal together_refusals[] = {
      "write another kind, or batch: {size: n}"},
     {"batch: {tokens: 64, strategy: sorted}\ncollate: {kind: pack, length: 8}", "batch.strategy",
      "\"sorted\" has no effect with collate.kind pack, which chooses what fits a row; leave "
-     "strategy out"},
+     "strategy out, or write sequential and lengths: lazy for rows in the order of the samples"},
     {"batch: {tokens: 64, strategy: bucket}\ncollate: {kind: pack, length: 8}", "batch.strategy",
      "\"bucket\" has no effect with collate.kind pack, which chooses what fits a row; leave "
-     "strategy out"},
+     "strategy out, or write sequential and lengths: lazy for rows in the order of the samples"},
+    {"batch: {tokens: 64, overlong: split}\ncollate: {kind: pack, length: 8}", "batch.overlong",
+     "\"split\" needs rows that are packed while lengths are taken; write collate: {kind: pack} "
+     "and "
+     "lengths: lazy, or overlong: truncate"},
     {"collate: {kind: pack, length: 8}", "collate.kind",
      "\"pack\" fills rows with tokens, but batches are measured in samples; write batch: "
      "{tokens: n}, with a multiple of collate.length"},

@@ -67,7 +67,7 @@ static void test_shape_of_spec(void **state)
         {"{dataset: {kind: range, length: 1}, batch: {memory: {pin: true}}}", "batch.memory",
          "unknown key; did you mean memory? batch takes tokens, size, drop_last, strategy, "
          "balance, cost, accumulate, interval, "
-         "max_length, overlong, leftover, lengths, documents, window, length_of"},
+         "max_length, overlong, overlap, leftover, lengths, documents, window, length_of"},
         {"pin: true", "pin", pin},
     };
     EXPECT_REFUSALS("", cases);
@@ -550,7 +550,8 @@ static const struct refusal key_refusals[] = {
      "18446744073709551615 is above the maximum of 1048576"},
     {"batch: {sise: 1}", "batch.sise",
      "unknown key; did you mean size? batch takes tokens, size, drop_last, strategy, balance, "
-     "cost, accumulate, interval, max_length, overlong, leftover, lengths, documents, window, "
+     "cost, accumulate, interval, max_length, overlong, overlap, leftover, lengths, documents, "
+     "window, "
      "length_of"},
     {"batch: {drop_last: 1}", "batch.drop_last", "1 is not true or false"},
     {"batch: {drop_last: yes}", "batch.drop_last", "\"yes\" is not true or false"},

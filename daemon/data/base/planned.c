@@ -61,14 +61,18 @@ int planned_read(struct planned *planned, void *slot, const struct slot_task *ta
         return planned_refuse("the plan is cut off", err);
     planned->cut = __atomic_load_n(&from->cut, __ATOMIC_RELAXED);
     planned->rows = __atomic_load_n(&from->rows, __ATOMIC_RELAXED);
-    if (slot_planned_bytes(task->samples, planned->rows) > task->planned)
+    bool split = planned->cut & SLOT_SPLIT;
+    uint64_t more = planned->rows + (split ? task->samples : UINT64_C(0));
+    planned->cut &= ~SLOT_SPLIT;
+    if (slot_planned_bytes(task->samples, more) > task->planned)
         return planned_refuse("the plan is cut off", err);
-    n = (uint64_t)task->samples + planned->rows;
+    n = task->samples + more;
     if (!planned_make_room(planned, n))
         return dl_error_set(err, ENOMEM, "", "out of memory for a batch");
     memcpy(planned->lists, from->lists, n * sizeof *planned->lists);
     planned->lengths = planned->lists;
     planned->in_row = planned->lists + task->samples;
+    planned->begins = split ? planned->in_row + planned->rows : NULL;
     r = planned_check_lengths(planned, task->samples, err);
     return r < 0 ? r : planned_check_rows(planned, task->samples, err);
 }

@@ -14,8 +14,9 @@ struct planned {             /* all zero: nothing */
     uint32_t rows;           /* packed; else 0 */
     const uint32_t *lengths; /* of each sample, at least 1 */
     const uint32_t *in_row;  /* samples of each row, in order; at least 1, together all */
+    const uint32_t *begins;  /* of each sample: of which token of it on; NULL: of the first */
 
-    uint32_t *lists; /* owned; both of these */
+    uint32_t *lists; /* owned; all of these */
     size_t room;
 };
 

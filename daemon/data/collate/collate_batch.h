@@ -34,10 +34,11 @@ enum collate_op {
     OP_MASK,    /* of a padded leaf */
     OP_TEXTS,   /* a list of strings */
     OP_PACK,
-    OP_SEGMENTS, /* the four tensors of a packed batch */
+    OP_SEGMENTS, /* the tensors of a packed batch */
     OP_POSITIONS,
     OP_BOUNDS,
     OP_LONGEST,
+    OP_CONTEXT, /* of parts that overlap */
 };
 
 /* How a node of the batch's tree is written. */
@@ -56,6 +57,7 @@ struct collate {
     enum pad_side side;
     uint64_t multiple_of; /* of the padded length; with to: bucket, of the interval, too */
     uint64_t length;      /* pad: the padded length, or 0; pack: of a row */
+    uint64_t overlap;     /* pack: tokens that a part of a sample has of the one before it */
     double value;
     char **fields; /* owned; NULL: all that have a dimension */
     uint32_t n_fields;
@@ -129,7 +131,7 @@ int _nodiscard_ collate_check_packed(struct collate *c, size_t *ret_bad, struct 
 /* Entries of cu_seqlens. */
 uint64_t collate_bounds(const struct collate *c);
 
-/* Writes one packed leaf, or one of the four tensors, at `out`. */
+/* Writes one packed leaf, or one of the tensors beside it, at `out`. */
 void collate_write_packed(const struct collate *c, const struct collate_part *part, void *out);
 
 /* ---- collate_write.c ------------------------------------------------------------------------ */

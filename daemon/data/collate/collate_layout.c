@@ -182,23 +182,31 @@ static int collate_layout_add_padded_dict(struct emit *e)
 }
 
 /* The tensors that separate the samples of packed rows. */
-static const char *const packed_keys[] = {"segment_ids", "position_ids", "cu_seqlens",
-                                          "max_seqlen"};
-enum { PACKED_KEYS = ARRAY_SIZE(packed_keys) };
+static const char *const packed_keys[] = {"segment_ids", "position_ids", "cu_seqlens", "max_seqlen",
+                                          "context"};
+
+/* The last one only where there is some. */
+static uint32_t collate_layout_packed_keys(const struct collate *c)
+{
+    return ARRAY_SIZE(packed_keys) - (c->overlap == 0);
+}
 
 static int collate_layout_add_packed_keys(struct emit *e)
 {
-    static const enum collate_op ops[] = {OP_SEGMENTS, OP_POSITIONS, OP_BOUNDS, OP_LONGEST};
-    static const uint32_t ndims[] = {2, 2, 1, 0};
+    static const enum collate_op ops[] = {OP_SEGMENTS, OP_POSITIONS, OP_BOUNDS, OP_LONGEST,
+                                          OP_CONTEXT};
+    static const uint32_t ndims[] = {2, 2, 1, 0, 2};
     const uint64_t rows[] = {e->c->planned->rows, e->c->length};
     const uint64_t bounds[] = {collate_bounds(e->c)};
     int r = 0;
 
-    for (size_t i = 0; i < PACKED_KEYS && r == 0; i++)
-        r = collate_layout_added(e,
-                                 tree_add_tensor(&e->c->tree, packed_keys[i], DL_DTYPE_INT32,
-                                                 ndims[i], ndims[i] == 2 ? rows : bounds),
-                                 packed_keys[i], ops[i]);
+    for (uint32_t i = 0; i < collate_layout_packed_keys(e->c) && r == 0; i++)
+        r = collate_layout_added(
+            e,
+            tree_add_tensor(&e->c->tree, packed_keys[i],
+                            ops[i] == OP_CONTEXT ? DL_DTYPE_BOOL : DL_DTYPE_INT32, ndims[i],
+                            ndims[i] == 2 ? rows : bounds),
+            packed_keys[i], ops[i]);
     return r;
 }
 
@@ -219,7 +227,7 @@ static int collate_layout_add_packed_dict(struct emit *e)
         r = collate_layout_add_packed(e, "values");
     if (r == 0)
         r = collate_layout_add_packed_keys(e);
-    e->c->tree.nodes[dict].children = 1 + PACKED_KEYS;
+    e->c->tree.nodes[dict].children = 1 + collate_layout_packed_keys(e->c);
     e->depth--;
     return r;
 }
@@ -253,13 +261,13 @@ static int collate_layout_add_packed_siblings(struct emit *e, uint32_t dict, uin
     if (!collate_layout_has_length_leaf(e, dict))
         return 0;
     for (uint32_t i = 0; i < nodes[dict].children; i++, child = tree_skip(child))
-        for (size_t k = 0; k < PACKED_KEYS; k++)
+        for (uint32_t k = 0; k < collate_layout_packed_keys(e->c); k++)
             if (collate_layout_is_key(e, child, packed_keys[k]))
                 return dl_error_set(e->err, EINVAL, "collate",
                                     "the samples have a field %s, which packing would add; rename "
                                     "it",
                                     packed_keys[k]);
-    e->c->tree.nodes[container].children += PACKED_KEYS;
+    e->c->tree.nodes[container].children += collate_layout_packed_keys(e->c);
     return collate_layout_add_packed_keys(e);
 }
 

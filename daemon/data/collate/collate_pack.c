@@ -165,6 +165,20 @@ static void collate_pack_write_positions(const struct collate *c, int32_t *out)
     }
 }
 
+/* The beginning of each part but a sample's first. */
+static void collate_pack_write_context(const struct collate *c, uint8_t *out)
+{
+    const uint32_t *begins = c->planned->begins;
+
+    for (struct place p = {0}; collate_pack_next(c, &p);) {
+        uint64_t n = p.length > 0 ? p.length : p.rest;
+        bool follows = p.length > 0 && begins && begins[p.sample - 1] > 0;
+
+        memset(out + p.row + p.at, 0, n);
+        memset(out + p.row + p.at, 1, follows ? min_u64(c->overlap, n) : 0);
+    }
+}
+
 static void collate_pack_write_bounds(const struct collate *c, int32_t *out)
 {
     for (struct place p = {0}; collate_pack_next(c, &p);)
@@ -196,6 +210,9 @@ void collate_write_packed(const struct collate *c, const struct collate_part *pa
         break;
     case OP_BOUNDS:
         collate_pack_write_bounds(c, out);
+        break;
+    case OP_CONTEXT:
+        collate_pack_write_context(c, out);
         break;
     case OP_LONGEST:
         *(int32_t *)out = collate_pack_longest(c);

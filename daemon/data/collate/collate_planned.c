@@ -28,6 +28,8 @@ struct fit {
     uint64_t number;
     uint32_t planned;
     uint32_t cut;
+    bool part;      /* it may be a part of the sample, */
+    uint32_t begin; /* from that token on */
     struct dl_error *err;
 };
 
@@ -55,11 +57,17 @@ static int collate_planned_refuse_length(const struct fit *f, uint64_t has)
                         f->number, has, f->planned);
 }
 
-/* Its first elements stay; where they are does not change. */
+/* Its first elements stay, or those of its part. */
 static void collate_planned_cut_node(const struct fit *f, struct tree_node *node)
 {
+    uint64_t whole = node->shape[0];
     bool ok;
 
+    if (f->begin > 0 && node->nbytes > 0) {
+        const void **data = &f->sample->data[node - f->sample->tree.nodes];
+
+        *data = (const char *)*data + node->nbytes / whole * f->begin;
+    }
     node->shape[0] = f->planned;
     ok = tensor_bytes(node->dtype, node->ndim, node->shape, &node->nbytes);
     assert(ok); /* it is not above what it was, unless that was nothing */
@@ -75,14 +83,23 @@ static void collate_planned_cut_sample(const struct fit *f, uint32_t leaf)
     uint32_t node;
 
     for (uint32_t i = 0; !named && i < tree->count; i++)
-        if (collate_planned_has_dimension(&tree->nodes[i]) && tree->nodes[i].shape[0] == whole)
+        if (i != leaf && collate_planned_has_dimension(&tree->nodes[i]) &&
+            tree->nodes[i].shape[0] == whole)
             collate_planned_cut_node(f, &tree->nodes[i]);
     for (uint32_t i = 0; named && i < f->c->n_fields; i++)
-        if (collate_find(tree, 0, f->c->fields[i], &node) &&
+        if (collate_find(tree, 0, f->c->fields[i], &node) && node != leaf &&
             collate_planned_has_dimension(&tree->nodes[node]) &&
             tree->nodes[node].shape[0] == whole)
             collate_planned_cut_node(f, &tree->nodes[node]);
     collate_planned_cut_node(f, &tree->nodes[leaf]);
+}
+
+/* The part ends within the sample; one that is shorter than others ends with it. */
+static bool collate_planned_has_part(const struct fit *f, uint64_t has)
+{
+    uint64_t end = (uint64_t)f->begin + f->planned;
+
+    return has == end || (has > end && f->planned == f->cut);
 }
 
 static int collate_planned_fit_sample(const struct fit *f)
@@ -95,9 +112,9 @@ static int collate_planned_fit_sample(const struct fit *f)
     if (!collate_length_leaf(&f->sample->tree, f->c->length_of, &leaf))
         return collate_planned_refuse_leaf(f);
     uint64_t has = f->sample->tree.nodes[leaf].shape[0];
-    if (has == f->planned)
+    if (has == f->planned && f->begin == 0)
         return 0;
-    if (has < f->planned || f->planned != f->cut)
+    if (f->part ? !collate_planned_has_part(f, has) : has < f->planned || f->planned != f->cut)
         return collate_planned_refuse_length(f, has);
     collate_planned_cut_sample(f, leaf);
     return 0;
@@ -110,12 +127,15 @@ int collate_fit(const struct collate *c, struct sample *samples, const uint64_t 
 
     for (size_t i = 0; i < n && r == 0; i++) {
         *ret_bad = i;
-        r = collate_planned_fit_sample(&(struct fit){.c = c,
-                                                     .sample = &samples[i],
-                                                     .number = numbers[i],
-                                                     .planned = planned->lengths[i],
-                                                     .cut = planned->cut,
-                                                     .err = err});
+        r = collate_planned_fit_sample(
+            &(struct fit){.c = c,
+                          .sample = &samples[i],
+                          .number = numbers[i],
+                          .planned = planned->lengths[i],
+                          .cut = planned->cut,
+                          .part = planned->begins,
+                          .begin = planned->begins ? planned->begins[i] : 0,
+                          .err = err});
     }
     return r;
 }

@@ -134,6 +134,7 @@ static void collate_write_leaf(const struct target *t, const struct collate_part
     case OP_POSITIONS:
     case OP_BOUNDS:
     case OP_LONGEST:
+    case OP_CONTEXT:
         collate_write_packed(t->c, part, t->out);
         break;
     }

@@ -25,7 +25,7 @@ static uint64_t commands_task_bytes(const struct stream *stream, uint64_t number
 {
     struct plan_step_size size = plan_step_size(stream->plan, stream->params.rank, number);
 
-    *ret_planned = slot_planned_bytes(size.samples, size.rows);
+    *ret_planned = slot_planned_bytes(size.samples, size.rows + size.begins);
     return slot_indices_end(size.samples) + *ret_planned;
 }
 
