@@ -157,12 +157,20 @@ static int transfer_send(struct transfer *transfer, struct attempt *attempt, str
     return r;
 }
 
+/* It is under way no more. To its host the second one is a request like others. */
+static void transfer_forget(struct transfer *transfer, struct attempt *attempt)
+{
+    if (attempt->call && attempt == &transfer->attempts[1])
+        host_limit_ended(&transfer->host->limit);
+    attempt->call = NULL;
+}
+
 /* Whatever of it is under way comes to nothing. */
 static void transfer_withdraw(struct transfer *transfer)
 {
     for (size_t i = 0; i < ARRAY_SIZE(transfer->attempts); i++) {
         http_cancel(transfer->attempts[i].call);
-        transfer->attempts[i].call = NULL;
+        transfer_forget(transfer, &transfer->attempts[i]);
     }
     uv_timer_stop(transfer->timer);
 }
@@ -258,8 +266,10 @@ static void transfer_hedge(struct transfer *transfer)
     if (transfer->attempts[1].call || !host_limit_has_room(&transfer->host->limit, clock_ns()) ||
         !hedge_take(&transfers->hedge))
         return;
-    if (transfer_send(transfer, &transfer->attempts[1], NULL) == 0)
-        remote_tally_add(transfers->tally, REMOTE_HEDGED, 1);
+    if (transfer_send(transfer, &transfer->attempts[1], NULL) != 0)
+        return;
+    host_limit_sent(&transfer->host->limit);
+    remote_tally_add(transfers->tally, REMOTE_HEDGED, 1);
 }
 
 /* ---- an answer ------------------------------------------------------------------------------ */
@@ -283,7 +293,7 @@ static void transfer_on_answer(void *owner, const struct http_answer *answer)
     struct dl_error err = {0};
     int r = attempt_judge(attempt, &transfer->order, answer, &err);
 
-    attempt->call = NULL;
+    transfer_forget(transfer, attempt);
     remote_tally_add(transfers->tally, REMOTE_RECEIVED, (int64_t)answer->body.len);
     if (r == -EAGAIN)
         remote_tally_add(transfers->tally, attempt_cause(answer), 1);
