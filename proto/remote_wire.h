@@ -19,7 +19,8 @@ enum remote_op {
     REMOTE_WHOLE,    /* the object, fetched whole; answered with a descriptor to be read */
     REMOTE_PAGED,    /* the object, of which parts will be wanted; with a descriptor to be mapped */
     REMOTE_NEED,     /* bytes of an object that REMOTE_PAGED gave, now */
-    REMOTE_EXPECT,   /* bytes likewise, or of the object at the URL, soon; no answer */
+    REMOTE_EXPECT,   /* bytes likewise, or of the object at the URL, soon; or, of a URL that ends in
+                        a slash, REMOTE_LIST of what precedes it; no answer */
     REMOTE_DROP,     /* the asker reads these bytes no more, unless it asks again; no answer */
     REMOTE_CLOSE,    /* nothing more of this object; no answer */
     REMOTE_AHEAD,    /* as REMOTE_EXPECT, but later than all that is; in this order; no answer */

@@ -345,8 +345,17 @@ static void asker_expect_question(struct asker *asker, struct object *object,
 
 static void asker_expect_url(struct asker *asker, const struct remote_question *question)
 {
+    size_t len = strlen(question->url);
     struct object *object;
 
+    if (question->op == REMOTE_EXPECT && question->url[len - 1] == '/') {
+        char url[REMOTE_ASKED_MAX];
+
+        memcpy(url, question->url, len);
+        url[len - 1] = '\0';
+        desk_list_expect(asker, url);
+        return;
+    }
     if (desk_find_object(asker->desk, question->url, &object, NULL) < 0)
         return;
     asker_expect_question(asker, object, question);
@@ -451,8 +460,7 @@ static void asker_free(struct asker *asker)
 {
     struct asker_file *file, *next;
 
-    if (asker->op == REMOTE_LIST || asker->walk)
-        desk_walk_cancel(asker);
+    desk_walk_cancel(asker);
     asker_forget_ahead(asker);
     asker_end_question(asker);
     HASH_ITER (hh, asker->files, file, next)

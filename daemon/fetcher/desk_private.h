@@ -45,6 +45,9 @@ struct asker {
     uint64_t first, n; /* blocks that are used for it */
     bool waited;       /* it could not be answered at once */
     struct desk_walk *walk;
+    struct desk_walk *listed; /* what it will ask for (utlist): lists of directories */
+    uint32_t n_listed;
+    uint64_t listed_bytes;
     struct ahead *ahead;    /* what it will ask for later, in this order (utlist) */
     struct ahead *for_disk; /* of these: the first one that is not yet looked at for the disk */
     uint32_t n_ahead;
@@ -94,6 +97,8 @@ void desk_go_ahead(struct desk *desk);
 
 /* `once`: whether there is anything, which is all that the asker wants to know. */
 void desk_list(struct asker *asker, const char *url, bool once);
-void desk_walk_cancel(struct asker *asker);
+/* It will ask for that list. */
+void desk_list_expect(struct asker *asker, const char *url);
+void desk_walk_cancel(struct asker *asker); /* all of them */
 
 #endif

@@ -391,6 +391,19 @@ bool class_list_of(struct shared_index *index, struct class_list *ret)
     return true;
 }
 
+/* So many folders of a remote root are asked for before the first of them is needed. */
+enum { CLASS_LIST_AHEAD = 64 };
+
+static void class_list_expect_folder(const struct class_list_walk *walk,
+                                     const struct names *classes, uint32_t label)
+{
+    char path[DL_BOUND_PATH_BYTES];
+
+    if (label < classes->n && walk->env->remote && remote_is_url(walk->root) &&
+        class_list_full_path(walk, classes->text + classes->offsets[label], path, NULL) == 0)
+        remote_expect_list(walk->env->remote, path);
+}
+
 static int class_list_walk_classes(struct class_list_walk *walk, const struct names *classes,
                                    struct dl_error *err)
 {
@@ -398,9 +411,12 @@ static int class_list_walk_classes(struct class_list_walk *walk, const struct na
     unsigned n_empty = 0;
     size_t len = 0;
 
+    for (uint32_t label = 0; label < CLASS_LIST_AHEAD; label++)
+        class_list_expect_folder(walk, classes, label);
     for (uint32_t label = 0; label < classes->n; label++) {
         const char *name = classes->text + classes->offsets[label];
         bool found = false;
+        class_list_expect_folder(walk, classes, label + CLASS_LIST_AHEAD);
         int r = class_list_walk_class(walk, name, label, &found, err);
         if (r < 0)
             return r;

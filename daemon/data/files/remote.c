@@ -183,6 +183,15 @@ void remote_expect_file(struct remote *remote, const char *url)
     (void)remote_send(remote, &question);
 }
 
+void remote_expect_list(struct remote *remote, const char *url)
+{
+    struct remote_question question = {.op = REMOTE_EXPECT};
+    int len = snprintf(question.url, sizeof question.url, "%s/", url);
+
+    if (len > 0 && (size_t)len < sizeof question.url)
+        (void)remote_send(remote, &question);
+}
+
 void remote_expect_part(struct remote *remote, const char *url, uint64_t first, uint64_t bytes)
 {
     struct remote_question question = {

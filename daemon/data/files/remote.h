@@ -60,6 +60,9 @@ int _nodiscard_ remote_list(struct remote *remote, const char *url, void **ret, 
 /* The file will be opened soon, once more if it was. */
 void remote_expect_file(struct remote *remote, const char *url);
 
+/* What is in that directory will be asked for soon: of many of them all at once. */
+void remote_expect_list(struct remote *remote, const char *url);
+
 /* It will be asked what is there, and these bytes will be read, soon; `first` may be
  * REMOTE_FROM_END. Of many files this is said before the first is opened: then all are asked for at
  * once. */

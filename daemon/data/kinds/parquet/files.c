@@ -63,7 +63,7 @@ static bool files_is_name(const char *name)
     return false;
 }
 
-/* The names in it that may count. */
+/* The names in it that may count; those that are known to be directories end in a slash. */
 static int files_names_of(const char *path, const struct data_env *env, struct file_list *ret,
                           struct dl_error *err)
 {
@@ -74,8 +74,11 @@ static int files_names_of(const char *path, const struct data_env *env, struct f
     if (r < 0)
         return r;
     while (r == 0 && (entry = source_dir_read(&dir))) {
-        if (entry->d_name[0] != '.' && entry->d_name[0] != '_')
-            r = file_list_add(ret, entry->d_name, err);
+        char name[sizeof entry->d_name + 1];
+        if (entry->d_name[0] == '.' || entry->d_name[0] == '_')
+            continue;
+        snprintf(name, sizeof name, "%s%s", entry->d_name, entry->d_type == DT_DIR ? "/" : "");
+        r = file_list_add(ret, name, err);
     }
     if (r == 0 && errno != 0)
         r = dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));
@@ -83,9 +86,14 @@ static int files_names_of(const char *path, const struct data_env *env, struct f
     return r;
 }
 
+/* Without the slash. */
 static int files_compare(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    const char *one = *(char *const *)a, *other = *(char *const *)b;
+    size_t n = strcspn(one, "/"), n_other = strcspn(other, "/");
+    int r = memcmp(one, other, min_u64(n, n_other));
+
+    return r != 0 ? r : (n > n_other) - (n < n_other);
 }
 
 static int files_walk_directory(struct files_walk *w, const char *path, unsigned depth);
@@ -95,16 +103,32 @@ static int files_walk_name(struct files_walk *w, const char *folder, const char 
 {
     char path[DL_BOUND_PATH_BYTES];
     struct stat st;
-    int len = snprintf(path, sizeof path, "%s/%s", folder, name);
+    size_t n = strcspn(name, "/");
+    bool is_directory = name[n] == '/';
+    int len = snprintf(path, sizeof path, "%s/%.*s", folder, (int)n, name);
 
     if (len < 0 || (size_t)len >= sizeof path)
         return dl_error_set(w->err, ENAMETOOLONG, folder, "has names that are too long for a path");
-    if (files_is_name(name))
+    if (files_is_name(path))
         return files_add(w, path);
+    if (is_directory)
+        return files_walk_directory(w, path, depth + 1);
     /* A dangling link without one of our suffixes is ignored. */
     if (source_stat(path, true, w->env, &st) < 0 || !S_ISDIR(st.st_mode))
         return 0;
     return files_walk_directory(w, path, depth + 1);
+}
+
+/* Those of a URL are listed at once. */
+static void files_expect_directory(const struct files_walk *w, const char *folder, const char *name)
+{
+    char path[DL_BOUND_PATH_BYTES];
+    size_t n = strcspn(name, "/");
+    int len = snprintf(path, sizeof path, "%s/%.*s", folder, (int)n, name);
+
+    if (name[n] == '/' && !files_is_name(path) && w->env->remote && remote_is_url(folder) &&
+        (size_t)len < sizeof path)
+        remote_expect_list(w->env->remote, path);
 }
 
 static int files_walk_directory(struct files_walk *w, const char *path, unsigned depth)
@@ -117,6 +141,8 @@ static int files_walk_directory(struct files_walk *w, const char *path, unsigned
     int r = files_names_of(path, w->env, &names, w->err);
     if (r == 0 && names.n > 0)
         qsort(names.paths, names.n, sizeof *names.paths, files_compare);
+    for (uint32_t i = 0; r == 0 && i < names.n; i++)
+        files_expect_directory(w, path, names.paths[i]);
     for (uint32_t i = 0; r == 0 && i < names.n; i++)
         r = files_walk_name(w, path, names.paths[i], depth);
     return r;
