@@ -603,6 +603,11 @@ void fetcher_expect(struct fetcher *f, const void *slot, uint64_t slot_bytes)
         if (index < f->dataset->length)
             dataset_expect(f->dataset, index);
     }
+    for (uint64_t i = 0; f->dataset->ops->locate && i < task.samples; i++) {
+        uint64_t index = fetch_index(&task, i);
+        if (index < f->dataset->length)
+            dataset_locate(f->dataset, index);
+    }
 }
 
 void fetcher_foresee(struct fetcher *f, struct dl_span indices)

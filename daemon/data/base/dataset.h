@@ -126,6 +126,9 @@ struct dataset_ops {
     size_t (*name)(struct dataset *ds, uint64_t index, char *ret, size_t room);
     /* Prefetches the beginning of a sample that is needed soon; below length. May be NULL. */
     void (*expect)(struct dataset *ds, uint64_t index);
+    /* Of far files, after expect() of all samples that are wanted together: reads what says where
+     * this one's bytes are, and expects these. It may wait. May be NULL. */
+    void (*locate)(struct dataset *ds, uint64_t index);
     void (*close)(struct dataset *ds); /* frees what open made, and ds itself */
 };
 
@@ -236,6 +239,12 @@ static inline void dataset_expect(struct dataset *ds, uint64_t index)
 {
     if (ds->ops->expect)
         ds->ops->expect(ds, index);
+}
+
+static inline void dataset_locate(struct dataset *ds, uint64_t index)
+{
+    if (ds->ops->locate)
+        ds->ops->locate(ds, index);
 }
 
 static inline size_t dataset_name(struct dataset *ds, uint64_t index, char *ret, size_t room)

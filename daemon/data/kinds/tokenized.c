@@ -361,8 +361,14 @@ static void tokenized_expect(struct dataset *ds, uint64_t index)
 {
     struct dataset *inner = container_of(ds, struct tokenized, base)->inner;
 
-    if (inner->ops->expect)
-        inner->ops->expect(inner, index);
+    dataset_expect(inner, index);
+}
+
+static void tokenized_locate(struct dataset *ds, uint64_t index)
+{
+    struct dataset *inner = container_of(ds, struct tokenized, base)->inner;
+
+    dataset_locate(inner, index);
 }
 
 static void tokenized_close(struct dataset *ds)
@@ -382,6 +388,7 @@ static void tokenized_close(struct dataset *ds)
 static const struct dataset_ops tokenized_ops = {.get = tokenized_get,
                                                  .name = tokenized_name,
                                                  .expect = tokenized_expect,
+                                                 .locate = tokenized_locate,
                                                  .close = tokenized_close};
 
 /* ---- streams -------------------------------------------------------------------------------- */

@@ -159,6 +159,14 @@ static void concat_expect(struct dataset *ds, uint64_t index)
     dataset_expect(concat->parts[part], index - concat_part_begin(concat, part));
 }
 
+static void concat_locate(struct dataset *ds, uint64_t index)
+{
+    const struct concat *concat = container_of(ds, struct concat, base);
+    uint32_t part = concat_find_part(concat, index);
+
+    dataset_locate(concat->parts[part], index - concat_part_begin(concat, part));
+}
+
 static size_t concat_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
     const struct concat *concat = container_of(ds, struct concat, base);
@@ -206,11 +214,13 @@ static void concat_close(struct dataset *ds)
 static const struct dataset_ops concat_ops = {.read_rows = concat_read_rows,
                                               .name = concat_name,
                                               .expect = concat_expect,
+                                              .locate = concat_locate,
                                               .close = concat_close};
 static const struct dataset_ops concat_varying_ops = {.get = concat_get,
                                                       .lengths = concat_lengths,
                                                       .name = concat_name,
                                                       .expect = concat_expect,
+                                                      .locate = concat_locate,
                                                       .close = concat_close};
 
 /* ---- equal samples -------------------------------------------------------------------------- */

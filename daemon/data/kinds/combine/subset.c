@@ -72,6 +72,12 @@ static void subset_expect(struct dataset *ds, uint64_t index)
     dataset_expect(subset->inner, subset_index_at(subset, index));
 }
 
+static void subset_locate(struct dataset *ds, uint64_t index)
+{
+    const struct subset *subset = container_of(ds, struct subset, base);
+    dataset_locate(subset->inner, subset_index_at(subset, index));
+}
+
 static size_t subset_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
     const struct subset *subset = container_of(ds, struct subset, base);
@@ -114,11 +120,13 @@ static void subset_close(struct dataset *ds)
 static const struct dataset_ops subset_ops = {.read_rows = subset_read_rows,
                                               .name = subset_name,
                                               .expect = subset_expect,
+                                              .locate = subset_locate,
                                               .close = subset_close};
 static const struct dataset_ops subset_varying_ops = {.get = subset_get,
                                                       .lengths = subset_lengths,
                                                       .name = subset_name,
                                                       .expect = subset_expect,
+                                                      .locate = subset_locate,
                                                       .close = subset_close};
 
 static int subset_alloc_table(struct subset *subset, uint64_t n, const char *place,

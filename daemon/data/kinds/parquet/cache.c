@@ -181,10 +181,16 @@ static void cache_expect_columns(const struct parquet_table *table,
 {
     const uint8_t *data = table->file[group->file].source.data;
 
-    for (uint32_t i = 0; i < table->n_columns; i++) {
+    for (uint32_t i = 0; i < table->n_read; i++) {
         const struct parquet_chunk *chunk = cache_chunk(table, group, i);
         remote_expect(data + chunk->first, chunk->bytes);
     }
+}
+
+/* Whether the group's samples are read by pages. */
+static bool cache_is_paged(const struct parquet_table *table, const struct parquet_group *group)
+{
+    return group->decoded ? group->decoded->paged != NULL : cache_wants_pages(table, group);
 }
 
 void parquet_table_expect(struct parquet_table *table, uint64_t row)
@@ -194,8 +200,43 @@ void parquet_table_expect(struct parquet_table *table, uint64_t row)
     if (!remote_has_maps)
         return;
     group = parquet_table_group(table, row);
-    if (!group->decoded && !cache_wants_pages(table, group))
-        cache_expect_columns(table, group);
+    const uint8_t *data = table->file[group->file].source.data;
+    if (!cache_is_paged(table, group)) {
+        if (!group->decoded)
+            cache_expect_columns(table, group);
+        return;
+    }
+    for (uint32_t i = 0; i < table->n_read; i++) {
+        const struct parquet_chunk *chunk = cache_chunk(table, group, i);
+        remote_expect(data + chunk->index, chunk->index_bytes);
+    }
+}
+
+/* Of a column the page with a row of the group, and the dictionary before the first one. */
+static void cache_expect_page(const struct parquet_table *table, const struct parquet_group *group,
+                              uint32_t column, uint64_t row)
+{
+    const uint8_t *data = table->file[group->file].source.data;
+    const struct parquet_chunk *chunk = cache_chunk(table, group, column);
+    struct parquet_pages pages;
+
+    if (parquet_pages_read(data, chunk, cache_rows(table, group), &pages) < 0 || pages.n == 0)
+        return;
+    const struct parquet_page_place *place = &pages.places[parquet_pages_find(&pages, row)];
+    remote_expect(data + chunk->first, pages.places[0].at - chunk->first);
+    remote_expect(data + place->at, place->bytes);
+    parquet_pages_deinit(&pages);
+}
+
+void parquet_table_locate(struct parquet_table *table, uint64_t row)
+{
+    const struct parquet_group *group;
+
+    if (!remote_has_maps)
+        return;
+    group = parquet_table_group(table, row);
+    for (uint32_t i = 0; cache_is_paged(table, group) && i < table->n_read; i++)
+        cache_expect_page(table, group, i, row - group->first);
 }
 
 /* A column of the group; or, if `paged` is not NULL, its page of that number. */

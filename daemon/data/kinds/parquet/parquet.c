@@ -335,14 +335,21 @@ static void parquet_expect(struct dataset *ds, uint64_t index)
     parquet_table_expect(&container_of(ds, struct parquet, base)->table, index);
 }
 
+static void parquet_locate(struct dataset *ds, uint64_t index)
+{
+    parquet_table_locate(&container_of(ds, struct parquet, base)->table, index);
+}
+
 static const struct dataset_ops parquet_ops = {.get = parquet_get,
                                                .lengths = parquet_lengths,
                                                .name = parquet_name,
                                                .expect = parquet_expect,
+                                               .locate = parquet_locate,
                                                .close = parquet_close};
 static const struct dataset_ops parquet_rows_ops = {.read_rows = parquet_read_rows,
                                                     .name = parquet_name,
                                                     .expect = parquet_expect,
+                                                    .locate = parquet_locate,
                                                     .close = parquet_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */

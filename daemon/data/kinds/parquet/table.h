@@ -122,9 +122,11 @@ void parquet_table_touch(struct parquet_table *table, const struct parquet_group
 int _nodiscard_ parquet_table_settle(struct parquet_table *table, struct parquet_group *group,
                                      struct dl_error *err);
 
-/* The row will be read soon: its group is asked for, if it is far away and will be decoded whole.
- */
+/* The row will be read soon: if it is far away its group is asked for, or the indexes of its pages
+ * if it will be decoded by these; locate() asks for the pages themselves, which may take the time
+ * until the indexes are here. */
 void parquet_table_expect(struct parquet_table *table, uint64_t row);
+void parquet_table_locate(struct parquet_table *table, uint64_t row);
 
 /* A column of a group, decoded at least around `row` of the group: from (*ret)->first on. It stays
  * as long as that of parquet_table_column(). */
