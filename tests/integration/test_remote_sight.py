@@ -1,10 +1,13 @@
 """What is told of remote files: views, metrics and verdicts say what the store has counted, and nobody sees the secrets
 of a URL. tests/lib/bucket.py is the store."""
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
+import termios
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from bucket import Bucket  # noqa: E402
@@ -194,6 +197,34 @@ class Fetch(SightCase):
         sent = bucket.sent
         dlctl("run", self.of_numbers(), daemon=daemon)
         self.assertEqual(bucket.sent, sent)
+
+    def test_bar(self):
+        """On a terminal: from the first batch on, until all are there; then it makes room for what came of it."""
+        self.numbers(5000)
+        bucket = self.make_bucket()
+        main, other = os.openpty()
+        termios.tcsetwinsize(main, (24, 100))
+        command = [DLCTL, "fetch", self.of_numbers(), "--epoch", "0", "--socket", self.daemon_of(bucket).socket]
+        with subprocess.Popen(command, stdin=other, stdout=other, stderr=other, close_fds=True) as process:
+            os.close(other)
+            shown = b""
+            with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
+                while data := os.read(main, 4096):
+                    shown += data
+            self.assertEqual(process.wait(), 0)
+        os.close(main)
+        bars, _, rest = shown.decode().rpartition("\r\x1b[K")
+        lines = re.findall(r"\r *(\d+) % \[(#*)(\.*)\] ([^\r\x1b]*)\x1b\[K", bars)
+        shares = [int(share) for share, *_ in lines]
+        self.assertEqual(shares, sorted(shares))
+        self.assertLess(shares[0], 100)
+        self.assertEqual((shares[-1], lines[-1][2]), (100, ""))
+        for share, done, left, words in lines:
+            room = len(done + left)
+            self.assertTrue(int(share) * room // 100 <= len(done) <= (int(share) + 1) * room // 100, (share, done))
+            self.assertRegex(words, r"^[\d.]+ \w*B fetched by \d+ requests  [\d.]+ \w*B/s(  left [\d.]+ \w+)?$")
+        self.assertIn(f"by {sum(bucket.asked.values())} requests", lines[-1][3])
+        self.assertRegex(rest, "^epoch 0: 5000 samples in ")
 
     def test_words(self):
         self.numbers(5000)

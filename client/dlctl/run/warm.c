@@ -166,9 +166,13 @@ static int warm_all(struct warm *warm)
         if (progress_due(&warm->progress) && (r = warm_draw(warm)) < 0)
             return r;
     }
-    progress_end(&warm->progress);
     warm->seconds = (double)(clock_ns() - begin) / 1e9;
-    return r == DL_END ? warm_look(warm, warm->now) : r;
+    if (r == DL_END && warm->progress.on && warm->progress.bar)
+        r = warm_draw(warm); /* the last one may have been the first */
+    else if (r == DL_END)
+        r = warm_look(warm, warm->now);
+    progress_end(&warm->progress);
+    return r;
 }
 
 /* ---- what came of it ------------------------------------------------------------------------ */
