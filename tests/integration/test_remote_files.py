@@ -99,6 +99,50 @@ class Kinds(RemoteCase):
         self.assertGreaterEqual(self.bucket.asked["?list"], len(names) // 3)
 
 
+    def test_odd_objects(self):
+        """Objects of no bytes; and folders as consoles make them, which are objects of no bytes whose names end in a
+        slash."""
+        os.makedirs(self.path("texts"))
+        os.makedirs(self.path("pictures/c0"))
+        for i, data in enumerate((b"", b"a\nb\n", b"", b"c", b"\n")):
+            self.write(f"texts/{i}.txt", data)
+            self.write(f"pictures/c0/{i}.jpg", PICTURE if data else b"")
+        self.bucket.markers = "texts/", "pictures/", "pictures/c0/"
+        daemon = self.daemon_of(self.bucket)
+        rows = [{"kind": "text", "paths": self.path("texts/*.txt"), "tokenizer": "bytes"},
+                {"kind": "imagefolder", "paths": self.path("pictures"), "size": 8}]
+        for dataset in rows:
+            with self.subTest(dataset=dataset):
+                more = {"batch": {"size": None}, "workers": {"count": 2}}
+                if dataset["kind"] == "imagefolder":
+                    more = {"batch": {"size": 2}, "workers": {"count": 2, "on_error": "skip"}}
+                want = dlctl_json("check", self.spec("local", dataset=dataset, **more), "--digest")
+                remote = self.spec("remote", dataset=self.remote(dataset), **more)
+                have = dlctl_json("run", remote, "--digest", daemon=daemon)
+                self.assertEqual((have["digest"], have["samples"]), (want["digest"], want["samples"]))
+                self.assertGreater(want["samples"], 1)
+
+    def test_many(self):
+        """Of 2,000 objects the pages of their list are not asked for by each worker, and a first batch does not wait for
+        all of them."""
+        count, page = 2000, 100
+        os.makedirs(self.path("sounds/c0"))
+        for i in range(count):
+            self.write(f"sounds/c0/{i:05}.wav", media.wav([i % 100] * 50, 1, 16000))
+        self.bucket.page = page
+        daemon = self.daemon_of(self.bucket)
+        client = self.client(daemon)
+        loader = client.open({"dataset": {"kind": "audiofolder", "paths": "s3://bucket/sounds", "dtype": "int16",
+                                          "frames": 50, "channels": "mono"}, "batch": {"size": 4}, "seed": 1,
+                              "sampler": {"kind": "random"}, "workers": {"count": 3}})
+        self.assertEqual(loader["length"], count)
+        client.start(loader["loader"], credits=1)
+        client.next_batches()[0].release()
+        print(f"# {self.bucket.asked['?list']} pages, {len(self.bucket.asked) - 1} objects by then")
+        self.assertLess(self.bucket.asked["?list"], 2 * count // page)  # not by each of three workers
+        self.assertLess(len(self.bucket.asked), count)
+
+
 class Together(RemoteCase):
     def test_shards(self):
         """The shards of a dataset are asked for at once when it opens: one that waited for another one's answer would
@@ -127,35 +171,6 @@ class Together(RemoteCase):
             member.size = 1
             archive.addfile(member, io.BytesIO(b"x"))
         return out.getvalue()
-
-
-class Rounds(RemoteCase):
-    LATENCY = 0.2  # of a request: by far longer than those that need not wait for it come apart
-
-    def test_first_batch(self):
-        """How often an answer has to be there before another request is sent, until a loader is open, and from then on
-        until its first batch."""
-        media.mds(pathlib.Path(self.path("mds")), 30, shards=5)
-        media.parquet(self.path("0.parquet"), {"x": list(range(400))}, 10)
-        os.makedirs(self.path("pictures/c0"))
-        for name in "0", "1", "2", "3":
-            self.write(f"{name}.tar", Together.tar(name))
-            self.write(f"pictures/c0/{name}.jpg", PICTURE)
-        rows = {"npy": self.numbers(), "tar": self.path("*.tar"), "parquet": self.path("0.parquet"),
-                "mds": self.path("mds"), "imagefolder": self.path("pictures")}
-        for kind, paths in rows.items():
-            with self.subTest(kind=kind):
-                bucket = self.make_bucket(latency=self.LATENCY)
-                daemon = self.daemon_of(bucket)
-                client = self.client(daemon)
-                loader = client.open({"dataset": {"kind": kind, "paths": self.remote(paths)}, "batch": {"size": 1},
-                                      "workers": {"count": 2}})["loader"]
-                opened = bucket.rounds
-                client.start(loader, credits=1)
-                client.next_batches()[0].release()
-                print(f"# {kind}: {opened} rounds until it is open, {bucket.rounds - opened} until the first batch")
-                self.assertLessEqual(bucket.rounds - opened, 4)
-                daemon.stop()
 
 
 class Ahead(RemoteCase):

@@ -88,10 +88,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         bucket = self.server.bucket
         bucket.arrive()
+        self.is_served = True
         try:
             self.give(bucket)
         finally:
-            bucket.leave()
+            self.leave()
+
+    def leave(self):
+        """Once. Before its answer is sent: who has that may send the next request, however late this thread goes on."""
+        if self.is_served:
+            self.is_served = False
+            self.server.bucket.leave()
+
+    def end_headers(self):
+        self.leave()
+        super().end_headers()
 
     do_HEAD = do_GET  # which boto3 asks first
 
@@ -166,24 +177,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
         bucket = self.server.bucket
         prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
         most = min(int(asked.get("max-keys", 1000)), bucket.page)
-        names = sorted(os.path.relpath(os.path.join(folder, name), bucket.root)
-                       for folder, _, files in os.walk(bucket.root) for name in files)
-        found = []  # keys, and common prefixes, which end in the delimiter
-        for name in names:
+        names = [os.path.relpath(os.path.join(folder, name), bucket.root)
+                 for folder, _, files in os.walk(bucket.root) for name in files]
+        found = []  # (name, whether it is a common prefix)
+        for name in sorted([*names, *bucket.markers]):
             if not name.startswith(prefix):
                 continue
             rest = name[len(prefix):]
-            if delimiter and delimiter in rest:
+            is_prefix = bool(delimiter) and delimiter in rest
+            if is_prefix:
                 name = prefix + rest[:rest.index(delimiter) + 1]
-            if not found or found[-1] != name:
-                found.append(name)
-        found = [name for name in found if name > asked.get("continuation-token", "")]
+            if not found or found[-1][0] != name:
+                found.append((name, is_prefix))
+        found = [one for one in found if one[0] > asked.get("continuation-token", "")]
         more = found[most:]
-        rows = [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" if name.endswith("/") else
-                f"<Contents><Key>{escape(name)}</Key><Size>{os.path.getsize(os.path.join(bucket.root, name))}</Size>"
+        rows = [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" if is_prefix else
+                f"<Contents><Key>{escape(name)}</Key><Size>{bucket.size_of(name)}</Size>"
                 "<ETag>&quot;e&quot;</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-                for name in found[:most]]
-        token = f"<NextContinuationToken>{escape(found[most - 1])}</NextContinuationToken>" if more else ""
+                for name, is_prefix in found[:most]]
+        token = f"<NextContinuationToken>{escape(found[most - 1][0])}</NextContinuationToken>" if more else ""
         self.answer(200, ("<?xml version='1.0' encoding='UTF-8'?>"
                           "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
                           f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{''.join(rows)}"
@@ -201,16 +213,15 @@ class Server(http.server.ThreadingHTTPServer):
 class Bucket:
     """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
     bytes of objects; `blocks`: how often each block (key, number) was, or a part of it. `told`: how often each status
-    was, or "cut"; `written`: bytes of the bodies of all answers. `latency`: seconds to each answer; `rounds`: the
-    longest row of requests of which each came after the one before it was answered. `at_once`: with more requests it
-    refuses those that come; 0: with none. `users`: how often each access key
-    asked. `keys`: of each its secret, `tokens`: and the session's token. `faults` one after another for requests of
-    objects, over and over; None: none."""
+    was, or "cut"; `written`: bytes of the bodies of all answers. `latency`: seconds to each answer. `at_once`: with
+    more requests it refuses those that come; 0: with none. `users`: how often each access key asked. `markers`: keys
+    of objects that are no files, of no bytes. `keys`: of each its secret, `tokens`: and the session's token. `faults`
+    one after another for requests of objects, over and over; None: none."""
 
     def __init__(self, root, signed=True, faults=(), page=1000, latency=0, at_once=0):
         self.root, self.signed, self.page, self.latency, self.at_once = root, signed, page, latency, at_once
-        self.rounds, self.answered, self.served = 0, 0, 0
-        self.faults, self.turn = list(faults), 0
+        self.served, self.rounds, self.hold, self.held = 0, 0, None, []
+        self.faults, self.turn, self.markers = list(faults), 0, ()
         self.asked, self.sent, self.blocks = collections.Counter(), 0, collections.Counter()
         self.told, self.written = collections.Counter(), 0
         self.keys, self.tokens, self.users = {KEY: SECRET}, {}, collections.Counter()
@@ -239,6 +250,9 @@ class Bucket:
                 return
         self.gathered.wait()
 
+    def size_of(self, name):
+        return 0 if name in self.markers else os.path.getsize(os.path.join(self.root, name))
+
     def arrive(self):
         with self.lock:
             self.served += 1
@@ -249,15 +263,33 @@ class Bucket:
 
     def keep_waiting(self):
         """For the time of an answer; False: there are too many requests."""
+        let_go = threading.Event()
         with self.lock:
-            turn = self.answered + 1
-            self.rounds = max(self.rounds, turn)
             if self.at_once and self.served > self.at_once:
                 return False
-        self.ended.wait(self.latency)
-        with self.lock:
-            self.answered = max(self.answered, turn)
+            if self.hold:
+                self.held.append(let_go)
+        if self.hold:
+            let_go.wait()
+        else:
+            self.ended.wait(self.latency)
         return True
+
+    def answer_in_rounds(self, are_still):
+        """From now on each answer is held until nobody can ask for more without one; then those that are held are
+        given: `rounds` is how often, and so how many requests had to wait for one another, however fast this machine
+        is. `are_still`: whether all who may ask do nothing but wait."""
+        self.hold = are_still
+        threading.Thread(target=self.give_rounds, daemon=True).start()
+
+    def give_rounds(self):
+        while not self.ended.wait(0.002):
+            if self.held and self.hold():
+                with self.lock:
+                    self.rounds += 1
+                    given, self.held = self.held, []
+                for one in given:
+                    one.set()
 
     def next_fault(self):
         if not self.faults:
@@ -268,6 +300,8 @@ class Bucket:
     def close(self):
         self.ended.set()
         self.gathered.set()
+        for one in self.held:
+            one.set()
         self.server.shutdown()
         self.server.server_close()
 

@@ -340,9 +340,10 @@ class Thrift:
         return self.data + b"\0"
 
 
-def parquet(path, columns, group):
+def parquet(path, columns, group, paged=0, gap=0):
     """A Parquet file of plain pages, `group` rows in each row group. Columns are lists of int, float,
-    str or bytes, or of lists of int."""
+    str or bytes, or of lists of int. `paged`: so many rows in each page, with an index of them, which
+    is so many bytes before the file's end."""
     sorts = {int: (2, "q"), float: (5, "d"), str: (6, None), bytes: (6, None), list: (2, "q")}
 
     def plain(values):
@@ -371,19 +372,32 @@ def parquet(path, columns, group):
         kind = type(values[0])
         element = Thrift().int(1, sorts[kind][0]).int(3, 2 if kind is list else 0).text(4, name.encode())
         schema.append((element.int(6, 0) if kind is str else element).end())
-    rows, out, groups = len(next(iter(columns.values()))), b"PAR1", []
+    rows, out, groups = len(next(iter(columns.values()))), bytearray(b"PAR1"), []
     for first in range(0, rows, group):
-        chunks = []
+        chunks, end = [], min(first + group, rows)
         for name, values in columns.items():
-            n, body = page(values[first:first + group])
-            head = Thrift().int(1, 0).int(2, len(body)).int(3, len(body)).struct(
-                5, Thrift().int(1, n).int(2, 0).int(3, 3).int(4, 3)).end()
+            begin, total, places = len(out), 0, []
+            for row in range(first, end, paged or group):
+                n, body = page(values[row:min(row + (paged or group), end)])
+                head = Thrift().int(1, 0).int(2, len(body)).int(3, len(body)).struct(
+                    5, Thrift().int(1, n).int(2, 0).int(3, 3).int(4, 3)).end()
+                places.append(Thrift().int(1, len(out), 6).int(2, len(head + body)).int(3, row - first, 6).end())
+                total += n
+                out += head + body
+            size = len(out) - begin
             meta = Thrift().int(1, sorts[type(values[0])][0]).list(2, 5, [b"\0"]).list(
-                3, 8, [Thrift.varint(len(name)) + name.encode()]).int(4, 0).int(5, n, 6).int(
-                    6, len(head + body), 6).int(7, len(head + body), 6).int(9, len(out), 6)
-            chunks.append(Thrift().int(2, len(out), 6).struct(3, meta).end())
-            out += head + body
-        groups.append(Thrift().list(1, 12, chunks).int(2, 0, 6).int(3, min(group, rows - first), 6).end())
+                3, 8, [Thrift.varint(len(name)) + name.encode()]).int(4, 0).int(5, total, 6).int(
+                    6, size, 6).int(7, size, 6).int(9, begin, 6)
+            chunks.append((Thrift().int(2, begin, 6).struct(3, meta), Thrift().list(1, 12, places).end()))
+        groups.append((chunks, end - first))
+    for i, (chunks, count) in enumerate(groups):
+        for k, (chunk, index) in enumerate(chunks):
+            if paged:
+                chunk.int(4, len(out), 6).int(5, len(index))
+                out += index
+            chunks[k] = chunk.end()
+        groups[i] = Thrift().list(1, 12, chunks).int(2, 0, 6).int(3, count, 6).end()
+    out += bytes(gap)
     footer = Thrift().int(1, 1).list(2, 12, schema).int(3, rows, 6).list(4, 12, groups).end()
     with open(path, "xb") as file:
         file.write(out + footer + struct.pack("<I", len(footer)) + b"PAR1")
