@@ -7,8 +7,8 @@
  *   far_store DIRECTORY DELAY_MS MBIT_S
  *
  * Says "port N" when it listens. Answers each line on standard input with a line of JSON: requests,
- * and the bytes of each tenth of a second, since the line before; ends with it. What a connection
- * costs to set up is not delayed.
+ * and the bytes of each tenth of a second, the one that has begun, too, since the line before; ends
+ * with it. What a connection costs to set up is not delayed.
  */
 #include "tests/bench/bench.h"
 
@@ -334,7 +334,7 @@ static bool store_tell(double now)
         return false;
     uint64_t n = (uint64_t)((now - store.began) * 10);
     printf("{\"requests\": %" PRIu64 ", \"tenths\": [", store.requests);
-    for (uint64_t i = 0; i < n && i < TENTHS_MAX; i++)
+    for (uint64_t i = 0; i <= n && i < TENTHS_MAX; i++)
         printf("%s%" PRIu64, i ? ", " : "", store.tenths[i]);
     printf("]}\n");
     fflush(stdout);

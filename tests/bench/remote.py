@@ -1,26 +1,31 @@
 """Samples of 100 KiB from a store that is far away, bytes alone, 2 workers each: ours beside others, in turns.
 
-    PYTHON remote.py --build BUILD [--delay MS] [--mbit N] [--samples N] [--rounds N] [ROW ...]
+    PYTHON remote.py --build BUILD [--delay MS] [--mbit N] [--samples N] [--rounds N] [--seconds N] [ROW ...]
 
 PYTHON has PyTorch, boto3 and pyarrow, and what the contenders of a row are: litdata, mosaicml-streaming,
 s3torchconnector, webdataset; where one is missing the line says so. far_store.c is the store: each answer comes
---delay after its request, all together at --mbit a second. Each run is a process of its own that reads one epoch, in
-an order of its own where the contender can; ours has a daemon of its own. No disk of ours is filled: every byte comes
-from the store, once.
+--delay after its request, all together at --mbit a second. Each run is a process of its own that reads one epoch, or
+what it can in --seconds, in an order of its own where the contender can; ours has a daemon of its own. No disk of ours
+is filled: every byte comes from the store, once.
 
 objects: a file a sample. mds, litdata, tar: shards of 64 samples. parquet: row groups of 64.
 
 Printed are medians: samples a second, from before the dataset is opened on; the share of the link from a second after
 the first byte on, as long as data came; from before it is opened until it is, and from then to the first batch, in
-delays of the store; requests a sample; processor seconds of all processes a thousand samples. Bars: >= 0.9 of the link;
->= 20 x PyTorch with boto3; >= 2 x the best other on objects, >= 1.2 x on shards; the first batch <= 4 delays after it
-is open. --delay 200 --mbit 200 has as much on its way as 20 ms and 2 Gbit/s, and needs a tenth of the processors.
+delays of the store, of which so many are the time that the link takes for what was sent until then; requests a sample;
+processor seconds of all processes a thousand samples. Then the bars, each with what was found: >= 0.9 of the link; >=
+20 x PyTorch with boto3; >= 2 x the best other on objects, >= 1.2 x on shards; the first batch <= 4 delays after it is
+open, besides what its bytes take. --delay 200 --mbit 200 has as much on its way as 20 ms and 2 Gbit/s, and needs a
+tenth of the processors.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -118,10 +123,16 @@ CODE
 first = None
 taken = 0
 for batch in batches:
-    first = first or time.perf_counter()
+    if not first:
+        first = time.perf_counter()
+        print("first", flush=True)
     taken += 1
+    if time.perf_counter() - begin > SECONDS:
+        break
 end = time.perf_counter()
-print(json.dumps({"open": opened - begin, "first": first - opened, "rate": taken * BATCH / (end - begin)}), flush=True)
+print(json.dumps({"open": opened - begin, "first": first - opened, "taken": taken * BATCH,
+                  "rate": taken * BATCH / (end - begin)}), flush=True)
+os._exit(0)  # some take long to end
 """
 
 
@@ -221,7 +232,7 @@ def run(row, contender, folder, store, args):
     with tempfile.TemporaryDirectory(prefix="bench-remote-run-") as scratch:
         words = {"names": sorted(f"c0/{one.name}" for one in (folder / "objects/c0").glob("*")), "endpoint": store.url,
                  "options": {"endpoint_url": store.url}, "scratch": scratch, "BATCH": BATCH, "WORKERS": WORKERS,
-                 "shards": -(-args.samples // SHARD)}
+                 "shards": -(-args.samples // SHARD), "SECONDS": args.seconds}
         text = "".join(f"{name} = {value!r}\n" for name, value in words.items())
         code = ROWS[row][contender]
         imports = "\n".join(line for line in code.splitlines() if line.startswith(("import ", "from ")))
@@ -234,19 +245,32 @@ def run(row, contender, folder, store, args):
                    "DLOADER_SOCKET": str(socket) if contender == "ours" else ""}
             before = os.times()
             store.told()
-            done = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=scratch, text=True, env=env,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
-            told = store.told()
+            with open(pathlib.Path(scratch) / "said", "w+") as said, subprocess.Popen(
+                    [sys.executable, "-W", "ignore", "run.py"], cwd=scratch, text=True, env=env,
+                    stdout=subprocess.PIPE, stderr=said, start_new_session=True) as process:
+                parts, found = [], None
+                for line in process.stdout:
+                    if line.startswith(("first", "{")):
+                        parts.append(store.told())
+                    if line.startswith("{"):
+                        found = json.loads(line)
+                        break
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # a worker may live on, and hold its output
+                process.wait()
+                said.seek(0)
+                words = said.read().strip().splitlines()
         after = os.times()
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        said = done.stderr.strip().splitlines()
-        return ([line for line in said if "Error" in line] or said or ["ended early"])[-1]
-    found = json.loads(lines[-1])
+    if not found:
+        return ([line for line in words if "Error" in line] or words or ["ended early"])[-1]
     spent = after.children_user + after.children_system - before.children_user - before.children_system
-    return {"rate": found["rate"], "link": link_share(told["tenths"], args),
+    # The tenth in which the first batch came is in both parts.
+    tenths = parts[0]["tenths"][:-1] + [parts[0]["tenths"][-1] + parts[1]["tenths"][0], *parts[1]["tenths"][1:]]
+    return {"rate": found["rate"], "link": link_share(tenths, args),
             "open": found["open"] * 1000 / args.delay, "first": found["first"] * 1000 / args.delay,
-            "requests": told["requests"] / args.samples, "spent": spent / args.samples * 1000}
+            "bytes": sum(parts[0]["tenths"]) / (args.mbit * 125) / args.delay,
+            "requests": sum(part["requests"] for part in parts) / found["taken"],
+            "spent": spent / found["taken"] * 1000}
 
 
 def shown(runs, ours):
@@ -255,12 +279,40 @@ def shown(runs, ours):
         return f"none: {failed[-1]}"
     of = {key: statistics.median(one[key] for one in runs) for key in runs[0]}
     text = (f"{of['rate']:8.1f} samples/s  {of['link']:.2f} of the link  open after {of['open']:5.1f} delays, first "
-            f"batch {of['first']:5.1f} later  "
+            f"batch {of['first']:5.1f} later, {of['bytes']:5.1f} for bytes  "
             f"{of['requests']:.2f} requests and {of['spent']:.2f} s of processor a thousand")
     pairs = [(a, b) for a, b in zip(ours, runs) if isinstance(a, dict) and isinstance(b, dict)]
     if runs is not ours and pairs:
         text += f"  ours {statistics.median(a['rate'] / b['rate'] for a, b in pairs):.2f} x"
     return text
+
+
+def median_of(runs, key):
+    values = [one[key] for one in runs if isinstance(one, dict)]
+    return statistics.median(values) if values else float("nan")
+
+
+def times(ours, others):
+    return statistics.median([a["rate"] / b["rate"] for a, b in zip(ours, others)
+                              if isinstance(a, dict) and isinstance(b, dict)] or [float("nan")])
+
+
+def print_bars(found):
+    """`found`: of each row {contender: runs}."""
+    def bar(what, value, least=None, most=None):
+        good = value >= least if most is None else value <= most
+        limit = f">= {least}" if most is None else f"<= {most}"
+        word = "pass" if good else "none" if value != value else "FAIL"
+        print(f"bar: {word}  {what}: {value:.2f}, {limit}", flush=True)
+
+    for row, runs in found.items():
+        ours, others = runs.get("ours", []), {one: some for one, some in runs.items() if one != "ours"}
+        bar(f"{row}: share of the link", median_of(ours, "link"), least=0.9)
+        bar(f"{row}: delays to the first batch, without those of its bytes",
+            max(0, median_of(ours, "first") - median_of(ours, "bytes")), most=4)
+        for one, some in others.items():
+            bar(f"{row}: x {one}", times(ours, some),
+                least=20 if one == "PyTorch, boto3" else 2 if row == "objects" else 1.2)
 
 
 def main():
@@ -270,10 +322,12 @@ def main():
     parser.add_argument("--mbit", type=int, default=2000)
     parser.add_argument("--samples", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=20, help="for which a run reads at most")
     parser.add_argument("--only", default="", help="contenders that begin with this")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} at the start", flush=True)
+    found = {}
     with tempfile.TemporaryDirectory(prefix="bench-remote-") as name:
         folder = pathlib.Path(name)
         for row in args.rows or ROWS:
@@ -284,8 +338,12 @@ def main():
                 for _ in range(args.rounds):
                     for one, some in runs.items():
                         some.append(run(row, one, folder, store, args))
+            found[row] = runs
             for one, some in runs.items():
                 print(f"{row:8} {one:16} {shown(some, runs.get('ours', []))}", flush=True)
+            shutil.rmtree(folder / row)
+    print_bars(found)
+    print(f"load {os.getloadavg()[0]:.2f} at the end", flush=True)
 
 
 if __name__ == "__main__":
