@@ -373,9 +373,12 @@ static int near_hear(struct near *near)
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
-static bool near_is_silent(const struct near *near)
+/* ms until the helper has been silent for too long; 0: it has. */
+static int near_patience(const struct near *near)
 {
-    return (clock_ns() - near->heard) / 1000000 >= LINK_PATIENCE_MS;
+    uint64_t silent = (clock_ns() - near->heard) / 1000000;
+
+    return (int)(LINK_PATIENCE_MS - min_u64(silent, LINK_PATIENCE_MS));
 }
 
 static int near_send(struct near *near)
@@ -396,7 +399,7 @@ static int near_turn_link(struct near *near, short events)
         return 0;
     if (events & ~POLLOUT)
         r = near_hear(near);
-    else if (near_is_silent(near))
+    else if (near_patience(near) == 0)
         r = -ETIMEDOUT;
     return r < 0 ? near_lose(near, r) : near_send(near);
 }
@@ -415,7 +418,8 @@ static int near_wait(struct near *near)
             return near_send(near);
         fds[2].fd = near->task_bell;
     }
-    if (poll(fds, ARRAY_SIZE(fds), near->link.fd < 0 ? -1 : LINK_ALIVE_MS) < 0 && errno != EINTR)
+    if (poll(fds, ARRAY_SIZE(fds), near->link.fd < 0 ? -1 : near_patience(near)) < 0 &&
+        errno != EINTR)
         return -errno;
     if (near->queues)
         queue_awake(&near->queues->tasks);
