@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dltest
 from dltest import TestCase, children_of, dlctl_json, wait_until
+from web import fetchers_of
 
 SECRET = "0123456789abcdef0123456789abcdef"
 PLACE = re.compile(r"lends up to \d+ workers at (\S+)")
@@ -22,14 +23,16 @@ PLACE = re.compile(r"lends up to \d+ workers at (\S+)")
 class Helper:
     """dloaderd --helper; its configuration and log are files in `directory`."""
 
-    def __init__(self, directory, config, address="127.0.0.1:0"):
+    def __init__(self, directory, config, address="127.0.0.1:0", env=None):
         directory.mkdir(exist_ok=True)
         (directory / "dloaderd.conf").write_text(json.dumps(config))
         self.log_path = directory / "log"
         with open(self.log_path, "ab") as log:
+            # It needs no client, and would stay where a test is killed.
             self.process = subprocess.Popen(
-                [dltest.DLOADERD, "--helper", address, "--config", str(directory / "dloaderd.conf")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                ["setpriv", "--pdeathsig", "TERM", dltest.DLOADERD, "--helper", address, "--config",
+                 str(directory / "dloaderd.conf")],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **(env or {})})
         wait_until(lambda: self.process.poll() is not None or PLACE.search(self.log), "the helper to listen")
         if not PLACE.search(self.log):
             raise AssertionError(self.log)
@@ -42,10 +45,14 @@ class Helper:
     @property
     def ends(self):
         """The processes that serve a connection each."""
-        return children_of(self.process.pid)
+        return [pid for pid in children_of(self.process.pid) if pid not in self.fetchers]
+
+    @property
+    def fetchers(self):
+        return list(fetchers_of(self))
 
     def end(self, how=signal.SIGTERM):
-        children = self.ends
+        children = children_of(self.process.pid)
         self.process.send_signal(how)
         self.process.wait(dltest.PATIENCE)
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), "its processes to end")
@@ -139,13 +146,13 @@ class HelperCase(TestCase):
         self.secret = pathlib.Path(self.path("secret"))
         self.secret.write_text(SECRET + "\n")
 
-    def helper(self, name="helper", address="127.0.0.1:0", **config):
-        helper = Helper(pathlib.Path(self.path(name)),
-                        {"helpers": {"secret_file": str(self.secret), **config.pop("helpers", {})}, **config}, address)
+    def helper(self, name="helper", address="127.0.0.1:0", env=None, **config):
+        own = {"secret_file": str(self.secret), **config.pop("helpers", {})}
+        helper = Helper(pathlib.Path(self.path(name)), {"helpers": own, **config}, address, env)
         self.addCleanup(lambda: helper.process.poll() is None and helper.end())
         return helper
 
-    def helped(self, addresses, workers=1, directory="daemon", **config):
+    def helped(self, addresses, workers=1, directory="daemon", env=None, **config):
         """A daemon with so many workers on these, whose own workers are slow."""
         plan = self.path("slow-always-1")
         if not os.path.lexists(plan):
@@ -153,7 +160,7 @@ class HelperCase(TestCase):
         os.mkdir(self.path(directory))
         helpers = {"addresses": addresses, "count": workers, "secret_file": str(self.secret)}
         daemon = dltest.Daemon(self.path(directory), {"worker": plan, "sandbox": "off", "linger": "0s",
-                                                      "helpers": helpers, **config})
+                                                      "helpers": helpers, **config}, env=env)
         self.addCleanup(daemon.stop)
         return daemon
 
@@ -168,11 +175,11 @@ class HelperCase(TestCase):
                    lambda: f"{count} of {self.rows(daemon, name)} to be ready:\n{daemon.log[-3000:]}")
 
     def range(self, name, length=300, **spec):
-        return self.spec(name, name=name, seed=7, dataset={"kind": "range", "length": length},
-                         sampler={"kind": "random"}, batch={"size": 2},
-                         **{"workers": {"count": 1, "retries": 100}, **spec})
+        return self.spec(name, **{"name": name, "seed": 7, "dataset": {"kind": "range", "length": length},
+                                  "sampler": {"kind": "random"}, "batch": {"size": 2},
+                                  "workers": {"count": 1, "retries": 100}, **spec})
 
-    def run_while(self, daemon, spec, name, count, do):
+    def run_while(self, daemon, spec, name, count, do, check=True):
         """Loads the spec while `do` is done: once helpers have done some of it. What dlctl says of it, and of the
         same without a daemon."""
         with self.client(daemon) as client, ThreadPoolExecutor(1) as pool:
@@ -181,7 +188,7 @@ class HelperCase(TestCase):
             run = pool.submit(dlctl_json, "run", spec, "--digest", daemon=daemon)
             wait_until(lambda: sum(row["tasks"] for row in self.away(daemon, name)) > 4, "helpers to work")
             do()
-            return run.result(), dlctl_json("check", spec, "--digest")
+            return run.result(), dlctl_json("check", spec, "--digest") if check else None
 
     def assert_same(self, run, check):
         for key in ("digest", "batches", "samples", "bytes", "length", "steps"):
