@@ -445,6 +445,19 @@ int _nodiscard_ spec_dataset_to_value(const struct spec_dataset *dataset, struct
 int _nodiscard_ spec_to_former(struct value *v);
 int _nodiscard_ spec_from_former(struct value *v);
 
+/* The file that has what a client's own host would run, for other machines (daemon/helper/sent.h);
+ * NULL: there is none. Its steps are seeded by themselves, so that any worker may make any. */
+static inline const char *spec_sent(const struct dl_spec *spec)
+{
+    const struct spec_dataset *dataset = &spec->dataset;
+    const struct value *sent =
+        dataset->kind == DATASET_PYTHON && dataset->host && dataset->config.type == VALUE_MAP
+            ? value_get(&dataset->config, "sent")
+            : NULL;
+
+    return sent && sent->type == VALUE_STRING ? sent->string : NULL;
+}
+
 /* XXH3-64 of the packed canonical form without `name`, `seed`, `workers` and `memory`: what
  * decides which samples come in which order. */
 int _nodiscard_ spec_fingerprint(const struct dl_spec *spec, uint64_t *ret);

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define ALIKE_CODE "code of "
+
 enum {
     ALIKE_OWN_WORDS =
         4, /* of the command, before the objects' names: interpreter, -m, module, --code */
@@ -46,11 +48,12 @@ static size_t alike_list(const struct spec_dataset *dataset, char **ret, size_t 
     return n;
 }
 
-/* Owned; its strings are borrowed. NULL: out of memory. */
-static char **alike_command(const char *interpreter, const struct dl_spec *spec, bool code_alone)
+/* With room for so many objects; owned, its strings are borrowed. *ret_n: words so far. NULL: out
+ * of memory. */
+static char **alike_command(const char *interpreter, bool code_alone, size_t objects, size_t *ret_n)
 {
-    size_t objects = alike_list(&spec->dataset, NULL, 0), n = 0;
-    char **args = calloc(ALIKE_OWN_WORDS + objects + 2, sizeof *args);
+    char **args = calloc(ALIKE_OWN_WORDS + objects + 1, sizeof *args);
+    size_t n = 0;
 
     if (!args)
         return NULL;
@@ -59,9 +62,7 @@ static char **alike_command(const char *interpreter, const struct dl_spec *spec,
     args[n++] = (char *)(uintptr_t) "dloaderd._alike";
     if (code_alone)
         args[n++] = (char *)(uintptr_t) "--code";
-    n += alike_list(&spec->dataset, args + n, objects);
-    if (spec->collate.kind == COLLATE_PYTHON && spec->collate.object)
-        args[n++] = spec->collate.object;
+    *ret_n = n;
     return args;
 }
 
@@ -113,16 +114,12 @@ static int alike_refuse(const char *interpreter, int r, int status, struct dl_er
                         WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
-int alike_ask(const char *interpreter, const struct dl_spec *spec, bool code_alone,
-              const struct data_progress *progress, char ret[static ALIKE_MAX],
-              struct dl_error *err)
+static int alike_run(char **args, const struct data_progress *progress, char ret[static ALIKE_MAX],
+                     struct dl_error *err)
 {
-    _cleanup_free_ char **args = alike_command(interpreter, spec, code_alone);
     int ends[2], status = 0;
 
     ret[0] = '\0';
-    if (!args)
-        return -ENOMEM;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     _cleanup_fd_ int in = ends[0];
@@ -135,7 +132,52 @@ int alike_ask(const char *interpreter, const struct dl_spec *spec, bool code_alo
         (void)kill(pid, SIGKILL);
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
-    return r < 0 || status != 0 ? alike_refuse(interpreter, r, status, err) : 0;
+    return r < 0 || status != 0 ? alike_refuse(args[0], r, status, err) : 0;
+}
+
+int alike_ask(const char *interpreter, const struct dl_spec *spec, bool code_alone,
+              const struct data_progress *progress, char ret[static ALIKE_MAX],
+              struct dl_error *err)
+{
+    size_t objects = alike_list(&spec->dataset, NULL, 0), n;
+    _cleanup_free_ char **args = alike_command(interpreter, code_alone, objects + 1, &n);
+
+    if (!args)
+        return -ENOMEM;
+    n += alike_list(&spec->dataset, args + n, objects);
+    if (spec->collate.kind == COLLATE_PYTHON && spec->collate.object)
+        args[n] = spec->collate.object;
+    return alike_run(args, progress, ret, err);
+}
+
+/* The module that a line is about; ends the line behind it. NULL: it is about something else. */
+static char *alike_module(char *line)
+{
+    size_t begins = strlen(ALIKE_CODE);
+    char *end = strncmp(line, ALIKE_CODE, begins) == 0 ? strrchr(line, ' ') : NULL;
+
+    if (!end || end < line + begins)
+        return NULL;
+    *end = '\0';
+    return line + begins;
+}
+
+int alike_answer(const char *interpreter, const char *theirs, const struct data_progress *progress,
+                 char ret[static ALIKE_MAX], struct dl_error *err)
+{
+    _cleanup_free_ char *text = strdup(theirs);
+    size_t most = 1, n;
+
+    for (const char *at = theirs; (at = strchr(at, '\n')); at++)
+        most++;
+    _cleanup_free_ char **args = alike_command(interpreter, false, most, &n);
+    if (!text || !args)
+        return -ENOMEM;
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n")))
+        if ((args[n] = alike_module(line)))
+            n++;
+    return alike_run(args, progress, ret, err);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -174,7 +216,7 @@ int alike_compare(const char *daemons, const char *helpers, struct dl_error *err
                             "the daemon's machine has %.*s, the helper's %.*s: samples may be "
                             "others; install the same on both%s",
                             (int)len, line, *other ? (int)other_len : 4, *other ? other : "none",
-                            strncmp(line, "code of ", 8) == 0
+                            strncmp(line, ALIKE_CODE, strlen(ALIKE_CODE)) == 0
                                 ? ""
                                 : ", or allow it by helpers.versions: any of the daemon");
     }

@@ -20,6 +20,11 @@ int _nodiscard_ alike_ask(const char *interpreter, const struct dl_spec *spec, b
                           const struct data_progress *progress, char ret[static ALIKE_MAX],
                           struct dl_error *err);
 
+/* The same, where the daemon's machine has said `theirs`: of the modules that this names. */
+int _nodiscard_ alike_answer(const char *interpreter, const char *theirs,
+                             const struct data_progress *progress, char ret[static ALIKE_MAX],
+                             struct dl_error *err);
+
 /* -ESTALE with `err` for the first line of the daemon's that is none of the helper's. Pure. */
 int _nodiscard_ alike_compare(const char *daemons, const char *helpers, struct dl_error *err);
 

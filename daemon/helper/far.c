@@ -7,15 +7,20 @@
 #include "daemon/helper/packed.h"
 #include "daemon/helper/proof.h"
 #include "daemon/helper/reach.h"
+#include "daemon/helper/sent.h"
 #include "daemon/worker/worker_socket.h"
 #include "proto/common/clock.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+
+/* Of a task, so that all messages to a worker that is at a long one have room in its socket. */
+enum { FAR_FORESEEN = 2048 };
 
 struct far_task {
     uint64_t number;
@@ -29,8 +34,12 @@ struct far {
     struct frame_reader lender; /* until W_LEND has come */
     struct dl_buffer lend_bytes;
     struct dl_msg_w_lend lend; /* borrowed from these */
+    int asks;                  /* owned; takes sockets for the process that fetches, or -1 */
     struct far_worker worker;
+    struct dl_buffer asked;            /* H_OPEN, while its object comes */
+    struct sent object;                /* that */
     bool opened, ready;                /* the worker was told to open; it has */
+    bool remote;                       /* it reads URLs */
     struct far_task tasks[LINK_AHEAD]; /* a ring, the oldest at begin */
     uint64_t begin, end;
     bool comes; /* the bytes of the newest are on their way */
@@ -77,6 +86,7 @@ static int far_read_lend(struct far *far, int sock)
     int fd = frame_reader_take_fd(&far->lender);
     if (fd < 0)
         return -EPROTO;
+    far->asks = frame_reader_take_fd(&far->lender);
     reach_tune(fd);
     link_init(&far->link, fd);
     return 0;
@@ -187,22 +197,37 @@ static int far_check_files(struct far *far, const struct dl_msg_h_open *msg,
 }
 
 /* That Python here makes the same samples. */
-static int far_check_python(const struct dl_msg_h_open *msg, const struct dl_spec *spec,
-                            const struct far_worker_kind *kind, struct dl_error *err)
+static int far_check_python(const struct dl_msg_h_open *msg, const struct far_worker_kind *kind,
+                            struct dl_error *err)
 {
     _cleanup_free_ char *theirs = span_dup(msg->python);
     char ours[ALIKE_MAX];
 
     if (!theirs)
         return -ENOMEM;
-    int r = alike_ask(kind->interpreter, spec, false, kind->progress, ours, err);
+    int r = alike_answer(kind->interpreter, theirs, kind->progress, ours, err);
     return r < 0 ? r : alike_compare(theirs, ours, err);
+}
+
+/* By the helper's own credentials. */
+static int far_offer_remote(struct far *far)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    _cleanup_fd_ int ours = pair[0];
+    _cleanup_fd_ int theirs = pair[1];
+    ssize_t n = fdpass_send(far->asks, "", 1, &theirs, 1, 0);
+    return n < 0 ? (int)n : far_worker_offer(&far->worker, ours);
 }
 
 static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, struct dl_error *err)
 {
     const struct data_progress progress = {.tell = far_on_progress, .owner = far};
-    struct far_worker_kind kind = {.program = far->program, .progress = &progress};
+    struct far_worker_kind kind = {.program = far->program,
+                                   .object = far->object.bytes ? far->object.fd : -1,
+                                   .progress = &progress};
     _cleanup_free_ char *interpreter = span_dup(far->lend.interpreter);
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
@@ -212,10 +237,13 @@ static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, st
         r = far_check_files(far, msg, &spec, &progress, err);
     if (r == 0 && alike_matters(&spec)) {
         kind.interpreter = interpreter;
-        r = far_check_python(msg, &spec, &kind, err);
+        r = far_check_python(msg, &kind, err);
     }
     if (r == 0)
         r = far_worker_start(&far->worker, &kind, far->lend.memory, err);
+    far->remote = spec_is_remote(&spec.dataset);
+    if (r == 0 && far->remote)
+        r = far_offer_remote(far);
     return r;
 }
 
@@ -230,7 +258,7 @@ static int far_refuse(struct far *far, int r, struct dl_error *err)
                                                       .message = span_str(err->message)}});
 }
 
-static int far_on_open(struct far *far, const struct dl_msg_h_open *msg)
+static int far_open(struct far *far, const struct dl_msg_h_open *msg)
 {
     struct dl_msg_w_open open = {.worker = msg->worker,
                                  .workers = msg->workers,
@@ -242,14 +270,38 @@ static int far_on_open(struct far *far, const struct dl_msg_h_open *msg)
                                  .uid = far->lend.uid};
     struct dl_error err = {0};
 
-    if (far->opened)
-        return -EBADMSG;
     far->opened = true;
     int r = far_start_worker(far, msg, &err);
+    sent_deinit(&far->object); /* its host has read it */
     open.sandbox = far->worker.python.pid ? far->lend.python_sandbox : far->lend.sandbox;
     if (r == 0)
         r = far_worker_open(&far->worker, &open);
     return r < 0 ? far_refuse(far, r, &err) : 0;
+}
+
+/* What follows it is waited for first, with the message as it came. */
+static int far_on_open(struct far *far, const struct dl_msg_h_open *msg)
+{
+    struct dl_span payload = link_payload(&far->link);
+
+    if (far->opened || far->asked.len > 0)
+        return -EBADMSG;
+    if (msg->object == 0)
+        return far_open(far, msg);
+    int r = msg->object > far->lend.memory ? -ENOMEM : sent_room(&far->object, msg->object);
+    if (r == 0)
+        r = buffer_append(&far->asked, payload.data, payload.len);
+    if (r == 0)
+        link_expect(&far->link, far->object.bytes, msg->object);
+    return r;
+}
+
+static int far_on_object(struct far *far)
+{
+    struct dl_message msg;
+    int r = message_decode(far->asked.data, far->asked.len, TO_HELPER, &msg, NULL);
+
+    return r < 0 ? r : far_open(far, &msg.h_open);
 }
 
 /* ---- tasks ---------------------------------------------------------------------------------- */
@@ -291,17 +343,33 @@ static int far_on_task(struct far *far, const struct dl_msg_h_task *msg)
     return 0;
 }
 
+/* The worker reads this before its next task. */
+static int far_foresee(struct far *far, const char *slot, uint64_t slot_bytes)
+{
+    uint64_t indices[FAR_FORESEEN];
+    struct slot_task task;
+
+    if (!far->remote || !slot_read_task(slot, slot_bytes, &task) || task.what != SLOT_BATCH)
+        return 0;
+    size_t n = (size_t)min_u64(task.samples, FAR_FORESEEN);
+    for (size_t i = 0; i < n; i++)
+        indices[i] = htole64(task.indices[i]);
+    return far_worker_expect(&far->worker,
+                             (struct dl_span){(const uint8_t *)indices, n * sizeof *indices});
+}
+
 /* The bytes of the newest are there: they must be a task, and nothing else. */
 static int far_on_task_bytes(struct far *far)
 {
     const struct far_task *task = &far->tasks[(far->end - 1) % LINK_AHEAD];
+    const char *slot = far_slot_at(&far->worker, task->slot);
+    uint64_t slot_bytes = far->worker.slots[task->slot].slot_bytes;
 
-    if (!link_task_holds(far_slot_at(&far->worker, task->slot),
-                         far->worker.slots[task->slot].slot_bytes, far->comes_bytes))
+    if (!link_task_holds(slot, slot_bytes, far->comes_bytes))
         return -EBADMSG;
     far->comes = false;
     far_put_tasks(far);
-    return 0;
+    return far_foresee(far, slot, slot_bytes);
 }
 
 /* How many bytes of the slot the other side needs. The worker is not trusted. */
@@ -390,7 +458,7 @@ static int far_read_link(struct far *far)
         if (r == 0 && news == LINK_FRAME)
             r = far_on_frame(far);
         else if (r == 0 && news == LINK_RAW)
-            r = far_on_task_bytes(far);
+            r = far->opened ? far_on_task_bytes(far) : far_on_object(far);
     } while (r == 0 && news != LINK_NOTHING);
     return r;
 }
@@ -502,12 +570,15 @@ static void far_deinit(struct far *far)
     link_deinit(&far->link);
     frame_reader_deinit(&far->lender);
     buffer_deinit(&far->lend_bytes);
+    buffer_deinit(&far->asked);
+    close_fdp(&far->asks);
+    sent_deinit(&far->object);
 }
 
 int far_run(int sock, const char *program)
 {
     _cleanup_(far_deinit)
-    struct far far = {.link = {.fd = -1}, .goes = LINK_AHEAD, .program = program};
+    struct far far = {.link = {.fd = -1}, .asks = -1, .goes = LINK_AHEAD, .program = program};
 
     (void)alarm(LINK_PROVE_S);
     int r = far_read_lend(&far, sock);

@@ -12,19 +12,31 @@
 #include <sys/wait.h>
 
 enum {
+    FAR_PYTHON_OBJECT = WORKER_SOCKET + 1, /* where dloaderd.host finds it */
     FAR_PYTHON_TELL_MS = 1000,
     FAR_PYTHON_TIMES = 300, /* so often: until it has imported what it is to, on slow storage */
     FAR_PYTHON_REAP = 5,
 };
 
-static pid_t far_python_spawn(const char *interpreter, int sock)
+/* The places where it has these two, whatever stands there now. */
+static bool far_python_hand_over(int sock, int object)
 {
-    char module[] = "-m", name[] = "dloaderd.host";
-    char *args[] = {(char *)(uintptr_t)interpreter, module, name, NULL};
+    enum { ELSEWHERE = FAR_PYTHON_OBJECT + 1 };
+    int own = fcntl(sock, F_DUPFD_CLOEXEC, ELSEWHERE);
+    int own_object = object < 0 ? -1 : fcntl(object, F_DUPFD_CLOEXEC, ELSEWHERE);
+
+    return own >= 0 && dup2(own, WORKER_SOCKET) >= 0 &&
+           (object < 0 || (own_object >= 0 && dup2(own_object, FAR_PYTHON_OBJECT) >= 0));
+}
+
+static pid_t far_python_spawn(const char *interpreter, int sock, int object)
+{
+    char module[] = "-m", name[] = "dloaderd.host", sent[] = "--sent";
+    char *args[] = {(char *)(uintptr_t)interpreter, module, name, object < 0 ? NULL : sent, NULL};
     pid_t pid = fork();
 
     if (pid == 0) {
-        if (sock == WORKER_SOCKET ? fcntl(sock, F_SETFD, 0) == 0 : dup2(sock, WORKER_SOCKET) >= 0)
+        if (far_python_hand_over(sock, object))
             (void)execve(interpreter, args, environ);
         _exit(127);
     }
@@ -86,7 +98,7 @@ static int far_python_begin(struct far_python *host, int sock, const struct data
     return r == 0 && msg.w_started.pid == 0 ? -ECHILD : r;
 }
 
-int far_python_start(struct far_python *host, const char *interpreter, int sock,
+int far_python_start(struct far_python *host, const char *interpreter, int sock, int object,
                      const struct data_progress *progress, struct dl_error *err)
 {
     int pair[2];
@@ -95,7 +107,7 @@ int far_python_start(struct far_python *host, const char *interpreter, int sock,
         return -errno;
     _cleanup_fd_ int theirs = pair[1];
     host->sock = pair[0];
-    host->pid = far_python_spawn(interpreter, theirs);
+    host->pid = far_python_spawn(interpreter, theirs, object);
     int r = host->pid < 0 ? -errno : 0;
     close_fdp(&theirs);
     if (r == 0)

@@ -13,9 +13,11 @@ struct far_python {
 };
 
 /* All zero, then this: starts the interpreter, and has it fork a worker whose socket is `sock`,
- * borrowed. Waits for both, telling `progress` every second. Negative errno with `err`. */
+ * borrowed. `object`: a file, borrowed, with the pickle of what its workers run; -1: the spec names
+ * it. Waits for both, telling `progress` every second. Negative errno with `err`. */
 int _nodiscard_ far_python_start(struct far_python *host, const char *interpreter, int sock,
-                                 const struct data_progress *progress, struct dl_error *err);
+                                 int object, const struct data_progress *progress,
+                                 struct dl_error *err);
 /* Waits a while for how the worker has ended, which is known to have: as of waitpid(). */
 int far_python_reap(struct far_python *host);
 /* Kills both. Fine on one that was not started. */

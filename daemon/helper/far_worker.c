@@ -2,6 +2,7 @@
 
 #include "daemon/worker/worker_socket.h"
 #include "proto/common/library.h"
+#include "proto/remote_wire.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -53,7 +54,8 @@ static int far_worker_run(struct far_worker *worker, const struct far_worker_kin
                           struct dl_error *err)
 {
     if (kind->interpreter)
-        return far_python_start(&worker->python, kind->interpreter, sock, kind->progress, err);
+        return far_python_start(&worker->python, kind->interpreter, sock, kind->object,
+                                kind->progress, err);
     worker->pid = fork();
     if (worker->pid < 0) {
         worker->pid = 0;
@@ -151,6 +153,21 @@ static int far_worker_send(const struct far_worker *worker, const struct dl_mess
             at += (size_t)n;
     }
     return r;
+}
+
+int far_worker_offer(struct far_worker *worker, int fd)
+{
+    return far_worker_send(worker,
+                           &(struct dl_message){.number = DL_MSG_W_REMOTE,
+                                                .w_remote = {.version = REMOTE_WIRE_VERSION}},
+                           &fd, 1);
+}
+
+int far_worker_expect(struct far_worker *worker, struct dl_span indices)
+{
+    return far_worker_send(
+        worker, &(struct dl_message){.number = DL_MSG_W_EXPECT, .w_expect = {.indices = indices}},
+        NULL, 0);
 }
 
 int far_worker_open(struct far_worker *worker, struct dl_msg_w_open *msg)

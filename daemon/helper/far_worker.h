@@ -32,9 +32,10 @@ struct far_worker {
 };
 
 /* What it is: the program that this process is, as `program`; or, unless NULL, forked by a host of
- * that interpreter, which takes its time. */
+ * that interpreter, which takes its time. `object`: as in far_python_start(). */
 struct far_worker_kind {
     const char *program, *interpreter;
+    int object;
     const struct data_progress *progress;
 };
 
@@ -45,6 +46,12 @@ int _nodiscard_ far_worker_start(struct far_worker *worker, const struct far_wor
 void far_worker_deinit(struct far_worker *worker);
 /* Reaps it, which has ended: how, in words. */
 void far_worker_obituary(struct far_worker *worker, char *ret, size_t room);
+
+/* Before that, of one that reads URLs: `fd`, borrowed, leads to the process that fetches. */
+int _nodiscard_ far_worker_offer(struct far_worker *worker, int fd);
+
+/* After that: what of them is far away can be fetched before their task's turn. */
+int _nodiscard_ far_worker_expect(struct far_worker *worker, struct dl_span indices);
 
 /* As W_OPEN without its descriptors. */
 int _nodiscard_ far_worker_open(struct far_worker *worker, struct dl_msg_w_open *msg);

@@ -6,6 +6,7 @@
 #include "daemon/helper/link_slot.h"
 #include "daemon/helper/packed.h"
 #include "daemon/helper/reach.h"
+#include "daemon/helper/sent.h"
 #include "daemon/worker/segments.h"
 #include "daemon/worker/worker_socket.h"
 #include "proto/common/clock.h"
@@ -36,6 +37,7 @@ struct near {
     struct segment *segments; /* owned array */
     uint32_t n_segments;
     struct reach_place place; /* zeroed until W_REACH */
+    struct sent sent;         /* what the helper is sent of the program; zeroed: nothing */
     struct link link;
     uint64_t heard;                 /* ns; when the helper said something last */
     bool ready;                     /* its worker has opened the dataset */
@@ -95,12 +97,24 @@ static int near_read_spec(struct dl_span packed, struct dl_spec *ret, struct dl_
 struct near_seen {
     struct files_seen files;
     char python[ALIKE_MAX]; /* "": it is not Python's */
+    struct dl_span object;  /* of the program, pickled; borrowed from near->sent */
 };
 
-static int near_look(const struct near *near, const struct dl_msg_w_open *msg,
-                     struct near_seen *ret, struct dl_error *err)
+static int near_look_python(struct near *near, const struct dl_spec *spec, struct near_seen *ret,
+                            struct dl_error *err)
 {
     const struct reach_place *place = &near->place;
+    const char *sent = spec_sent(spec);
+
+    if (!sent)
+        return alike_ask(place->interpreter, spec, place->any_versions, NULL, ret->python, err);
+    int r = sent_open(&near->sent, sent, err);
+    return r < 0 ? r : sent_read(&near->sent, place->any_versions, ret->python, &ret->object, err);
+}
+
+static int near_look(struct near *near, const struct dl_msg_w_open *msg, struct near_seen *ret,
+                     struct dl_error *err)
+{
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
     _cleanup_(packed_env_deinit)
@@ -112,7 +126,7 @@ static int near_look(const struct near *near, const struct dl_msg_w_open *msg,
     if (r == 0)
         r = files_seen_make(&spec, &places.env, &ret->files, err);
     if (r == 0 && alike_matters(&spec))
-        r = alike_ask(place->interpreter, &spec, place->any_versions, NULL, ret->python, err);
+        r = near_look_python(near, &spec, ret, err);
     return r;
 }
 
@@ -134,8 +148,11 @@ static int near_begin(struct near *near, const struct dl_msg_w_open *msg, struct
                                     .files = seen->files.n,
                                     .sums = {(const uint8_t *)seen->files.sums,
                                              seen->files.n_sums * sizeof seen->files.sums[0]},
-                                    .python = span_str(seen->python)}});
+                                    .python = span_str(seen->python),
+                                    .object = seen->object.len}});
     }
+    if (r == 0)
+        link_add_body(&near->link, seen->object);
     free(seen);
     return r;
 }
@@ -443,6 +460,7 @@ static void near_deinit(struct near *near)
     close_fdp(&near->task_bell);
     close_fdp(&near->done_bell);
     reach_place_deinit(&near->place);
+    sent_deinit(&near->sent);
 }
 
 int near_run(int sock)

@@ -60,7 +60,8 @@ class TestSubclass(Case):
             return {name for name in vars(loader) if not name.startswith("_")}
 
         found, expected = make(DataLoader), make(TorchLoader)
-        own = {"seed", "rank", "world_size", "device", "socket", "fast", "native", "cache"} if OURS else set()
+        own = {"seed", "rank", "world_size", "device", "socket", "fast", "native", "cache",
+               "helpers"} if OURS else set()
         self.assertEqual(names(found) - names(expected) - {"in_order"}, own)
         self.assertLessEqual(names(expected), names(found))
         for name in ("_dataset_kind", "_auto_collation", "_iterator",

@@ -7,6 +7,7 @@
 #include "daemon/helper/link.h"
 #include "daemon/helper/link_slot.h"
 #include "daemon/helper/proof.h"
+#include "daemon/helper/sent.h"
 #include "daemon/serve/pool/helpers.h"
 
 #include <errno.h>
@@ -245,12 +246,54 @@ static void test_versions(void **state)
     assert_int_equal(alike_compare("", "numpy 1.26.4\n", NULL), 0);
 }
 
+/* What a client has made of its program's dataset, and what is left of it where versions may
+ * differ. */
+static void test_sent(void **state)
+{
+    static const struct {
+        const char *file, *lines, *code;
+    } rows[] = {
+        {"numpy 1.26.4\nbytecode cpython-311\ncode of my.sets 12ab\n\n\x80.\n\n",
+         "numpy 1.26.4\nbytecode cpython-311\ncode of my.sets 12ab\n",
+         "bytecode cpython-311\ncode of my.sets 12ab\n"},
+        {"\n\x80.\n\n", "", ""},
+        {"numpy 1.26.4\n\x80.", NULL, NULL}, /* no empty line */
+        {"numpy 1.26.4", NULL, NULL},
+    };
+    char long_line[ALIKE_MAX + 8];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct sent sent = {.bytes = (uint8_t *)(uintptr_t)rows[i].file,
+                                  .len = strlen(rows[i].file)};
+        char lines[ALIKE_MAX];
+        struct dl_span pickle;
+
+        for (int any = 0; any < 2; any++) {
+            int r = sent_read(&sent, any, lines, &pickle, NULL);
+
+            assert_int_equal(r, rows[i].lines ? 0 : -EINVAL);
+            if (r < 0)
+                continue;
+            assert_string_equal(lines, any ? rows[i].code : rows[i].lines);
+            assert_int_equal(pickle.len, 4);
+            assert_memory_equal(pickle.data, "\x80.\n\n", 4);
+        }
+    }
+    memset(long_line, 'x', sizeof long_line);
+    memcpy(long_line + sizeof long_line - 3, "\n\n.", 3);
+    const struct sent sent = {.bytes = (uint8_t *)long_line, .len = sizeof long_line};
+    char lines[ALIKE_MAX];
+    struct dl_span pickle;
+    assert_int_equal(sent_read(&sent, false, lines, &pickle, NULL), -EINVAL);
+}
+
 /* ---- who is asked --------------------------------------------------------------------------- */
 
 static void test_helpers(void **state)
 {
     char first[] = "a:1", second[] = "b:2", *addresses[] = {first, second}, url[] = "s3://b/k";
-    char nowhere[] = "", run[] = "train";
+    char nowhere[] = "", run[] = "train", sent_key[] = "sent";
     struct config config = {
         .helpers = {.addresses = {.paths = addresses, .n = 2}, .run = nowhere, .count = 3}};
     struct spec_file file = {.path = url};
@@ -266,6 +309,12 @@ static void test_helpers(void **state)
     assert_non_null(strstr(why, "another user"));
     assert_int_equal(helpers_count(&config, &spec, &brought, false, &why), 0);
     assert_non_null(strstr(why, "the trainer's own process"));
+    struct value sent = {.type = VALUE_STRING, .string = url, .key = sent_key};
+    spec.dataset = (struct spec_dataset){.kind = DATASET_PYTHON,
+                                         .host = 1,
+                                         .config = {.type = VALUE_MAP, .items = &sent, .count = 1}};
+    assert_int_equal(helpers_count(&config, &spec, &brought, false, &why), 3);
+    spec.dataset = (struct spec_dataset){.kind = DATASET_RANGE};
     assert_int_equal(helpers_count(&config, &spec, &named, false, &why), 3);
     spec.dataset.kind = DATASET_PYTHON;
     spec.in_order = true;
@@ -325,11 +374,11 @@ static void test_helper_of_each(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_body),           cmocka_unit_test(test_too_long),
-    cmocka_unit_test(test_done_fits),      cmocka_unit_test(test_proofs),
-    cmocka_unit_test(test_releases),       cmocka_unit_test(test_files),
-    cmocka_unit_test(test_versions),       cmocka_unit_test(test_helpers),
-    cmocka_unit_test(test_helper_of_each),
+    cmocka_unit_test(test_body),      cmocka_unit_test(test_too_long),
+    cmocka_unit_test(test_done_fits), cmocka_unit_test(test_proofs),
+    cmocka_unit_test(test_releases),  cmocka_unit_test(test_files),
+    cmocka_unit_test(test_versions),  cmocka_unit_test(test_helpers),
+    cmocka_unit_test(test_sent),      cmocka_unit_test(test_helper_of_each),
 };
 
 TEST_MAIN(tests)

@@ -18,7 +18,7 @@ _KEPT = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
          "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers",
          "pin_memory_device")
 # Of the arguments that only our class has.
-_OURS = ("device", "socket", "native", "fast", "cache")
+_OURS = ("device", "socket", "native", "fast", "cache", "helpers")
 
 
 class _Inner(DataLoader):

@@ -41,6 +41,7 @@ def lines(objects: list[str], code_alone: bool) -> list[str]:
     if not code_alone:
         told.append(f"{platform.python_implementation()} {platform.python_version()}")
         told += [f"{package} {version_of(package)}" for package in PACKAGES]
+        told.append(f"bytecode {sys.implementation.cache_tag}")
     modules = dict.fromkeys(name.partition(":")[0] for name in objects)
     return told + [f"code of {module} {code_of(module)}" for module in modules]
 

@@ -27,6 +27,7 @@ class Options(NamedTuple):
     native: str
     fast: bool
     cache: int | str | None
+    helpers: int
 
 
 def workers_of(num_workers: Any) -> Any:
@@ -60,6 +61,21 @@ def check_cache(cache: Any, fast: bool) -> None:
     if fast:
         raise ValueError("cache option keeps pictures as they are decoded in full size, and fast=True decodes "
                          "them smaller; leave out one of them")
+
+
+_MOST_HELPERS = 255
+
+
+def check_helpers(helpers: Any, dataset: Any, num_workers: Any) -> None:
+    """ValueError, TypeError: it is no number of workers, or nothing that they could do."""
+    if isinstance(helpers, bool) or not isinstance(helpers, int):
+        raise TypeError(f"helpers option should be a number of workers, but got helpers={helpers!r}")
+    if not 0 <= helpers <= _MOST_HELPERS:
+        raise ValueError(f"helpers option should be 0 to {_MOST_HELPERS}, but got helpers={helpers}")
+    if helpers and num_workers == 0:
+        raise ValueError("helpers option adds workers on other machines to those of num_workers, which is 0")
+    if helpers and isinstance(dataset, IterableDataset):
+        raise ValueError("helpers option does not apply to an IterableDataset, of which each worker has its own share")
 
 
 def check_assertion(holds: bool, text: str) -> None:

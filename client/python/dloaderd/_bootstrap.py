@@ -220,12 +220,13 @@ class Job:
     native: what is known of the dataset is done in C. pictures: how its pictures are, too
     (_native.pictures_of()), and stages of a pipeline; None: they are not. pads: batches are padded at once,
     if the dataset is known. lazy: pictures that the dataset's own code opens are decoded by C (_lazy.py).
+    by_steps: each step is seeded by itself, whichever worker makes it.
     """
 
     def __init__(self, dataset: Any, iterable: bool, collate: Callable,
                  init: Callable[[int], None] | None, base_seed: int, states: dict | None, *,
                  batched: bool = True, native: bool = False, pictures: Any = None, pads: bool = False,
-                 lazy: bool = False) -> None:
+                 lazy: bool = False, by_steps: bool = False) -> None:
         self.dataset = dataset
         self.iterable = iterable
         self.collate = collate
@@ -237,6 +238,7 @@ class Job:
         self.pictures = pictures
         self.pads = pads
         self.lazy = lazy
+        self.by_steps = by_steps
         self.columns = self._lower()
         self.padded = self._pad()
         self.numbered = self._number()
@@ -351,6 +353,8 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
     source = Source(place, workers, job.dataset, job.iterable)
     source.collate = source.convert = source.default_collate = job.collate  # type: ignore[method-assign]
     source.layouts = True
+    if job.by_steps:
+        source.reseed = _seeds.seed_step
     if states is None and source.iterable:
         # Its iterators may know their place, which shows when there is one.
         source.keeper = _states.Keeper(source.dataset)

@@ -20,7 +20,7 @@ from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label, _length, _measured,
-               _native, _open_files, _order, _private, _reraise, _states, state)
+               _native, _open_files, _order, _private, _reraise, _sent, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 from ._worker_processes import WorkerProcess
@@ -40,6 +40,9 @@ AS_TORCH = 1
 DEEP = 16
 TINY_BYTES = 64 * 1024
 QUICK_S = 1e-3
+
+# Batches that a worker on another machine has under way.
+HELPERS_AHEAD = 4
 
 _numbers = itertools.count(1)
 _living: weakref.WeakSet = weakref.WeakSet()
@@ -68,14 +71,16 @@ class Connection:
 
     def __init__(self, loader: Any, args: dict[str, int], states: dict | None) -> None:
         self.pid = os.getpid()
-        spec = _spec(loader, next(_numbers), args)
+        spec, job = _spec(loader, next(_numbers), args), _job(loader, args, states)
         self.keeps = "cache" in spec["dataset"]
+        self.sent = _sent.Sent(job) if loader._options.helpers else None
+        if self.sent is not None:
+            spec["dataset"]["args"]["sent"] = self.sent.path
         context = loader.multiprocessing_context or torch.multiprocessing
         if isinstance(context.Process, type) and issubclass(context.Process, threading.Thread):
             context = torch.multiprocessing  # as MONAI makes PyTorch's workers threads: ours are processes all the same
         with _open_files.in_words():
-            self.host = _hosting.Host(context, _job(loader, args, states),
-                                      keeps_errors=_private.is_shared(loader._options.socket))
+            self.host = _hosting.Host(context, job, keeps_errors=_private.is_shared(loader._options.socket))
         try:
             self.client = _private.connect(loader._options.socket, "dloaderd.DataLoader", private=True)
             try:
@@ -108,6 +113,8 @@ class Connection:
         for thing in (self.loader, self.host) if self.keeps and keeper else (self.loader, client, self.host):
             with contextlib.suppress(Exception):
                 thing.close()
+        if self.sent is not None:
+            self.sent.close()
         if self.keeps and keeper:
             keeper.hold(client)
 
@@ -116,7 +123,8 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
     return _bootstrap.Job(loader.dataset, loader._is_iterable, loader.collate_fn,
                           _datapipes.worker_init(loader), args["base_seed"], states, batched=loader._auto_collation,
                           native=_native.is_on(loader), pictures=_native.pictures_of(loader),
-                          pads=_native.pads(loader), lazy=loader._options.native != "off")
+                          pads=_native.pads(loader), lazy=loader._options.native != "off",
+                          by_steps=loader._options.helpers > 0)
 
 
 def _batch_size(loader: Any) -> int | None:
@@ -141,17 +149,20 @@ def _kept(loader: Any) -> dict[str, Any]:
 
 
 def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
+    helpers = loader._options.helpers
+    # Helpers make what others had under way again, and any of them any step.
+    own = {"helpers": helpers} if helpers else {"retries": 0}
     return {
         "label": _label.label_of(loader),
-        "dataset": {"kind": "python", "host": number, "args": args, **_kept(loader)},
+        "dataset": {"kind": "python", "host": number, "args": dict(args), **_kept(loader)},
         "sampler": {"kind": "sequential" if loader._is_iterable else "client"},
         "batch": {"size": _batch_size(loader),
                   "drop_last": bool(loader.drop_last and loader._is_iterable)},
         "collate": {"kind": "python"},
         "workers": {"count": int(loader.num_workers), "prefetch": min(int(loader.prefetch_factor), MOST_PREFETCH),
-                    "timeout": 0, "retries": 0, "in_order": bool(loader.in_order)},
+                    "timeout": 0, "in_order": bool(loader.in_order), **own},
         "memory": {"limit": _memory_limit(), "writable": True},
-        "seed": args["seed"],
+        "seed": args["base_seed"] if helpers and args["seed"] is None else args["seed"],
     }
 
 
@@ -170,7 +181,8 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
                                    "than 0 for MultiProcessingDataLoaderIter")
         # As range() does, in PyTorch.
         self._num_workers = int(operator.index(loader.num_workers))
-        self._ahead = int(operator.index(loader.prefetch_factor * self._num_workers))
+        helpers = loader._options.helpers
+        self._ahead = int(operator.index(loader.prefetch_factor * self._num_workers)) + HELPERS_AHEAD * helpers
         self._pid = os.getpid()
         self._connection: Connection | None = None
         self._workers: list[WorkerProcess] = []
@@ -183,6 +195,9 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._sent_states: dict | None = None  # what the workers were told of states
         if _order.has_state(loader.dataset) and not self._gives_numbers():
+            if helpers:
+                raise ValueError("helpers option: the dataset has a state of its own (state_dict()), which its workers "
+                                 "here keep; leave out helpers")
             self._sent_states = _dataset_state.to_send(self._order.resume, loader)
         self._connection = Connection(loader, args, self._sent_states)
         loader._keeper.connection = weakref.ref(self._connection)

@@ -76,6 +76,12 @@ class DataLoader(TorchLoader[T_co]):
         of them does. Batches are the same. If it is too small for all pictures, it keeps as many as
         fit.
 
+    helpers: so many more workers on other machines, which the daemon's configuration names (HELPERS in
+        dloaderd(8)). The dataset is sent there by cloudpickle, with collate_fn and worker_init_fn.
+        NumPy's, torch's and Python's random numbers then depend on the batch alone, not on the worker
+        that makes it as in PyTorch: batches are the same wherever they are made, and with no helper
+        there. Of map-style datasets without a state of their own.
+
     One loader may have several iterators at once. Only one thread at a time may use it.
     """
 
@@ -89,12 +95,14 @@ class DataLoader(TorchLoader[T_co]):
                  pin_memory_device: str = "", in_order: bool = True, seed: int | None = None,
                  rank: int | None = None, world_size: int | None = None, device: Any = None,
                  socket: str | None = None, native: str = "auto", fast: bool = False,
-                 cache: int | str | None = None) -> None:
+                 cache: int | str | None = None, helpers: int = 0) -> None:
         count = _arguments.workers_of(num_workers)
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
         _arguments.check_native(native)
         _arguments.check_cache(cache, fast)
-        self._options = _arguments.Options(seed, rank, world_size, device, socket, native, bool(fast), cache)
+        _arguments.check_helpers(helpers, dataset, count)
+        self._options = _arguments.Options(seed, rank, world_size, device, socket, native, bool(fast), cache,
+                                           helpers)
         self._keeper = _private.Keeper()
         # To make another loader of; a subclass may have attributes of these names that are its own.
         for name, value in self._options._asdict().items():

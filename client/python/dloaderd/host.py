@@ -2,16 +2,19 @@
 
 It imports what all workers need once ($DLOADER_PRELOAD, names between commas), and then forks a
 worker whenever the daemon asks for one; so a worker starts in milliseconds, and shares the memory
-of the imported modules. It has no threads and runs nothing of the user's.
+of the imported modules. It has no threads and runs nothing of the user's, but with --sent, which a helper gives
+it: then fd 4 has the pickle of a program's dataset, and its workers have that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
 import sys
+from typing import Any
 
 CONTROL_FD = 3
 
@@ -34,9 +37,20 @@ def preload(names: str) -> list[str]:
     return failed
 
 
+def bootstrap_of(arguments: list[str]) -> Any:
+    """What makes a worker's dataset."""
+    from . import _bootstrap
+    if arguments != ["--sent"]:
+        return _bootstrap.open_named_telling
+    from . import _hosting, _sent
+    job = _sent.load()
+    job.prepare()
+    return functools.partial(_hosting._open_worker, job)
+
+
 def main() -> int:
     go_early()
-    from . import _bootstrap, _worker  # type: ignore[attr-defined]
+    from . import _worker  # type: ignore[attr-defined]
     preload(os.environ.get("DLOADER_PRELOAD", ""))
     if "torch" in sys.modules:
         importlib.import_module("torch.utils.data")
@@ -46,10 +60,11 @@ def main() -> int:
         # Unbuffered, words of one worker's line would come between those of another's.
         sys.stdout.reconfigure(line_buffering=True,  # type: ignore[union-attr]
                                write_through=False)
+    bootstrap = bootstrap_of(sys.argv[1:])
     # What is here now is never collected, so a worker need not write to it.
     gc.collect()
     gc.freeze()
-    return _worker.serve(_bootstrap.open_named_telling, sock=CONTROL_FD)
+    return _worker.serve(bootstrap, sock=CONTROL_FD)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
         return 0;
     if (foreign)
         *ret_why = "it is another user's, whose rights helpers do not have";
-    else if (python->host_number)
-        *ret_why = "its dataset is an object of the trainer's own process, which other machines do "
-                   "not have; they can import one that dataset.object names";
+    else if (python->host_number && !spec_sent(spec))
+        *ret_why =
+            "its dataset is an object of the trainer's own process, which other machines do "
+            "not have; DataLoader(helpers=n) sends it, and dataset.object names one that they "
+            "can import";
     else if (python_in_turn(spec))
         *ret_why = "worker w makes steps w, w + N, w + 2 N of its N, as PyTorch's do, so that what "
                    "Python keeps between samples is the same; leave out collate.kind: python, or "

@@ -129,7 +129,8 @@ static int pool_lives_compare_dataset(struct member *m, const struct dl_msg_w_re
                             "it has %llu samples now and had %llu when the loader was opened; "
                             "open the loader again under another name",
                             (unsigned long long)what->length, (unsigned long long)pool->length);
-    if (member_is_helper(m) && what->dataset != pool->dataset)
+    /* A class that was sent by value has another qualified name there. */
+    if (member_is_helper(m) && !spec_sent(pool->o.spec) && what->dataset != pool->dataset)
         return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
                             "the helper sees other files than this machine, by their names, sizes "
                             "or content; give both the same");

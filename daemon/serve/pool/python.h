@@ -37,8 +37,8 @@ int _nodiscard_ python_choose(const struct config *config, const struct dl_spec 
 /*
  * Whether the loader is one of PyTorch's in all but the processes: step s is made by worker s mod
  * workers and each worker's steps in their order, so that what a dataset keeps from one sample to
- * the next is the same in each run. Not so where batches may come in any order: a step then goes to
- * whichever worker has least to do.
+ * the next is the same in each run. Not so where batches may come in any order, or are seeded by
+ * themselves: a step then goes to whichever worker has least to do.
  */
 bool python_in_turn(const struct dl_spec *spec);
 

@@ -1,0 +1,225 @@
+"""A DataLoader's dataset at helpers: sent there, and batches are the same wherever they are made."""
+
+import functools
+import importlib.util
+import itertools
+import os
+import pathlib
+import random
+import shlex
+import signal
+import sys
+import threading
+import time
+import unittest
+
+import numpy
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
+import dltest  # noqa: E402
+from dltest import wait_until  # noqa: E402
+from lent import HelperCase  # noqa: E402
+from tap import slow  # noqa: E402
+
+from dloaderd import DataLoader, _sent  # noqa: E402
+
+HAS_DAEMON = bool(os.environ.get("DLOADERD"))
+HAS_CLOUDPICKLE = importlib.util.find_spec("cloudpickle") is not None
+
+# A dataset of a module, which is sent by its name.
+MODULE = """
+class Named:
+    def __len__(self):
+        return 4000
+
+    def __getitem__(self, index):
+        import time
+        time.sleep(0.01)
+        return index
+"""
+
+
+def dataset_of(length=4000, seconds=0.01, **attributes):
+    """Of a class that has no name elsewhere, and draws from all generators."""
+    class Draws(torch.utils.data.Dataset):
+        def __init__(self):
+            vars(self).update(attributes)
+
+        def __len__(self):
+            return length
+
+        def __getitem__(self, index):
+            time.sleep(seconds)
+            return {"index": index, "numpy": numpy.random.rand(), "torch": torch.rand(2), "python": random.random()}
+
+    return Draws()
+
+
+def plain(batch):
+    return {name: value.tolist() for name, value in batch.items()}
+
+
+@unittest.skipUnless(HAS_DAEMON, "needs $DLOADERD")
+@unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
+class Sent(HelperCase):
+    def setUp(self):
+        super().setUp()
+        self.modules = self.folder("modules")
+        self.interpreter = self.path("python")
+        preload, options = (shlex.quote(os.environ.get(name, "")) for name in ("LD_PRELOAD", "ASAN_OPTIONS"))
+        pathlib.Path(self.interpreter).write_text(
+            f"#!/bin/sh\nexport LD_PRELOAD={preload} ASAN_OPTIONS={options}\nexec {sys.executable} \"$@\"\n")
+        os.chmod(self.interpreter, 0o755)
+
+    def folder(self, name):
+        folder = pathlib.Path(self.path(name))
+        folder.mkdir()
+        (folder / "named_sets.py").write_text(MODULE)
+        return folder
+
+    def lending(self, folder=None, **config):
+        """A helper whose Python finds modules of that folder."""
+        path = [str(folder or self.modules), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        return self.helper(python=[self.interpreter], python_path=path, **config)
+
+    def daemon_of(self, *helpers, name="daemon", **more):
+        os.mkdir(self.path(name))
+        own = {"addresses": [helper.address for helper in helpers], "count": 4, "secret_file": str(self.secret), **more}
+        daemon = dltest.Daemon(self.path(name), {"linger": "0s", **({"helpers": own} if helpers else {})})
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def tasks(self, daemon):
+        """Of helpers."""
+        return sum(row["tasks"] for row in dltest.dlctl_json("workers", daemon=daemon) if row["helper"])
+
+    def load(self, daemon, dataset, enough, **options):
+        """Batches until enough() holds, in their order."""
+        torch.manual_seed(3)
+        loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=1, helpers=1, socket=daemon.socket,
+                            **options)
+        batches, said = iter(loader), []
+        try:
+            while not enough(said):
+                some = list(map(plain, itertools.islice(batches, 4)))
+                self.assertTrue(some, "helpers did nothing")
+                said += some
+        finally:
+            del batches
+        return said
+
+    def check(self, dataset, do=lambda: None, **options):
+        """Some of it is made at a helper, of which something may be done meanwhile; and all of it as without."""
+        daemon = self.daemon_of(self.lending())
+
+        def has_done(said):
+            if not done and self.tasks(daemon) > 8:
+                do()
+                done.append(len(said))
+            return done and len(said) >= done[0] + 16
+
+        done = []
+        said = self.load(daemon, dataset, has_done, **options)
+        alone = self.load(self.daemon_of(name="alone"), dataset, lambda here: len(here) >= len(said), **options)
+        self.assertEqual(said, alone[:len(said)])
+        return daemon
+
+    def test_same_batches(self):
+        scale = 3.0  # what a lambda holds goes with it
+        self.check(dataset_of(), collate_fn=lambda some: {
+            "index": torch.tensor([one["index"] for one in some]),
+            "drawn": torch.tensor([one["python"] for one in some]),
+            "all": scale * torch.stack([one["torch"] + one["numpy"] for one in some])})
+
+    @slow
+    def test_helper_killed(self):
+        """What it had under way is made again."""
+        def kill():
+            for end in dltest.children_of(helpers[0].process.pid):
+                os.kill(end, signal.SIGKILL)
+
+        helpers = []
+        lending = self.lending
+        self.lending = lambda: helpers.append(lending()) or helpers[0]
+        self.check(dataset_of(), kill)
+
+    def test_other_code(self):
+        """A class of a module, which is another one there."""
+        sys.path.insert(0, str(self.modules))
+        self.addCleanup(sys.path.remove, str(self.modules))
+        import named_sets
+        other = self.folder("other")
+        with open(other / "named_sets.py", "a") as file:
+            file.write("# another comment\n")
+        daemon = self.daemon_of(self.lending(other), versions="any")
+        loader = DataLoader(named_sets.Named(), num_workers=1, helpers=1, socket=daemon.socket)
+        batches = iter(loader)
+        wait_until(lambda: "the daemon's machine has code of named_sets " in daemon.log, lambda: daemon.log)
+        self.assertEqual([next(batches).item() for _ in range(3)], [0, 1, 2])
+        self.assertEqual(self.tasks(daemon), 0)
+
+    def test_no_helper(self):
+        """Nor a configuration of any: the same batches."""
+        daemon = self.daemon_of()
+        first, second = (self.load(daemon, dataset_of(64, 0), lambda said: len(said) >= 16) for _ in range(2))
+        self.assertEqual(first, second)
+
+
+class Words(unittest.TestCase):
+    @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
+    def test_what_cannot_be_sent(self):
+        def closing(value):
+            return lambda some: (some, value)
+
+        lock = threading.Lock()
+        for words, dataset, options in (
+                ("dataset.steps\\[1\\].lock", dataset_of(steps=[1, dataset_of(lock=lock)]), {}),
+                ("dataset.made.args\\[0\\]\\['a'\\]", dataset_of(made=functools.partial(print, {"a": lock})), {}),
+                ("collate_fn, its value", dataset_of(), {"collate_fn": closing(lock)})):
+            with self.subTest(words), self.assertRaisesRegex(TypeError, f"helpers option: {words} cannot be sent"):
+                iter(DataLoader(dataset, num_workers=1, helpers=1, **options))
+
+    def test_arguments(self):
+        for error, options in ((TypeError, {"helpers": "two"}), (TypeError, {"helpers": True}),
+                               (ValueError, {"helpers": -1}), (ValueError, {"helpers": 256}),
+                               (ValueError, {"num_workers": 0})):
+            with self.subTest(options), self.assertRaisesRegex(error, "helpers option"):
+                DataLoader(dataset_of(), **{"num_workers": 1, "helpers": 1, **options})
+
+    def test_iterable(self):
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(())
+
+        with self.assertRaisesRegex(ValueError, "helpers option does not apply to an IterableDataset"):
+            DataLoader(Stream(), num_workers=1, helpers=1)
+
+    @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
+    def test_state(self):
+        dataset = dataset_of()
+        type(dataset).state_dict = type(dataset).load_state_dict = lambda self, *_: {}
+        with self.assertRaisesRegex(ValueError, "helpers option: the dataset has a state of its own"):
+            iter(DataLoader(dataset, num_workers=1, helpers=1))
+
+    @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
+    def test_modules(self):
+        """Those that are imported there, of which nothing runs here."""
+        import cloudpickle
+        from unittest import mock  # of Python's own
+        import tap  # of no package
+        calls = []
+
+        class Loud:
+            def __setstate__(self, state):
+                calls.append(state)
+
+        thing = [mock.Mock, tap.slow, dataset_of(a=numpy.arange(3), b=torch.arange(3), c={1, 2}), Loud(), {"a": Loud}]
+        vars(thing[3])["x"] = 1
+        self.assertEqual(_sent.modules_of(cloudpickle.dumps(thing, protocol=5)), ["tap"])
+        self.assertEqual(calls, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
