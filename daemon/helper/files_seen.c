@@ -2,11 +2,11 @@
 
 #include "daemon/data/files/file_hasher.h"
 #include "daemon/data/kinds/kinds.h"
-#include "proto/remote_wire.h"
 
 #include <endian.h>
 #include <errno.h>
 
+/* What is behind URLs is known by what the stores say of it, which workers compare themselves. */
 static int files_seen_list(const struct spec_dataset *spec, const struct data_env *env,
                            struct file_list *ret, struct dl_error *err)
 {
@@ -15,11 +15,11 @@ static int files_seen_list(const struct spec_dataset *spec, const struct data_en
     enum files_sort sort = files_sort_of(spec->kind);
     int r = 0;
 
-    if (sort != FILES_CODE && sort != FILES_PLUGIN)
+    if (sort != FILES_CODE && sort != FILES_PLUGIN &&
+        (spec->n_datasets > 0 || !spec_is_remote(spec)))
         r = spec_files_list(spec, env, &own, err);
     for (uint32_t i = 0; r == 0 && i < own.n; i++)
-        if (!remote_is_url(own.paths[i]))
-            r = file_list_add(ret, own.paths[i], err);
+        r = file_list_add(ret, own.paths[i], err);
     for (uint32_t i = 0; r == 0 && i < spec->n_datasets; i++)
         r = files_seen_list(&spec->datasets[i], env, ret, err);
     return r;

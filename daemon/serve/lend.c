@@ -7,6 +7,7 @@
 #include "daemon/base/memory.h"
 #include "daemon/cluster/world/discovery.h"
 #include "daemon/serve/notify.h"
+#include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/pool/sandbox.h"
 #include "proto/codec.h"
 #include "proto/fdpass.h"
@@ -32,9 +33,12 @@ struct lend {
     struct dl_buffer lent; /* W_LEND, for each connection */
     char **environment;    /* owned; of its processes */
     int fd;                /* owned; listens */
-    uint64_t running;
+    pid_t *running;        /* owned; its processes, of which there are */
+    uint64_t n_running;
+    struct remotes *remotes; /* owned; fetches for workers that read URLs */
+    int asks[2];             /* owned; through the second one its processes ask for that */
     uv_loop_t loop;
-    uv_poll_t listener;
+    uv_poll_t listener, asked;
     uv_signal_t signals[3];
     struct discovery *discovery; /* owned; NULL: daemons list its address */
 };
@@ -119,10 +123,17 @@ static int lend_begin(struct lend *lend, const char *address, const char *config
                             "is not set: without a secret anybody who reaches this machine could "
                             "read its files; make one with: openssl rand -hex 32");
     if ((r = config_find_worker(&lend->config, err)) < 0 ||
-        (r = lend_listen(lend, address, err)) < 0)
+        (r = remotes_check(&lend->config, err)) < 0 || (r = lend_listen(lend, address, err)) < 0)
         return r;
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, lend->asks) < 0)
+        return dl_error_set(err, errno, "", "no socket can be made: %s", strerror(errno));
     r = lend_encode(lend);
     return r < 0 ? dl_error_set(err, -r, "", "out of memory") : 0;
+}
+
+static uint64_t lend_most(const struct lend *lend)
+{
+    return lend->config.helpers.lend + LEND_STRANGERS;
 }
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -152,8 +163,10 @@ static int lend_serve(struct lend *lend, int fd)
         return -errno;
     if (pid == 0)
         lend_exec(lend, theirs);
-    lend->running++;
-    ssize_t n = fdpass_send(ours, lend->lent.data, lend->lent.len, &connection, 1, MSG_DONTWAIT);
+    lend->running[lend->n_running++] = pid;
+    const int fds[] = {connection, lend->asks[1]};
+    ssize_t n =
+        fdpass_send(ours, lend->lent.data, lend->lent.len, fds, ARRAY_SIZE(fds), MSG_DONTWAIT);
     if (n >= 0 && (size_t)n == lend->lent.len)
         return 0;
     (void)kill(pid, SIGKILL);
@@ -173,12 +186,11 @@ static void lend_accept(struct lend *lend)
     (void)inet_ntop(address.any.sa_family,
                     v6 ? (const void *)&address.v6.sin6_addr : (const void *)&address.v4.sin_addr,
                     host, sizeof host);
-    int r = lend->running >= lend->config.helpers.lend + LEND_STRANGERS ? -EDQUOT
-                                                                        : lend_serve(lend, fd);
+    int r = lend->n_running >= lend_most(lend) ? -EDQUOT : lend_serve(lend, fd);
     if (r == -EDQUOT) {
         close(fd);
         log_warning("a connection from %s is refused: %llu run already (helpers.lend)", host,
-                    (unsigned long long)lend->running);
+                    (unsigned long long)lend->n_running);
     } else if (r < 0) {
         log_error("a connection from %s cannot be served: %s", host, strerror(-r));
     } else {
@@ -192,11 +204,29 @@ static void lend_on_connection(uv_poll_t *listener, int status, int events)
     lend_accept(listener->data);
 }
 
+/* One of its processes has a worker that reads URLs: the other end of its socket. */
+static void lend_on_asked(uv_poll_t *asked, int status, int events)
+{
+    struct lend *lend = asked->data;
+    _cleanup_(frame_reader_deinit)
+    struct frame_reader reader = {0};
+    struct dl_error err = {0};
+
+    (void)status, (void)events;
+    if (fdpass_recv(lend->asks[0], &reader, MSG_DONTWAIT) <= 0)
+        return;
+    _cleanup_fd_ int fd = frame_reader_take_fd(&reader);
+    if (fd >= 0 && remotes_give(lend->remotes, NULL, fd, &err) < 0)
+        log_error("%s: %s", err.path, err.message);
+}
+
 static void lend_end(struct lend *lend)
 {
     notify_stopping(); /* its processes end with it */
     lend->discovery = discovery_free(lend->discovery);
+    lend->remotes = remotes_free(lend->remotes);
     uv_close((uv_handle_t *)&lend->listener, NULL);
+    uv_close((uv_handle_t *)&lend->asked, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(lend->signals); i++)
         uv_close((uv_handle_t *)&lend->signals[i], NULL);
 }
@@ -209,8 +239,10 @@ static void lend_on_signal(uv_signal_t *handle, int number)
         lend_end(lend);
         return;
     }
-    while (waitpid(-1, NULL, WNOHANG) > 0)
-        lend->running--;
+    /* Others, which fetch, are libuv's to reap. */
+    for (uint64_t i = lend->n_running; i-- > 0;)
+        if (waitpid(lend->running[i], NULL, WNOHANG) == lend->running[i])
+            lend->running[i] = lend->running[--lend->n_running];
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -250,6 +282,12 @@ static int lend_serve_all(struct lend *lend, struct dl_error *err)
     if (r < 0)
         return r;
     lend->environment = environment_new(&lend->config.python_path);
+    lend->running = must_alloc(lend_most(lend) * sizeof *lend->running);
+    lend->remotes = remotes_new(&lend->loop, &lend->config);
+    r = uv_poll_init(&lend->loop, &lend->asked, lend->asks[0]);
+    assert(r == 0);
+    lend->asked.data = lend;
+    (void)uv_poll_start(&lend->asked, UV_READABLE, lend_on_asked);
     r = uv_poll_init(&lend->loop, &lend->listener, lend->fd);
     assert(r == 0);
     lend->listener.data = lend;
@@ -269,7 +307,7 @@ static int lend_serve_all(struct lend *lend, struct dl_error *err)
 
 int lend_run(const char *address, const char *config_path, const char *log_level)
 {
-    struct lend lend = {.fd = -1};
+    struct lend lend = {.fd = -1, .asks = {-1, -1}};
     struct dl_error err = {0};
     int r = uv_loop_init(&lend.loop);
 
@@ -287,6 +325,9 @@ int lend_run(const char *address, const char *config_path, const char *log_level
     int left = uv_loop_close(&lend.loop);
     assert(left == 0);
     close_fdp(&lend.fd);
+    close_fdp(&lend.asks[0]);
+    close_fdp(&lend.asks[1]);
+    free(lend.running);
     lend.environment = environment_free(lend.environment);
     buffer_deinit(&lend.lent);
     config_deinit(&lend.config);

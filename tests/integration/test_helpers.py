@@ -5,11 +5,13 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
+from bucket import Bucket  # noqa: E402
 import media  # noqa: E402
 from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
 from dltest import QUICK, dlctl_json, main, wait_until  # noqa: E402
@@ -244,6 +246,55 @@ class Strangers(HelperCase):
                               "batch": {"size": 2}, "workers": {"count": 1}})["loader"]
         self.assertEqual(sum(map(len, client.epoch_indices(loader))), 20)
         self.assertEqual([row["state"] for row in self.away(daemon, "stream")], ["given up"])
+
+
+class Remote(HelperCase):
+    """Files behind URLs, which helpers fetch by themselves."""
+
+    def setUp(self):
+        super().setUp()
+        self.bucket = self.store("store")
+
+    def store(self, name):
+        folder = pathlib.Path(self.path(name))
+        folder.mkdir()
+        bucket = Bucket(str(folder))
+        self.addCleanup(bucket.close)
+        return bucket
+
+    def lines(self, store, seed=0):
+        for i in range(3):
+            text = "".join(f"{seed} {i} {'x' * (j % 50)}\n" for j in range(150))
+            (pathlib.Path(self.path(store)) / f"{i}.txt").write_text(text)
+
+    def spec_of(self, paths):
+        return self.spec("run", name="run", seed=1, batch={"size": 4}, collate={"kind": "pad"},
+                         workers={"count": 1, "retries": 100}, sampler={"kind": "random"},
+                         dataset={"kind": "text", "paths": paths, "tokenizer": "bytes"})
+
+    def test_same_batches(self):
+        """By a pattern; the helper's process that fetches may end."""
+        self.lines("store")
+        helper = self.helper(env=self.bucket.environment)
+        daemon = self.helped([helper.address], env=self.bucket.environment)
+        remote = self.spec_of("s3://bucket/*.txt")
+
+        def kill():
+            for pid in helper.fetchers:
+                os.kill(pid, signal.SIGKILL)
+
+        run, _ = self.run_while(daemon, remote, "run", 1, kill, check=False)
+        self.assert_same(run, dlctl_json("check", self.spec_of(self.path("store/*.txt")), "--digest"))
+
+    def test_other_store(self):
+        """The same names and sizes, and other objects."""
+        self.lines("store")
+        other = self.store("other")
+        self.lines("other", 1)
+        daemon = self.helped([self.helper(env=other.environment).address], env=self.bucket.environment)
+        self.client(daemon).open(json.loads(pathlib.Path(self.spec_of("s3://bucket/*.txt")).read_text()))
+        wait_until(lambda: "the helper sees other files than this machine" in daemon.log, lambda: daemon.log)
+        self.assertEqual([row["tasks"] for row in self.away(daemon, "run")], [0])
 
 
 class Encrypted(HelperCase):

@@ -336,7 +336,8 @@ static void test_helpers(void **state)
     spec = (struct dl_spec){.workers = 2,
                             .helpers = DL_MAX_WORKERS,
                             .dataset = {.kind = DATASET_TEXT, .files = &file, .n_files = 1}};
-    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 2 + 1);
+    assert_int_equal(helpers_count(&config, &spec, &named, false, &why), 0);
     assert_non_null(strstr(why, "URLs"));
     config.helpers.addresses.n = 0;
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);

@@ -20,8 +20,8 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
         *ret_why = "worker w makes steps w, w + N, w + 2 N of its N, as PyTorch's do, so that what "
                    "Python keeps between samples is the same; leave out collate.kind: python, or "
                    "write workers: {in_order: false}";
-    else if (spec_is_remote(&spec->dataset))
-        *ret_why = "its files are behind URLs, which helpers do not read yet";
+    else if (spec_is_remote(&spec->dataset) && python_runs(python))
+        *ret_why = "its files are behind URLs, which Python's workers at helpers do not read";
     else if (spec->batch.lengths == LENGTHS_LAZY)
         *ret_why = "its lengths are taken while it is read, which helpers do not do yet";
     return *ret_why ? 0

@@ -127,7 +127,7 @@ void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = pool->members[(worker + i) % pool->n_members];
 
-        if (m->state != WORKER_READY || !m->process)
+        if (m->state != WORKER_READY || !m->process || member_is_helper(m))
             continue;
         process_send_expect(m->process, false, indices);
         return;

@@ -216,11 +216,10 @@ static struct fetching *remotes_find(const struct remotes *remotes, const struct
     return NULL;
 }
 
-int remotes_connect(struct remotes *remotes, const struct credentials *user, int *ret,
-                    struct dl_error *err)
+int remotes_give(struct remotes *remotes, const struct credentials *user, int theirs,
+                 struct dl_error *err)
 {
     struct fetching *fetching = remotes_find(remotes, user);
-    int pair[2];
 
     if (user && geteuid() != 0)
         return dl_error_set(err, EPERM, "remote files",
@@ -228,16 +227,27 @@ int remotes_connect(struct remotes *remotes, const struct credentials *user, int
     int r = fetching ? 0 : remotes_start(remotes, user, &fetching, err);
     if (r < 0)
         return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return dl_error_set(err, errno, "remote files", "no socket can be made: %s",
-                            strerror(errno));
-    _cleanup_fd_ int theirs = pair[1];
-    *ret = pair[0];
     /* Of one that has just ended a worker finds its socket closed, and is started again; also of
      * one that its user has stopped, so that the daemon would have to wait. */
     if (fetching->ended || fdpass_send(fetching->control, "", 1, &theirs, 1, MSG_DONTWAIT) < 0)
         log_debug("the process that fetches remote files is about to end");
     return 0;
+}
+
+int remotes_connect(struct remotes *remotes, const struct credentials *user, int *ret,
+                    struct dl_error *err)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return dl_error_set(err, errno, "remote files", "no socket can be made: %s",
+                            strerror(errno));
+    _cleanup_fd_ int ours = pair[0];
+    _cleanup_fd_ int theirs = pair[1];
+    int r = remotes_give(remotes, user, theirs, err);
+    if (r == 0)
+        *ret = steal_fd(&ours);
+    return r;
 }
 
 /* ---- other nodes ---------------------------------------------------------------------------- */

@@ -44,6 +44,10 @@ void remotes_set_peers(struct remotes *remotes, const char *list);
 int _nodiscard_ remotes_connect(struct remotes *remotes, const struct credentials *user, int *ret,
                                 struct dl_error *err);
 
+/* The same with a socket that is there already: its other end, borrowed. */
+int _nodiscard_ remotes_give(struct remotes *remotes, const struct credentials *user, int theirs,
+                             struct dl_error *err);
+
 /* What all processes count and hold; of those that have ended, what they counted. Other users can
  * write what they like into theirs. *ret_pid: of the daemon's own; 0: it does not run. */
 void remotes_look(const struct remotes *remotes, uint64_t ret[static REMOTE_COUNTS], int *ret_pid);
