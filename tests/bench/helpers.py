@@ -340,9 +340,12 @@ def faults(bench):
         kind, at = list(DETECTED)[number % len(DETECTED)], draw.randrange(20, batches - 100)
         helpers = [Helper(bench, host) for host in bench.hosts]
         unlucky = draw.choice(helpers)
-        with Daemon(bench, bench.hosts).loader(spec) as loader:
+        daemon = Daemon(bench, bench.hosts)
+        with daemon.loader(spec) as loader:
             got = watched(loader, at, lambda: befall(bench, kind, unlucky))
             stalls[kind].append(got[2] - DETECTED[kind])
+            if stalls[kind][-1] > 1:
+                print(f"round {number}, {kind} at batch {at}:\n{daemon.log.read_text()[-2000:]}", flush=True)
             if got[:2] != right[:2]:
                 bench.bar("faults", f"round {number}, {kind} at batch {at}: {len(got[1])} samples, "
                                     f"{len(set(got[1]))} different ones; other batches", False)

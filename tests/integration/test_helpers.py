@@ -341,7 +341,7 @@ class Encrypted(HelperCase):
                     client.open(json.loads(pathlib.Path(self.range(name, 20)).read_text()))
                     wait_until(lambda daemon=daemon, words=words: words in daemon.log,
                                lambda daemon=daemon, words=words: f"{words} in:\n{daemon.log}")
-                self.assertIn(far_words, helper.log)
+                wait_until(lambda helper=helper, words=far_words: words in helper.log, lambda helper=helper: helper.log)
                 daemon.stop()
 
 
