@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .scale = 1U << (draft & 3),
                                     .luma = draft & 4};
     struct jpeg_header header;
-    (void)image_jpeg_looks_whole(&file);
+    FUZZ_ASSERT(image_jpeg_whole(&file) <= in.len);
     if (image_jpeg_looks_plain(&file, &header))
         FUZZ_ASSERT(header.bytes <= in.len && header.size.height > 0 && header.size.width > 0);
     open_picture(&file);

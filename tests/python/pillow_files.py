@@ -1,6 +1,7 @@
-"""Files for tests of pictures that a dataset's own code opens by Pillow, damaged ones among them; and what of a
-result is compared."""
+"""Files for tests of pictures that a dataset's own code opens by Pillow, damaged ones among them; what of a result is
+compared; and Pillow as workers have it."""
 
+import contextlib
 import functools
 import io
 import random
@@ -8,6 +9,8 @@ import random
 import numpy
 import torch
 from PIL import Image
+
+from dloaderd import _lazy
 
 
 def paint(height, width, seed):
@@ -92,3 +95,24 @@ def described(thing):
     if isinstance(thing, (list, tuple)):
         return [described(one) for one in thing]
     return repr(thing)
+
+
+@contextlib.contextmanager
+def hooked():
+    """Pillow's methods as in a worker."""
+    unhook = _lazy.hook()
+    try:
+        yield
+    finally:
+        unhook()
+
+
+def openers():
+    """Pillow's open(), and then ours, each while Pillow's methods are as they go with it."""
+    yield _lazy._open
+    with hooked():
+        yield _lazy.open_lazily
+
+
+def is_waiting(picture):
+    return type(picture) is Image.Image and type(vars(picture)["_im"]) is _lazy.Pending

@@ -26,9 +26,9 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
 
-from pillow_files import described, files, is_damaged
+from pillow_files import described, files, hooked, is_damaged
 
-from dloaderd import _lazy, _lazy_transforms, _native_pictures, _versions
+from dloaderd import _lazy, _lazy_pending, _lazy_transforms, _native_pictures, _versions
 
 if _versions.not_compared("torchvision", "PIL"):
     raise unittest.SkipTest(f"{_versions.not_compared('torchvision', 'PIL')} is not compared")
@@ -68,15 +68,16 @@ def lists():
 @contextlib.contextmanager
 def installed():
     """As in a worker."""
-    kinds = [(v1.Compose, "__call__"), (v2.Compose, "forward")]
+    kinds = [(v1.Compose, "__call__"), (v2.Compose, "forward"), (v1.functional, "to_tensor"), (Image, "open")]
     theirs = [getattr(kind, method) for kind, method in kinds]
-    _lazy.install()
-    try:
-        yield
-    finally:
-        Image.open = _lazy._open
-        for (kind, method), one in zip(kinds, theirs, strict=True):
-            setattr(kind, method, one)
+    with hooked():
+        with mock.patch.object(_lazy, "hook"):
+            _lazy.install()
+        try:
+            yield
+        finally:
+            for (kind, method), one in zip(kinds, theirs, strict=True):
+                setattr(kind, method, one)
 
 
 USES = {
@@ -119,6 +120,26 @@ class TestTransforms(unittest.TestCase):
     def test_lists(self):
         self.compare(lists(), ["(120, 160) 2", "(97, 61) progressive", "(120, 160) L", "(120, 160) CMYK", "(1, 1) 0",
                                "(97, 61) P PNG", "cut at 0.5", "damaged 3", "a marker c0 in it"])
+
+    def test_to_tensor_alone(self):
+        """As others' transforms have it: by C, but for other types than float32, and for what somebody put there."""
+        for name in "(120, 160) 2", "(120, 160) L", "cut at 0.5":
+            for make in v1.functional.to_tensor, v1.ToTensor():
+                for dtype, by_c in (torch.float32, name != "cut at 0.5"), (torch.float64, False):
+                    before = torch.get_default_dtype()
+                    torch.set_default_dtype(dtype)
+                    try:
+                        wanted = used("as it is", make, files()[name])
+                        with installed(), mock.patch.object(_lazy_transforms.Part, "_finish", autospec=True,
+                                                            side_effect=_lazy_transforms.Part._finish) as made:
+                            function = v1.functional.to_tensor if not isinstance(make, v1.ToTensor) else make
+                            got = used("as it is", function, files()[name])
+                    finally:
+                        torch.set_default_dtype(before)
+                    self.assertTrue(got == wanted, (name, make, dtype))
+                    self.assertEqual(made.called, by_c, (name, make, dtype))
+        with mock.patch.object(v1.functional, "to_tensor", lambda pic: "mine"), installed():
+            self.assertEqual(v1.ToTensor()(Image.open(io.BytesIO(files()["(120, 160) 2"]))), "mine")
 
     def test_it_is_read_again(self):
         """A Compose that was changed is followed, and its list is C's all the same."""
@@ -177,9 +198,9 @@ class TestManyViews(unittest.TestCase):
 
     def decoded(self, views):
         compose = v1.Compose([v1.RandomResizedCrop(20), v1.RandomHorizontalFlip(), *tail(v1)])
-        counting, found = Counting(_lazy._worker), []
+        counting, found = Counting(_lazy_pending._worker), []
         with installed(), mock.patch.object(_lazy.Source, "again", False), \
-                mock.patch.object(_lazy, "_worker", counting), \
+                mock.patch.object(_lazy_pending, "_worker", counting), \
                 mock.patch.object(_lazy_transforms, "_worker", counting):
             for _ in range(3):
                 before = counting.decoded
@@ -212,7 +233,7 @@ class TestThreads(unittest.TestCase):
         def opened(opener):
             return [opener(io.BytesIO(files()[name])).convert("RGB") for name in names]
         wanted = [run(opened(_lazy._open), seed) for seed in range(12)]
-        with futures.ThreadPoolExecutor(8) as pool:
+        with hooked(), futures.ThreadPoolExecutor(8) as pool:
             self.assertEqual(list(pool.map(lambda seed: run(opened(_lazy.open_lazily), seed), range(12))), wanted)
             for _ in range(3):
                 shared = opened(_lazy.open_lazily)
@@ -314,7 +335,7 @@ class TestWorkers(Case):
 
         def transformed(rows):
             pictures = rows.pop("image")
-            rows["waits"] = [isinstance(one, _lazy._Deferred) and "_im" not in _lazy._dict(one) for one in pictures]
+            rows["waits"] = [type(vars(one)["_im"]) is _lazy.Pending for one in pictures]
             rows["pixels"] = [compose(one.convert("RGB")) for one in pictures]
             return rows
         data.set_transform(transformed)

@@ -520,7 +520,9 @@ def install() -> None:
     kind, methods, is_new = _base()
     if kind is None or "tokenizers" not in sys.modules:
         return
-    if any(hasattr(vars(kind).get(name), "__wrapped__") for name in methods):
+    # They are transformers' own, and not yet ours.
+    if any(getattr(getattr(vars(kind).get(name), "__code__", None), "co_filename", "") !=
+           sys.modules[kind.__module__].__file__ for name in (*methods, *_OTHERS) if name in vars(kind)):
         return
     hook = _Hook(kind, is_new)
     for name in methods:

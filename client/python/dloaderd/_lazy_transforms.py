@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 import torch
+from PIL import Image, JpegImagePlugin
 
 from . import _lazy, _native_pictures, _native_transforms
 from . import _worker as _built  # type: ignore[attr-defined]
@@ -29,16 +30,16 @@ class Part(_native_pictures.Made):
     """Known transforms, of a picture in mode RGB or L."""
 
     def of(self, picture: Any) -> Any:
-        made = self._try(picture)
+        made = self.tried(picture)
         return self.called(picture) if made is None else made
 
-    def _try(self, picture: Any) -> Any:
+    def tried(self, picture: Any) -> Any:
         source = _encoded(picture)
         if source is None:
             return None
         source.ask()
-        handle = self._handle(_lazy._CHANNELS[source.mode])
-        if source.pixels is None and source.draft != _lazy._NO_DRAFT and not source.decode():
+        handle = self._handle(_lazy.CHANNELS[source.mode])
+        if source.pixels is None and source.draft != _lazy.NO_DRAFT and not source.decode():
             return None
         if source.pixels is None:
             made = self._with(_worker.picture_of_file, handle, source.file, _native_pictures.limit())
@@ -48,16 +49,18 @@ class Part(_native_pictures.Made):
 
 
 def _encoded(picture: Any) -> Any:
-    """Its source, with no steps left; None: it is not one of ours any more."""
-    kind = type(picture)
-    if kind is _lazy.File and picture.mode in _lazy._CHANNELS:
-        picture = picture._after((), picture.size, picture.mode)
-        kind = type(picture)
-    todo = _lazy._dict(picture).get("_todo") if kind is _lazy.Picture else None
-    if todo is None or "_im" in _lazy._dict(picture):
+    """Its source, with no steps left; None: it is Pillow's."""
+    pending = _lazy.pending(picture)
+    if pending is None or pending.mode not in _lazy.CHANNELS:
         return None
-    source, steps = _lazy.Picture._made(picture, todo) if todo[1] or todo[0].mode != picture.mode else todo
-    return None if steps or source.mode != picture.mode else source
+    source, steps = pending.todo
+    if steps or source.mode != pending.mode:
+        source, steps = pending.done()
+    return None if steps or source.mode != pending.mode else source
+
+
+def _part(items: Any) -> Part:
+    return Part(items, _native_pictures.How(bare=False, fast=False), False)
 
 
 # ---- lists ---------------------------------------------------------------------------------------
@@ -101,7 +104,7 @@ class Plan:
             done = len(items.known)
             # Pillow keeps what a file says besides its pixels through more transforms than C does.
             if done and (items.is_tensor or items.keeps_info):
-                self.parts.append(Part(items, _native_pictures.How(bare=False, fast=False), False))
+                self.parts.append(_part(items))
                 known += _inner(rest[:done])
             else:
                 done = max(done, 1)
@@ -150,10 +153,16 @@ class _Plans:
         return plan if plan.is_any else None
 
 
+def _may_be_cs(inputs: tuple) -> bool:
+    """Whether it is one picture that waits; tensors of another type are torchvision's."""
+    return len(inputs) == 1 and type(inputs[0]) in (Image.Image, JpegImagePlugin.JpegImageFile) and \
+        _lazy.waits(inputs[0]) and torch.get_default_dtype() is torch.float32
+
+
 def _around(theirs: Any, kind: Any) -> Any:
     @functools.wraps(theirs)
     def called(self: Any, *inputs: Any) -> Any:
-        if type(self) is kind and len(inputs) == 1 and type(inputs[0]) in (_lazy.File, _lazy.Picture):
+        if type(self) is kind and _may_be_cs(inputs):
             try:
                 plan = _Plans.of(self) if type(self.transforms) in (list, tuple) else None
             except Unknown:
@@ -164,10 +173,38 @@ def _around(theirs: Any, kind: Any) -> Any:
     return called
 
 
+@functools.cache
+def _to_tensor() -> Part | None:
+    try:
+        return _part(_native_pictures.read([sys.modules["torchvision.transforms.transforms"].ToTensor()], False)[0])
+    except Unknown:
+        return None
+
+
+def _around_to_tensor(theirs: Any) -> Any:
+    """Of torchvision.transforms.functional, which the transform ToTensor calls, and others' transforms do."""
+    @functools.wraps(theirs)
+    def to_tensor(pic: Any) -> Any:
+        part = _to_tensor() if _may_be_cs((pic,)) else None
+        made = None if part is None else part.tried(pic)
+        return theirs(pic) if made is None else made
+    return to_tensor
+
+
+def _is_in(module: Any, function: Any) -> bool:
+    """Whether it is the module's own, and nobody's in its place."""
+    return getattr(getattr(function, "__code__", None), "co_filename", "") == getattr(module, "__file__", None)
+
+
 def install() -> None:
     """What is imported of torchvision by now."""
     for name, method in (("torchvision.transforms.transforms", "__call__"),
                          ("torchvision.transforms.v2._container", "forward")):
-        kind = getattr(sys.modules.get(name), "Compose", None)
-        if kind is not None:
+        module = sys.modules.get(name)
+        kind = getattr(module, "Compose", None)
+        if kind is not None and _is_in(module, getattr(kind, method)):
             setattr(kind, method, _around(getattr(kind, method), kind))
+    functional: Any = sys.modules.get("torchvision.transforms.functional")
+    theirs = getattr(functional, "to_tensor", None)
+    if _is_in(functional, theirs) and "torchvision.transforms.transforms" in sys.modules:
+        functional.to_tensor = _around_to_tensor(theirs)

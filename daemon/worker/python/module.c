@@ -234,7 +234,7 @@ static PyMethodDef module_methods[] = {
     {"picture_of_path", pictures_of_path, METH_VARARGS, pictures_of_path_text},
     {"picture_of_pixels", pictures_of_pixels, METH_VARARGS, pictures_of_pixels_text},
     {"picture_steps", picture_steps, METH_VARARGS, picture_steps_text},
-    {"picture_is_whole", picture_is_whole, METH_O, picture_is_whole_text},
+    {"picture_whole", picture_whole, METH_O, picture_whole_text},
     {"picture_header", picture_header, METH_O, picture_header_text},
     {"text_tokenizer", texts_open, METH_VARARGS, texts_open_text},
     {"text_encode", texts_encode, METH_VARARGS, texts_encode_text},

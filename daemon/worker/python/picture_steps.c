@@ -20,9 +20,9 @@ const char picture_steps_text[] =
     "grey. None: the file cannot be decoded here, or a step cannot be done; or another thread is "
     "at it.";
 
-const char picture_is_whole_text[] = "picture_is_whole(data): whether these bytes are a JPEG file "
-                                     "with all its parts, as far as its\n"
-                                     "markers show it.";
+const char picture_whole_text[] =
+    "picture_whole(data): how many of these bytes a JPEG file with all its parts has, as far as "
+    "its\nmarkers show it; 0: it is none.";
 
 const char picture_header_text[] =
     "picture_header(data) -> (height, width, components, bytes, has_exif), or None\n\n"
@@ -192,7 +192,7 @@ PyObject *picture_steps(PyObject *module, PyObject *args)
     return result;
 }
 
-PyObject *picture_is_whole(PyObject *module, PyObject *data)
+PyObject *picture_whole(PyObject *module, PyObject *data)
 {
     uint64_t began = clock_ns();
     Py_buffer bytes;
@@ -201,10 +201,10 @@ PyObject *picture_is_whole(PyObject *module, PyObject *data)
     if (PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0)
         return NULL;
     const struct image_file file = {.data = bytes.buf, .bytes = (size_t)bytes.len};
-    bool whole = image_jpeg_looks_whole(&file);
+    size_t whole = image_jpeg_whole(&file);
     PyBuffer_Release(&bytes);
     spent_add(began);
-    return PyBool_FromLong(whole);
+    return PyLong_FromSize_t(whole);
 }
 
 PyObject *picture_header(PyObject *module, PyObject *data)

@@ -22,8 +22,8 @@ extern const char pictures_open_text[], pictures_of_file_text[], pictures_of_pat
 
 /* Likewise, of picture_steps.c. */
 PyObject *picture_steps(PyObject *module, PyObject *args);
-PyObject *picture_is_whole(PyObject *module, PyObject *data);
+PyObject *picture_whole(PyObject *module, PyObject *data);
 PyObject *picture_header(PyObject *module, PyObject *data);
-extern const char picture_steps_text[], picture_is_whole_text[], picture_header_text[];
+extern const char picture_steps_text[], picture_whole_text[], picture_header_text[];
 
 #endif

@@ -72,10 +72,10 @@ struct image_codec *image_png_new(void);
 struct image_codec *image_webp_new(void); /* image_webp_is_built() */
 struct image_codec *image_tiff_new(void); /* files are refused where image_tiff_missing() */
 
-/* Whether a JPEG's markers are in order up to its last one, and say all that decoding needs, so
- * that no more than single pixels can be wrong with it (jpeg_markers.c). Nothing is decoded. False
- * of unusual ones, too. */
-bool image_jpeg_looks_whole(const struct image_file *file);
+/* How many bytes a JPEG has, up to and with its last marker, if its markers are in order and say
+ * all that decoding needs, so that no more than single pixels can be wrong with it
+ * (jpeg_markers.c). Nothing is decoded. 0: something is lacking, or it is an unusual one. */
+size_t image_jpeg_whole(const struct image_file *file);
 
 /* What a JPEG says before its coded data. */
 struct jpeg_header {

@@ -254,22 +254,22 @@ static bool markers_may_follow(const struct jpeg_markers *m, uint8_t code)
     return m->frame == MARKERS_SOF2 && (code == MARKERS_SOS || code == MARKERS_DHT);
 }
 
-bool image_jpeg_looks_whole(const struct image_file *file)
+size_t image_jpeg_whole(const struct image_file *file)
 {
     struct jpeg_markers m = {.at = file->data, .end = file->data + file->bytes};
     bool has_scans = false;
 
     if (file->bytes < 2 || m.at[0] != MARKERS_BYTE || m.at[1] != MARKERS_SOI)
-        return false;
+        return 0;
     for (m.at += 2; m.end - m.at >= 2 && m.at[0] == MARKERS_BYTE;) {
         uint8_t code = m.at[1];
         if (has_scans && code == MARKERS_EOI)
-            return true;
+            return (size_t)(m.at + 2 - (const uint8_t *)file->data);
         if ((has_scans && !markers_may_follow(&m, code)) || !markers_read_segment(&m, code))
-            return false;
+            return 0;
         has_scans |= code == MARKERS_SOS;
     }
-    return false;
+    return 0;
 }
 
 /* ---- what comes before the coded data ------------------------------------------------------- */
