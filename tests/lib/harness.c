@@ -1,11 +1,17 @@
 #include "tests/lib/harness.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+enum { MOST_CASES = 200 };
+
+static struct CMUnitTest cases[MOST_CASES];
+static size_t n_cases;
+static CMFixtureFunction group_setup, group_teardown;
 static int fds_at_start;
 static char tmpdir[4096];
 
@@ -51,6 +57,27 @@ bool harness_has(uint64_t number)
     const char *turn = getenv("DLOADER_TEST_TURN");
 
     return !turn || !*turn || number % 4 == strtoul(turn, NULL, 10) % 4;
+}
+
+void harness_case(const char *name, CMUnitTestFunction run, const CMFixtureFunction around[2])
+{
+    if (n_cases == MOST_CASES)
+        abort();
+    cases[n_cases++] = (struct CMUnitTest){name, run, around[0], around[1], NULL};
+}
+
+void harness_group(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    group_setup = setup;
+    group_teardown = teardown;
+}
+
+int main(void)
+{
+    harness_begin();
+    return harness_end(
+        program_invocation_short_name,
+        _cmocka_run_group_tests("tests", cases, n_cases, group_setup, group_teardown));
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)

@@ -1,9 +1,6 @@
 /*
- * What every C test program shares: cmocka, a deadline, and a check that a group leaves no file
- * descriptor and no child behind.
- *
- *   static const struct CMUnitTest tests[] = { cmocka_unit_test(...), ... };
- *   TEST_MAIN(tests)
+ * What every C test program shares: cmocka, main(), a deadline, and a check that all cases together
+ * leave no file descriptor and no child behind.
  */
 #ifndef DL_TEST_HARNESS_H
 #define DL_TEST_HARNESS_H
@@ -20,6 +17,7 @@
 /* Seconds after which a test program kills itself; generous, for loaded machines. */
 enum { TEST_DEADLINE_S = 100 };
 
+/* main() calls these. */
 void harness_begin(void);                         /* sets the alarm, remembers open descriptors */
 int harness_end(const char *program, int failed); /* adds a failure for what was left behind */
 
@@ -40,11 +38,36 @@ const char *harness_tmpdir(void);
 /* Writes a file below harness_tmpdir(); returns its path in static memory (8 in turn). */
 const char *harness_file(const char *name, const void *data, size_t len);
 
-#define TEST_MAIN(tests)                                                         \
-    int main(void)                                                               \
-    {                                                                            \
-        harness_begin();                                                         \
-        return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL)); \
+/* A case, with what sets up and tears down if it has that:
+ *
+ *   TEST(test_name, setup, teardown)
+ *   {
+ *       struct fixture *fixture = *state; ...
+ *
+ * They run in the order in which they stand in the file.
+ */
+#define TEST(name, ...)                                                 \
+    static void name(void **state);                                     \
+    __attribute__((constructor)) static void name##_is_here(void)       \
+    {                                                                   \
+        static const CMFixtureFunction around[3] = {NULL, __VA_ARGS__}; \
+        harness_case(#name, name, around + 1);                          \
+    }                                                                   \
+    static void name(void **state)
+
+/* What runs before the first case and after the last; NULL for none. */
+#define TEST_GROUP(setup, teardown)                              \
+    __attribute__((constructor)) static void group_is_here(void) \
+    {                                                            \
+        harness_group(setup, teardown);                          \
     }
+
+/* What runs before all that: BEFORE_TESTS { ... }. It may exit, with 77 if there is nothing to
+ * test. */
+#define BEFORE_TESTS __attribute__((constructor)) static void before_tests(void)
+
+/* For TEST() and TEST_GROUP(). */
+void harness_case(const char *name, CMUnitTestFunction run, const CMFixtureFunction around[2]);
+void harness_group(CMFixtureFunction setup, CMFixtureFunction teardown);
 
 #endif

@@ -12,8 +12,8 @@ static inline void uv_threads_nothing(uv_work_t *work)
     (void)work;
 }
 
-/* Uses them, to be called before harness_begin() counts descriptors. */
-static inline void uv_threads_start(void)
+/* Uses them before harness_begin() counts descriptors. */
+BEFORE_TESTS
 {
     uv_work_t work;
     uv_loop_t loop;
@@ -23,14 +23,5 @@ static inline void uv_threads_start(void)
     uv_run(&loop, UV_RUN_DEFAULT);
     uv_loop_close(&loop);
 }
-
-/* TEST_MAIN() of what uses them. */
-#define UV_TEST_MAIN(tests)                                                      \
-    int main(void)                                                               \
-    {                                                                            \
-        uv_threads_start();                                                      \
-        harness_begin();                                                         \
-        return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL)); \
-    }
 
 #endif

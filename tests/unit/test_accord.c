@@ -494,7 +494,7 @@ static void sim_play(uint64_t seed, struct sim *totals)
     free(sim);
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
     struct sim totals = {0};
 
@@ -604,14 +604,14 @@ static void rival_play(size_t row)
         mix_changes_unref(store.lists[i]);
 }
 
-static void test_rivals(void **state)
+TEST(test_rivals)
 {
     for (size_t i = 0; i < sizeof rivals / sizeof *rivals; i++)
         rival_play(i);
 }
 
 /* An answer to what was asked of the store before the wish says nothing of who asks now. */
-static void test_old_answer(void **state)
+TEST(test_old_answer)
 {
     struct accord a = {.self = 1};
     struct rival_store store = {0};
@@ -630,7 +630,7 @@ static void test_old_answer(void **state)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     double weights[2] = {0.25, 3};
     const struct mix_change change = {.position = 77, .weights = weights};
@@ -651,7 +651,7 @@ static void test_bytes(void **state)
     buffer_deinit(&bytes);
 }
 
-static void test_bad_bytes(void **state)
+TEST(test_bad_bytes)
 {
     static const char *const bad[] = {
         "",
@@ -678,11 +678,3 @@ static void test_bad_bytes(void **state)
     assert_false(accord_reach_read(span_str("1 "), &reach));
     assert_false(accord_reach_read(span_str("111111111111111111111111111111"), &reach));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bytes),     cmocka_unit_test(test_bad_bytes),
-    cmocka_unit_test(test_rivals),    cmocka_unit_test(test_old_answer),
-    cmocka_unit_test(test_schedules),
-};
-
-TEST_MAIN(tests)

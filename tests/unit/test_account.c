@@ -21,7 +21,7 @@ static struct progress_point point(const char *text)
     return ret;
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     static const struct {
         const char *from, *to, *end; /* `to` "": nobody went on yet */
@@ -55,7 +55,7 @@ static void test_missing(void **state)
 }
 
 /* Ranks go back, and have all from there on anew. */
-static void test_turn(void **state)
+TEST(test_turn)
 {
     static const struct {
         const char *from, *to, *at;
@@ -83,7 +83,7 @@ static void test_turn(void **state)
     }
 }
 
-static void test_samples(void **state)
+TEST(test_samples)
 {
     struct account_absence absence = {.local = 2};
     struct account_range range = {.steps = 18};
@@ -93,7 +93,7 @@ static void test_samples(void **state)
     assert_int_equal(account_samples(&absence, &range, 10), UINT64_MAX);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     static const struct {
         uint64_t first, local, world, range_world;
@@ -117,7 +117,7 @@ static void test_words(void **state)
 }
 
 /* What others wrote, to the byte; what nobody can have written, is none. */
-static void test_entries(void **state)
+TEST(test_entries)
 {
     static const struct {
         const char *text;
@@ -164,7 +164,7 @@ static void test_entries(void **state)
 }
 
 /* Another's, or of another version. */
-static void test_no_entries(void **state)
+TEST(test_no_entries)
 {
     static const char *const rows[] = {"", "1\n", "2\nended 0 0\n", "1\nended\n", "1\nended 0 0"};
     struct progress_point ended;
@@ -175,11 +175,3 @@ static void test_no_entries(void **state)
         assert_false(account_read_begin(&at, &ended));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_missing), cmocka_unit_test(test_turn),
-    cmocka_unit_test(test_samples), cmocka_unit_test(test_words),
-    cmocka_unit_test(test_entries), cmocka_unit_test(test_no_entries),
-};
-
-TEST_MAIN(tests)

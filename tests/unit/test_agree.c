@@ -76,7 +76,7 @@ static void await(struct fixture *f, const struct agreed *agreed)
     assert_int_equal(agreed->n, 1);
 }
 
-static void test_first_wins(void **state)
+TEST(test_first_wins)
 {
     struct fixture f;
     struct agreed a, b;
@@ -98,7 +98,7 @@ static void test_first_wins(void **state)
 }
 
 /* What fails is tried again, until its time is over. */
-static void test_store_away(void **state)
+TEST(test_store_away)
 {
     struct backend_health health = {0};
     struct fixture f;
@@ -129,7 +129,7 @@ static void on_put(void *owner, const struct backend_answer *answer)
     ++*(unsigned *)owner;
 }
 
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
     static const char *const texts[] = {
         "12x", "x", "-1", " 1", "18446744073709551616", "111111111111111111111111111111"};
@@ -152,7 +152,7 @@ static void test_nonsense(void **state)
     tear_down(&f);
 }
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
     struct fixture f;
     struct agreed a;
@@ -162,12 +162,3 @@ static void test_cancel(void **state)
     tear_down(&f);
     assert_int_equal(a.n, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_first_wins),
-    cmocka_unit_test(test_store_away),
-    cmocka_unit_test(test_nonsense),
-    cmocka_unit_test(test_cancel),
-};
-
-UV_TEST_MAIN(tests)

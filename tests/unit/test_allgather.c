@@ -98,7 +98,7 @@ static void await(struct fixture *f, const struct gathered *gathered)
     assert_int_equal(gathered->n, 1);
 }
 
-static void test_all_have_all(void **state)
+TEST(test_all_have_all)
 {
     struct fixture f;
     struct gathered gathered[3];
@@ -125,7 +125,7 @@ static void test_all_have_all(void **state)
 }
 
 /* The value of the next round takes the place of the one before, and never the other way round. */
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
     struct fixture f;
     struct gathered before, gathered[2];
@@ -162,7 +162,7 @@ static void on_set(void *owner, const struct backend_answer *answer)
 }
 
 /* What cannot be read counts as no value, and a node's own takes its place. */
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
     static const char *const texts[] = {"x",
                                         "round",
@@ -196,7 +196,7 @@ static void test_nonsense(void **state)
     }
 }
 
-static void test_not_wanted(void **state)
+TEST(test_not_wanted)
 {
     struct fixture f;
     struct gathered gathered;
@@ -210,7 +210,7 @@ static void test_not_wanted(void **state)
     tear_down(&f);
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     struct fixture f;
     struct gathered gathered[2];
@@ -227,7 +227,7 @@ static void test_missing(void **state)
 }
 
 /* What fails is tried again, until its time is over. */
-static void test_store_away(void **state)
+TEST(test_store_away)
 {
     struct backend_health health = {0};
     struct fixture f;
@@ -255,7 +255,7 @@ static void test_store_away(void **state)
 }
 
 /* A node that waits writes its value again, as it was, to a store that has lost it. */
-static void test_store_forgets(void **state)
+TEST(test_store_forgets)
 {
     struct fixture f;
     struct gathered gathered[3];
@@ -408,7 +408,7 @@ static uint64_t crowd_cost(uint32_t n, bool lists, bool differ)
 
 /* What a node costs hardly grows with their number. Where all say something else, what it reads is
  * a little of each. */
-static void test_cost(void **state)
+TEST(test_cost)
 {
     static const uint32_t counts[] = {16, 64, 128, 192};
 
@@ -428,7 +428,7 @@ static void test_cost(void **state)
 
 /* Nodes at the front that the others do not wait for, and that come late: these go on without them,
  * and they find what is there. */
-static void test_newcomers_in_front(void **state)
+TEST(test_newcomers_in_front)
 {
     static struct crowd crowd;
 
@@ -443,7 +443,7 @@ static void test_newcomers_in_front(void **state)
 }
 
 /* The node in front says its own, and then nothing more. */
-static void test_front_ends(void **state)
+TEST(test_front_ends)
 {
     static struct crowd crowd;
 
@@ -467,7 +467,7 @@ static void test_front_ends(void **state)
 }
 
 /* One never comes: all know which. */
-static void test_names_of_many(void **state)
+TEST(test_names_of_many)
 {
     static struct crowd crowd;
 
@@ -494,7 +494,7 @@ static enum allgather_sum_age read_sum(const char *text, struct dl_buffer values
     return allgather_sum_read(span_str(text), 3, 0xabc, values, 6);
 }
 
-static void test_sum(void **state)
+TEST(test_sum)
 {
     static const char text[] = "round 3 of 0000000000000abc\n2 4\nb\n\n3 0-2,5\none\n";
     static const struct {
@@ -541,7 +541,7 @@ static void test_sum(void **state)
     buffer_deinit(&again);
 }
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
     struct fixture f;
     struct gathered gathered;
@@ -552,21 +552,3 @@ static void test_cancel(void **state)
     tear_down(&f);
     assert_int_equal(gathered.n, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_have_all),
-    cmocka_unit_test(test_rounds),
-    cmocka_unit_test(test_nonsense),
-    cmocka_unit_test(test_not_wanted),
-    cmocka_unit_test(test_missing),
-    cmocka_unit_test(test_store_away),
-    cmocka_unit_test(test_store_forgets),
-    cmocka_unit_test(test_cost),
-    cmocka_unit_test(test_newcomers_in_front),
-    cmocka_unit_test(test_front_ends),
-    cmocka_unit_test(test_names_of_many),
-    cmocka_unit_test(test_sum),
-    cmocka_unit_test(test_cancel),
-};
-
-UV_TEST_MAIN(tests)

@@ -10,7 +10,7 @@ struct turn {
     uint64_t due_ms; /* when it may go on, said then */
 };
 
-static void test_when_it_may_go_on(void **state)
+TEST(test_when_it_may_go_on)
 {
     static const struct {
         struct turn turns[4]; /* none that takes nothing at 0 */
@@ -43,7 +43,7 @@ static void test_when_it_may_go_on(void **state)
 }
 
 /* A user who takes as much as there is gets a tenth, however long each turn takes. */
-static void test_a_tenth(void **state)
+TEST(test_a_tenth)
 {
     static const uint64_t turns_us[] = {1, 50, 1000, 2000, 5000, 40000};
 
@@ -60,7 +60,7 @@ static void test_a_tenth(void **state)
     }
 }
 
-static void test_the_most(void **state)
+TEST(test_the_most)
 {
     struct allowance a = {0};
 
@@ -69,11 +69,3 @@ static void test_the_most(void **state)
     assert_in_range(allowance_due(&a, 2), 480 * MS, 481 * MS);
     assert_int_equal(allowance_due(&a, UINT64_MAX), UINT64_MAX);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_when_it_may_go_on),
-    cmocka_unit_test(test_a_tenth),
-    cmocka_unit_test(test_the_most),
-};
-
-TEST_MAIN(tests)

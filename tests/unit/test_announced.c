@@ -46,7 +46,7 @@ static void check_look(struct announced *announced, uint64_t second, const char 
     assert_string_equal(dropped, gone);
 }
 
-static void test_looks(void **state)
+TEST(test_looks)
 {
     /* One after another. */
     static const struct {
@@ -74,7 +74,6 @@ static void test_looks(void **state)
     };
     struct announced announced = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         check_look(&announced, rows[i].second, rows[i].listed, rows[i].there, rows[i].gone,
                    rows[i].changed);
@@ -82,24 +81,22 @@ static void test_looks(void **state)
 }
 
 /* What is no address is nobody's, whoever wrote it. */
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
     struct announced announced = {0};
 
-    (void)state;
     check_look(&announced, 1, "host=1 host:0=1 /a:1=1 [::1]:9=1 host:70000=1", " [::1]:9", "",
                true);
     announced_deinit(&announced);
 }
 
-static void test_too_many(void **state)
+TEST(test_too_many)
 {
     static struct backend_item items[ANNOUNCED_MAX + 1];
     static char names[ANNOUNCED_MAX + 1][16];
     struct announced announced = {0};
     struct config_dirs list;
 
-    (void)state;
     for (uint32_t i = 0; i <= ANNOUNCED_MAX; i++) {
         (void)snprintf(names[i], sizeof names[i], "h%04u:7071", i);
         items[i] = (struct backend_item){names[i], {(const uint8_t *)"1", 1}};
@@ -111,11 +108,3 @@ static void test_too_many(void **state)
     config_dirs_deinit(&list);
     announced_deinit(&announced);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_looks),
-    cmocka_unit_test(test_strangers),
-    cmocka_unit_test(test_too_many),
-};
-
-TEST_MAIN(tests)

@@ -27,7 +27,7 @@ static void *must_alloc(struct arena *arena, size_t bytes)
     return memory;
 }
 
-static void test_blocks_are_apart(void **state)
+TEST(test_blocks_are_apart)
 {
     static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, 65536, 1, 70000, 0, 300000, 64};
     struct arena arena = {0};
@@ -48,7 +48,7 @@ static void test_blocks_are_apart(void **state)
 }
 
 /* After a few batches of one size, the next takes no memory from the system. */
-static void test_steady_state(void **state)
+TEST(test_steady_state)
 {
     struct arena arena = {0};
     int before = 0;
@@ -65,7 +65,7 @@ static void test_steady_state(void **state)
 }
 
 /* A size near SIZE_MAX once came back as a small chunk, when its header had been added to it. */
-static void test_sizes_beyond_memory(void **state)
+TEST(test_sizes_beyond_memory)
 {
     struct arena arena = {0};
 
@@ -80,7 +80,7 @@ static void test_sizes_beyond_memory(void **state)
     arena_deinit(&arena);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     struct arena arena = {0};
     char *a;
@@ -103,13 +103,3 @@ static void test_no_memory(void **state)
     arena_deinit(&arena);
     arena_deinit(&arena);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_blocks_are_apart),
-    cmocka_unit_test(test_steady_state),
-
-    cmocka_unit_test(test_sizes_beyond_memory),
-    cmocka_unit_test(test_no_memory),
-};
-
-TEST_MAIN(tests)

@@ -7,7 +7,7 @@
 
 #include <sys/stat.h>
 
-static void test_streams_and_files(void **state)
+TEST(test_streams_and_files)
 {
     struct spec_dataset spec = spec_of(write_built("stream", stream_of(false, 3)));
 
@@ -21,7 +21,7 @@ static void test_streams_and_files(void **state)
     expect_rows(&spec, 0);
 }
 
-static void test_columns_are_chosen(void **state)
+TEST(test_columns_are_chosen)
 {
     struct spec_field fields[] = {{"a", "tokens"}, {"b", "id"}, {"c", "id"}};
     struct spec_dataset spec = spec_of(write_built("chosen", stream_of(false, 1)));
@@ -36,7 +36,7 @@ static void test_columns_are_chosen(void **state)
 }
 
 /* Numbers and fixed lists alone: their rows are copied. */
-static void test_rows_of_one_shape(void **state)
+TEST(test_rows_of_one_shape)
 {
     struct spec_field fields[] = {{"flag", "flag"}, {"id", "id"}, {"pair", "pair"}};
     struct spec_dataset spec = spec_of(write_built("fixed", stream_of(false, 2)));
@@ -72,7 +72,7 @@ static void test_rows_of_one_shape(void **state)
     dataset_close(ds);
 }
 
-static void test_nulls(void **state)
+TEST(test_nulls)
 {
     struct spec_dataset spec = spec_of(write_built("nulls", stream_of(true, 1)));
 
@@ -89,7 +89,7 @@ static void test_nulls(void **state)
     expect_refused(&spec, "0.5 is not a value of the column id, whose numbers are int64");
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     struct spec_dataset spec = spec_of(write_built("lengths", stream_of(true, 2)));
     struct dataset *ds = must_open(&spec);
@@ -137,7 +137,7 @@ static void add_indices(struct build *b, int32_t first, int32_t second)
     build_add_batch(b, &batch, 2);
 }
 
-static void test_dictionaries(void **state)
+TEST(test_dictionaries)
 {
     static struct build b;
     struct spec_dataset spec;
@@ -207,7 +207,7 @@ static const char *media_file(const uint32_t inner[static 3], const char *says)
     return write_built("media", &b);
 }
 
-static void test_features(void **state)
+TEST(test_features)
 {
     struct spec_dataset spec = spec_of(media_file((uint32_t[]){0, 2, 4}, features));
 
@@ -269,7 +269,7 @@ static void write_indices(const char *name, uint64_t first, uint64_t second)
     harness_file(name, b.data, b.len);
 }
 
-static void test_saved_to_disk(void **state)
+TEST(test_saved_to_disk)
 {
     struct spec_dataset spec;
     const struct build *b = stream_of(false, 1);
@@ -302,7 +302,7 @@ static void test_saved_to_disk(void **state)
     expect_refused(&spec, "is not JSON");
 }
 
-static void test_cached(void **state)
+TEST(test_cached)
 {
     struct spec_dataset spec;
     const struct build *b = stream_of(false, 1);
@@ -344,7 +344,7 @@ static const char *one_column(const struct build_type *type)
     return write_built("one", &b);
 }
 
-static void test_types_that_are_refused(void **state)
+TEST(test_types_that_are_refused)
 {
     static const struct {
         struct build_type type;
@@ -365,7 +365,7 @@ static void test_types_that_are_refused(void **state)
     }
 }
 
-static void test_other_columns(void **state)
+TEST(test_other_columns)
 {
     static const struct build_type other[] = {{"id", 2, 32, 1, 0, 0}};
     struct spec_field fields[] = {{"id", "id"}};
@@ -382,7 +382,7 @@ static void test_other_columns(void **state)
     assert_error_has(&err, "its column id is of another type than in");
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     struct build good = *file_of(1);
 
@@ -404,7 +404,7 @@ static void test_damaged(void **state)
 }
 
 /* Offsets that go back, and ones that lead out of what they divide. */
-static void test_offsets(void **state)
+TEST(test_offsets)
 {
     static const uint32_t bad[][3] = {{0, 3, 2}, {0, 2, 99}, {UINT32_MAX, 0, 0}};
 
@@ -418,7 +418,7 @@ static void test_offsets(void **state)
 }
 
 /* Each allocation of ours fails once, while batches are opened and read. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct spec_dataset spec = spec_of(write_built("memory", stream_of(false, 9)));
 
@@ -427,7 +427,7 @@ static void test_out_of_memory(void **state)
 
 /* ---- FlatBuffers ---------------------------------------------------------------------------- */
 
-static void test_flat(void **state)
+TEST(test_flat)
 {
     static struct build b;
     struct flat flat = {.data = b.data};
@@ -453,23 +453,3 @@ static void test_flat(void **state)
         assert_true(cut.bad);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_streams_and_files),
-    cmocka_unit_test(test_columns_are_chosen),
-    cmocka_unit_test(test_rows_of_one_shape),
-    cmocka_unit_test(test_nulls),
-    cmocka_unit_test(test_lengths),
-    cmocka_unit_test(test_dictionaries),
-    cmocka_unit_test(test_features),
-    cmocka_unit_test(test_saved_to_disk),
-    cmocka_unit_test(test_cached),
-    cmocka_unit_test(test_types_that_are_refused),
-    cmocka_unit_test(test_other_columns),
-    cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_offsets),
-    cmocka_unit_test(test_out_of_memory),
-    cmocka_unit_test(test_flat),
-};
-
-TEST_MAIN(tests)

@@ -45,16 +45,10 @@ static size_t opening_asks(uint32_t rows, uint32_t batches)
     return asked;
 }
 
-static void test_index_is_of_batches(void **state)
+TEST(test_index_is_of_batches)
 {
     size_t few = opening_asks(1, 2), many = opening_asks(2000, 2), batches = opening_asks(1, 42);
 
     assert_int_equal(many, few);
     assert_in_range(batches - few, 40 * 16, 40 * 1024);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_index_is_of_batches),
-};
-
-TEST_MAIN(tests)

@@ -56,7 +56,7 @@ static struct build *packed_stream(const struct build_batch *batch, int codec, i
     return &b;
 }
 
-static void test_compressed(void **state)
+TEST(test_compressed)
 {
     static struct spec_field field = {(char *)"x", (char *)"tokens"};
     struct spec_dataset spec =
@@ -102,7 +102,7 @@ static struct build *old_stream(const struct build_batch *batch, int version, co
     return &b;
 }
 
-static void test_compressed_by_old_writers(void **state)
+TEST(test_compressed_by_old_writers)
 {
     static const char key_of_old[] = "ARROW:experimental_compression", refused[] = "neither by LZ4";
     static const struct {
@@ -134,7 +134,7 @@ static void test_compressed_by_old_writers(void **state)
 }
 
 /* What is compressed as well: a length that is another one allocates nothing that cannot be. */
-static void test_damaged_packed(void **state)
+TEST(test_damaged_packed)
 {
     struct build good = *packed_stream(packed_of(rows_of(true, 0)), 0, 1);
 
@@ -148,19 +148,10 @@ static void test_damaged_packed(void **state)
 }
 
 /* Each allocation of ours fails once. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct spec_dataset spec =
         spec_of(write_built("memory", packed_stream(packed_of(rows_of(false, 0)), 0, 2)));
 
     expect_memory_failures(&spec, 10);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_compressed),
-    cmocka_unit_test(test_compressed_by_old_writers),
-    cmocka_unit_test(test_damaged_packed),
-    cmocka_unit_test(test_out_of_memory),
-};
-
-TEST_MAIN(tests)

@@ -64,7 +64,7 @@ static struct build_batch *nested_rows(uint8_t valid)
 
 /* What the file has where a struct is null is not seen: its parts are null, too, as in Parquet,
  * which does not have them at all. */
-static void test_parts_of_null(void **state)
+TEST(test_parts_of_null)
 {
     struct spec_dataset spec = spec_of(column_file(nested, nested_rows(5), 3));
 
@@ -84,7 +84,7 @@ static void test_parts_of_null(void **state)
 /* ---- nulls alone, lists with sizes, maps ----------------------------------------------------- */
 
 /* A column of nothing but nulls is of int32, as Parquet has it, also below lists. */
-static void test_null_columns(void **state)
+TEST(test_null_columns)
 {
     static const struct build_type types_of_null[] = {
         {"x", 1, 0, 0, 0, 0}, {"l", 12, 0, 0, 1, 0}, {"item", 1, 0, 0, 0, 0}};
@@ -117,7 +117,7 @@ static void test_null_columns(void **state)
 }
 
 /* Lists whose parts are in any order, share elements, or lead out of them. */
-static void test_lists_with_sizes(void **state)
+TEST(test_lists_with_sizes)
 {
     static const struct build_type sized[] = {{"x", 25, 0, 0, 1, 0}, {"item", 2, 32, 1, 0, 0}};
     static const struct {
@@ -147,7 +147,7 @@ static void test_lists_with_sizes(void **state)
 }
 
 /* A list of keys with their values. */
-static void test_maps(void **state)
+TEST(test_maps)
 {
     static const struct build_type map[] = {{"x", 17, 0, 0, 1, 0},
                                             {"entries", 13, 0, 0, 2, 0},
@@ -184,7 +184,7 @@ static void test_maps(void **state)
 /* ---- dictionaries of views ------------------------------------------------------------------- */
 
 /* As polars writes categories: texts of up to 12 bytes in the view, a longer one in a buffer. */
-static void test_dictionaries_of_views(void **state)
+TEST(test_dictionaries_of_views)
 {
     static const struct build_type words[] = {{"x", 24, 0, 0, 0, 1}};
     static struct build_batch values, batch;
@@ -208,7 +208,7 @@ static void test_dictionaries_of_views(void **state)
     assert_non_null(strstr(opened_sample(&spec, 2), "has a number that is not in its dictionary"));
 }
 
-static void test_column_without_name(void **state)
+TEST(test_column_without_name)
 {
     static const struct build_type columns[] = {{"a", 2, 8, 1, 0, 0}, {"", 2, 8, 1, 0, 0}};
     static struct build_batch batch;
@@ -265,7 +265,7 @@ static const char *decimal_file(void)
     return write_built("decimals", &b);
 }
 
-static void test_decimals(void **state)
+TEST(test_decimals)
 {
     struct spec_dataset spec = spec_of(decimal_file());
     struct spec_field field = {"x", "x"};
@@ -301,15 +301,3 @@ static void test_decimals(void **state)
     dataset_close(ds);
     value_deinit(&spec.types);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_column_without_name),
-    cmocka_unit_test(test_parts_of_null),
-    cmocka_unit_test(test_null_columns),
-    cmocka_unit_test(test_lists_with_sizes),
-    cmocka_unit_test(test_maps),
-    cmocka_unit_test(test_dictionaries_of_views),
-    cmocka_unit_test(test_decimals),
-};
-
-TEST_MAIN(tests)

@@ -41,7 +41,7 @@ static void must_decode(const struct spec_dataset *spec, const struct bytes *byt
     audio_decoder_free(decoder);
 }
 
-static void test_pcm(void **state)
+TEST(test_pcm)
 {
     static const int16_t stereo[] = {0, 2, 100, -100, 32767, 32767, -32768, -32768, 1, 2, -3, 4};
     const struct wav wav = {PCM, 2, 8000, 16, stereo, sizeof stereo};
@@ -74,7 +74,7 @@ static void test_pcm(void **state)
     assert_memory_equal(ints, ((int16_t[]){1, 0, 32767, -32768, 2, 0}), 12);
 }
 
-static void test_floats_to_int16(void **state)
+TEST(test_floats_to_int16)
 {
     static const float numbers[] = {0, 0.5f, -1, 1, 2, -7, NAN, INFINITY, 1.5f / 32768};
     const struct wav wav = {FLOATS, 1, 8000, 32, numbers, sizeof numbers};
@@ -93,7 +93,7 @@ static void test_floats_to_int16(void **state)
 }
 
 /* Which frames remain, and the silence behind what is too short. */
-static void test_crops(void **state)
+TEST(test_crops)
 {
     int16_t ramp[100], out[130];
     const struct wav wav = {PCM, 1, 8000, 16, ramp, sizeof ramp};
@@ -130,7 +130,7 @@ static void test_crops(void **state)
 }
 
 /* A cut of a compressed sound, or of one at another rate, is that of the whole. */
-static void test_cuts_of_the_whole(void **state)
+TEST(test_cuts_of_the_whole)
 {
     static const char *const names[] = {"stereo.flac", "24.flac", "unknown.flac", "pcm16.wav",
                                         "vorbis.ogg",  "vbr.mp3", "cbr.mp3",      "bare.mp3"};
@@ -154,7 +154,7 @@ static void test_cuts_of_the_whole(void **state)
     }
 }
 
-static void test_codings(void **state)
+TEST(test_codings)
 {
     static const struct {
         const char *name;
@@ -208,7 +208,7 @@ static void expect_refused(const struct bytes *bytes, int code, const char *says
     audio_decoder_free(decoder);
 }
 
-static void test_heads(void **state)
+TEST(test_heads)
 {
     static const int16_t some[8];
     static const struct {
@@ -256,7 +256,7 @@ static void test_heads(void **state)
 }
 
 /* Headers with a flipped bit do not get to libsndfile. */
-static void test_ogg(void **state)
+TEST(test_ogg)
 {
     static const struct {
         const char *name;
@@ -301,7 +301,7 @@ static uint64_t frames_of(const struct bytes *bytes)
 }
 
 /* Cut anywhere: never a shorter sound. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     static const char *const names[] = {"opus.opus", "vorbis.ogg", "rf64.wav",
                                         "pcm16.wav", "float.wav",  "stereo.flac",
@@ -325,7 +325,7 @@ static void test_cut(void **state)
 }
 
 /* A page that libogg would leave out, and bytes that it would look at and drop. */
-static void test_end_of_ogg(void **state)
+TEST(test_end_of_ogg)
 {
     static struct bytes file;
 
@@ -349,7 +349,7 @@ static void test_end_of_ogg(void **state)
 
 /* Of an MP3 file, which has tags at both ends, and in which nothing says how long it is: cut where
  * a frame ends it is a shorter sound, which nobody can know; else an error. */
-static void test_cut_of_frames(void **state)
+TEST(test_cut_of_frames)
 {
     enum { TAG = 151, FRAME = 36, STEP = 576 };
     static struct bytes file;
@@ -370,7 +370,7 @@ static void test_cut_of_frames(void **state)
         assert_true(frames_of(&file) == AUDIO_FRAMES_UNKNOWN);
 }
 
-static void test_frames_of_mp3(void **state)
+TEST(test_frames_of_mp3)
 {
     static const struct {
         const char *name;
@@ -403,7 +403,7 @@ static void test_frames_of_mp3(void **state)
 }
 
 /* One that lies about its length takes no memory for it; one that is cut is an error. */
-static void test_lengths_that_lie(void **state)
+TEST(test_lengths_that_lie)
 {
     static struct bytes file;
 
@@ -421,7 +421,7 @@ static void test_lengths_that_lie(void **state)
 }
 
 /* Cut at each byte, a bit flipped at each byte: an error that names the file, or a sound. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     static const char *const names[] = {"pcm16.wav", "extensible.wav", "stereo.flac",
                                         "opus.opus", "vbr.mp3",        "bare.mp3"};
@@ -455,15 +455,3 @@ static void test_damaged(void **state)
     }
     audio_decoder_free(decoder);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pcm),           cmocka_unit_test(test_floats_to_int16),
-    cmocka_unit_test(test_crops),         cmocka_unit_test(test_cuts_of_the_whole),
-    cmocka_unit_test(test_codings),       cmocka_unit_test(test_heads),
-    cmocka_unit_test(test_ogg),           cmocka_unit_test(test_lengths_that_lie),
-    cmocka_unit_test(test_cut),           cmocka_unit_test(test_end_of_ogg),
-    cmocka_unit_test(test_damaged),       cmocka_unit_test(test_cut_of_frames),
-    cmocka_unit_test(test_frames_of_mp3),
-};
-
-TEST_MAIN(tests)

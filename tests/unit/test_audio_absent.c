@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-static void test_nothing_is_opened(void **state)
+TEST(test_nothing_is_opened)
 {
     struct audio_file *file = NULL;
     struct dl_error err = {0};
@@ -17,7 +17,3 @@ static void test_nothing_is_opened(void **state)
     assert_non_null(strstr(err.message, audio_file_missing()));
     assert_null(audio_file_free(NULL));
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_is_opened)};
-
-TEST_MAIN(tests)

@@ -17,7 +17,7 @@ static int command_of_old(SNDFILE *sound, int command, void *data, int bytes)
     return 0;
 }
 
-static void test_mp3_is_refused(void **state)
+TEST(test_mp3_is_refused)
 {
     /* Of MPEG-2.5, 8 kbit/s at 8000 Hz: 72 bytes. */
     static const uint8_t frame[72] = {0xFF, 0xE3, 0x18, 0xC4};
@@ -38,7 +38,3 @@ static void test_mp3_is_refused(void **state)
                  "later, built with MPEG, such as Debian 12's");
     audio_file_free(file);
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_mp3_is_refused)};
-
-TEST_MAIN(tests)

@@ -19,7 +19,7 @@ static double reference(const float *in, int64_t n, double from, double to, int6
     return sum;
 }
 
-static void test_rates(void **state)
+TEST(test_rates)
 {
     static const struct {
         uint32_t from, to;
@@ -58,7 +58,7 @@ static void test_rates(void **state)
 }
 
 /* A tone stays what it was; one that the new rate cannot have is gone. */
-static void test_tones(void **state)
+TEST(test_tones)
 {
     enum { N = 4410 };
     static float in[N], out[N];
@@ -78,10 +78,3 @@ static void test_tones(void **state)
     }
     audio_resampler_deinit(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rates),
-    cmocka_unit_test(test_tones),
-};
-
-TEST_MAIN(tests)

@@ -53,7 +53,7 @@ static struct dataset *open_folder(uint64_t frames, struct dl_error *err)
     return ds;
 }
 
-static void test_folder(void **state)
+TEST(test_folder)
 {
     struct dl_error err = {0};
     struct arena arena = {0};
@@ -88,7 +88,7 @@ static void test_folder(void **state)
     arena_deinit(&arena);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     float all[3][50], one[50];
     int64_t rates[3], labels[3];
@@ -124,7 +124,7 @@ static void test_rows(void **state)
     dataset_close(ds);
 }
 
-static void test_folders_that_are_none(void **state)
+TEST(test_folders_that_are_none)
 {
     static struct spec_file file;
     struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 0, 0, 0);
@@ -148,7 +148,7 @@ static void test_folders_that_are_none(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 16000, 0, 0);
     int all, refused;
@@ -162,12 +162,3 @@ static void test_memory(void **state)
     /* Names that cannot get smaller stay as large as they are. */
     assert_in_range(refused, 7, all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_folder),
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_folders_that_are_none),
-};
-
-TEST_MAIN(tests)

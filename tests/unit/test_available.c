@@ -71,7 +71,7 @@ static void expect(uint64_t bytes, const char *place)
     assert_true(a.pressure || a.bytes + a.used + a.reserve == a.limit);
 }
 
-static void test_a_machine_without_groups(void **state)
+TEST(test_a_machine_without_groups)
 {
     new_machine();
     expect(48 * GIB - GIB, "MemAvailable of /proc/meminfo");
@@ -82,7 +82,7 @@ static void test_a_machine_without_groups(void **state)
     assert_int_equal(look().bytes, 0);
 }
 
-static void test_a_machine_that_says_nothing(void **state)
+TEST(test_a_machine_that_says_nothing)
 {
     new_machine();
     put("/proc/meminfo", "");
@@ -92,7 +92,7 @@ static void test_a_machine_that_says_nothing(void **state)
     assert_string_equal(look().place, "");
 }
 
-static void test_groups_of_v2(void **state)
+TEST(test_groups_of_v2)
 {
     new_machine();
     put("/proc/self/cgroup", "1:cpu,cpuacct:/x\n0::/a/b\n");
@@ -117,7 +117,7 @@ static void test_groups_of_v2(void **state)
     assert_int_equal(look().bytes, 0);
 }
 
-static void test_groups_of_v1(void **state)
+TEST(test_groups_of_v1)
 {
     new_machine();
     put("/proc/self/cgroup", "11:cpu,cpuacct:/x\n4:memory:/a/b/\n0::/\n");
@@ -135,7 +135,7 @@ static void test_groups_of_v1(void **state)
 }
 
 /* In a container: what is mounted is the container's group, or the name space's. */
-static void test_what_is_seen_of_the_groups(void **state)
+TEST(test_what_is_seen_of_the_groups)
 {
     new_machine();
     put("/proc/self/mountinfo", "34 31 0:31 /docker/1 /v2 rw - cgroup2 cgroup2 rw\n");
@@ -152,7 +152,7 @@ static void test_what_is_seen_of_the_groups(void **state)
     expect(960 * MIB, "/v2/memory.max");
 }
 
-static void test_pressure(void **state)
+TEST(test_pressure)
 {
     new_machine();
     put("/proc/pressure/memory",
@@ -176,7 +176,7 @@ static void expect_processors(double most)
     assert_true(cpus == (most < all ? most : all));
 }
 
-static void test_processors(void **state)
+TEST(test_processors)
 {
     new_machine();
     expect_processors(4096);
@@ -195,7 +195,7 @@ static void test_processors(void **state)
     expect_processors(0.75);
 }
 
-static void test_this_machine(void **state)
+TEST(test_this_machine)
 {
     struct available a;
 
@@ -204,16 +204,3 @@ static void test_this_machine(void **state)
     assert_true(a.bytes < a.total);
     assert_true(*a.place != '\0');
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_processors),
-    cmocka_unit_test(test_a_machine_without_groups),
-    cmocka_unit_test(test_a_machine_that_says_nothing),
-    cmocka_unit_test(test_groups_of_v2),
-    cmocka_unit_test(test_groups_of_v1),
-    cmocka_unit_test(test_what_is_seen_of_the_groups),
-    cmocka_unit_test(test_pressure),
-    cmocka_unit_test(test_this_machine),
-};
-
-TEST_MAIN(tests)

@@ -32,7 +32,7 @@ static struct bad_list list_of(uint64_t n)
 
 /* ---- in the slot ---------------------------------------------------------------------------- */
 
-static void test_what_is_put_is_read(void **state)
+TEST(test_what_is_put_is_read)
 {
     static const uint32_t counts[] = {0, 1, 2, SLOT_BAD_MAX, SLOT_BAD_MAX + 1, 1000};
 
@@ -61,7 +61,7 @@ static void test_what_is_put_is_read(void **state)
     }
 }
 
-static void test_what_makes_no_sense_is_refused(void **state)
+TEST(test_what_makes_no_sense_is_refused)
 {
     const struct {
         uint64_t off;
@@ -112,7 +112,7 @@ static enum bad_verdict admit(struct quarantine *q, uint32_t rank, uint64_t inde
     return quarantine_admit(q, &place, &bad, NULL);
 }
 
-static void test_each_sample_counts_once(void **state)
+TEST(test_each_sample_counts_once)
 {
     struct quarantine q = {.limit = 4};
 
@@ -133,7 +133,7 @@ static void test_each_sample_counts_once(void **state)
     quarantine_deinit(&q);
 }
 
-static void test_many_are_found_again(void **state)
+TEST(test_many_are_found_again)
 {
     struct quarantine q = {.limit = 5000};
 
@@ -148,7 +148,7 @@ static void test_many_are_found_again(void **state)
     quarantine_deinit(&q);
 }
 
-static void test_without_memory_it_counts_all_the_same(void **state)
+TEST(test_without_memory_it_counts_all_the_same)
 {
     struct quarantine q = {.limit = 2};
 
@@ -169,7 +169,7 @@ static void name(void *owner, const struct bad_sample *sample)
     assert_string_equal(sample->text + strlen(sample->text) - 10, "is no JSON");
 }
 
-static void test_batches_are_taken_as_far_as_they_may(void **state)
+TEST(test_batches_are_taken_as_far_as_they_may)
 {
     struct quarantine q = {.limit = 70};
     struct bad_list three = list_of(3), many = list_of(70), above = list_of(71), other = {0};
@@ -203,7 +203,7 @@ static void test_batches_are_taken_as_far_as_they_may(void **state)
     quarantine_deinit(&q);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     struct quarantine q = {.limit = 5, .n = 2};
     struct bad_sample sample = {.index = 7, .text = (char *)(uintptr_t) "it is torn"};
@@ -227,7 +227,7 @@ static void test_words(void **state)
 
 /* ---- the budget ----------------------------------------------------------------------------- */
 
-static void test_how_many_there_may_be(void **state)
+TEST(test_how_many_there_may_be)
 {
     const struct {
         const char *workers;
@@ -266,7 +266,7 @@ static void test_how_many_there_may_be(void **state)
 
 /* ---- of samples that are repeated ----------------------------------------------------------- */
 
-static void test_what_is_left_of_the_last_ones(void **state)
+TEST(test_what_is_left_of_the_last_ones)
 {
     const struct {
         uint64_t n; /* bad, at positions 1 to n */
@@ -283,16 +283,3 @@ static void test_what_is_left_of_the_last_ones(void **state)
         bad_list_deinit(&list);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_is_left_of_the_last_ones),
-    cmocka_unit_test(test_what_is_put_is_read),
-    cmocka_unit_test(test_what_makes_no_sense_is_refused),
-    cmocka_unit_test(test_each_sample_counts_once),
-    cmocka_unit_test(test_many_are_found_again),
-    cmocka_unit_test(test_without_memory_it_counts_all_the_same),
-    cmocka_unit_test(test_batches_are_taken_as_far_as_they_may),
-    cmocka_unit_test(test_words),
-    cmocka_unit_test(test_how_many_there_may_be),
-};
-TEST_MAIN(tests)

@@ -42,7 +42,7 @@ static struct tree schema_of(const struct leaf *leaves, uint32_t n)
         }                  \
     }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         struct leaf leaves[3];
@@ -73,7 +73,7 @@ static void test_refused(void **state)
 }
 
 /* Labels 2, 0, 1 of each type that is whole; both images are mixed by one share. */
-static void test_types_of_labels(void **state)
+TEST(test_types_of_labels)
 {
     static const uint32_t types[] = {DL_DTYPE_UINT8, DL_DTYPE_INT8,   DL_DTYPE_UINT16,
                                      DL_DTYPE_INT16, DL_DTYPE_UINT32, DL_DTYPE_INT32,
@@ -107,7 +107,7 @@ static void test_types_of_labels(void **state)
     }
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     const struct leaf leaves[] = {IMAGE, LABEL};
     struct tree schema = schema_of(leaves, 2);
@@ -136,10 +136,3 @@ static void test_out_of_memory(void **state)
     assert_int_equal(failed, 3);
     tree_deinit(&schema);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_types_of_labels),
-    cmocka_unit_test(test_out_of_memory),
-};
-TEST_MAIN(tests)

@@ -40,7 +40,7 @@ static uint64_t walk_firsts(const struct part *parts, uint64_t n, uint64_t at)
     return found;
 }
 
-static void test_as_a_walk(void **state)
+TEST(test_as_a_walk)
 {
     uint64_t numbers[MOST] = {0}, seed = 1;
     struct part parts[MOST] = {{.first = 0}};
@@ -59,7 +59,7 @@ static void test_as_a_walk(void **state)
     }
 }
 
-static void test_the_largest(void **state)
+TEST(test_the_largest)
 {
     const uint64_t numbers[] = {0, 1, UINT64_MAX};
 
@@ -67,13 +67,4 @@ static void test_the_largest(void **state)
     assert_int_equal(bisect_ends(numbers, 3, UINT64_MAX), 3);
     assert_int_equal(bisect_firsts(numbers, sizeof *numbers, 3, UINT64_MAX - 1), 1);
     assert_int_equal(bisect_firsts(numbers, sizeof *numbers, 3, UINT64_MAX), 2);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_a_walk),
-        cmocka_unit_test(test_the_largest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

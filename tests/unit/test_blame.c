@@ -47,7 +47,7 @@ static bool is_refused(uint64_t key)
     return r < 0;
 }
 
-static void test_counting(void **state)
+TEST(test_counting)
 {
     const struct blame_death deaths[] = {{7, 1000}, {8, 1000}, {7, 1500}, {7, 9000}, {7, 1200}};
     uint64_t last;
@@ -61,7 +61,7 @@ static void test_counting(void **state)
     assert_int_equal(blame_count(deaths, 0, 7, 2000, &last), 0);
 }
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
     assert_true(key_of("a spec") == key_of("a spec"));
     assert_true(key_of("a spec") != key_of("another"));
@@ -144,7 +144,7 @@ static size_t count_noted(void)
     return stat(path_of("crashes"), &st) == 0 ? (size_t)st.st_size / sizeof(struct blame_death) : 0;
 }
 
-static void test_each_way_to_go(void **state)
+TEST(test_each_way_to_go)
 {
     static const struct {
         enum way way;
@@ -178,7 +178,7 @@ static void test_each_way_to_go(void **state)
 
 /* ---- the file ---- */
 
-static void test_what_a_file_may_be(void **state)
+TEST(test_what_a_file_may_be)
 {
     uint64_t now = (uint64_t)time(NULL);
     struct blame_death deaths[BLAME_MAX + 9] = {{0}};
@@ -212,11 +212,3 @@ static void test_what_a_file_may_be(void **state)
     assert_int_equal(blame_open(path_of("pipe"), &err), -EPERM);
     blame_close();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_counting),
-    cmocka_unit_test(test_keys),
-    cmocka_unit_test(test_each_way_to_go),
-    cmocka_unit_test(test_what_a_file_may_be),
-};
-TEST_MAIN(tests)

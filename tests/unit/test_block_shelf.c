@@ -101,29 +101,26 @@ static void check_shares(uint64_t n, uint64_t first, double delta)
     }
 }
 
-static void test_shares(void **state)
+TEST(test_shares)
 {
-    (void)state;
     check_shares(BLOCKS, 1, 0.5);
 }
 
 /* Of few blocks a part is less even, and their orders tell less of how many there are. */
-static void test_few(void **state)
+TEST(test_few)
 {
-    (void)state;
     for (uint64_t i = 0; i < 300; i++)
         check_shares(FEW, 1000 * i + 1, 6);
 }
 
 /* Other data of the same size is read from now on: the first one's blocks go. */
-static void test_forgotten(void **state)
+TEST(test_forgotten)
 {
     static uint64_t first[BLOCKS], second[BLOCKS];
     uint64_t bytes = make_keys(first, BLOCKS, 1), random = 2;
     struct shelf shelf;
     double share = 0;
 
-    (void)state;
     make_keys(second, BLOCKS, BLOCKS + 1);
     shelf_init(&shelf, bytes / 2);
     for (int epoch = 0; epoch < EPOCHS; epoch++)
@@ -189,11 +186,10 @@ static void check_model(struct model *model)
         assert_int_equal(model->shelf.slots[greatest].order, most);
 }
 
-static void test_random_steps(void **state)
+TEST(test_random_steps)
 {
     struct model model = {.random = 3};
 
-    (void)state;
     shelf_init(&model.shelf, UINT64_MAX);
     memset(model.slot, 0xff, sizeof model.slot);
     for (int step = 0; step < STEPS; step++) {
@@ -208,12 +204,3 @@ static void test_random_steps(void **state)
     assert_true(model.shelf.n_slots <= MODEL_KEYS); /* those that are free are taken again */
     shelf_deinit(&model.shelf);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shares),
-    cmocka_unit_test(test_few),
-    cmocka_unit_test(test_forgotten),
-    cmocka_unit_test(test_random_steps),
-};
-
-TEST_MAIN(tests)

@@ -153,7 +153,7 @@ static uint64_t taken(int dir)
 }
 
 /* Three versions of objects come and go, the store is closed and opened with other limits. */
-static void test_random_steps(void **state)
+TEST(test_random_steps)
 {
     static struct one one;
     uint64_t random = 1, limit = 12 * BLOCK, n_there = 0;
@@ -185,7 +185,7 @@ static void test_random_steps(void **state)
 }
 
 /* Without room for all, half of it stays, and what is there stays there. */
-static void test_reopened(void **state)
+TEST(test_reopened)
 {
     int dir = open_dir();
     struct block_store *store = open_store(dir, OBJECTS * OBJECT_BLOCKS * BLOCK / 2);
@@ -203,7 +203,7 @@ static void test_reopened(void **state)
 }
 
 /* Another process has it, and then it is killed, wherever it is: what it has written is there. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
     static struct one one;
     int dir = open_dir();
@@ -272,7 +272,7 @@ static void cut_off(int dir, const char *name, uint64_t *random)
 
 /* While the store is open, or before it is opened: nothing wrong is read, the rest is there, and
  * what was damaged can be written anew. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     static const char *const files[] = {"index", "blocks"};
     uint64_t random = 7, n_damaged = 0, n_lost = 0;
@@ -305,7 +305,7 @@ static void test_damaged(void **state)
 
 /* Of two nodes: copies make room for what others look for here, which makes room for nothing where
  * it is kept if there is room; which is which the files say. */
-static void test_terms(void **state)
+TEST(test_terms)
 {
     static const struct placement_node nodes[] = {{1, 1000}, {2, 1000}};
     enum { ROOM = 10 };
@@ -368,7 +368,7 @@ static void limit_files(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
     int dir = open_dir();
     struct block_store *store = open_store(dir, UINT32_MAX);
@@ -385,7 +385,7 @@ static void test_full(void **state)
     close(dir);
 }
 
-static void test_removed(void **state)
+TEST(test_removed)
 {
     static struct one one;
     int dir = open_dir();
@@ -409,7 +409,7 @@ static void test_removed(void **state)
 
 /* What cannot be told from another one later is not kept; nor is one of an object that is said to
  * have another time. */
-static void test_names(void **state)
+TEST(test_names)
 {
     static struct one one;
     int dir = open_dir();
@@ -432,7 +432,7 @@ static void test_names(void **state)
 }
 
 /* What others could have written is not read. */
-static void test_of_others(void **state)
+TEST(test_of_others)
 {
     int dir = open_dir();
     struct block_store *store = open_store(dir, UINT32_MAX);
@@ -448,13 +448,3 @@ static void test_of_others(void **state)
     assert_int_equal(block_store_open(dir, UINT32_MAX, &store, &err), -ELOOP);
     close(dir);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_random_steps), cmocka_unit_test(test_reopened),
-    cmocka_unit_test(test_killed),       cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_terms),        cmocka_unit_test(test_full),
-    cmocka_unit_test(test_removed),      cmocka_unit_test(test_names),
-    cmocka_unit_test(test_of_others),
-};
-
-TEST_MAIN(tests)

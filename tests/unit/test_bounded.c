@@ -26,7 +26,7 @@ static bool survives(size_t mib)
     return status == 0;
 }
 
-static void test_what_is_too_large(void **state)
+TEST(test_what_is_too_large)
 {
 #if defined(__SANITIZE_ADDRESS__)
     assert_true(survives(127));
@@ -36,9 +36,3 @@ static void test_what_is_too_large(void **state)
     print_message("# skipped: built without AddressSanitizer\n");
 #endif
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_is_too_large),
-};
-
-TEST_MAIN(tests)

@@ -17,7 +17,7 @@ static void expect_refused(struct budget *budget, uint64_t bytes, int code, cons
     assert_int_equal(budget->promised, promised);
 }
 
-static void test_ceilings(void **state)
+TEST(test_ceilings)
 {
     assert_int_equal(budget_ceiling(&(struct config_share){.bytes = 7}, 1000), 7);
     assert_int_equal(budget_ceiling(&(struct config_share){.per_cent = 50}, 1000), 500);
@@ -25,7 +25,7 @@ static void test_ceilings(void **state)
                      UINT64_MAX / 100 * 100);
 }
 
-static void test_the_ceiling_of_all_users(void **state)
+TEST(test_the_ceiling_of_all_users)
 {
     struct config_share share = {.bytes = 100 * KIB};
     struct budget budget;
@@ -51,7 +51,7 @@ static void test_the_ceiling_of_all_users(void **state)
 }
 
 /* Of a machine whose memory nobody takes meanwhile: what is promised is gone. */
-static void test_what_the_system_has(void **state)
+TEST(test_what_the_system_has)
 {
     const struct config_share share = {.bytes = UINT64_MAX};
     struct budget budget;
@@ -71,11 +71,3 @@ static void test_what_the_system_has(void **state)
     budget_settle(&budget, most);
     budget_return(&budget, most);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ceilings),
-    cmocka_unit_test(test_the_ceiling_of_all_users),
-    cmocka_unit_test(test_what_the_system_has),
-};
-
-TEST_MAIN(tests)

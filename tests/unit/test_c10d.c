@@ -25,7 +25,7 @@ int __wrap_getifaddrs(struct ifaddrs **ret)
 
 /* ---- endpoints ------------------------------------------------------------------------------ */
 
-static void test_endpoints(void **state)
+TEST(test_endpoints)
 {
     static const struct {
         const char *text, *host;
@@ -53,7 +53,7 @@ static void test_endpoints(void **state)
     }
 }
 
-static void test_bad_endpoints(void **state)
+TEST(test_bad_endpoints)
 {
     static const struct {
         const char *text, *message;
@@ -139,7 +139,7 @@ static bool serves(const char *name, enum c10d_hosting hosting, unsigned times, 
     return does;
 }
 
-static void test_where_it_serves(void **state)
+TEST(test_where_it_serves)
 {
     static const struct {
         const char *name;
@@ -169,7 +169,7 @@ static void test_where_it_serves(void **state)
     forbidden = false;
 }
 
-static void test_six(void **state)
+TEST(test_six)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
     _cleanup_fd_ int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -186,7 +186,7 @@ static void test_six(void **state)
 }
 
 /* Somebody has the port: that is told once, however often it is tried, until it is free. */
-static void test_taken(void **state)
+TEST(test_taken)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -229,7 +229,7 @@ static void on_done(void *owner, const struct backend_answer *answer)
 }
 
 /* The name is still being looked up, or calls are still to be answered. */
-static void test_freed_at_once(void **state)
+TEST(test_freed_at_once)
 {
     char endpoint[32];
     struct c10d_options options = {.endpoint = endpoint, .hosting = C10D_HOST_AUTO};
@@ -251,11 +251,3 @@ static void test_freed_at_once(void **state)
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&loop), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_endpoints),       cmocka_unit_test(test_bad_endpoints),
-    cmocka_unit_test(test_where_it_serves), cmocka_unit_test(test_six),
-    cmocka_unit_test(test_taken),           cmocka_unit_test(test_freed_at_once),
-};
-
-UV_TEST_MAIN(tests)

@@ -45,7 +45,7 @@ static void expect(const struct fixture *f, uint64_t account, uint64_t held, uin
     assert_int_equal(f->budget.promised, promised);
 }
 
-static void test_its_way(void **state)
+TEST(test_its_way, setup, teardown)
 {
     struct fixture *f = *state;
     struct charge charge = {0};
@@ -68,7 +68,7 @@ static void test_its_way(void **state)
 }
 
 /* Of memory that is filled little by little. */
-static void test_there_in_part(void **state)
+TEST(test_there_in_part, setup, teardown)
 {
     struct fixture *f = *state;
     struct charge charge = {0};
@@ -88,7 +88,7 @@ static void test_there_in_part(void **state)
     expect(f, 0, 0, 0);
 }
 
-static void test_returned_before_it_is_there(void **state)
+TEST(test_returned_before_it_is_there, setup, teardown)
 {
     struct fixture *f = *state;
     struct charge charge = {0};
@@ -98,7 +98,7 @@ static void test_returned_before_it_is_there(void **state)
     expect(f, 0, 0, 0);
 }
 
-static void test_little_is_the_users_alone(void **state)
+TEST(test_little_is_the_users_alone, setup, teardown)
 {
     struct fixture *f = *state;
     struct charge charge = {0};
@@ -109,7 +109,7 @@ static void test_little_is_the_users_alone(void **state)
     charge_return(&charge);
 }
 
-static void test_refused(void **state)
+TEST(test_refused, setup, teardown)
 {
     struct fixture *f = *state;
     struct charge first = {0}, second = {0};
@@ -127,7 +127,7 @@ static void test_refused(void **state)
     charge_return(&first);
 }
 
-static void test_nobody_pays(void **state)
+TEST(test_nobody_pays)
 {
     const struct payer nobody = {0};
     struct charge charge = {0};
@@ -136,16 +136,3 @@ static void test_nobody_pays(void **state)
     charge_shrink(&charge, 5);
     charge_return(&charge);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    TEST(test_its_way),
-    TEST(test_there_in_part),
-    TEST(test_returned_before_it_is_there),
-    TEST(test_little_is_the_users_alone),
-    TEST(test_refused),
-    cmocka_unit_test(test_nobody_pays),
-};
-
-TEST_MAIN(tests)

@@ -126,7 +126,7 @@ static int write_one(const struct asked *a, char *ret, char *why)
     return r;
 }
 
-static void test_losses(void **state)
+TEST(test_losses)
 {
     char text[512], why[CHAT_WHY_MAX] = "";
 
@@ -143,7 +143,7 @@ static void test_losses(void **state)
 }
 
 /* Each allocation of ours fails once; nothing leaks. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     char text[512], why[CHAT_WHY_MAX] = "";
     int r = -ENOMEM, n = 0, left = 0;
@@ -187,7 +187,7 @@ static const struct {
      "is not a chat template that can be rendered here: is not UTF-8"},
 };
 
-static void test_files(void **state)
+TEST(test_files)
 {
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         const char *path = harness_file(files[i].name, files[i].file, strlen(files[i].file));
@@ -212,11 +212,3 @@ static void test_files(void **state)
         json_decref(messages);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_losses),
-    cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_files),
-};
-
-TEST_MAIN(tests)

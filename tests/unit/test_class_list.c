@@ -113,7 +113,7 @@ static struct kept first_of(const char *root)
 }
 
 /* The folder is gone: it is not looked at. */
-static void test_listed_once(void **state)
+TEST(test_listed_once)
 {
     struct class_list list = {0};
     char root[512];
@@ -139,7 +139,7 @@ static void test_listed_once(void **state)
 }
 
 /* By itself, where nobody takes it. */
-static void test_nobody_to_share_with(void **state)
+TEST(test_nobody_to_share_with)
 {
     const struct data_env alone = {0};
     struct kept kept = {.fd = -1, .answer = -EPIPE};
@@ -195,7 +195,7 @@ static uint8_t *bytes_of(const struct kept *kept, uint64_t *ret)
     return data;
 }
 
-static void test_any_bytes(void **state)
+TEST(test_any_bytes)
 {
     static const uint8_t values[] = {0, 1, 0x7F, 0x80, 0xFF};
     unsigned refused = 0;
@@ -220,7 +220,7 @@ static void test_any_bytes(void **state)
 }
 
 /* It is listed anew. */
-static void test_bad_ones_are_not_used(void **state)
+TEST(test_bad_ones_are_not_used)
 {
     struct kept again;
     struct class_list list = {0};
@@ -247,7 +247,7 @@ static void test_bad_ones_are_not_used(void **state)
     close_fdp(&kept.fd);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     int listed = 0, failed = 0;
     struct class_list list = {0};
@@ -278,11 +278,3 @@ static void test_out_of_memory(void **state)
     assert_true(listed >= 2 && failed > 20);
     close_fdp(&kept.fd);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_listed_once),   cmocka_unit_test(test_nobody_to_share_with),
-    cmocka_unit_test(test_any_bytes),     cmocka_unit_test(test_bad_ones_are_not_used),
-    cmocka_unit_test(test_out_of_memory),
-};
-
-TEST_MAIN(tests)

@@ -65,7 +65,7 @@ static void refused(const char *path, uint64_t timeout_ns, int want, const char 
     assert_null(dl_client_close(client));
 }
 
-static void test_no_daemon(void **state)
+TEST(test_no_daemon)
 {
     char path[200];
     int fd;
@@ -82,7 +82,7 @@ static void test_no_daemon(void **state)
     refused(path, NS_PER_S, -ENOTDIR, "no socket there");
 }
 
-static void test_not_allowed(void **state)
+TEST(test_not_allowed)
 {
     bool root = geteuid() == 0;
     int fd = listen_at(socket_path(), 1);
@@ -95,7 +95,7 @@ static void test_not_allowed(void **state)
     close(fd);
 }
 
-static void test_other_socket_kind(void **state)
+TEST(test_other_socket_kind)
 {
     struct sockaddr_un a = address(socket_path());
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -106,7 +106,7 @@ static void test_other_socket_kind(void **state)
     close(fd);
 }
 
-static void test_path_too_long(void **state)
+TEST(test_path_too_long)
 {
     char path[200];
 
@@ -117,7 +117,7 @@ static void test_path_too_long(void **state)
     refused(path, NS_PER_S, -ENOENT, "start dloaderd");
 }
 
-static void test_silent_daemon(void **state)
+TEST(test_silent_daemon)
 {
     int fd = listen_at(socket_path(), 4);
     struct dl_client *client;
@@ -134,7 +134,7 @@ static void test_silent_daemon(void **state)
 
 /* A queue of connections that stays full: for each tenth of a second the client takes its place
  * once. */
-static void test_deaf_daemon(void **state)
+TEST(test_deaf_daemon)
 {
     int fd = listen_at(socket_path(), 0), filler[8], n = 0;
     struct sockaddr_un a = address(socket_path());
@@ -196,7 +196,7 @@ static void expect_the_systems(void)
     dl_client_close(client);
 }
 
-static void test_default_path(void **state)
+TEST(test_default_path)
 {
     char runtime[200], socket_there[256];
 
@@ -237,7 +237,7 @@ static void handshake_fails(const struct dl_message *answer, int want, const cha
     fake_end(&f);
 }
 
-static void test_handshake(void **state)
+TEST(test_handshake)
 {
     static const uint32_t unspoken[] = {0, DL_PROTOCOL_VERSION + 1, UINT32_MAX};
     struct dl_message msg = {.number = DL_MSG_WELCOME};
@@ -261,7 +261,7 @@ static void test_handshake(void **state)
     handshake_fails(&msg, -EPROTO, "is not pending");
 }
 
-static void test_second_welcome(void **state)
+TEST(test_second_welcome)
 {
     struct fake f;
 
@@ -271,7 +271,7 @@ static void test_second_welcome(void **state)
     fake_end(&f);
 }
 
-static void test_agent(void **state)
+TEST(test_agent)
 {
     char agent[200];
     struct fake f;
@@ -298,7 +298,7 @@ static void test_agent(void **state)
 
 /* ---- requests ---- */
 
-static void test_open(void **state)
+TEST(test_open)
 {
     struct fake f;
     struct dl_message msg;
@@ -327,7 +327,7 @@ static void test_open(void **state)
     fake_end(&f);
 }
 
-static void test_open_file(void **state)
+TEST(test_open_file)
 {
     const char *path = harness_file("a.yaml", "name: a", 7);
     struct dl_message msg;
@@ -364,7 +364,7 @@ static void test_open_file(void **state)
     fake_end(&f);
 }
 
-static void test_open_bad_input(void **state)
+TEST(test_open_bad_input)
 {
     static char large[262146];
     struct dl_loader *loader = NULL;
@@ -393,7 +393,7 @@ static void test_open_bad_input(void **state)
     fake_end(&f);
 }
 
-static void test_refused_open(void **state)
+TEST(test_refused_open)
 {
     struct dl_message msg = {.number = DL_MSG_ERROR};
     struct fake f;
@@ -413,7 +413,7 @@ static void test_refused_open(void **state)
     fake_end(&f);
 }
 
-static void test_query(void **state)
+TEST(test_query)
 {
     struct dl_message msg = {.number = DL_MSG_INFO};
     const void *data = NULL;
@@ -447,7 +447,7 @@ static void test_query(void **state)
 }
 
 /* It may take longer than an answer otherwise does. */
-static void test_headspace(void **state)
+TEST(test_headspace)
 {
     struct dl_message msg = {.number = DL_MSG_INFO};
     struct dl_message asked;
@@ -483,7 +483,7 @@ static void test_headspace(void **state)
     fake_end(&f);
 }
 
-static void test_resize(void **state)
+TEST(test_resize)
 {
     struct dl_message msg = {.number = DL_MSG_INFO};
     struct dl_message asked;
@@ -513,7 +513,7 @@ static void test_resize(void **state)
     fake_end(&f);
 }
 
-static void test_request_times_out(void **state)
+TEST(test_request_times_out)
 {
     struct dl_loader *loader;
     struct fake f;
@@ -526,7 +526,7 @@ static void test_request_times_out(void **state)
     fake_end(&f);
 }
 
-static void test_fatal_error(void **state)
+TEST(test_fatal_error)
 {
     struct dl_message msg = {.number = DL_MSG_ERROR};
     struct dl_batch *batch;
@@ -545,7 +545,7 @@ static void test_fatal_error(void **state)
 
 /* ---- the end ---- */
 
-static void test_eof(void **state)
+TEST(test_eof)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -562,7 +562,7 @@ static void test_eof(void **state)
 }
 
 /* The daemon's last word is read even when writing to it fails first. */
-static void test_last_word(void **state)
+TEST(test_last_word)
 {
     struct dl_message msg = {.number = DL_MSG_ERROR};
     const void *data;
@@ -579,7 +579,7 @@ static void test_last_word(void **state)
     fake_end(&f);
 }
 
-static void test_eof_in_frame(void **state)
+TEST(test_eof_in_frame)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer frame = {0};
@@ -602,7 +602,7 @@ static void test_eof_in_frame(void **state)
     }
 }
 
-static void test_close_tells_the_daemon(void **state)
+TEST(test_close_tells_the_daemon)
 {
     struct fake f;
 
@@ -620,7 +620,7 @@ static void test_close_tells_the_daemon(void **state)
     fake_end(&f);
 }
 
-static void test_constants(void **state)
+TEST(test_constants)
 {
     assert_string_equal(dl_version(), DLOADER_VERSION);
     assert_string_equal(dl_type_name(DL_FLOAT32), "float32");
@@ -628,32 +628,3 @@ static void test_constants(void **state)
     assert_int_equal(dl_type_bytes(DL_COMPLEX128), 16);
     assert_int_equal(dl_type_bytes(0), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_no_daemon),
-    cmocka_unit_test(test_not_allowed),
-    cmocka_unit_test(test_other_socket_kind),
-    cmocka_unit_test(test_path_too_long),
-    cmocka_unit_test(test_silent_daemon),
-    cmocka_unit_test(test_deaf_daemon),
-    cmocka_unit_test(test_default_path),
-    cmocka_unit_test(test_handshake),
-    cmocka_unit_test(test_second_welcome),
-    cmocka_unit_test(test_agent),
-    cmocka_unit_test(test_open),
-    cmocka_unit_test(test_open_file),
-    cmocka_unit_test(test_open_bad_input),
-    cmocka_unit_test(test_refused_open),
-    cmocka_unit_test(test_query),
-    cmocka_unit_test(test_headspace),
-    cmocka_unit_test(test_resize),
-    cmocka_unit_test(test_request_times_out),
-    cmocka_unit_test(test_fatal_error),
-    cmocka_unit_test(test_eof),
-    cmocka_unit_test(test_last_word),
-    cmocka_unit_test(test_eof_in_frame),
-    cmocka_unit_test(test_close_tells_the_daemon),
-    cmocka_unit_test(test_constants),
-};
-
-TEST_MAIN(tests)

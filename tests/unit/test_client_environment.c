@@ -98,7 +98,7 @@ static int ask(const char *environment, unsigned given, struct dl_epoch_options 
     "MV2_COMM_WORLD_LOCAL_SIZE=4 "
 
 /* Those that others start come first. */
-static void test_launchers(void **state)
+TEST(test_launchers)
 {
     static const struct {
         const char *environment;
@@ -144,7 +144,7 @@ static void test_launchers(void **state)
 }
 
 /* How many ranks a node has, of those alone whose ranks of a node follow each other. */
-static void test_local_world(void **state)
+TEST(test_local_world)
 {
     static const struct {
         const char *environment;
@@ -178,7 +178,7 @@ static void test_local_world(void **state)
 }
 
 /* A world of one is nobody's share. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     static const char *const rows[] = {TORCHRUN, SLURM, OPENMPI, "JOB_COMPLETION_INDEX=3",
                                        "RANK=x WORLD_SIZE=x"};
@@ -192,7 +192,7 @@ static void test_alone(void **state)
     }
 }
 
-static void test_taken(void **state)
+TEST(test_taken)
 {
     static const struct {
         const char *environment;
@@ -232,7 +232,7 @@ static void test_taken(void **state)
 }
 
 /* In the world of a cluster the rank is one of this node's. */
-static void test_cluster(void **state)
+TEST(test_cluster)
 {
     static const struct {
         const char *environment;
@@ -279,7 +279,7 @@ static void test_cluster(void **state)
     assert_int_equal(o.world, 8);
 }
 
-static void test_job(void **state)
+TEST(test_job)
 {
     static const struct {
         const char *environment;
@@ -325,7 +325,7 @@ static void test_job(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *environment;
@@ -402,7 +402,7 @@ static void test_refused(void **state)
     clear();
 }
 
-static void test_long_job(void **state)
+TEST(test_long_job)
 {
     struct dl_epoch_options o = {0};
     char id[130], why[256];
@@ -424,12 +424,3 @@ static void test_long_job(void **state)
     assert_string_equal(o.job, id);
     clear();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_launchers), cmocka_unit_test(test_local_world),
-    cmocka_unit_test(test_alone),     cmocka_unit_test(test_taken),
-    cmocka_unit_test(test_cluster),   cmocka_unit_test(test_job),
-    cmocka_unit_test(test_refused),   cmocka_unit_test(test_long_job),
-};
-
-TEST_MAIN(tests)

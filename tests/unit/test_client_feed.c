@@ -93,7 +93,7 @@ static void expect_next(struct fake *f, int want)
     assert_int_equal(dl_epoch_next(f->epoch, -1, &batch), want);
 }
 
-static void test_batches_of_indices(void **state)
+TEST(test_batches_of_indices)
 {
     struct fake f;
 
@@ -129,7 +129,7 @@ static const struct {
     {"not batched", {.size = 0}, 2, 0},
 };
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
         uint32_t size = ends[i].how.size ? (uint32_t)ends[i].how.size : 1;
@@ -147,7 +147,7 @@ static void test_ends(void **state)
 }
 
 /* Whatever is delivered, only what next() gave out leaves room. */
-static void test_no_more_than_twice_the_credits(void **state)
+TEST(test_no_more_than_twice_the_credits)
 {
     uint64_t fed = 0, seen = 0;
     struct fake f;
@@ -175,7 +175,7 @@ static void test_no_more_than_twice_the_credits(void **state)
     fake_end(&f);
 }
 
-static void test_indices_are_taken_as_far_as_there_is_room(void **state)
+TEST(test_indices_are_taken_as_far_as_there_is_room)
 {
     struct fake f;
 
@@ -196,7 +196,7 @@ static void test_indices_are_taken_as_far_as_there_is_room(void **state)
     fake_end(&f);
 }
 
-static void test_next_does_not_wait_for_what_is_not_fed(void **state)
+TEST(test_next_does_not_wait_for_what_is_not_fed)
 {
     struct fake f;
 
@@ -223,7 +223,7 @@ static void test_next_does_not_wait_for_what_is_not_fed(void **state)
 }
 
 /* The daemon's end is noticed although there is nothing to wait for. */
-static void test_a_daemon_that_goes_away(void **state)
+TEST(test_a_daemon_that_goes_away)
 {
     struct fake f;
 
@@ -236,7 +236,7 @@ static void test_a_daemon_that_goes_away(void **state)
     fake_end(&f);
 }
 
-static void test_a_final_fault(void **state)
+TEST(test_a_final_fault)
 {
     struct fake f;
 
@@ -260,7 +260,7 @@ static void test_a_final_fault(void **state)
     fake_end(&f);
 }
 
-static void test_misuse(void **state)
+TEST(test_misuse)
 {
     struct fake f;
 
@@ -288,7 +288,7 @@ static void test_misuse(void **state)
     fake_end(&f);
 }
 
-static void test_a_sampler_of_its_own(void **state)
+TEST(test_a_sampler_of_its_own)
 {
     struct fake f;
 
@@ -302,7 +302,7 @@ static void test_a_sampler_of_its_own(void **state)
     fake_end(&f);
 }
 
-static void test_steps_that_do_not_fit_a_message(void **state)
+TEST(test_steps_that_do_not_fit_a_message)
 {
     uint64_t *indices = calloc(DL_MAX_FEED_INDICES, sizeof *indices);
     struct dl_message msg;
@@ -331,7 +331,7 @@ static void test_steps_that_do_not_fit_a_message(void **state)
 }
 
 /* A daemon that does not read takes no memory beyond a bound, and no session's end. */
-static void test_a_daemon_that_does_not_read(void **state)
+TEST(test_a_daemon_that_does_not_read)
 {
     uint64_t *indices = calloc(DL_MAX_FEED_INDICES, sizeof *indices);
     struct fake f;
@@ -349,7 +349,7 @@ static void test_a_daemon_that_does_not_read(void **state)
     fake_end(&f);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct fake f;
 
@@ -364,7 +364,7 @@ static void test_out_of_memory(void **state)
 }
 
 /* A daemon that delivers what was never fed, in order or not, or ends before all is delivered. */
-static void test_violations(void **state)
+TEST(test_violations)
 {
     struct fake f;
 
@@ -383,21 +383,3 @@ static void test_violations(void **state)
     assert_non_null(strstr(dl_client_error(f.client), "ends after 0 of the 1 steps from 0"));
     fake_end(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_batches_of_indices),
-    cmocka_unit_test(test_ends),
-    cmocka_unit_test(test_no_more_than_twice_the_credits),
-    cmocka_unit_test(test_indices_are_taken_as_far_as_there_is_room),
-    cmocka_unit_test(test_next_does_not_wait_for_what_is_not_fed),
-    cmocka_unit_test(test_a_daemon_that_goes_away),
-    cmocka_unit_test(test_a_final_fault),
-    cmocka_unit_test(test_misuse),
-    cmocka_unit_test(test_a_sampler_of_its_own),
-    cmocka_unit_test(test_steps_that_do_not_fit_a_message),
-    cmocka_unit_test(test_a_daemon_that_does_not_read),
-    cmocka_unit_test(test_out_of_memory),
-    cmocka_unit_test(test_violations),
-};
-
-TEST_MAIN(tests)

@@ -66,7 +66,7 @@ static void expect_next(struct fake *f, int want)
     assert_ptr_equal(batch, f); /* untouched */
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
     const uint64_t *indices;
     struct dl_batch *batch;
@@ -99,7 +99,7 @@ static void test_order(void **state)
     fake_end(&f);
 }
 
-static void test_start_options(void **state)
+TEST(test_start_options)
 {
     struct dl_epoch_options o = {.rank = 2, .world = 2};
     struct dl_message msg;
@@ -151,7 +151,7 @@ static void test_start_options(void **state)
 }
 
 /* From the middle of an epoch. */
-static void test_start_at_step(void **state)
+TEST(test_start_at_step)
 {
     struct dl_message msg;
     struct fake f;
@@ -171,7 +171,7 @@ static void test_start_at_step(void **state)
     fake_end(&f);
 }
 
-static void test_timeout(void **state)
+TEST(test_timeout)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -192,7 +192,7 @@ static void test_timeout(void **state)
 }
 
 /* An event loop: the descriptor tells, dispatch takes in, next does not block. */
-static void test_event_loop(void **state)
+TEST(test_event_loop)
 {
     struct pollfd pfd;
     struct fake f;
@@ -214,7 +214,7 @@ static void test_event_loop(void **state)
 
 /* ---- credits and coalescing ---- */
 
-static void test_coalescing(void **state)
+TEST(test_coalescing)
 {
     struct fake f;
 
@@ -241,7 +241,7 @@ static void test_coalescing(void **state)
     fake_end(&f);
 }
 
-static void test_requests_carry_releases(void **state)
+TEST(test_requests_carry_releases)
 {
     struct dl_message msg = {.number = DL_MSG_INFO};
     struct fake f;
@@ -261,7 +261,7 @@ static void test_requests_carry_releases(void **state)
     fake_end(&f);
 }
 
-static void test_hot_path(void **state)
+TEST(test_hot_path)
 {
     unsigned calls, allocated;
     struct dl_batch *batch;
@@ -286,7 +286,7 @@ static void test_hot_path(void **state)
 
 /* ---- pins ---- */
 
-static void test_pin(void **state)
+TEST(test_pin)
 {
     struct dl_batch *kept, *batch;
     struct dl_tensor image;
@@ -321,7 +321,7 @@ static void test_pin(void **state)
     fake_end(&f);
 }
 
-static void test_pin_outlives_epoch(void **state)
+TEST(test_pin_outlives_epoch)
 {
     struct dl_batch *first, *second;
     struct dl_tensor image;
@@ -351,7 +351,7 @@ static void test_pin_outlives_epoch(void **state)
 
 /* ---- faults ---- */
 
-static void test_faults_in_place(void **state)
+TEST(test_faults_in_place)
 {
     struct fake f;
 
@@ -373,7 +373,7 @@ static void test_faults_in_place(void **state)
 }
 
 /* The daemon had not heard yet of what was released. */
-static void test_no_memory_is_not_news_to_who_holds_nothing(void **state)
+TEST(test_no_memory_is_not_news_to_who_holds_nothing)
 {
     struct dl_batch *pinned;
     struct fake f;
@@ -400,7 +400,7 @@ static void test_no_memory_is_not_news_to_who_holds_nothing(void **state)
     fake_end(&f);
 }
 
-static void test_final_fault(void **state)
+TEST(test_final_fault)
 {
     struct fake f;
 
@@ -418,7 +418,7 @@ static void test_final_fault(void **state)
 }
 
 /* Codes that next() uses for "not ready yet", and none at all. */
-static void test_fault_codes(void **state)
+TEST(test_fault_codes)
 {
     struct fake f;
 
@@ -433,7 +433,7 @@ static void test_fault_codes(void **state)
     fake_end(&f);
 }
 
-static void test_many_faults(void **state)
+TEST(test_many_faults)
 {
     struct fake f;
 
@@ -450,7 +450,7 @@ static void test_many_faults(void **state)
     fake_end(&f);
 }
 
-static void test_faults_that_nobody_reads(void **state)
+TEST(test_faults_that_nobody_reads)
 {
     struct fake f;
 
@@ -470,7 +470,7 @@ static void test_faults_that_nobody_reads(void **state)
 
 /* ---- several streams, stopped streams, segments ---- */
 
-static void test_two_streams(void **state)
+TEST(test_two_streams)
 {
     struct dl_epoch *first, *second;
     struct dl_descriptor d;
@@ -504,7 +504,7 @@ static void test_two_streams(void **state)
 }
 
 /* The daemon may have sent more before it read STOP. */
-static void test_late_batches(void **state)
+TEST(test_late_batches)
 {
     struct dl_message msg;
     struct fake f;
@@ -531,7 +531,7 @@ static void test_late_batches(void **state)
 }
 
 /* A retired segment stays mapped as long as a batch in it is not released. */
-static void test_retire(void **state)
+TEST(test_retire)
 {
     struct dl_message msg = {.number = DL_MSG_RETIRE};
     struct dl_batch *batch;
@@ -553,7 +553,7 @@ static void test_retire(void **state)
     fake_end(&f);
 }
 
-static void test_writable(void **state)
+TEST(test_writable)
 {
     for (int writable = 0; writable < 2; writable++) {
         struct dl_message msg = fake_segment_message();
@@ -609,7 +609,7 @@ static void fill_nested(struct fake *f)
     tree_deinit(&tree);
 }
 
-static void test_tree(void **state)
+TEST(test_tree)
 {
     static const struct {
         enum dl_node_kind kind;
@@ -672,7 +672,7 @@ static void test_tree(void **state)
 }
 
 /* The tree changes with the last, smaller batch; what was handed out before stays as it was. */
-static void test_tree_changes(void **state)
+TEST(test_tree_changes)
 {
     struct dl_batch *whole, *part;
     struct dl_tensor tensor;
@@ -699,7 +699,7 @@ static void test_tree_changes(void **state)
 
 /* ---- a daemon that reads slowly ---- */
 
-static void test_output_waits(void **state)
+TEST(test_output_waits)
 {
     struct dl_message info = {.number = DL_MSG_INFO};
     struct dl_message query = {.number = DL_MSG_QUERY};
@@ -730,7 +730,7 @@ static void test_output_waits(void **state)
     fake_end(&f);
 }
 
-static void test_output_is_bounded(void **state)
+TEST(test_output_is_bounded)
 {
     struct dl_message query = {.number = DL_MSG_QUERY};
     struct fake f;
@@ -743,32 +743,3 @@ static void test_output_is_bounded(void **state)
     assert_non_null(strstr(dl_client_error(f.client), "stopped reading"));
     fake_end(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_order),
-    cmocka_unit_test(test_start_options),
-    cmocka_unit_test(test_start_at_step),
-    cmocka_unit_test(test_timeout),
-    cmocka_unit_test(test_event_loop),
-    cmocka_unit_test(test_coalescing),
-    cmocka_unit_test(test_requests_carry_releases),
-    cmocka_unit_test(test_hot_path),
-    cmocka_unit_test(test_pin),
-    cmocka_unit_test(test_pin_outlives_epoch),
-    cmocka_unit_test(test_faults_in_place),
-    cmocka_unit_test(test_no_memory_is_not_news_to_who_holds_nothing),
-    cmocka_unit_test(test_final_fault),
-    cmocka_unit_test(test_fault_codes),
-    cmocka_unit_test(test_many_faults),
-    cmocka_unit_test(test_faults_that_nobody_reads),
-    cmocka_unit_test(test_two_streams),
-    cmocka_unit_test(test_late_batches),
-    cmocka_unit_test(test_retire),
-    cmocka_unit_test(test_writable),
-    cmocka_unit_test(test_tree),
-    cmocka_unit_test(test_tree_changes),
-    cmocka_unit_test(test_output_waits),
-    cmocka_unit_test(test_output_is_bounded),
-};
-
-TEST_MAIN(tests)

@@ -20,7 +20,7 @@ static void expect_former_lease(struct fake *f, uint64_t step)
 
 /* Pinned, kept by a tensor, in hand and not given out yet: none is passed before it is released,
  * which is told as often as releases are. */
-static void test_leases(void **state)
+TEST(test_leases, setup, teardown)
 {
     struct dl_batch *pinned;
     struct DLManagedTensor *tensor;
@@ -58,7 +58,7 @@ static void test_leases(void **state)
 }
 
 /* What the trainer has in its hands is not acknowledged, wherever it lies. */
-static void test_lease_on_a_copy(void **state)
+TEST(test_lease_on_a_copy, setup, teardown)
 {
     struct fake f;
 
@@ -78,7 +78,7 @@ static void test_lease_on_a_copy(void **state)
 }
 
 /* Given back while no daemon is there, or held through several of them, or by no job. */
-static void test_leases_of_whom(void **state)
+TEST(test_leases_of_whom, setup, teardown)
 {
     for (int job = 0; job < 2; job++) {
         struct dl_batch *pinned[2];
@@ -118,7 +118,7 @@ static void test_leases_of_whom(void **state)
 }
 
 /* In any order: what had come stays held, though the daemon makes it again. */
-static void test_leases_in_any_order(void **state)
+TEST(test_leases_in_any_order, setup, teardown)
 {
     struct fake f;
 
@@ -140,7 +140,7 @@ static void test_leases_in_any_order(void **state)
 }
 
 /* An epoch of which all had come: it is asked for once more, so that the daemon knows of it. */
-static void test_all_had_come(void **state)
+TEST(test_all_had_come, setup, teardown)
 {
     for (int kind = 0; kind <= FED; kind += FED) {
         struct dl_batch *batch;
@@ -178,7 +178,7 @@ static void test_all_had_come(void **state)
 }
 
 /* That the daemon does not have it is no harm. */
-static void test_all_had_come_and_refused(void **state)
+TEST(test_all_had_come_and_refused, setup, teardown)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -205,7 +205,7 @@ static void test_all_had_come_and_refused(void **state)
 }
 
 /* The user is done with it before the daemon is: FINISHED comes behind its STOP. */
-static void test_all_had_come_and_ended(void **state)
+TEST(test_all_had_come_and_ended, setup, teardown)
 {
     struct dl_batch *pinned;
     struct fake f;
@@ -228,17 +228,3 @@ static void test_all_had_come_and_ended(void **state)
     fake_expect_silence(&f);
     fake_end(&f);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    T(test_leases),
-    T(test_lease_on_a_copy),
-    T(test_leases_of_whom),
-    T(test_leases_in_any_order),
-    T(test_all_had_come),
-    T(test_all_had_come_and_refused),
-    T(test_all_had_come_and_ended),
-};
-
-TEST_MAIN(tests)

@@ -69,7 +69,7 @@ static void expect_violation(struct fake *f, const char *name, const char *text)
     assert_int_equal(dl_epoch_next(f->epoch, -1, &batch), -EPROTO);
 }
 
-static void test_bad_segments(void **state)
+TEST(test_bad_segments)
 {
     for (size_t i = 0; i < ARRAY_SIZE(bad_segments); i++) {
         const struct bad_segment *row = &bad_segments[i];
@@ -98,7 +98,7 @@ static void send_segment_of(struct fake *f, int fd)
     fake_send_fd(f, &msg, fd);
 }
 
-static void test_other_descriptors(void **state)
+TEST(test_other_descriptors)
 {
     struct segment_header header = fake_header();
     const char *path = harness_file("segment", &header, sizeof header);
@@ -137,7 +137,7 @@ static void test_other_descriptors(void **state)
 }
 
 /* A descriptor with a message that carries none. */
-static void test_surplus_descriptor(void **state)
+TEST(test_surplus_descriptor)
 {
     struct dl_message msg = {.number = DL_MSG_FINISHED};
     struct fake f;
@@ -151,7 +151,7 @@ static void test_surplus_descriptor(void **state)
     fake_end(&f);
 }
 
-static void test_segment_table(void **state)
+TEST(test_segment_table)
 {
     struct dl_message msg = {.number = DL_MSG_RETIRE};
     struct fake f;
@@ -203,7 +203,7 @@ static const struct {
     {"another step's slot", OFFSET, SEGMENT_HEADER_BYTES, "generation 100 where 101 is due"},
 };
 
-static void test_bad_descriptors(void **state)
+TEST(test_bad_descriptors)
 {
     for (size_t i = 0; i < ARRAY_SIZE(bad_descriptors); i++) {
         struct dl_descriptor d = fake_descriptor(1, FAKE_ROWS);
@@ -249,7 +249,7 @@ static void test_bad_descriptors(void **state)
     }
 }
 
-static void test_too_many_batches(void **state)
+TEST(test_too_many_batches)
 {
     struct fake f;
 
@@ -264,7 +264,7 @@ static void test_too_many_batches(void **state)
     fake_end(&f);
 }
 
-static void test_beyond_the_last_step(void **state)
+TEST(test_beyond_the_last_step)
 {
     struct fake f;
 
@@ -280,7 +280,7 @@ static void test_beyond_the_last_step(void **state)
 }
 
 /* Nothing may follow FINISHED or a final fault. */
-static void test_after_the_end(void **state)
+TEST(test_after_the_end)
 {
     for (int i = 0; i < 5; i++) {
         struct fake f;
@@ -308,7 +308,7 @@ static void test_after_the_end(void **state)
 }
 
 /* However many warnings come, one is kept; an unknown stream's is no warning. */
-static void test_warnings(void **state)
+TEST(test_warnings)
 {
     struct dl_batch *batch;
     char text[32];
@@ -329,7 +329,7 @@ static void test_warnings(void **state)
     fake_end(&f);
 }
 
-static void test_fault_out_of_order(void **state)
+TEST(test_fault_out_of_order)
 {
     struct fake f;
 
@@ -387,7 +387,7 @@ static const struct {
 };
 
 /* With and without a good batch before it, whose checked tree is compared first. */
-static void test_bad_slots(void **state)
+TEST(test_bad_slots)
 {
     for (size_t i = 0; i < 2 * ARRAY_SIZE(bad_slots); i++) {
         size_t row = i / 2;
@@ -413,7 +413,7 @@ static void test_bad_slots(void **state)
 }
 
 /* What is planned must be as long as its own number of rows makes it. */
-static void test_planned_rows(void **state)
+TEST(test_planned_rows)
 {
     static const uint32_t rows[] = {1, 3, FAKE_SLOT_BYTES, UINT32_MAX};
 
@@ -449,7 +449,7 @@ static void send_number(struct fake *f, enum message_number number, uint64_t req
     fake_send(f, &msg);
 }
 
-static void test_unasked_answers(void **state)
+TEST(test_unasked_answers)
 {
     static const enum message_number numbers[] = {DL_MSG_OPENED, DL_MSG_STARTED, DL_MSG_INFO,
                                                   DL_MSG_ERROR, DL_MSG_WELCOME};
@@ -464,7 +464,7 @@ static void test_unasked_answers(void **state)
     }
 }
 
-static void test_wrong_answers(void **state)
+TEST(test_wrong_answers)
 {
     static const enum message_number numbers[] = {DL_MSG_OPENED, DL_MSG_STARTED, DL_MSG_INFO,
                                                   DL_MSG_ERROR};
@@ -489,7 +489,7 @@ static void test_wrong_answers(void **state)
         }
 }
 
-static void test_answer_twice(void **state)
+TEST(test_answer_twice)
 {
     struct dl_loader *loader;
     struct dl_epoch *epoch;
@@ -532,7 +532,7 @@ static void test_answer_twice(void **state)
 
 /* ---- bytes ---- */
 
-static void test_garbage(void **state)
+TEST(test_garbage)
 {
     static const struct {
         const char *name;
@@ -581,7 +581,7 @@ static void *flood(void *arg)
     }
 }
 
-static void test_flood(void **state)
+TEST(test_flood)
 {
     struct dl_batch *batch;
     const void *data;
@@ -617,7 +617,7 @@ static void *interrupt(void *arg)
     return NULL;
 }
 
-static void test_signals(void **state)
+TEST(test_signals)
 {
     struct sigaction action = {.sa_handler = on_signal};
     pthread_t self = pthread_self(), thread;
@@ -634,26 +634,3 @@ static void test_signals(void **state)
     pthread_join(thread, NULL);
     fake_end(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bad_segments),
-    cmocka_unit_test(test_other_descriptors),
-    cmocka_unit_test(test_surplus_descriptor),
-    cmocka_unit_test(test_segment_table),
-    cmocka_unit_test(test_bad_descriptors),
-    cmocka_unit_test(test_too_many_batches),
-    cmocka_unit_test(test_beyond_the_last_step),
-    cmocka_unit_test(test_after_the_end),
-    cmocka_unit_test(test_warnings),
-    cmocka_unit_test(test_fault_out_of_order),
-    cmocka_unit_test(test_bad_slots),
-    cmocka_unit_test(test_planned_rows),
-    cmocka_unit_test(test_unasked_answers),
-    cmocka_unit_test(test_wrong_answers),
-    cmocka_unit_test(test_answer_twice),
-    cmocka_unit_test(test_garbage),
-    cmocka_unit_test(test_flood),
-    cmocka_unit_test(test_signals),
-};
-
-TEST_MAIN(tests)

@@ -49,7 +49,7 @@ static void expect_host(struct fake *f, uint64_t number, const struct channel *c
     close(hosts);
 }
 
-static void test_bring(void **state)
+TEST(test_bring)
 {
     struct channel one = make_channel(), two = make_channel();
     struct fake f;
@@ -76,7 +76,7 @@ static void expect_refusal(struct fake *f, int channel, uint64_t number, int cod
     fake_expect_silence(f);
 }
 
-static void test_what_is_no_host(void **state)
+TEST(test_what_is_no_host)
 {
     struct channel channel = make_channel();
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -98,7 +98,7 @@ static void test_what_is_no_host(void **state)
     close(null);
 }
 
-static void test_to_a_daemon_that_has_gone(void **state)
+TEST(test_to_a_daemon_that_has_gone)
 {
     struct channel channel = make_channel();
     struct fake f;
@@ -116,7 +116,7 @@ static void test_to_a_daemon_that_has_gone(void **state)
 
 /* Of a client's hosts, that goes with a loader which its spec names, in YAML or JSON; whatever else
  * looks like it stays for the next loader. */
-static void test_whose_host_it_is(void **state)
+TEST(test_whose_host_it_is)
 {
     static const struct {
         const char *spec;
@@ -177,7 +177,7 @@ static void test_whose_host_it_is(void **state)
     close_channel(&channel);
 }
 
-static void test_without_a_daemon(void **state)
+TEST(test_without_a_daemon)
 {
     struct dl_client *client;
 
@@ -302,7 +302,7 @@ static void expect_the_session_s_end(struct fake *f)
     assert_true(n == 0 || n == -ECONNRESET);
 }
 
-static void test_abandoned_in_a_child(void **state)
+TEST(test_abandoned_in_a_child)
 {
     struct channel channels[2] = {make_channel(), make_channel()};
     int line = -1;
@@ -333,7 +333,7 @@ static void test_abandoned_in_a_child(void **state)
     fake_end(&f);
 }
 
-static void test_nothing_to_abandon(void **state)
+TEST(test_nothing_to_abandon)
 {
     struct dl_client *client;
     int before = harness_count_fds();
@@ -347,15 +347,3 @@ static void test_nothing_to_abandon(void **state)
     dl_client_close(client);
     assert_int_equal(harness_count_fds(), before);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bring),
-    cmocka_unit_test(test_what_is_no_host),
-    cmocka_unit_test(test_to_a_daemon_that_has_gone),
-    cmocka_unit_test(test_whose_host_it_is),
-    cmocka_unit_test(test_without_a_daemon),
-    cmocka_unit_test(test_abandoned_in_a_child),
-    cmocka_unit_test(test_nothing_to_abandon),
-};
-
-TEST_MAIN(tests)

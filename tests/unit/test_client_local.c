@@ -99,7 +99,7 @@ static void expect_text(struct here *h, int r, int want, const char *text)
 
 /* ---- without a daemon ---- */
 
-static void test_epochs(void **state)
+TEST(test_epochs)
 {
     struct here h;
 
@@ -125,7 +125,7 @@ static void test_epochs(void **state)
     dl_client_close(h.client);
 }
 
-static void test_ranks_and_steps(void **state)
+TEST(test_ranks_and_steps)
 {
     struct dl_epoch_options options = {.rank = 1, .world = 2, .step = 3};
     struct dl_batch *batch = NULL;
@@ -151,7 +151,7 @@ static void test_ranks_and_steps(void **state)
 }
 
 /* Two epochs of two loaders, turn by turn. */
-static void test_several_at_once(void **state)
+TEST(test_several_at_once)
 {
     struct here a, b;
 
@@ -186,7 +186,7 @@ static const struct {
     {"[", EINVAL, "spec:1: "},
 };
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct here h;
 
@@ -200,7 +200,7 @@ static void test_refusals(void **state)
     dl_client_close(h.client);
 }
 
-static void test_no_daemon_to_ask(void **state)
+TEST(test_no_daemon_to_ask)
 {
     const void *data;
     struct here h;
@@ -217,7 +217,7 @@ static void test_no_daemon_to_ask(void **state)
 
 /* ---- the module ---- */
 
-static void test_modules_that_are_not_there(void **state)
+TEST(test_modules_that_are_not_there)
 {
     _cleanup_free_ char *module = strdup(getenv("DLOADER_LOCAL_MODULE"));
     const char *bad[][2] = {
@@ -252,7 +252,7 @@ static const void *data_of(struct dl_batch *batch)
     return tensor.data;
 }
 
-static void test_memory_is_used_again(void **state)
+TEST(test_memory_is_used_again)
 {
     struct dl_batch *pinned, *batch;
     const void *first, *second;
@@ -275,7 +275,7 @@ static void test_memory_is_used_again(void **state)
     dl_client_close(h.client);
 }
 
-static void test_pins_outlive_the_epoch(void **state)
+TEST(test_pins_outlive_the_epoch)
 {
     struct dl_batch *pinned;
     struct here h;
@@ -295,7 +295,7 @@ static void test_pins_outlive_the_epoch(void **state)
 }
 
 /* Tensors deleted while the loader is open, after it was closed, and after the client was. */
-static void test_tensors_outlive_everything(void **state)
+TEST(test_tensors_outlive_everything)
 {
     struct managed *tensors[3];
     struct here h;
@@ -325,7 +325,7 @@ static void test_tensors_outlive_everything(void **state)
 }
 
 /* The limit holds two batches. */
-static void test_memory_limit(void **state)
+TEST(test_memory_limit)
 {
     struct dl_batch *a, *b;
     struct here h;
@@ -349,7 +349,7 @@ static void test_memory_limit(void **state)
 }
 
 /* A batch may repeat samples, and then takes more than the dataset's length lets expect. */
-static void test_batches_that_grow(void **state)
+TEST(test_batches_that_grow)
 {
     struct dl_batch *batch = NULL;
     struct here h;
@@ -371,7 +371,7 @@ static void test_batches_that_grow(void **state)
 }
 
 /* Each is larger than the one before: what was too small is given up, and counts no more. */
-static void test_batches_that_grow_within_the_limit(void **state)
+TEST(test_batches_that_grow_within_the_limit)
 {
     static uint64_t indices[4000];
     struct dl_batch *batch = NULL;
@@ -394,7 +394,7 @@ static void test_batches_that_grow_within_the_limit(void **state)
 }
 
 /* One that passes the limit is an error of its step alone. */
-static void test_a_batch_beyond_the_limit(void **state)
+TEST(test_a_batch_beyond_the_limit)
 {
     static uint64_t indices[5000];
     struct here h;
@@ -417,7 +417,7 @@ static void test_a_batch_beyond_the_limit(void **state)
 
 #define FED "dataset: {kind: range, length: 100}, workers: {count: 0}, sampler: {kind: client}"
 
-static void test_feeding(void **state)
+TEST(test_feeding)
 {
     uint64_t indices[] = {7, 8, 9, 100, 3, 4, 5};
     struct here h;
@@ -440,7 +440,7 @@ static void test_feeding(void **state)
     dl_client_close(h.client);
 }
 
-static void test_feeding_half(void **state)
+TEST(test_feeding_half)
 {
     struct here h;
 
@@ -454,7 +454,7 @@ static void test_feeding_half(void **state)
     dl_client_close(h.client);
 }
 
-static void test_a_sampler_of_its_own(void **state)
+TEST(test_a_sampler_of_its_own)
 {
     struct here h;
 
@@ -488,7 +488,7 @@ static int failing_next(struct module_loader *loader, struct local_pass *pass,
 }
 
 /* What means something else to the caller of dl_epoch_next() is not a step's error. */
-static void test_errors_of_steps(void **state)
+TEST(test_errors_of_steps)
 {
     static const int codes[][2] = {{EIO, EIO}, {EAGAIN, EIO}, {ETIMEDOUT, EIO}, {ERANGE, ERANGE}};
     struct here h;
@@ -516,7 +516,7 @@ static int failing_feed(struct local_pass *pass, const uint64_t *indices, size_t
 }
 
 /* What is not taken is not lost: it can be fed again. */
-static void test_no_memory_to_feed(void **state)
+TEST(test_no_memory_to_feed)
 {
     const uint64_t indices[] = {1, 2, 3, 4};
     struct here h;
@@ -542,7 +542,7 @@ static void test_no_memory_to_feed(void **state)
 }
 
 /* As of a daemon's: once, when an iterable dataset gives more than its length. */
-static void test_more_samples_than_the_length(void **state)
+TEST(test_more_samples_than_the_length)
 {
     struct here h;
 
@@ -581,7 +581,7 @@ static const char *read_on(struct here *h)
 }
 
 /* At its end at the latest, and once. */
-static void test_a_file_that_is_overwritten(void **state)
+TEST(test_a_file_that_is_overwritten)
 {
     char spec[256], data[4000] = "";
     const char *path = harness_file("overwritten", data, sizeof data);
@@ -619,7 +619,7 @@ static void refuse_open(struct fake *f, int code, const char *path)
     fake_send(f, &msg);
 }
 
-static void test_what_the_daemon_leaves_to_the_client(void **state)
+TEST(test_what_the_daemon_leaves_to_the_client)
 {
     struct here h = {0};
     struct fake f;
@@ -654,7 +654,7 @@ static void test_what_the_daemon_leaves_to_the_client(void **state)
 }
 
 /* A daemon that numbers a stream like a local epoch, 0, does not get at it. */
-static void test_streams_of_nobody(void **state)
+TEST(test_streams_of_nobody)
 {
     struct here h = {0};
     struct fake f;
@@ -700,7 +700,7 @@ static int use(struct here *h)
     return r;
 }
 
-static void test_every_allocation(void **state)
+TEST(test_every_allocation)
 {
     int64_t k = 0;
     int r;
@@ -720,31 +720,3 @@ static void test_every_allocation(void **state)
     assert_int_equal(r, DL_END);
     assert_in_range(k, 8, 99);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_epochs),
-    cmocka_unit_test(test_ranks_and_steps),
-    cmocka_unit_test(test_several_at_once),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_no_daemon_to_ask),
-    cmocka_unit_test(test_modules_that_are_not_there),
-    cmocka_unit_test(test_memory_is_used_again),
-    cmocka_unit_test(test_pins_outlive_the_epoch),
-    cmocka_unit_test(test_tensors_outlive_everything),
-    cmocka_unit_test(test_memory_limit),
-    cmocka_unit_test(test_batches_that_grow),
-    cmocka_unit_test(test_batches_that_grow_within_the_limit),
-    cmocka_unit_test(test_a_batch_beyond_the_limit),
-    cmocka_unit_test(test_feeding),
-    cmocka_unit_test(test_feeding_half),
-    cmocka_unit_test(test_a_sampler_of_its_own),
-    cmocka_unit_test(test_errors_of_steps),
-    cmocka_unit_test(test_no_memory_to_feed),
-    cmocka_unit_test(test_more_samples_than_the_length),
-    cmocka_unit_test(test_a_file_that_is_overwritten),
-    cmocka_unit_test(test_what_the_daemon_leaves_to_the_client),
-    cmocka_unit_test(test_streams_of_nobody),
-    cmocka_unit_test(test_every_allocation),
-};
-
-TEST_MAIN(tests)

@@ -4,7 +4,7 @@
 #include "client/dlclient.h"
 #include <errno.h>
 
-static void test_places(void **state)
+TEST(test_places)
 {
     static const struct {
         const char *mesh;
@@ -46,7 +46,7 @@ static void test_places(void **state)
 }
 
 /* Of every mesh, the replicas of a rank of the samples are numbered from 0 on. */
-static void test_each_once(void **state)
+TEST(test_each_once)
 {
     static const char *const meshes[] = {"dp=3,tp=4", "tp=4,dp=3", "pp=2,dp=3,tp=2", "tp=12",
                                          "dp=12"};
@@ -67,7 +67,7 @@ static void test_each_once(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *mesh, *words;
@@ -97,7 +97,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_sequences(void **state)
+TEST(test_sequences)
 {
     for (uint32_t parts = 1; parts < 5; parts++) {
         for (unsigned how = DL_SEQUENCE_CONTIGUOUS; how <= DL_SEQUENCE_ZIGZAG; how++) {
@@ -130,12 +130,3 @@ static void test_sequences(void **state)
     assert_int_equal(dl_sequence_part(25, 0, 2, DL_SEQUENCE_CONTIGUOUS, none), -EINVAL);
     assert_int_equal(dl_sequence_part(26, 0, 2, DL_SEQUENCE_ZIGZAG, none), -EINVAL);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_places),
-    cmocka_unit_test(test_each_once),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_sequences),
-};
-
-TEST_MAIN(tests)

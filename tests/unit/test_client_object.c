@@ -42,7 +42,7 @@ static void send_report(struct fake *f, uint64_t step, const char *detail)
     fake_send(f, &msg);
 }
 
-static void test_detail(void **state)
+TEST(test_detail)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -71,7 +71,7 @@ static void test_detail(void **state)
 }
 
 /* Reports wait in bounded memory: of the rest the gist is left. */
-static void test_detail_bound(void **state)
+TEST(test_detail_bound)
 {
     static char detail[65001];
     struct dl_batch *batch;
@@ -133,7 +133,7 @@ static struct dl_batch *deliver_object(struct fake *f)
     return batch;
 }
 
-static void test_object_nodes(void **state)
+TEST(test_object_nodes)
 {
     struct dl_tensor tensor;
     struct dl_node node;
@@ -162,7 +162,7 @@ static void test_object_nodes(void **state)
     fake_end(&f);
 }
 
-static void test_node_dlpack(void **state)
+TEST(test_node_dlpack)
 {
     struct DLManagedTensor *tensor = NULL;
     struct fake f;
@@ -182,7 +182,7 @@ static void test_node_dlpack(void **state)
 
 /* ---- what is held ---- */
 
-static void test_held_bytes(void **state)
+TEST(test_held_bytes)
 {
     struct DLManagedTensor *tensors[3];
     struct dl_batch *batch, *pinned;
@@ -208,7 +208,7 @@ static void test_held_bytes(void **state)
 }
 
 /* Of credits 8 the fifth that is kept is one too many; and so is the last slot of a segment. */
-static void test_may_keep(void **state)
+TEST(test_may_keep)
 {
     struct DLManagedTensor *tensors[5];
     struct fake f;
@@ -244,7 +244,7 @@ static void assert_lengths(const struct dl_batch *batch, uint64_t want_padded)
 }
 
 /* Batches of tokens say the lengths that were planned; a copy has them too; others have none. */
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     const uint32_t *lengths = NULL;
     uint64_t padded = 7;
@@ -266,7 +266,7 @@ static void test_lengths(void **state)
     fake_end(&f);
 }
 
-static void test_detach(void **state)
+TEST(test_detach)
 {
     struct DLManagedTensor *tensor;
     struct dl_tensor image, moved;
@@ -312,7 +312,7 @@ static void test_detach(void **state)
 }
 
 /* A job's trainer that dies with a copy in its hands gets it again. */
-static void test_detached_in_a_job(void **state)
+TEST(test_detached_in_a_job)
 {
     struct DLManagedTensor *tensor;
     struct dl_batch *batch;
@@ -337,7 +337,7 @@ static void test_detached_in_a_job(void **state)
     fake_end(&f);
 }
 
-static void test_detach_pinned(void **state)
+TEST(test_detach_pinned)
 {
     struct DLManagedTensor *tensor;
     struct dl_batch *batch, *other;
@@ -367,7 +367,7 @@ static void test_detach_pinned(void **state)
 
 /* ---- steps of keys ---- */
 
-static void test_feed_keys(void **state)
+TEST(test_feed_keys)
 {
     uint64_t words[64] = {SLOT_KEYS_MARK, 490, 1, 2, 3};
     struct dl_epoch_options options = {.credits = 3};
@@ -390,14 +390,3 @@ static void test_feed_keys(void **state)
     fake_expect(&f, DL_MSG_FEED);
     fake_end(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_detail),        cmocka_unit_test(test_detail_bound),
-    cmocka_unit_test(test_object_nodes),  cmocka_unit_test(test_node_dlpack),
-    cmocka_unit_test(test_held_bytes),    cmocka_unit_test(test_may_keep),
-    cmocka_unit_test(test_detach),        cmocka_unit_test(test_detached_in_a_job),
-    cmocka_unit_test(test_detach_pinned), cmocka_unit_test(test_feed_keys),
-    cmocka_unit_test(test_lengths),
-};
-
-TEST_MAIN(tests)

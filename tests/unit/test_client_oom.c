@@ -119,14 +119,8 @@ static void fail_each(bool in_order)
     assert_true(k > 20); /* the scenario does allocate */
 }
 
-static void test_every_allocation(void **state)
+TEST(test_every_allocation)
 {
     fail_each(true);
     fail_each(false);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_allocation),
-};
-
-TEST_MAIN(tests)

@@ -158,7 +158,7 @@ static void expect_all(struct fake *f, size_t row)
     assert_int_equal(dl_epoch_next(f->epoch, 0, &batch), DL_END);
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct fake f;
@@ -179,7 +179,7 @@ static void test_order(void **state)
     }
 }
 
-static void test_unknown_counts(void **state)
+TEST(test_unknown_counts)
 {
     struct dl_message msg;
     struct fake f;
@@ -202,7 +202,7 @@ static void test_unknown_counts(void **state)
 
 /* Not even once it was released: not while it is queued, in the user's hands, pinned or a
  * tensor's. */
-static void test_delivered_once(void **state)
+TEST(test_delivered_once)
 {
     enum { QUEUED, CURRENT, PINNED, EXPORTED, RELEASED };
     struct {
@@ -241,7 +241,7 @@ static void test_delivered_once(void **state)
 
 /* ---- warnings, and what is fatal ---- */
 
-static void test_warning(void **state)
+TEST(test_warning)
 {
     const char *first, *second;
     struct fake f;
@@ -276,7 +276,7 @@ static void test_warning(void **state)
 }
 
 /* A step's error leaves the client usable; the session's end does not, whatever its errno. */
-static void test_usable(void **state)
+TEST(test_usable)
 {
     struct dl_message msg = {.number = DL_MSG_ERROR};
     struct dl_batch *batch;
@@ -303,7 +303,7 @@ static void test_usable(void **state)
 
 /* ---- the set of steps ---- */
 
-static void test_set(void **state)
+TEST(test_set)
 {
     enum { STEPS = 300, TURNS = 20000 };
     bool there[STEPS] = {false};
@@ -331,11 +331,3 @@ static void test_set(void **state)
     step_set_deinit(&set);
     assert_false(step_set_has(&set, 5));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_order),          cmocka_unit_test(test_unknown_counts),
-    cmocka_unit_test(test_delivered_once), cmocka_unit_test(test_warning),
-    cmocka_unit_test(test_usable),         cmocka_unit_test(test_set),
-};
-
-TEST_MAIN(tests)

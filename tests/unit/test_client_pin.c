@@ -30,7 +30,7 @@ struct managed {
     void (*deleter)(struct DLManagedTensor *self);
 };
 
-static void test_pin(void **state)
+TEST(test_pin)
 {
     struct fake_cuda *notes = cuda();
     struct DLManagedTensor *tensor;
@@ -67,7 +67,7 @@ static void test_pin(void **state)
 }
 
 /* The thread's own context is used, and none retained; what is mapped already is locked at once. */
-static void test_context(void **state)
+TEST(test_context)
 {
     struct fake_cuda *notes = cuda();
     struct fake f;
@@ -86,7 +86,7 @@ static void test_context(void **state)
     assert_int_equal(notes->retained, 0);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *cuda, *fails, *devices;
@@ -136,7 +136,7 @@ static void test_refusals(void **state)
 }
 
 /* A segment that comes later and cannot be locked is one that is not locked. */
-static void test_later(void **state)
+TEST(test_later)
 {
     struct fake_cuda *notes = cuda();
     struct fake f;
@@ -158,12 +158,3 @@ static void test_later(void **state)
     fake_end(&f);
     assert_int_equal(notes->registered, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pin),
-    cmocka_unit_test(test_context),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_later),
-};
-
-TEST_MAIN(tests)

@@ -391,7 +391,7 @@ static void write_lines(void)
     harness_file("lines.txt", text, strlen(text));
 }
 
-static void test_every_place(void **state)
+TEST(test_every_place, NULL, now_end)
 {
     static struct now now;
     struct cell *c = &now.cell;
@@ -410,7 +410,7 @@ static void test_every_place(void **state)
 /* ---- no silence ------------------------------------------------------------------------------ */
 
 /* Ranks that shard.replicas does not divide, and those of a cluster: at every door. */
-static void test_refused_worlds(void **state)
+TEST(test_refused_worlds)
 {
     static const struct cell c = {"strided", &sharings[1], true, &data[0], worlds[0], 0};
     static const uint32_t refused[] = {0, 1, 3, DL_WORLD_CLUSTER};
@@ -443,7 +443,7 @@ static void test_refused_worlds(void **state)
 }
 
 /* What a state says does not depend on how many read the same: any of these may go on from it. */
-static void test_states_know_no_replicas(void **state)
+TEST(test_states_know_no_replicas)
 {
     struct state saved[ARRAY_SIZE(sharings)];
 
@@ -462,11 +462,3 @@ static void test_states_know_no_replicas(void **state)
         dl_client_close(p.client);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_teardown(test_every_place, now_end),
-    cmocka_unit_test(test_refused_worlds),
-    cmocka_unit_test(test_states_know_no_replicas),
-};
-
-TEST_MAIN(tests)

@@ -52,7 +52,7 @@ static void one_pause(uint64_t arrived, uint64_t received, bool pin)
     fake_end(&f);
 }
 
-static void test_end_at_every_step(void **state)
+TEST(test_end_at_every_step, setup, teardown)
 {
     for (uint64_t arrived = 0; arrived <= 5; arrived++)
         for (uint64_t received = 0; received <= arrived; received++)
@@ -61,7 +61,7 @@ static void test_end_at_every_step(void **state)
 }
 
 /* Again and again, at every stage of the way: the first daemon that lasts has it all. */
-static void test_end_at_every_stage(void **state)
+TEST(test_end_at_every_stage, setup, teardown)
 {
     for (int stage = 0; stage < 4; stage++) {
         struct fake f;
@@ -97,7 +97,7 @@ static void test_end_at_every_stage(void **state)
 }
 
 /* Nothing of an epoch that is over, or of a loader without epochs, is asked for again. */
-static void test_only_what_runs(void **state)
+TEST(test_only_what_runs, setup, teardown)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -120,7 +120,7 @@ static void test_only_what_runs(void **state)
 }
 
 /* The user ends it while the daemon is asked to start it again, or closes the loader. */
-static void test_given_up_on_the_way(void **state)
+TEST(test_given_up_on_the_way, setup, teardown)
 {
     struct fake f;
 
@@ -147,7 +147,7 @@ static void test_given_up_on_the_way(void **state)
 }
 
 /* A tensor of a batch of the first daemon's outlives it, and its loader in the second. */
-static void test_tensor(void **state)
+TEST(test_tensor, setup, teardown)
 {
     struct DLManagedTensor *tensor;
     struct dl_batch *batch;
@@ -174,7 +174,7 @@ static void test_tensor(void **state)
 
 /* ---- in any order, and fed ---- */
 
-static void test_any_order(void **state)
+TEST(test_any_order, setup, teardown)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -201,7 +201,7 @@ static void test_any_order(void **state)
 }
 
 /* What had not arrived is fed again, the end too, and what is said meanwhile follows. */
-static void test_fed(void **state)
+TEST(test_fed, setup, teardown)
 {
     for (uint64_t arrived = 0; arrived <= 4; arrived++) {
         struct dl_batch *batch;
@@ -236,7 +236,7 @@ static void test_fed(void **state)
 }
 
 /* The end alone, when all steps had arrived. */
-static void test_fed_to_the_end(void **state)
+TEST(test_fed_to_the_end, setup, teardown)
 {
     struct fake f;
 
@@ -267,7 +267,7 @@ static void expect_fatal(struct fake *f, int want, const char *text)
     fake_end(f);
 }
 
-static void test_nobody_comes(void **state)
+TEST(test_nobody_comes, setup, teardown)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -299,7 +299,7 @@ static void test_nobody_comes(void **state)
 }
 
 /* One that nobody starts anew, and one that has ended the session alone. */
-static void test_no_other_daemon(void **state)
+TEST(test_no_other_daemon, setup, teardown)
 {
     struct fake f;
 
@@ -318,7 +318,7 @@ static void test_no_other_daemon(void **state)
 }
 
 /* A batch that the user holds was filled again: that daemon did not end. */
-static void test_overwritten(void **state)
+TEST(test_overwritten, setup, teardown)
 {
     struct fake f;
 
@@ -330,7 +330,7 @@ static void test_overwritten(void **state)
     expect_fatal(&f, -EPROTO, "has refilled the slot of step 0");
 }
 
-static void test_another_dataset(void **state)
+TEST(test_another_dataset, setup, teardown)
 {
     static const struct {
         size_t field;
@@ -366,7 +366,7 @@ static void test_another_dataset(void **state)
 }
 
 /* What a user has to know ends it; what will pass does not. */
-static void test_refused(void **state)
+TEST(test_refused, setup, teardown)
 {
     static const struct {
         int code;
@@ -400,7 +400,7 @@ static void test_refused(void **state)
 }
 
 /* Whether a daemon did what it was told before it ended is not known: the next is not told. */
-static void test_control_once(void **state)
+TEST(test_control_once, setup, teardown)
 {
     struct fake f;
 
@@ -427,7 +427,7 @@ static void watch(struct fake *f, int fd)
 }
 
 /* The descriptor stays the same, and is readable when there is something to do. */
-static void test_descriptor(void **state)
+TEST(test_descriptor, setup, teardown)
 {
     struct pollfd pfd = {.events = POLLIN};
     struct fake f;
@@ -505,7 +505,7 @@ static int bring(struct fake *f, uint64_t number)
 
 /* The next daemon gets them too: those that no loader has taken, and each loader's with its OPEN.
  */
-static void test_hosts(void **state)
+TEST(test_hosts, setup, teardown)
 {
     static const char spec[] = "{\"dataset\": {\"kind\": \"python\", \"host\": 31}}";
     int taken, waiting, last[20];
@@ -544,7 +544,7 @@ static void test_hosts(void **state)
 }
 
 /* While the loaders are opened again: those that waited have been sent by then. */
-static void test_brought_on_the_way(void **state)
+TEST(test_brought_on_the_way, setup, teardown)
 {
     int channel[2];
     struct dl_message msg;
@@ -570,7 +570,7 @@ static void test_brought_on_the_way(void **state)
 }
 
 /* The last of a number is the one that counts, for each daemon. */
-static void test_a_number_again(void **state)
+TEST(test_a_number_again, setup, teardown)
 {
     int first, second;
     struct fake f;
@@ -588,7 +588,7 @@ static void test_a_number_again(void **state)
 }
 
 /* One that has ended is not brought to the next daemon; the others are. */
-static void test_a_host_has_ended(void **state)
+TEST(test_a_host_has_ended, setup, teardown)
 {
     int ended, alive, channel[2];
     struct fake f;
@@ -611,7 +611,7 @@ static void test_a_host_has_ended(void **state)
 }
 
 /* A loader whose host has ended cannot go on, and its user hears so at once. */
-static void test_a_loader_s_host_has_ended(void **state)
+TEST(test_a_loader_s_host_has_ended, setup, teardown)
 {
     static const char spec[] = "{\"dataset\": {\"kind\": \"python\", \"host\": 31}}";
     struct dl_message msg;
@@ -656,7 +656,7 @@ static void refuse_version(struct fake *f, uint64_t said)
 
 /* The daemon of the release before takes the place: the client says that one's version. The one
  * after it is of this release again. */
-static void test_a_daemon_of_before(void **state)
+TEST(test_a_daemon_of_before, setup, teardown)
 {
     struct dl_message msg = {.number = DL_MSG_WELCOME};
     struct fake f;
@@ -688,7 +688,7 @@ static void test_a_daemon_of_before(void **state)
 }
 
 /* One that speaks neither is no daemon of this client's. */
-static void test_a_daemon_of_long_before(void **state)
+TEST(test_a_daemon_of_long_before, setup, teardown)
 {
     struct fake f;
 
@@ -702,32 +702,3 @@ static void test_a_daemon_of_long_before(void **state)
     assert_string_equal(dl_client_error(f.client), "version: it speaks others");
     fake_end(&f);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    T(test_end_at_every_step),
-    T(test_end_at_every_stage),
-    T(test_only_what_runs),
-    T(test_given_up_on_the_way),
-    T(test_tensor),
-    T(test_any_order),
-    T(test_fed),
-    T(test_fed_to_the_end),
-    T(test_nobody_comes),
-    T(test_no_other_daemon),
-    T(test_overwritten),
-    T(test_another_dataset),
-    T(test_refused),
-    T(test_a_daemon_of_before),
-    T(test_a_daemon_of_long_before),
-    T(test_control_once),
-    T(test_descriptor),
-    T(test_hosts),
-    T(test_brought_on_the_way),
-    T(test_a_number_again),
-    T(test_a_host_has_ended),
-    T(test_a_loader_s_host_has_ended),
-};
-
-TEST_MAIN(tests)

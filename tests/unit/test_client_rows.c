@@ -109,7 +109,7 @@ static const struct {
     uint32_t first, n;
 } parts[] = {{0, 1}, {0, 2}, {1, 2}, {2, 2}, {3, 1}, {0, 3}, {1, 3}, {0, 4}};
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct fake f;
 
@@ -124,7 +124,7 @@ static void test_rows(void **state)
 }
 
 /* No byte is copied: the rows are the slot's memory; and the cut tree is shared. */
-static void test_nothing_is_copied(void **state)
+TEST(test_nothing_is_copied)
 {
     struct fake f;
     struct view *slice = NULL;
@@ -142,7 +142,7 @@ static void test_nothing_is_copied(void **state)
     fake_end(&f);
 }
 
-static void test_pinned_and_detached(void **state)
+TEST(test_pinned_and_detached)
 {
     struct dl_batch *batches[ARRAY_SIZE(parts)];
     struct fake f;
@@ -166,7 +166,7 @@ static void test_pinned_and_detached(void **state)
 }
 
 /* What has not one row a sample is the step's error; the next one comes, and the lease is back. */
-static void test_no_rows(void **state)
+TEST(test_no_rows)
 {
     struct dl_descriptor d = fake_descriptor(0, FAKE_ROWS);
     struct dl_batch *batch = NULL;
@@ -189,7 +189,7 @@ static void test_no_rows(void **state)
 }
 
 /* All of a batch needs no rows: a world of one dispatches what it likes. */
-static void test_all_of_it(void **state)
+TEST(test_all_of_it)
 {
     struct dl_descriptor d = fake_descriptor(0, FAKE_ROWS);
     struct fake f;
@@ -202,7 +202,7 @@ static void test_all_of_it(void **state)
 }
 
 /* Numbers that change once the tree is checked lead nowhere. */
-static void test_overwritten_text(void **state)
+TEST(test_overwritten_text)
 {
     const char *text;
     struct fake f;
@@ -219,7 +219,7 @@ static void test_overwritten_text(void **state)
 }
 
 /* A copy of such a list has no more than there was, and asks for nothing outside of it. */
-static void test_overwritten_text_detached(void **state)
+TEST(test_overwritten_text_detached)
 {
     const char *text;
     struct fake f;
@@ -240,15 +240,3 @@ static void test_overwritten_text_detached(void **state)
     assert_int_equal(len, 6);
     fake_end(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_nothing_is_copied),
-    cmocka_unit_test(test_pinned_and_detached),
-    cmocka_unit_test(test_no_rows),
-    cmocka_unit_test(test_all_of_it),
-    cmocka_unit_test(test_overwritten_text),
-    cmocka_unit_test(test_overwritten_text_detached),
-};
-
-TEST_MAIN(tests)

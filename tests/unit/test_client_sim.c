@@ -16,7 +16,7 @@ static struct client_sim_totals play(const struct client_sim_rules *rules, uint6
 }
 
 /* A daemon that stays: the two understand each other. */
-static void test_a_calm_daemon(void **state)
+TEST(test_a_calm_daemon)
 {
     struct client_sim_rules rules = plain;
 
@@ -27,7 +27,7 @@ static void test_a_calm_daemon(void **state)
 }
 
 /* Daemons that are killed, with loaders of each kind, and with little memory. */
-static void test_daemons_that_end(void **state)
+TEST(test_daemons_that_end)
 {
     struct client_sim_totals all = {0};
 
@@ -51,7 +51,7 @@ static void test_daemons_that_end(void **state)
 }
 
 /* Sessions that have hardly begun. */
-static void test_daemons_that_end_at_once(void **state)
+TEST(test_daemons_that_end_at_once)
 {
     struct client_sim_totals totals = play(&plain, 4000, 1);
 
@@ -59,7 +59,7 @@ static void test_daemons_that_end_at_once(void **state)
 }
 
 /* Weights of a mixture, and of samples, through daemons that end. */
-static void test_changed_weights(void **state)
+TEST(test_changed_weights)
 {
     assert_int_equal(setenv("DLOADER_WEIGHTS", harness_tmpdir(), 1), 0);
     for (unsigned kind = 0; kind < 4; kind++) {
@@ -76,7 +76,7 @@ static void test_changed_weights(void **state)
 }
 
 /* A cluster's world that changes, by itself and as daemons end. */
-static void test_worlds_that_change(void **state)
+TEST(test_worlds_that_change)
 {
     struct client_sim_rules rules = plain;
 
@@ -90,13 +90,3 @@ static void test_worlds_that_change(void **state)
     totals = play(&rules, 100, 600);
     assert_true(totals.worlds > 100 && totals.told > 20);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_a_calm_daemon),
-    cmocka_unit_test(test_daemons_that_end),
-    cmocka_unit_test(test_daemons_that_end_at_once),
-    cmocka_unit_test(test_changed_weights),
-    cmocka_unit_test(test_worlds_that_change),
-};
-
-TEST_MAIN(tests)

@@ -101,7 +101,7 @@ static const char *const specs[] = {
 };
 
 /* A run that is stopped at any step and goes on is the run that was not stopped. */
-static void test_the_same_world_goes_on(void **state)
+TEST(test_the_same_world_goes_on)
 {
     for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
         _cleanup_here_ struct here h = open_spec(specs[s]);
@@ -127,7 +127,7 @@ static void test_the_same_world_goes_on(void **state)
 }
 
 /* All ranks take so many steps, and then those of a new world go on, thrice: each sample once. */
-static void test_other_worlds_go_on(void **state)
+TEST(test_other_worlds_go_on)
 {
     static const uint32_t worlds[] = {4, 3, 4, 2, 1};
 
@@ -161,7 +161,7 @@ static void test_other_worlds_go_on(void **state)
     }
 }
 
-static void test_the_end_is_the_next_beginning(void **state)
+TEST(test_the_end_is_the_next_beginning)
 {
     _cleanup_here_ struct here h = open_spec(RANDOM);
     unsigned seen[SAMPLES] = {0}, next[SAMPLES] = {0};
@@ -189,7 +189,7 @@ static void test_the_end_is_the_next_beginning(void **state)
         assert_int_equal(seen[i], next[i] + 1);
 }
 
-static void test_single_samples_go_on(void **state)
+TEST(test_single_samples_go_on)
 {
     static const char spec[] =
         "dataset: {kind: range, length: 203}, seed: 1, workers: {count: 0}, batch: {size: null}";
@@ -205,7 +205,7 @@ static void test_single_samples_go_on(void **state)
 }
 
 /* A step that failed was given out, too. */
-static void test_fed_order_goes_on(void **state)
+TEST(test_fed_order_goes_on)
 {
     _cleanup_here_ struct here h = open_spec(RANGE ", sampler: {kind: client}, batch: {size: 2}");
     const uint64_t bad[] = {1, 999}, good[] = {5, 6};
@@ -225,7 +225,7 @@ static void test_fed_order_goes_on(void **state)
     assert_string_equal(dl_client_error_path(h.client), "world");
 }
 
-static void test_iterable_goes_on(void **state)
+TEST(test_iterable_goes_on)
 {
     _cleanup_here_ struct here h = open_spec(
         "dataset: {kind: range, length: 203, iterable: true}, seed: 1, workers: {count: 0}, "
@@ -255,7 +255,7 @@ static void test_iterable_goes_on(void **state)
 
 /* ---- what is refused, and how --------------------------------------------------------------- */
 
-static void test_differences_are_named(void **state)
+TEST(test_differences_are_named)
 {
     static const struct {
         const char *spec, *path, *words;
@@ -294,7 +294,7 @@ static void test_differences_are_named(void **state)
     assert_int_equal(take(start(&same, (struct dl_epoch_options){0}, &now), 1, seen), 1);
 }
 
-static void test_bad_calls(void **state)
+TEST(test_bad_calls)
 {
     _cleanup_here_ struct here h = open_spec(RANDOM);
     struct dl_epoch *epoch = start(&h, (struct dl_epoch_options){.epoch = 2}, NULL);
@@ -319,7 +319,7 @@ static void test_bad_calls(void **state)
 }
 
 /* The token of any place, and where it leads. */
-static void test_states_of_places(void **state)
+TEST(test_states_of_places)
 {
     _cleanup_here_ struct here h = open_spec(RANDOM);
     struct state at = {.len = sizeof at.bytes}, changed = {.len = sizeof changed.bytes};
@@ -339,17 +339,3 @@ static void test_states_of_places(void **state)
     o.world = UINT32_MAX;
     assert_int_equal(dl_loader_state(h.loader, &o, changed.bytes, &changed.len), -EINVAL);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_the_same_world_goes_on),
-    cmocka_unit_test(test_other_worlds_go_on),
-    cmocka_unit_test(test_the_end_is_the_next_beginning),
-    cmocka_unit_test(test_single_samples_go_on),
-    cmocka_unit_test(test_fed_order_goes_on),
-    cmocka_unit_test(test_iterable_goes_on),
-    cmocka_unit_test(test_differences_are_named),
-    cmocka_unit_test(test_bad_calls),
-    cmocka_unit_test(test_states_of_places),
-};
-
-TEST_MAIN(tests)

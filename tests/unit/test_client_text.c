@@ -47,7 +47,7 @@ static struct dl_batch *deliver_text(struct fake *f)
     return batch;
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     static const struct {
         const char *path;
@@ -86,7 +86,7 @@ static void test_text(void **state)
     fake_end(&f);
 }
 
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     struct fake f;
     struct dl_batch *batch = deliver_text(&f);
@@ -122,7 +122,7 @@ static void test_nodes(void **state)
 }
 
 /* What each call refuses, in what words; its results stay as they were. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     enum { TEXT, COUNT, TENSOR, DLPACK, NODE };
     static const struct {
@@ -180,7 +180,7 @@ static void test_refusals(void **state)
 }
 
 /* Numbers overwritten after the batch was handed out: that string is refused, nothing else is. */
-static void test_overwritten(void **state)
+TEST(test_overwritten)
 {
     static const struct {
         uint64_t begin, end;
@@ -220,7 +220,7 @@ static void test_overwritten(void **state)
 }
 
 /* A tree that is text wrongly described ends the session, as any other does. */
-static void test_bad_tree(void **state)
+TEST(test_bad_tree)
 {
     static const struct {
         size_t at;
@@ -249,11 +249,3 @@ static void test_bad_tree(void **state)
         fake_end(&f);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_text),     cmocka_unit_test(test_nodes),
-    cmocka_unit_test(test_refusals), cmocka_unit_test(test_overwritten),
-    cmocka_unit_test(test_bad_tree),
-};
-
-TEST_MAIN(tests)

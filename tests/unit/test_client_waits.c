@@ -104,7 +104,7 @@ static void waits_expect(struct fake *f, uint64_t step, const char *want)
 }
 
 /* Three calls for a batch, of which none finds nothing. */
-static void test_back_at_once(void **state)
+TEST(test_back_at_once)
 {
     struct fake f;
 
@@ -119,7 +119,7 @@ static void test_back_at_once(void **state)
 }
 
 /* It has come meanwhile: the wait is over at once. */
-static void test_back_at_once_and_it_is_there(void **state)
+TEST(test_back_at_once_and_it_is_there)
 {
     struct fake f;
 
@@ -130,7 +130,7 @@ static void test_back_at_once_and_it_is_there(void **state)
 }
 
 /* Who computes for a while finds the next batch there as a rule, and so looks first. */
-static void test_back_later(void **state)
+TEST(test_back_later)
 {
     struct fake f;
 
@@ -145,7 +145,7 @@ static void test_back_later(void **state)
 }
 
 /* Batches in store cost a call for a quarter of the credits, and no look. */
-static void test_in_store(void **state)
+TEST(test_in_store)
 {
     struct fake f;
 
@@ -157,7 +157,7 @@ static void test_in_store(void **state)
     fake_end(&f);
 }
 
-static void test_timeouts(void **state)
+TEST(test_timeouts)
 {
     struct dl_batch *batch = NULL;
     uint64_t began = now_ns;
@@ -182,7 +182,7 @@ static int waits_count_interrupts(void *count)
     return ++*(int *)count == 2;
 }
 
-static void test_interrupts(void **state)
+TEST(test_interrupts)
 {
     struct dl_batch *batch = NULL;
     int count = 0;
@@ -199,7 +199,7 @@ static void test_interrupts(void **state)
     fake_end(&f);
 }
 
-static void test_the_daemon_ends(void **state)
+TEST(test_the_daemon_ends)
 {
     struct dl_batch *batch = NULL;
     struct fake f;
@@ -212,7 +212,7 @@ static void test_the_daemon_ends(void **state)
 }
 
 /* Who feeds, and has fed nothing more, is told so after a look, and without a wait. */
-static void test_fed(void **state)
+TEST(test_fed)
 {
     struct dl_epoch_options options = {.credits = 4};
     struct dl_batch *batch = NULL;
@@ -235,12 +235,3 @@ static void test_fed(void **state)
     assert_string_equal(calls, "sr");
     fake_end(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_back_at_once),    cmocka_unit_test(test_back_at_once_and_it_is_there),
-    cmocka_unit_test(test_back_later),      cmocka_unit_test(test_in_store),
-    cmocka_unit_test(test_timeouts),        cmocka_unit_test(test_interrupts),
-    cmocka_unit_test(test_the_daemon_ends), cmocka_unit_test(test_fed),
-};
-
-TEST_MAIN(tests)

@@ -129,7 +129,7 @@ static void tell_left_out(struct fake *f)
 /* ---- told ---- */
 
 /* In place of the end, behind all that was delivered: as an error, a warning, or not at all. */
-static void test_left_out(void **state)
+TEST(test_left_out)
 {
     for (uint32_t how = DL_LEFT_OUT_ERROR; how <= DL_LEFT_OUT_IGNORE; how++) {
         struct dl_batch *batch;
@@ -155,7 +155,7 @@ static void test_left_out(void **state)
     }
 }
 
-static void test_place(void **state)
+TEST(test_place)
 {
     struct history history = {.n = 1, .stretches = {{4, 5}}};
     uint8_t before[HISTORY_BYTES];
@@ -183,7 +183,7 @@ static void test_place(void **state)
     fake_end(&f);
 }
 
-static void test_behind_what_was_delivered(void **state)
+TEST(test_behind_what_was_delivered)
 {
     struct fake f;
 
@@ -222,14 +222,14 @@ static void cut_off(uint64_t steps)
     fake_end(&f);
 }
 
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
     cut_off(3);
     cut_off(8);
 }
 
 /* Once all was given out, or the epoch has ended, it means nothing; until then it counts. */
-static void test_cut_off_at_the_end(void **state)
+TEST(test_cut_off_at_the_end)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -263,7 +263,7 @@ static void test_cut_off_at_the_end(void **state)
 }
 
 /* What the daemon has read is what the rank has used, whenever it looks. */
-static void test_position_is_counted(void **state)
+TEST(test_position_is_counted)
 {
     struct dl_batch *batch;
     struct fake f;
@@ -286,7 +286,7 @@ static void test_position_is_counted(void **state)
 }
 
 /* Its last word was that all had been delivered. */
-static void test_closed_behind_the_end(void **state)
+TEST(test_closed_behind_the_end)
 {
     struct fake f;
     struct rank_position *position = run_counted(&f, 0);
@@ -308,7 +308,7 @@ static void test_closed_behind_the_end(void **state)
     fake_end(&f);
 }
 
-static void test_positions_that_are_none(void **state)
+TEST(test_positions_that_are_none)
 {
     struct dl_message msg = {.number = DL_MSG_POSITION};
     struct fake f;
@@ -334,7 +334,7 @@ static void test_positions_that_are_none(void **state)
     }
 }
 
-static void test_refused_options(void **state)
+TEST(test_refused_options)
 {
     static const struct dl_epoch_options bad[] = {
         {.world = DL_WORLD_CLUSTER, .follow = 3},
@@ -351,7 +351,7 @@ static void test_refused_options(void **state)
     fake_end(&f);
 }
 
-static void test_places_that_are_none(void **state)
+TEST(test_places_that_are_none)
 {
     static const uint8_t odd[16] = {0};
     struct dl_message msg;
@@ -471,13 +471,13 @@ static void follow(bool at_once, bool by_hand)
     fake_end(&f);
 }
 
-static void test_follows(void **state)
+TEST(test_follows)
 {
     follow(false, false);
     follow(true, false);
 }
 
-static void test_waits_for_the_world(void **state)
+TEST(test_waits_for_the_world)
 {
     struct fake f = {0};
 
@@ -492,7 +492,7 @@ static void test_waits_for_the_world(void **state)
 
 /* The daemon was started again, and by then the others are in the next epoch: this one ends, and
  * is none of the protocol's errors. */
-static void test_others_are_further(void **state)
+TEST(test_others_are_further)
 {
     struct fake f;
     struct answer answer = {.f = &f};
@@ -520,7 +520,7 @@ static void test_others_are_further(void **state)
 }
 
 /* Likewise where the epoch is asked for by a state. */
-static void test_starts_where_the_others_are(void **state)
+TEST(test_starts_where_the_others_are)
 {
     struct dl_message msg;
     struct fake f = {0};
@@ -540,7 +540,7 @@ static void test_starts_where_the_others_are(void **state)
 }
 
 /* A rank that does not want another world gets what is left of its own, and is told behind that. */
-static void test_catches_up(void **state)
+TEST(test_catches_up)
 {
     struct history history = {.n = 1, .stretches = {{4, 1}}};
     uint8_t before[HISTORY_BYTES];
@@ -574,7 +574,7 @@ static void test_catches_up(void **state)
     }
 }
 
-static void test_cannot_follow(void **state)
+TEST(test_cannot_follow)
 {
     struct fake f;
     struct answer answer = {.f = &f, .with = {.number = DL_MSG_ERROR}};
@@ -602,7 +602,7 @@ static void test_cannot_follow(void **state)
 }
 
 /* The session ends meanwhile: the epoch is the loader's still, and ends with it. */
-static void test_ends_while_it_follows(void **state)
+TEST(test_ends_while_it_follows)
 {
     struct fake f;
     struct answer answer = {.f = &f};
@@ -624,25 +624,3 @@ static void test_ends_while_it_follows(void **state)
         fake_end(&f);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_place),
-    cmocka_unit_test(test_behind_what_was_delivered),
-    cmocka_unit_test(test_cut_off),
-    cmocka_unit_test(test_left_out),
-    cmocka_unit_test(test_cut_off_at_the_end),
-    cmocka_unit_test(test_position_is_counted),
-    cmocka_unit_test(test_closed_behind_the_end),
-    cmocka_unit_test(test_positions_that_are_none),
-    cmocka_unit_test(test_refused_options),
-    cmocka_unit_test(test_places_that_are_none),
-    cmocka_unit_test(test_follows),
-    cmocka_unit_test(test_waits_for_the_world),
-    cmocka_unit_test(test_others_are_further),
-    cmocka_unit_test(test_starts_where_the_others_are),
-    cmocka_unit_test(test_catches_up),
-    cmocka_unit_test(test_cannot_follow),
-    cmocka_unit_test(test_ends_while_it_follows),
-};
-
-TEST_MAIN(tests)

@@ -7,7 +7,7 @@
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void test_names(void **state)
+TEST(test_names)
 {
     EACH_ROW(row)
     {
@@ -26,7 +26,7 @@ static void test_names(void **state)
 }
 
 /* The wire is other people's contract: these bytes must never change. */
-static void test_golden(void **state)
+TEST(test_golden)
 {
     static const uint8_t hello[] = {5, 0, 0, 0, 0x93, 0x01, 0x01, 0xA1, 'a'};
     static const uint8_t release[] = {15, 0, 0, 0, 0x94, 0x04, 0xCC, 200, 0xC4, 8,
@@ -72,7 +72,7 @@ static void assert_same(const struct row *row, const struct dl_message *a,
     }
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     uint8_t *bytes = malloc(DL_MAX_FRAME_BYTES);
     struct dl_buffer out = {0};
@@ -102,7 +102,7 @@ static void test_round_trip(void **state)
     free(bytes);
 }
 
-static void test_wide_forms(void **state)
+TEST(test_wide_forms)
 {
     EACH_ROW(row)
     {
@@ -118,7 +118,7 @@ static void test_wide_forms(void **state)
 }
 
 /* Some languages pack a positive number as signed. */
-static void test_signed_numbers(void **state)
+TEST(test_signed_numbers)
 {
     static const struct {
         uint8_t first;
@@ -153,7 +153,7 @@ static void test_signed_numbers(void **state)
     }
 }
 
-static void test_unknown_number(void **state)
+TEST(test_unknown_number)
 {
     for (uint64_t i = 0; i < 300; i++) {
         if (row_of((uint32_t)i))
@@ -173,7 +173,7 @@ static void test_unknown_number(void **state)
     assert_refused(&raw, UINT32_MAX, EBADMSG, "message");
 }
 
-static void test_not_a_message(void **state)
+TEST(test_not_a_message)
 {
     struct raw raw = {0};
 
@@ -198,7 +198,7 @@ static void test_not_a_message(void **state)
     assert_refused(&raw, UINT32_MAX, EMSGSIZE, "message");
 }
 
-static void test_direction(void **state)
+TEST(test_direction)
 {
     EACH_ROW(row)
     {
@@ -212,7 +212,7 @@ static void test_direction(void **state)
     }
 }
 
-static void test_wrong_type(void **state)
+TEST(test_wrong_type)
 {
     static const int right[] = {[T_U64] = AS_UINT, [T_STR] = AS_STR, [T_BIN] = AS_BIN};
 
@@ -233,7 +233,7 @@ static void test_wrong_type(void **state)
     }
 }
 
-static void test_over_max(void **state)
+TEST(test_over_max)
 {
     EACH_ROW(row)
     {
@@ -250,7 +250,7 @@ static void test_over_max(void **state)
     }
 }
 
-static void test_not_a_multiple(void **state)
+TEST(test_not_a_multiple)
 {
     EACH_ROW(row)
     {
@@ -282,7 +282,7 @@ static const char *const bad_texts[] = {
     "\xF0\x9F\x98\x28", /* a fourth byte that is none */
 };
 
-static void test_text(void **state)
+TEST(test_text)
 {
     static const char good[] = "\xC3\xA9\xE2\x82\xAC\xED\x9F\xBF\xEE\x80\x80\xF0\x9F\x98\x80"
                                "\xF4\x8F\xBF\xBF\x7F";
@@ -312,7 +312,7 @@ static void test_text(void **state)
     free(raw.data);
 }
 
-static void test_truncated_and_trailing(void **state)
+TEST(test_truncated_and_trailing)
 {
     EACH_ROW(row)
     {
@@ -340,7 +340,7 @@ static struct raw nest(size_t depth)
     return raw;
 }
 
-static void test_encode_refuses(void **state)
+TEST(test_encode_refuses)
 {
     uint8_t *bytes = malloc(DL_MAX_FRAME_BYTES + 64);
     struct dl_message msg;
@@ -377,7 +377,7 @@ static void test_encode_refuses(void **state)
     free(bytes);
 }
 
-static void test_encode_any(void **state)
+TEST(test_encode_any)
 {
     static const struct {
         const char *bytes;
@@ -426,7 +426,7 @@ static void test_encode_any(void **state)
     buffer_deinit(&out);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct dl_message msg = {.number = DL_MSG_CLOSE};
     struct dl_buffer out = {0};
@@ -452,28 +452,7 @@ static void test_out_of_memory(void **state)
     buffer_deinit(&out);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names),
-    cmocka_unit_test(test_golden),
-    cmocka_unit_test(test_round_trip),
-    cmocka_unit_test(test_wide_forms),
-    cmocka_unit_test(test_signed_numbers),
-    cmocka_unit_test(test_unknown_number),
-    cmocka_unit_test(test_not_a_message),
-    cmocka_unit_test(test_direction),
-    cmocka_unit_test(test_wrong_type),
-    cmocka_unit_test(test_over_max),
-    cmocka_unit_test(test_not_a_multiple),
-    cmocka_unit_test(test_text),
-    cmocka_unit_test(test_truncated_and_trailing),
-    cmocka_unit_test(test_encode_refuses),
-    cmocka_unit_test(test_encode_any),
-    cmocka_unit_test(test_out_of_memory),
-};
-
-int main(void)
+BEFORE_TESTS
 {
-    harness_begin();
     count_fields();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -83,7 +83,7 @@ static size_t count_end(void)
 }
 
 /* Once the buffer is warm, a message is sent and read without the allocator. */
-static void test_hot_path_does_not_allocate(void **state)
+TEST(test_hot_path_does_not_allocate)
 {
     uint8_t records[480] = {0};
     struct dl_message msg = {.number = DL_MSG_DELIVER};
@@ -112,7 +112,7 @@ static void test_hot_path_does_not_allocate(void **state)
 }
 
 /* Five bytes for which msgpack-c asks for 137 GB, and five for which it gets 17. */
-static void test_bombs(void **state)
+TEST(test_bombs)
 {
     static const uint8_t bombs[][5] = {{0xDD, 0xFF, 0, 0, 0},
                                        {0xDF, 0x0F, 0xFF, 0xFF, 0xFF},
@@ -140,7 +140,7 @@ static void test_bombs(void **state)
 }
 
 /* Else the other tests would prove nothing. */
-static void test_counter_counts(void **state)
+TEST(test_counter_counts)
 {
     count_begin();
     void *volatile some = malloc(100000);
@@ -148,15 +148,7 @@ static void test_counter_counts(void **state)
     assert_true(count_end() >= 100000);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_counter_counts),
-    cmocka_unit_test(test_hot_path_does_not_allocate),
-    cmocka_unit_test(test_bombs),
-};
-
-int main(void)
+BEFORE_TESTS
 {
-    harness_begin();
     install_counter();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -40,7 +40,7 @@ static void assert_taken(const struct row *row, uint32_t n)
 }
 
 /* Every message, with fewer fields than it has, all of them, and one of a version to come. */
-static void test_field_count(void **state)
+TEST(test_field_count)
 {
     uint32_t shorter = 0;
 
@@ -60,7 +60,7 @@ static void test_field_count(void **state)
 }
 
 /* Bytes that a client of version 1 wrote, and that one reads: other people's contract. */
-static void test_oldest_version(void **state)
+TEST(test_oldest_version)
 {
     static const uint8_t query[] = {0x93, 8, 7, 0xA1, 'v'},
                          info[] = {4, 0, 0, 0, 0x93, 41, 7, 0xC0};
@@ -112,7 +112,7 @@ static void check_encode_for(const struct row *row, uint32_t version)
     buffer_deinit(&out);
 }
 
-static void test_encode_for_older(void **state)
+TEST(test_encode_for_older)
 {
     EACH_ROW(row)
     {
@@ -121,15 +121,7 @@ static void test_encode_for_older(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_field_count),
-    cmocka_unit_test(test_oldest_version),
-    cmocka_unit_test(test_encode_for_older),
-};
-
-int main(void)
+BEFORE_TESTS
 {
-    harness_begin();
     count_fields();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -105,13 +105,13 @@ static const struct collate_case bad[] = {
      "a smaller batch"},
 };
 
-static void test_good(void **state)
+TEST(test_good)
 {
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         check_good(&good[i]);
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         check_bad(&bad[i]);
@@ -135,7 +135,7 @@ static int refuse(struct collate *c, size_t n, struct dl_error *err)
 }
 
 /* Samples whose builder failed, or that were left open, are told as such, with their place. */
-static void test_unfinished_samples(void **state)
+TEST(test_unfinished_samples)
 {
     struct collate *c = must_collate("");
     struct batch_layout layout;
@@ -161,7 +161,7 @@ static void test_unfinished_samples(void **state)
     collate_free(c);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     static const uint8_t byte[8];
     struct collate *none = must_collate("kind: none"), *pile = must_collate("");
@@ -214,7 +214,7 @@ static void test_limits(void **state)
 }
 
 /* Many keys in another order: found without trying each for each. */
-static void test_wide_dicts(void **state)
+TEST(test_wide_dicts)
 {
     enum { KEYS = 30000 };
     struct collate *c = must_collate("");
@@ -238,7 +238,7 @@ static void test_wide_dicts(void **state)
     collate_free(c);
 }
 
-static void test_kinds(void **state)
+TEST(test_kinds)
 {
     struct dl_spec spec = {.batch_size = 1, .collate.kind = COLLATE_PLUGIN};
     struct collate *c = NULL;
@@ -306,7 +306,7 @@ static void same_as_fetched(const struct dl_spec *spec, const uint64_t *indices,
     fetcher_free(f);
 }
 
-static void test_same_as_fetched(void **state)
+TEST(test_same_as_fetched)
 {
     static const uint64_t indices[] = {5, 0, 9, 9, 3, 1, 2};
     uint8_t data[512];
@@ -354,7 +354,7 @@ static void test_same_as_fetched(void **state)
 }
 
 /* Each allocation fails once; then the same collate makes the batch. None in steady state. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     static const char *const kinds[] = {"", "kind: pad, fields: [a]", "kind: none"};
 
@@ -362,12 +362,3 @@ static void test_no_memory(void **state)
         check_no_memory(kinds[i], "[{a: {$tensor: [uint8, [2], 0]}, b: x}, "
                                   "{b: yy, a: {$tensor: [uint8, [2], 9]}}]");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good),      cmocka_unit_test(test_bad),
-    cmocka_unit_test(test_kinds),     cmocka_unit_test(test_unfinished_samples),
-    cmocka_unit_test(test_limits),    cmocka_unit_test(test_wide_dicts),
-    cmocka_unit_test(test_no_memory), cmocka_unit_test(test_same_as_fetched),
-};
-
-TEST_MAIN(tests)

@@ -217,7 +217,7 @@ static const struct collate_case bad[] = {
      "collate.fields"},
 };
 
-static void test_good(void **state)
+TEST(test_good)
 {
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
         struct collate *c = must_collate(good[i].how);
@@ -238,7 +238,7 @@ static void test_good(void **state)
     }
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
     char text[DL_ERROR_MESSAGE_MAX + DL_ERROR_PATH_MAX + 32];
 
@@ -259,7 +259,7 @@ static void test_bad(void **state)
     }
 }
 
-static void test_specs(void **state)
+TEST(test_specs)
 {
     static const struct {
         const char *how, *path, *text;
@@ -371,7 +371,7 @@ static void take_apart(const struct many *m, uint64_t length, const uint8_t *slo
     assert_int_equal(longest, most);
 }
 
-static void test_taken_apart(void **state)
+TEST(test_taken_apart)
 {
     static _Alignas(4096) uint8_t slot[1 << 17];
     uint64_t random = 5;
@@ -405,12 +405,3 @@ static void test_taken_apart(void **state)
         arena_deinit(&m.arena);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good),
-    cmocka_unit_test(test_bad),
-    cmocka_unit_test(test_specs),
-    cmocka_unit_test(test_taken_apart),
-};
-
-TEST_MAIN(tests)

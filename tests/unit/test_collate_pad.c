@@ -182,20 +182,20 @@ static const struct collate_case bad[] = {
      "9223372036854775806 above them within the limits; choose a smaller one"},
 };
 
-static void test_good(void **state)
+TEST(test_good)
 {
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         check_good(&good[i]);
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         check_bad(&bad[i]);
 }
 
 /* A key that is long enough to have no room for what padding adds. */
-static void test_long_key(void **state)
+TEST(test_long_key)
 {
     char key[DL_BOUND_NAME_BYTES + 1], text[512], expect[512];
 
@@ -301,7 +301,7 @@ static const struct filling fillings[] = {
     {0.5, "complex128", "000000000000e03f0000000000000000"},
 };
 
-static void test_values(void **state)
+TEST(test_values)
 {
     static const uint8_t data[16];
     static _Alignas(64) uint8_t slot[4096];
@@ -345,12 +345,3 @@ static void test_values(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good),
-    cmocka_unit_test(test_bad),
-    cmocka_unit_test(test_long_key),
-    cmocka_unit_test(test_values),
-};
-
-TEST_MAIN(tests)

@@ -108,14 +108,14 @@ static void check_hue(unsigned shift, unsigned first, unsigned step)
 }
 
 /* There and back: each hue, saturation and value that a colour has. */
-static void test_hue_of_each_colour(void **state)
+TEST(test_hue_of_each_colour)
 {
     for (unsigned first = 0; first < COLOURS; first += ALL * (unsigned)harness_stride())
         check_hue(0, first, 1);
 }
 
 /* Each turn of 65536 colours from everywhere, others each time. */
-static void test_each_turn_of_hue(void **state)
+TEST(test_each_turn_of_hue)
 {
     for (unsigned shift = 0; shift < 255; shift += (unsigned)harness_stride())
         check_hue(shift, shift * 65537, 257);
@@ -153,7 +153,7 @@ static uint32_t some_colour(unsigned i)
 
 static const float factors[] = {0, 0.2F, 0.6F, 0.99999F, 1, 1.00001F, 1.4F, 1.9F, 17};
 
-static void test_brightness(void **state)
+TEST(test_brightness)
 {
     for (unsigned f = 0; f < sizeof factors / sizeof factors[0]; f++) {
         for (unsigned i = 0; i < ALL; i++)
@@ -164,7 +164,7 @@ static void test_brightness(void **state)
     }
 }
 
-static void test_contrast(void **state)
+TEST(test_contrast)
 {
     double sum = 0;
 
@@ -180,7 +180,7 @@ static void test_contrast(void **state)
     }
 }
 
-static void test_saturation(void **state)
+TEST(test_saturation)
 {
     for (unsigned f = 0; f < sizeof factors / sizeof factors[0]; f++) {
         for (unsigned i = 0; i < ALL; i++)
@@ -193,14 +193,4 @@ static void test_saturation(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_hue_of_each_colour), cmocka_unit_test(test_each_turn_of_hue),
-    cmocka_unit_test(test_brightness),         cmocka_unit_test(test_contrast),
-    cmocka_unit_test(test_saturation),
-};
-
-int main(void)
-{
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, group_setup, group_teardown));
-}
+TEST_GROUP(group_setup, group_teardown)

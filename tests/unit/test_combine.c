@@ -74,7 +74,7 @@ static void expect_samples(const char *text, const uint64_t *want, size_t n)
 
 /* ---- concat, subset, split ------------------------------------------------------------------ */
 
-static void test_concat(void **state)
+TEST(test_concat)
 {
     EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 3}]}", 0, 1, 2);
     EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 3}, {kind: range, length: 0},"
@@ -87,7 +87,7 @@ static void test_concat(void **state)
 }
 
 /* Of the sample in the inner dataset, through all that combines it; none of what is no file. */
-static void test_names(void **state)
+TEST(test_names)
 {
     static const struct {
         const char *text;
@@ -125,7 +125,7 @@ static void test_names(void **state)
     }
 }
 
-static void test_subset(void **state)
+TEST(test_subset)
 {
     EXPECT_SAMPLES("{kind: subset, dataset: {kind: range, length: 9}, indices: [8, 0, 0, 3]}", 8, 0,
                    0, 3);
@@ -137,7 +137,7 @@ static void test_subset(void **state)
 }
 
 /* What torch.utils.data.random_split(range(n), parts, generator) gave; 1.13 and 2.13 alike. */
-static void test_split_like_torch(void **state)
+TEST(test_split_like_torch)
 {
 #define SPLIT(n, parts, part, seed)                                                        \
     "{kind: split, dataset: {kind: range, length: " #n "}, parts: " parts ", part: " #part \
@@ -156,7 +156,7 @@ static void test_split_like_torch(void **state)
 }
 
 /* Floors, and what they leave to the first parts in turn. */
-static void test_fractions(void **state)
+TEST(test_fractions)
 {
     static const struct {
         const char *parts;
@@ -201,7 +201,7 @@ static void test_fractions(void **state)
     }
 }
 
-static void test_nested(void **state)
+TEST(test_nested)
 {
     EXPECT_SAMPLES("{kind: subset, indices: [0, 6, 2, 3], dataset: {kind: concat, datasets: ["
                    "{kind: subset, dataset: {kind: range, length: 9}, indices: [8, 7, 6]},"
@@ -240,7 +240,7 @@ static void write_npy(const char *name, const char *descr, const char *shape, si
 }
 
 /* Two leaves of different widths, from files, in one batch. */
-static void test_leaves(void **state)
+TEST(test_leaves)
 {
     uint8_t a[40 * 3], b[40];
     void *dst[] = {a, b};
@@ -272,7 +272,7 @@ static void test_leaves(void **state)
     dataset_close(ds);
 }
 
-static void test_bad_indices(void **state)
+TEST(test_bad_indices)
 {
     static const char *const texts[] = {
         "{kind: concat, datasets: [{kind: range, length: 5}, {kind: range, length: 5}]}",
@@ -301,7 +301,7 @@ static void test_bad_indices(void **state)
     }
 }
 
-static void test_unequal_parts(void **state)
+TEST(test_unequal_parts)
 {
     static const struct {
         const char *parts;
@@ -341,7 +341,7 @@ static void test_unequal_parts(void **state)
                    "int64 (); all parts of a concat need equal samples");
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     expect_refusal("{kind: subset, dataset: {kind: range, length: 5}, indices: [0, 4, 5]}",
                    "dataset.indices.2", "5 is beyond the 5 samples of its dataset");
@@ -468,7 +468,7 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
     dataset_close(ds);
 }
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     static const uint64_t lengths[] = {1, 2, 15, 16, 17, 40, 64, 98, 99};
     static const uint64_t strides[] = {1, 7, 99, 1000};
@@ -480,7 +480,7 @@ static void test_tokens(void **state)
                     check_tokens(type, (i + k + (size_t)npy) % 2, npy, lengths[i], strides[k]);
 }
 
-static void test_token_windows(void **state)
+TEST(test_token_windows)
 {
     static const struct {
         uint64_t count, length, stride, want;
@@ -512,7 +512,7 @@ static void expect_bad_tokens(const char *keys, const char *file, const char *me
     expect_refusal(text, path, message);
 }
 
-static void test_token_refusals(void **state)
+TEST(test_token_refusals)
 {
     char message[512];
 
@@ -545,7 +545,7 @@ static void test_token_refusals(void **state)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static void test_every_allocation(void **state)
+TEST(test_every_allocation)
 {
     write_tokens("some", 0, 100, 0);
     struct dl_spec spec = read_dataset(
@@ -570,15 +570,3 @@ static void test_every_allocation(void **state)
     assert_in_range(failures, 20, 200);
     spec_deinit(&spec);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_concat),         cmocka_unit_test(test_subset),
-    cmocka_unit_test(test_names),          cmocka_unit_test(test_split_like_torch),
-    cmocka_unit_test(test_fractions),      cmocka_unit_test(test_nested),
-    cmocka_unit_test(test_leaves),         cmocka_unit_test(test_bad_indices),
-    cmocka_unit_test(test_unequal_parts),  cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_tokens),         cmocka_unit_test(test_token_windows),
-    cmocka_unit_test(test_token_refusals), cmocka_unit_test(test_every_allocation),
-};
-
-TEST_MAIN(tests)

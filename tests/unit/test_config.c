@@ -74,7 +74,7 @@ static void expect_defaults(const struct config *config)
 }
 
 /* Sections in a section. */
-static void test_rendezvous(void **state)
+TEST(test_rendezvous)
 {
     struct config config = load(
         "rendezvous:\n  backend: etcd\n  endpoint: a:1,b:2\n  id: run\n  node: n7\n"
@@ -105,7 +105,7 @@ static void test_rendezvous(void **state)
     config_deinit(&config);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     static const char *const empty[] = {"",   "\n",    " \r\n\t\n", "# nothing but a comment\n",
                                         "{}", "---\n", "null",      "limits: {}"};
@@ -122,7 +122,7 @@ static void test_defaults(void **state)
     config_deinit(&config);
 }
 
-static void test_every_key(void **state)
+TEST(test_every_key)
 {
     struct config config = load("socket: /tmp/a socket\n"
                                 "socket_mode: \"0600\"\n"
@@ -209,7 +209,7 @@ static bool needs_others(const char *key)
 }
 
 /* A key alone leaves all others at their defaults. */
-static void test_each_key_alone(void **state)
+TEST(test_each_key_alone)
 {
 #define CONFIG(key, type, initial, meaning) #key,
     static const char *const keys[] = {
@@ -248,7 +248,7 @@ static void test_each_key_alone(void **state)
     }
 }
 
-static void test_numbers_and_units(void **state)
+TEST(test_numbers_and_units)
 {
     static const struct {
         const char *text;
@@ -338,7 +338,7 @@ static void test_numbers_and_units(void **state)
     }
 }
 
-static void test_metrics_listen(void **state)
+TEST(test_metrics_listen)
 {
     static const char *const good[] = {"",
                                        "127.0.0.1:9400",
@@ -358,7 +358,7 @@ static void test_metrics_listen(void **state)
     }
 }
 
-static void test_data_roots_are_resolved(void **state)
+TEST(test_data_roots_are_resolved)
 {
     const char *dir = harness_tmpdir();
     char real[4200];
@@ -380,7 +380,7 @@ static void test_data_roots_are_resolved(void **state)
     config_deinit(&config);
 }
 
-static void test_data_roots_are_seen_elsewhere(void **state)
+TEST(test_data_roots_are_seen_elsewhere)
 {
     struct config config =
         load("data_roots:\n- /usr/../tmp\n- {path: /usr/../tmp, seen_as: /data}\n"
@@ -408,7 +408,7 @@ static void test_data_roots_are_seen_elsewhere(void **state)
 #define NOT_LIST " is not a list of directories"
 #define NOT_DIR  " is not an absolute directory"
 /* Other machines reach it, and nobody has to say who they are. */
-static void test_listening_for_others(void **state)
+TEST(test_listening_for_others)
 {
     static const char *const others[] = {"0.0.0.0:9400", "10.0.0.1:9400", "128.0.0.1:1",
                                          "[::]:9400", "[::ffff:127.0.0.1]:1"};
@@ -435,7 +435,7 @@ static void test_listening_for_others(void **state)
     }
 }
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     static const char *const wrong_tokens[] = {"0123456789abcde", "0123456789 abcdef",
                                                "0123456789abcd\303\251f", "0123456789abcdef\""};
@@ -646,14 +646,14 @@ static const struct {
     {"limits: [sessions]", "limits", 1, "a list is not a mapping of settings"},
 };
 
-static void test_wrong_values(void **state)
+TEST(test_wrong_values)
 {
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
         expect_refused(wrong[i].text, EINVAL, wrong[i].path, wrong[i].line, wrong[i].message);
 }
 
 /* The remedy is not pushed out by what was written. */
-static void test_a_long_wrong_value(void **state)
+TEST(test_a_long_wrong_value)
 {
     char text[4096];
 
@@ -665,7 +665,7 @@ static void test_a_long_wrong_value(void **state)
     expect_refused(text, EINVAL, "linger", 1, want);
 }
 
-static void test_a_long_key(void **state)
+TEST(test_a_long_key)
 {
     char text[1024];
     char path[DL_ERROR_PATH_MAX];
@@ -677,7 +677,7 @@ static void test_a_long_key(void **state)
     expect_refused(text, EINVAL, path, 1, NO_SETTING);
 }
 
-static void test_wrong_data_roots(void **state)
+TEST(test_wrong_data_roots)
 {
     char text[4500];
     char message[4500];
@@ -701,22 +701,3 @@ static void test_wrong_data_roots(void **state)
     snprintf(message, sizeof message, "%s/below: Not a directory", file);
     expect_refused(text, ENOTDIR, "data_roots", 1, message);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_defaults),
-    cmocka_unit_test(test_rendezvous),
-    cmocka_unit_test(test_every_key),
-    cmocka_unit_test(test_each_key_alone),
-    cmocka_unit_test(test_numbers_and_units),
-    cmocka_unit_test(test_metrics_listen),
-    cmocka_unit_test(test_listening_for_others),
-    cmocka_unit_test(test_tokens),
-    cmocka_unit_test(test_data_roots_are_resolved),
-    cmocka_unit_test(test_data_roots_are_seen_elsewhere),
-    cmocka_unit_test(test_wrong_values),
-    cmocka_unit_test(test_a_long_wrong_value),
-    cmocka_unit_test(test_a_long_key),
-    cmocka_unit_test(test_wrong_data_roots),
-};
-
-TEST_MAIN(tests)

@@ -21,7 +21,7 @@ static void expect_file_error(const char *path, int code, const char *where, con
     assert_null(config.socket);
 }
 
-static void test_files_that_cannot_be_read(void **state)
+TEST(test_files_that_cannot_be_read)
 {
     const char *dir = harness_tmpdir();
     char path[4300];
@@ -33,7 +33,7 @@ static void test_files_that_cannot_be_read(void **state)
     expect_file_error(dir, EISDIR, dir, "cannot read the configuration: Is a directory");
 }
 
-static void test_what_is_no_mapping(void **state)
+TEST(test_what_is_no_mapping)
 {
     static const struct {
         const char *text;
@@ -49,7 +49,7 @@ static void test_what_is_no_mapping(void **state)
 }
 
 /* What yaml_parse() refuses names file and line; the rest is its own tests'. */
-static void test_broken_yaml(void **state)
+TEST(test_broken_yaml)
 {
     static const char *const texts[] = {"socket: /a\nsocket: /b\n", "linger: 1s\nsocket: [a",
                                         "linger: 1s\n\xFF"};
@@ -66,7 +66,7 @@ static void test_broken_yaml(void **state)
     }
 }
 
-static void test_the_longest_file(void **state)
+TEST(test_the_longest_file)
 {
     static char text[DL_BOUND_SPEC_TEXT + 1];
     struct config config = {0};
@@ -86,7 +86,7 @@ static void test_the_longest_file(void **state)
 
 /* ---- the worker's program ------------------------------------------------------------------- */
 
-static void test_a_worker_that_is_named(void **state)
+TEST(test_a_worker_that_is_named)
 {
     struct config config = load("worker: /bin/sh");
     struct dl_error err = {0};
@@ -112,7 +112,7 @@ static void test_a_worker_that_is_named(void **state)
 }
 
 /* Beside this program there is none; where it would be installed there may be. */
-static void test_a_worker_that_was_installed(void **state)
+TEST(test_a_worker_that_was_installed)
 {
     struct config config = load("");
     struct dl_error err = {0};
@@ -161,7 +161,7 @@ static void copy_program(const char *to)
     assert_int_equal(chmod(to, 0700), 0);
 }
 
-static void test_a_worker_beside_the_daemon(void **state)
+TEST(test_a_worker_beside_the_daemon)
 {
     char *dir = realpath(harness_tmpdir(), NULL);
     char program[4300];
@@ -185,22 +185,10 @@ static void test_a_worker_beside_the_daemon(void **state)
     free(dir);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_files_that_cannot_be_read),
-    cmocka_unit_test(test_what_is_no_mapping),
-    cmocka_unit_test(test_broken_yaml),
-    cmocka_unit_test(test_the_longest_file),
-    cmocka_unit_test(test_a_worker_that_is_named),
-    cmocka_unit_test(test_a_worker_that_was_installed),
-    cmocka_unit_test(test_a_worker_beside_the_daemon),
-};
-
-int main(void)
+BEFORE_TESTS
 {
     const char *worker = getenv(ASKED_FOR);
 
     if (worker)
-        return find_beside(worker);
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+        exit(find_beside(worker));
 }

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     static const struct {
         const char *text, *group; /* NULL: none is found */
@@ -56,7 +56,7 @@ static void read_own(char ret[static CONTROL_GROUP_MAX])
     assert_true(control_group_parse(text, ret));
 }
 
-static void test_of_a_peer(void **state)
+TEST(test_of_a_peer)
 {
     char own[CONTROL_GROUP_MAX], group[CONTROL_GROUP_MAX];
     struct dl_error err = {0};
@@ -73,7 +73,7 @@ static void test_of_a_peer(void **state)
 }
 
 /* It has handed its connection on, and ended: the process that has its number now is not asked. */
-static void test_of_one_that_has_ended(void **state)
+TEST(test_of_one_that_has_ended)
 {
     char group[CONTROL_GROUP_MAX];
     struct dl_error err = {0};
@@ -112,11 +112,3 @@ static void test_of_one_that_has_ended(void **state)
     (void)close(pair[0]);
     (void)close(pair[1]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_texts),
-    cmocka_unit_test(test_of_a_peer),
-    cmocka_unit_test(test_of_one_that_has_ended),
-};
-
-TEST_MAIN(tests)

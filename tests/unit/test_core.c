@@ -131,7 +131,7 @@ static uint32_t count_touched(const struct core *core)
 /* ---- what an event costs --------------------------------------------------------------------- */
 
 /* However many ranks there are: only the one that releases a batch is looked at. */
-static void test_a_release_looks_at_its_own_stream(void **state)
+TEST(test_a_release_looks_at_its_own_stream)
 {
     for (int dispatch = 0; dispatch < 2; dispatch++) {
         struct stream *ranks[1000];
@@ -161,7 +161,7 @@ static void test_a_release_looks_at_its_own_stream(void **state)
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 /* A client that does not read them is told of no more than it has credits for, nor of many. */
-static void test_faults_hold_their_credits(void **state)
+TEST(test_faults_hold_their_credits)
 {
     static const struct {
         uint32_t credits, told;
@@ -202,7 +202,7 @@ static void test_faults_hold_their_credits(void **state)
 /* ---- commands -------------------------------------------------------------------------------- */
 
 /* What was decided for a stream that ends meanwhile is not done; its slots are released. */
-static void test_an_end_takes_back_what_was_decided(void **state)
+TEST(test_an_end_takes_back_what_was_decided)
 {
     struct stream_params params = {.world = 1, .steps = 10, .credits = 4, .owner = &bed_owner};
     struct core_command c;
@@ -234,7 +234,7 @@ static void test_an_end_takes_back_what_was_decided(void **state)
 /* ---- who is served first --------------------------------------------------------------------- */
 
 /* Three streams of two credits each: how many steps each has run where there is room for some. */
-static void test_priorities(void **state)
+TEST(test_priorities)
 {
     static const struct {
         enum stream_priority priorities[3]; /* in the order of their starts */
@@ -272,7 +272,7 @@ static void test_priorities(void **state)
 
 /* Wherever an epoch begins, each worker has at once what it has room for: none waits until another
  * has finished, which may itself wait for the first one. */
-static void test_workers_in_turn(void **state)
+TEST(test_workers_in_turn)
 {
     static const struct {
         uint64_t first;
@@ -317,7 +317,7 @@ static void set_up_helped(struct bed *bed, uint32_t own, uint32_t helpers)
 }
 
 /* A helper that would hold the others up gets nothing, and of two the one that is done first. */
-static void test_helpers_by_their_rate(void **state)
+TEST(test_helpers_by_their_rate)
 {
     enum { OWN = 2, STEPS = 7, MS = 1000000 };
     static const struct {
@@ -359,7 +359,7 @@ static void test_helpers_by_their_rate(void **state)
 
 /* Workers on other machines get what this one's have no room for, those of this one that came later
  * and so have greater numbers included. */
-static void test_helpers_come_last(void **state)
+TEST(test_helpers_come_last)
 {
     static const struct {
         uint32_t own, credits, room; /* of each of this machine's; the others have room for 3 */
@@ -394,7 +394,7 @@ static void test_helpers_come_last(void **state)
 }
 
 /* What a worker's death has left is run first, of the first band first. */
-static void test_priorities_of_steps_to_run_again(void **state)
+TEST(test_priorities_of_steps_to_run_again)
 {
     struct core_command first, second, again;
     struct bed bed;
@@ -435,7 +435,7 @@ static uint32_t at_time(struct bed *bed, uint64_t now)
 
 /* A rank comes to a new daemon in the middle of an epoch, which another has read to its end under
  * the one before: it may be connected, and has nothing to start. */
-static void test_nobody_waits_long_for_those_unknown(void **state)
+TEST(test_nobody_waits_long_for_those_unknown)
 {
     const uint64_t linger = 20 * CORE_WAIT_NS, moment = 1000;
     struct stream_params params = {.rank = 1,
@@ -473,7 +473,7 @@ static void test_nobody_waits_long_for_those_unknown(void **state)
 }
 
 /* It comes while the other waits: they go on together. */
-static void test_one_that_comes_in_time(void **state)
+TEST(test_one_that_comes_in_time)
 {
     struct stream_params params = {.rank = 1,
                                    .world = 2,
@@ -511,7 +511,7 @@ static int feed(struct bed *bed, struct stream *stream, const uint64_t *indices)
     return core_feed(&bed->core, stream, (const uint8_t *)indices, FED, false, &err);
 }
 
-static void test_what_is_fed_is_part_of_the_cost(void **state)
+TEST(test_what_is_fed_is_part_of_the_cost)
 {
     struct stream_params params = {
         .world = 1, .steps = STEPS_UNKNOWN, .credits = 2, .fed = true, .owner = &bed_owner};
@@ -555,7 +555,7 @@ static uint64_t overhead(const struct bed *bed)
 }
 
 /* A source waits for a million ranks: its user pays for that, and may not have any number. */
-static void test_rosters_are_paid_for(void **state)
+TEST(test_rosters_are_paid_for)
 {
     static const char *const jobs[FITTING] = {"a", "b", "c"};
     struct stream_params params = member("d", 0);
@@ -582,7 +582,7 @@ static void test_rosters_are_paid_for(void **state)
 }
 
 /* Of an epoch that all have left it is kept who has read it to its end; this gives way. */
-static void test_rosters_that_are_kept(void **state)
+TEST(test_rosters_that_are_kept)
 {
     static const char *const jobs[FITTING] = {"a", "b", "c"};
     struct bed bed;
@@ -622,7 +622,7 @@ static uint32_t release_all(struct bed *bed, struct stream *stream)
 }
 
 /* Steps come as far as windows have been cut; the last one says how many there are. */
-static void test_steps_come_by_windows(void **state)
+TEST(test_steps_come_by_windows)
 {
     static const uint64_t windows[] = {0, 2, 2, 5};
     struct stream_params params = {
@@ -654,7 +654,7 @@ static void test_steps_come_by_windows(void **state)
     }
 }
 
-static void test_the_last_window_may_bring_no_step(void **state)
+TEST(test_the_last_window_may_bring_no_step)
 {
     struct stream_params params = {
         .world = 1, .steps = STEPS_UNKNOWN, .credits = 64, .owner = &bed_owner};
@@ -670,23 +670,3 @@ static void test_the_last_window_may_bring_no_step(void **state)
     assert_int_equal(pump(&bed, CORE_FINISH), 1);
     tear_down(&bed);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_a_release_looks_at_its_own_stream),
-    cmocka_unit_test(test_faults_hold_their_credits),
-    cmocka_unit_test(test_an_end_takes_back_what_was_decided),
-    cmocka_unit_test(test_priorities),
-    cmocka_unit_test(test_workers_in_turn),
-    cmocka_unit_test(test_helpers_come_last),
-    cmocka_unit_test(test_helpers_by_their_rate),
-    cmocka_unit_test(test_priorities_of_steps_to_run_again),
-    cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
-    cmocka_unit_test(test_nobody_waits_long_for_those_unknown),
-    cmocka_unit_test(test_one_that_comes_in_time),
-    cmocka_unit_test(test_rosters_are_paid_for),
-    cmocka_unit_test(test_rosters_that_are_kept),
-    cmocka_unit_test(test_steps_come_by_windows),
-    cmocka_unit_test(test_the_last_window_may_bring_no_step),
-};
-
-TEST_MAIN(tests)

@@ -31,7 +31,7 @@ static struct sim_rules rules_of(unsigned kind)
 }
 
 /* Each kind of loader, with room and without. */
-static void test_every_kind(void **state)
+TEST(test_every_kind)
 {
     struct sim_totals all = {0};
 
@@ -57,7 +57,7 @@ static void test_every_kind(void **state)
 
 /* Slots that are replaced by larger ones, in memory that is hardly enough: what is ready may hold
  * what an earlier step needs. */
-static void test_slots_that_grow(void **state)
+TEST(test_slots_that_grow)
 {
     struct sim_totals all = {0};
 
@@ -82,7 +82,7 @@ static void test_slots_that_grow(void **state)
 
 /* Workers come and go while they work: each step comes once all the same, and where there are more
  * of them, more is loaded ahead. */
-static void test_workers_that_come_and_go(void **state)
+TEST(test_workers_that_come_and_go)
 {
     struct sim_totals all = {0};
 
@@ -107,7 +107,7 @@ static void test_workers_that_come_and_go(void **state)
 }
 
 /* Ranks that read the same batches: all of them get each, and nobody waits for ever. */
-static void test_sharers(void **state)
+TEST(test_sharers)
 {
     struct sim_totals all = {0};
 
@@ -130,7 +130,7 @@ static void test_sharers(void **state)
 
 /* Jobs that read the same batches: each gets all of its own, wherever the others are; batches are
  * made once for those that are not far apart; and nobody is held up for longer than may be. */
-static void test_companions(void **state)
+TEST(test_companions)
 {
     struct sim_totals all = {0};
 
@@ -159,7 +159,7 @@ static void test_companions(void **state)
 
 /* Those that begin together and are not too far apart have each batch made once, also where each is
  * several of another one. */
-static void test_companions_in_step(void **state)
+TEST(test_companions_in_step)
 {
     for (unsigned slices = 0; slices < 2; slices++) {
         struct sim_rules rules = plain;
@@ -177,7 +177,7 @@ static void test_companions_in_step(void **state)
 }
 
 /* A user who may have little: sources are refused, others end, and all goes on. */
-static void test_sources_that_are_not_paid_for(void **state)
+TEST(test_sources_that_are_not_paid_for)
 {
     uint64_t unpaid = 0;
 
@@ -198,7 +198,7 @@ static void test_sources_that_are_not_paid_for(void **state)
 }
 
 /* A thousand ranks, who are slow, die and come back; and nobody waits for ever. */
-static void test_a_thousand_ranks(void **state)
+TEST(test_a_thousand_ranks)
 {
     for (unsigned kind = 0; kind < 4; kind++) {
         struct sim_rules rules = plain;
@@ -215,7 +215,7 @@ static void test_a_thousand_ranks(void **state)
 }
 
 /* The figure: CORE_SIM_SECONDS=10 in a release; printed, not judged. */
-static void test_many(void **state)
+TEST(test_many)
 {
     const char *seconds = getenv("CORE_SIM_SECONDS");
     double limit = seconds ? atof(seconds) : 0;
@@ -229,17 +229,3 @@ static void test_many(void **state)
         print_message("%" PRIu64 " schedules and %" PRIu64 " events in %.1f s\n", seed - 1000,
                       totals.events, limit);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_kind),
-    cmocka_unit_test(test_slots_that_grow),
-    cmocka_unit_test(test_sharers),
-    cmocka_unit_test(test_companions),
-    cmocka_unit_test(test_companions_in_step),
-    cmocka_unit_test(test_sources_that_are_not_paid_for),
-    cmocka_unit_test(test_a_thousand_ranks),
-    cmocka_unit_test(test_many),
-    cmocka_unit_test(test_workers_that_come_and_go),
-};
-
-TEST_MAIN(tests)

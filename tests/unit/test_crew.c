@@ -79,7 +79,7 @@ static void play_end(void)
     assert_int_equal(uv_loop_close(&play.loop), 0);
 }
 
-static void test_shares(void **state)
+TEST(test_shares)
 {
     play_begin();
     for (unsigned i = 0; i < MANY; i++) {
@@ -98,7 +98,7 @@ static void test_shares(void **state)
 }
 
 /* What waits for the user's others is over at once, and what a thread has is not. */
-static void test_nobody_wants_it(void **state)
+TEST(test_nobody_wants_it)
 {
     unsigned waits = CREW_JOBS, last = CREW_JOBS + 1;
 
@@ -118,7 +118,7 @@ static void test_nobody_wants_it(void **state)
 }
 
 /* limits.threads: with one, each is alone; and what its user has is known. */
-static void test_one_at_a_time(void **state)
+TEST(test_one_at_a_time)
 {
     play_begin();
     crew_set_limit(play.crew, 0); /* is one */
@@ -136,11 +136,3 @@ static void test_one_at_a_time(void **state)
     assert_int_equal(crew_share_of(play.crew, ONE_USER).waiting, 0);
     play_end();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shares),
-    cmocka_unit_test(test_one_at_a_time),
-    cmocka_unit_test(test_nobody_wants_it),
-};
-
-UV_TEST_MAIN(tests)

@@ -46,7 +46,7 @@ static void play_event(struct play *play, char event)
     play_run(play);
 }
 
-static void test_who_runs(void **state)
+TEST(test_who_runs)
 {
     static const struct {
         uint64_t threads, limit;
@@ -86,7 +86,7 @@ static void test_who_runs(void **state)
 /* Somebody without a job has a thread as soon as one is free, no matter who else waits, and for how
  * long.
  */
-static void test_who_comes_late(void **state)
+TEST(test_who_comes_late)
 {
     struct play play = {.turns = {.threads = 4, .limit = 2}};
 
@@ -98,7 +98,7 @@ static void test_who_comes_late(void **state)
     assert_string_equal(play.ran, "aabcdddd");
 }
 
-static void test_who_wants_nothing_any_more(void **state)
+TEST(test_who_wants_nothing_any_more)
 {
     struct play play = {.turns = {.threads = 1, .limit = 1}};
 
@@ -111,11 +111,3 @@ static void test_who_wants_nothing_any_more(void **state)
     assert_string_equal(play.ran, "ac");
     assert_null(play.turns.waiting);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_who_runs),
-    cmocka_unit_test(test_who_comes_late),
-    cmocka_unit_test(test_who_wants_nothing_any_more),
-};
-
-TEST_MAIN(tests)

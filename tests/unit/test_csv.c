@@ -39,7 +39,7 @@ static void expect_node(const struct sample *sample, uint32_t i, const char *nam
 /* ---- cells ---------------------------------------------------------------------------------- */
 
 /* Rows of text, each as its cells with | between them and / behind them; ! for one that is bad. */
-static void test_cells(void **state)
+TEST(test_cells)
 {
     static const struct {
         const char *text, *cells;
@@ -93,7 +93,7 @@ static void test_cells(void **state)
     }
 }
 
-static void test_endless(void **state)
+TEST(test_endless)
 {
     const uint8_t text[] = "a,\"b\"\"\nc";
     struct csv_cell cell;
@@ -108,7 +108,7 @@ static struct csv_cell cell_of(const char *text)
     return (struct csv_cell){.text = (const uint8_t *)text, .len = strlen(text)};
 }
 
-static void test_integers(void **state)
+TEST(test_integers)
 {
     static const struct {
         const char *text;
@@ -152,7 +152,7 @@ static void test_integers(void **state)
 }
 
 /* Each is what strtod() makes of it, to the bit. */
-static void test_reals(void **state)
+TEST(test_reals)
 {
     static const char *const good[] = {
         "0",
@@ -198,7 +198,7 @@ static void test_reals(void **state)
     assert_int_equal(csv_cell_number(&wide, DL_DTYPE_FLOAT32, &narrow), -ERANGE);
 }
 
-static void test_sorts(void **state)
+TEST(test_sorts)
 {
     static const struct {
         const char *cells[3];
@@ -229,7 +229,7 @@ static void test_sorts(void **state)
 
 /* ---- datasets ------------------------------------------------------------------------------- */
 
-static void test_columns(void **state)
+TEST(test_columns)
 {
     struct spec_dataset spec = spec_of("columns.csv", "\xEF\xBB\xBFname,count,price,sold\n"
                                                       "\"say \"\"hi\"\"\",1,0.5,true\n"
@@ -261,7 +261,7 @@ static void test_columns(void **state)
 }
 
 /* Each way to end a row, mixed: the same rows of numbers, and lines as editors count them. */
-static void test_row_ends(void **state)
+TEST(test_row_ends)
 {
     static const char *const texts[] = {
         "a,b\r1,2\r3,4\r",     "a,b\n1,2\r3,4\n", "a,b\r\n1,2\r3,4", "\r\ra,b\r\r\n1,2\n\r3,4\r\r",
@@ -283,7 +283,7 @@ static void test_row_ends(void **state)
 }
 
 /* As pandas writes an index, and reads it. */
-static void test_columns_without_names(void **state)
+TEST(test_columns_without_names)
 {
     static struct spec_field fields[] = {{(char *)"x", (char *)"Unnamed: 2"},
                                          {(char *)"y", (char *)"a.b"}};
@@ -308,7 +308,7 @@ static void test_columns_without_names(void **state)
 }
 
 /* Numbers alone, of types that the spec says, of two files, without names. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static struct spec_field fields[] = {{(char *)"x", (char *)"1"}, {(char *)"y", (char *)"0"}};
     struct spec_dataset spec = spec_of("rows.tsv", "1\t2.5\tz\n\n3\t4\tz\n");
@@ -343,7 +343,7 @@ static void test_rows(void **state)
     value_deinit(&spec.types);
 }
 
-static void test_bad_rows(void **state)
+TEST(test_bad_rows)
 {
     static const struct {
         const char *text;
@@ -373,7 +373,7 @@ static void test_bad_rows(void **state)
 }
 
 /* Behind the rows that were looked at, there is another type. */
-static void test_later_type(void **state)
+TEST(test_later_type)
 {
     static char text[16 << 10];
     size_t len = (size_t)sprintf(text, "a\n");
@@ -400,7 +400,7 @@ static void test_later_type(void **state)
     value_deinit(&spec.types);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *text, *type_of, *type, *why;
@@ -432,7 +432,7 @@ static void test_refusals(void **state)
     }
 }
 
-static void test_unequal_files(void **state)
+TEST(test_unequal_files)
 {
     struct spec_dataset spec = spec_of("first.csv", "a,b\n1,2\n");
     struct dataset *ds = NULL;
@@ -446,7 +446,7 @@ static void test_unequal_files(void **state)
 }
 
 /* No rows, with names and without. */
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct spec_dataset spec = spec_of("empty.csv", "a,b\n");
 
@@ -461,7 +461,7 @@ static void test_empty(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static struct spec_field fields[] = {{(char *)"x", (char *)"a"}, {(char *)"y", (char *)"b"}};
     struct spec_dataset spec = spec_of("memory.csv", "a,b\n1,\"q\"\"q\"\n2,y\n");
@@ -473,16 +473,3 @@ static void test_memory(void **state)
     /* Without memory to move to, the places of rows stay where there is too much of it. */
     assert_true(all > 7 && refused >= all - 2);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),   cmocka_unit_test(test_cells),
-    cmocka_unit_test(test_endless),  cmocka_unit_test(test_integers),
-    cmocka_unit_test(test_reals),    cmocka_unit_test(test_sorts),
-    cmocka_unit_test(test_columns),  cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_row_ends), cmocka_unit_test(test_columns_without_names),
-    cmocka_unit_test(test_bad_rows), cmocka_unit_test(test_later_type),
-    cmocka_unit_test(test_refusals), cmocka_unit_test(test_unequal_files),
-    cmocka_unit_test(test_empty),
-};
-
-TEST_MAIN(tests)

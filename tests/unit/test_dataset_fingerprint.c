@@ -45,7 +45,7 @@ static void write_large(const char *name, size_t at, char c)
     harness_file(name, data, sizeof data);
 }
 
-static void test_copies_are_the_same(void **state)
+TEST(test_copies_are_the_same)
 {
     struct utimbuf old = {1, 1};
 
@@ -60,7 +60,7 @@ static void test_copies_are_the_same(void **state)
         fingerprint_of("{kind: records, paths: there/copy.txt, dtype: uint8, shape: [100]}"));
 }
 
-static void test_changes_are_seen(void **state)
+TEST(test_changes_are_seen)
 {
     static const size_t places[] = {0, 4095, LARGE - 4096, LARGE - 1};
     uint64_t whole;
@@ -77,7 +77,7 @@ static void test_changes_are_seen(void **state)
     assert_true(fingerprint_of("{kind: text, paths: f.txt}") != whole);
 }
 
-static void test_several_files(void **state)
+TEST(test_several_files)
 {
     harness_file("1.txt", "one\n", 4);
     harness_file("2.txt", "two\n", 4);
@@ -89,7 +89,7 @@ static void test_several_files(void **state)
 }
 
 /* More than are looked at: the first and the last are. */
-static void test_many_files(void **state)
+TEST(test_many_files)
 {
     enum { FILES = FINGERPRINT_FILES + 700 };
     static const char spec[] = "{kind: text, paths: many/*.t}";
@@ -126,7 +126,7 @@ static void make_images(const char *root, const char *class, const char *name)
 
 #define IMAGES(root) "{kind: imagefolder, size: 8, paths: " root "}"
 
-static void test_images_by_their_names(void **state)
+TEST(test_images_by_their_names)
 {
     make_images("one", "cat", "1.png");
     make_images("one", "dog", "2.png");
@@ -141,7 +141,7 @@ static void test_images_by_their_names(void **state)
     assert_true(fingerprint_of(IMAGES("same")) != fingerprint);
 }
 
-static void test_datasets_of_datasets(void **state)
+TEST(test_datasets_of_datasets)
 {
     harness_file("a.r", "aaaa", 4);
     harness_file("b.r", "bbbb", 4);
@@ -156,11 +156,3 @@ static void test_datasets_of_datasets(void **state)
     assert_int_equal(fingerprint_of(SUBSET("a.r")), fingerprint_of(SUBSET("copy.r")));
     assert_true(fingerprint_of(SUBSET("a.r")) != fingerprint_of(SUBSET("b.r")));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_copies_are_the_same),   cmocka_unit_test(test_changes_are_seen),
-    cmocka_unit_test(test_several_files),         cmocka_unit_test(test_many_files),
-    cmocka_unit_test(test_images_by_their_names), cmocka_unit_test(test_datasets_of_datasets),
-};
-
-TEST_MAIN(tests)

@@ -48,7 +48,7 @@ static void write_all(void)
     write_shard("s-1.tar", second, ARRAY_SIZE(second));
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     static const struct {
         const char *dataset;
@@ -118,7 +118,7 @@ static void expect_stream(const char *text, const char *const *ends, size_t n)
     dataset_close(ds);
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
     static const char *const shards[] = {"/s-0.tar: cats/0.cls", "/s-0.tar: cats/1.cls",
                                          "/s-1.tar: dogs/0.txt"};
@@ -134,10 +134,3 @@ static void test_streams(void **state)
                   "datasets: [{kind: tar, paths: s-0.tar}]}",
                   mixed, ARRAY_SIZE(mixed));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_places),
-    cmocka_unit_test(test_streams),
-};
-
-TEST_MAIN(tests)

@@ -22,7 +22,7 @@ static struct dl_span make(uint64_t round, const char *state, uint8_t ret[static
     return (struct dl_span){ret, DATASET_STATE_HEAD_BYTES + len};
 }
 
-static void test_record(void **state)
+TEST(test_record)
 {
     uint8_t bytes[RECORD_MAX];
     struct dl_span record = make(7, "here", bytes);
@@ -37,7 +37,7 @@ static void test_record(void **state)
     assert_int_equal(got.state.len, 0);
 }
 
-static void test_no_record(void **state)
+TEST(test_no_record)
 {
     static const struct {
         size_t at;
@@ -63,7 +63,7 @@ static void test_no_record(void **state)
     assert_false(dataset_state_read((struct dl_span){bytes, DATASET_STATE_HEAD_BYTES - 1}, &got));
 }
 
-static void test_list(void **state)
+TEST(test_list)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer whole = {0};
@@ -93,7 +93,7 @@ static void test_list(void **state)
 }
 
 /* Cut at any byte, and with any byte changed: never read beyond its end. */
-static void test_damaged_list(void **state)
+TEST(test_damaged_list)
 {
     struct dl_buffer list = {0};
     uint8_t bytes[RECORD_MAX];
@@ -123,7 +123,7 @@ static void test_damaged_list(void **state)
     buffer_deinit(&list);
 }
 
-static void test_in_a_slot(void **state)
+TEST(test_in_a_slot)
 {
     static _Alignas(64) char slot[1024];
     struct slot_header *header = (void *)slot;
@@ -165,7 +165,7 @@ static void test_in_a_slot(void **state)
 }
 
 /* Whose each sample is, behind the batch. */
-static void test_origins_in_slot(void **state)
+TEST(test_origins_in_slot)
 {
     static _Alignas(TREE_ALIGN) uint8_t slot[1024];
     struct slot_header *header = (struct slot_header *)(void *)slot;
@@ -197,7 +197,7 @@ static uint64_t found(const struct dataset_states *states, uint32_t replica, uin
 }
 
 /* The latest that is not behind what is wanted, else what was brought. */
-static void test_of_a_stream(void **state)
+TEST(test_of_a_stream)
 {
     static const struct {
         uint32_t replica;
@@ -219,7 +219,7 @@ static void test_of_a_stream(void **state)
 }
 
 /* A client that brings very much takes no more memory than one that brings much. */
-static void test_no_more_than_that(void **state)
+TEST(test_no_more_than_that)
 {
     _cleanup_free_ uint8_t *bytes = calloc(1, DATASET_STATE_MAX);
     struct dataset_state head = {.round = 1, .world = 1};
@@ -236,12 +236,3 @@ static void test_no_more_than_that(void **state)
     record.len = DATASET_STATE_HEAD_BYTES;
     assert_true(dataset_states_bring(&states, n, record));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_record),      cmocka_unit_test(test_no_record),
-    cmocka_unit_test(test_list),        cmocka_unit_test(test_damaged_list),
-    cmocka_unit_test(test_in_a_slot),   cmocka_unit_test(test_origins_in_slot),
-    cmocka_unit_test(test_of_a_stream), cmocka_unit_test(test_no_more_than_that),
-};
-
-TEST_MAIN(tests)

@@ -34,7 +34,7 @@ static const struct {
      {0, 50, 0, 0, 50, 100, 200, 400, GIVEN_UP}},
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct deaths deaths = {0};
@@ -50,7 +50,7 @@ static void test_table(void **state)
     }
 }
 
-static void test_a_finished_task(void **state)
+TEST(test_a_finished_task)
 {
     struct deaths deaths = {0};
     uint64_t pause;
@@ -62,10 +62,3 @@ static void test_a_finished_task(void **state)
             deaths = (struct deaths){0};
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_table),
-    cmocka_unit_test(test_a_finished_task),
-};
-
-TEST_MAIN(tests)

@@ -7,7 +7,7 @@
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-static void test_read(void **state)
+TEST(test_read)
 {
     static const struct {
         const char *bytes; /* the most significant one first */
@@ -41,7 +41,7 @@ static void test_read(void **state)
     }
 }
 
-static void test_convert(void **state)
+TEST(test_convert)
 {
     const decimal_int large = (decimal_int)1000000000000000000 * 1000000000000;
     const struct {
@@ -110,7 +110,7 @@ static int read_column(const char *file, const char *column, const char *type, v
 }
 
 /* Stored as int32, int64, bytes of one length, and bytes. */
-static void test_columns(void **state)
+TEST(test_columns)
 {
     static const struct {
         const char *file, *column;
@@ -149,7 +149,7 @@ static void test_columns(void **state)
 }
 
 /* In a struct, by its name; a list is a tensor like others. */
-static void test_in_struct(void **state)
+TEST(test_in_struct)
 {
     struct bytes b = corpus("decimals");
     struct spec_dataset spec = spec_of(&b, "in_struct");
@@ -172,12 +172,3 @@ static void test_in_struct(void **state)
     arena_deinit(&arena);
     value_deinit(&spec.types);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_read),
-    cmocka_unit_test(test_convert),
-    cmocka_unit_test(test_columns),
-    cmocka_unit_test(test_in_struct),
-};
-
-TEST_MAIN(tests)

@@ -76,7 +76,7 @@ static const char *digest_of(const struct sample_batch *b, int times)
     return text;
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     char want[DIGEST_TEXT], have[DIGEST_TEXT];
     struct digest *digest = NULL;
@@ -90,7 +90,7 @@ static void test_empty(void **state)
 }
 
 /* The bytes that digest.h documents, put together by hand and hashed at once. */
-static void test_documented_bytes(void **state)
+TEST(test_documented_bytes)
 {
     struct sample_batch b;
     uint8_t bytes[512];
@@ -119,7 +119,7 @@ static void test_documented_bytes(void **state)
     assert_string_equal(digest_of(&b, 1), want);
 }
 
-static void test_sensitive(void **state)
+TEST(test_sensitive)
 {
     struct sample_batch plain, b;
 
@@ -150,7 +150,7 @@ static void test_sensitive(void **state)
 }
 
 /* Bytes that move between the end of one tensor and the start of the next are seen. */
-static void test_boundaries(void **state)
+TEST(test_boundaries)
 {
     static const uint8_t DATA[] = {1, 2, 3, 4};
     uint64_t shapes[2][2] = {{1, 3}, {2, 2}};
@@ -175,7 +175,7 @@ static void test_boundaries(void **state)
 }
 
 /* {"s": [b"ab", b"c"]}: the numbers and the strings, as documented; each is seen. */
-static void test_text(void **state)
+TEST(test_text)
 {
     uint64_t numbers[] = {0, 2, 3};
     uint8_t leaf[sizeof numbers + 3] = {0};
@@ -210,7 +210,7 @@ static void test_text(void **state)
         assert_string_not_equal(texts[0], texts[i]);
 }
 
-static void test_free_null(void **state)
+TEST(test_free_null)
 {
     assert_null(digest_free(NULL));
 }
@@ -228,7 +228,7 @@ static void assert_stats(const struct stats *s, double min, double max, double m
     assert_true(s->min == min && s->max == max && fabs(s->mean - mean) < 1e-9);
 }
 
-static void test_stats(void **state)
+TEST(test_stats)
 {
     struct stats s;
 
@@ -263,7 +263,7 @@ static void test_stats(void **state)
     assert_stats(&s, -3, 1, -1);
 }
 
-static void test_stats_nan(void **state)
+TEST(test_stats_nan)
 {
     struct stats s;
 
@@ -273,7 +273,7 @@ static void test_stats_nan(void **state)
     assert_true(isnan(s.mean));
 }
 
-static void test_stats_none(void **state)
+TEST(test_stats_none)
 {
     static const uint8_t zeros[16];
     struct stats s;
@@ -285,7 +285,7 @@ static void test_stats_none(void **state)
     assert_false(tensor_stats(99, zeros, 16, &s));
 }
 
-static void test_stats_unaligned(void **state)
+TEST(test_stats_unaligned)
 {
     uint8_t bytes[9] = {0};
     double d = 2.5;
@@ -295,12 +295,3 @@ static void test_stats_unaligned(void **state)
     assert_true(tensor_stats(DL_DTYPE_FLOAT64, bytes + 1, 8, &s));
     assert_stats(&s, 2.5, 2.5, 2.5);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_empty),      cmocka_unit_test(test_documented_bytes),
-    cmocka_unit_test(test_sensitive),  cmocka_unit_test(test_boundaries),
-    cmocka_unit_test(test_text),       cmocka_unit_test(test_free_null),
-    cmocka_unit_test(test_stats),      cmocka_unit_test(test_stats_nan),
-    cmocka_unit_test(test_stats_none), cmocka_unit_test(test_stats_unaligned),
-};
-TEST_MAIN(tests)

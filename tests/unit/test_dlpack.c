@@ -39,7 +39,7 @@ static void check_bytes(const struct managed *m, uint64_t step)
         assert_int_equal(data[i], (uint8_t)step);
 }
 
-static void test_layout(void **state)
+TEST(test_layout)
 {
     struct DLManagedTensor *none = NULL;
     struct dl_tensor tensor;
@@ -74,7 +74,7 @@ static void test_layout(void **state)
 }
 
 /* Every element type, no dimension, and an empty tensor of absurd other dimensions. */
-static void test_types(void **state)
+TEST(test_types)
 {
     static const struct {
         uint32_t dtype, ndim;
@@ -129,7 +129,7 @@ static void test_types(void **state)
 }
 
 /* The tensor keeps its lease beyond epoch, loader and segment. */
-static void test_tensor_outlives_loader(void **state)
+TEST(test_tensor_outlives_loader)
 {
     struct dl_message msg = {.number = DL_MSG_RETIRE};
     struct managed *m;
@@ -157,7 +157,7 @@ static void test_tensor_outlives_loader(void **state)
 }
 
 /* Two loaders, each kept by a tensor that is deleted while the client closes the other. */
-static void test_tensors_of_two_loaders(void **state)
+TEST(test_tensors_of_two_loaders)
 {
     struct dl_descriptor d;
     struct dl_loader *first;
@@ -426,7 +426,7 @@ static void end_all(struct play *p)
     fake_expect_end(&p->fake);
 }
 
-static void test_at_random(void **state)
+TEST(test_at_random)
 {
     static struct play p;
     uint64_t pinned = 0, taken = 0;
@@ -499,26 +499,14 @@ static void race(bool close_client)
     pthread_barrier_destroy(&start);
 }
 
-static void test_deleting_threads(void **state)
+TEST(test_deleting_threads)
 {
     for (int i = 0; i < ROUNDS; i++)
         race(false);
 }
 
-static void test_deleting_threads_and_close(void **state)
+TEST(test_deleting_threads_and_close)
 {
     for (int i = 0; i < ROUNDS; i++)
         race(true);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_layout),
-    cmocka_unit_test(test_types),
-    cmocka_unit_test(test_tensor_outlives_loader),
-    cmocka_unit_test(test_tensors_of_two_loaders),
-    cmocka_unit_test(test_at_random),
-    cmocka_unit_test(test_deleting_threads),
-    cmocka_unit_test(test_deleting_threads_and_close),
-};
-
-TEST_MAIN(tests)

@@ -110,7 +110,7 @@ static void run_until_came(unsigned n)
         uv_run(&play.loop, UV_RUN_ONCE);
 }
 
-static void test_who_comes(void **state)
+TEST(test_who_comes)
 {
     begin();
     knock_and_leave(3);
@@ -127,7 +127,7 @@ static void test_who_comes(void **state)
 }
 
 /* However many come, a session has its turn after a few of them. */
-static void test_session_beside(void **state)
+TEST(test_session_beside)
 {
     begin();
     scheduler_add(play.scheduler, &play.talker, getuid() + 1);
@@ -156,7 +156,7 @@ static void run_until_rest(int *ret_sock)
 }
 
 /* Who comes then waits, and is let in by and by, though nothing else wakes the loop. */
-static void test_rest(void **state)
+TEST(test_rest)
 {
     int first, second;
 
@@ -173,7 +173,7 @@ static void test_rest(void **state)
     end();
 }
 
-static void test_closed_at_rest(void **state)
+TEST(test_closed_at_rest)
 {
     int first, second;
 
@@ -186,12 +186,3 @@ static void test_closed_at_rest(void **state)
     close(first);
     close(second);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_who_comes),
-    cmocka_unit_test(test_session_beside),
-    cmocka_unit_test(test_rest),
-    cmocka_unit_test(test_closed_at_rest),
-};
-
-UV_TEST_MAIN(tests)

@@ -29,7 +29,7 @@ static const struct {
     {DL_DTYPE_COMPLEX128, sizeof(double complex), "complex128", "c16", 5},
 };
 
-static void test_known(void **state)
+TEST(test_known)
 {
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
         uint32_t number = 99;
@@ -49,7 +49,7 @@ static void test_known(void **state)
     }
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
     static const uint32_t numbers[] = {0, ARRAY_SIZE(types) + 1, 255, 65535, UINT32_MAX};
     static const char *const names[] = {"",    "float", "Float32", "float32 ",
@@ -69,7 +69,7 @@ static void test_unknown(void **state)
     assert_int_equal(number, 99);
 }
 
-static void test_integers(void **state)
+TEST(test_integers)
 {
     static const int64_t no_bits[] = {INT64_MIN, -8, 0, 1, 7, 24, 128, INT64_MAX};
     char name[16];
@@ -83,11 +83,3 @@ static void test_integers(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(no_bits); i++)
         assert_int_equal(dtype_integer(no_bits[i], i % 2), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_known),
-    cmocka_unit_test(test_unknown),
-    cmocka_unit_test(test_integers),
-};
-
-TEST_MAIN(tests)

@@ -85,7 +85,7 @@ static void expect_step(struct epoch *epoch, const struct plan_params *params, u
 
 /* ---- sharing -------------------------------------------------------------------------------- */
 
-static void test_the_same_params_share(void **state)
+TEST(test_the_same_params_share, setup, teardown)
 {
     struct fixture *f = *state;
     struct plan_params copy = torch;
@@ -102,7 +102,7 @@ static void test_the_same_params_share(void **state)
     assert_null(f->set.epochs);
 }
 
-static void test_any_difference_parts(void **state)
+TEST(test_any_difference_parts, setup, teardown)
 {
     struct fixture *f = *state;
     static const uint64_t indices[] = {1, 2, 3};
@@ -138,7 +138,7 @@ static void test_any_difference_parts(void **state)
 }
 
 /* What PyTorch's order takes is the user's, once for all who share it, until the last is gone. */
-static void test_memory_is_charged(void **state)
+TEST(test_memory_is_charged, setup, teardown)
 {
     enum { BYTES = 4000 }; /* four for each sample */
     struct fixture *f = *state;
@@ -170,7 +170,7 @@ static void test_memory_is_charged(void **state)
     quota_free(quota);
 }
 
-static void test_impossible_plans(void **state)
+TEST(test_impossible_plans, setup, teardown)
 {
     struct fixture *f = *state;
     struct epoch *epoch = (struct epoch *)f;
@@ -187,7 +187,7 @@ static void test_impossible_plans(void **state)
 
 /* ---- the loop and the threads --------------------------------------------------------------- */
 
-static void test_cheap_orders_are_always_ready(void **state)
+TEST(test_cheap_orders_are_always_ready, setup, teardown)
 {
     struct fixture *f = *state;
     struct plan_params params = torch;
@@ -205,7 +205,7 @@ static void test_cheap_orders_are_always_ready(void **state)
 }
 
 /* What is short is done at once, what is long is not; whichever step it is. */
-static void test_the_limit(void **state)
+TEST(test_the_limit, setup, teardown)
 {
     struct fixture *f = *state;
     uint64_t at_once = 0;
@@ -231,7 +231,7 @@ static void test_the_limit(void **state)
     assert_true(at_once > 2 / harness_stride() && later > 10 / harness_stride());
 }
 
-static void test_long_work_goes_to_a_thread(void **state)
+TEST(test_long_work_goes_to_a_thread, setup, teardown)
 {
     struct fixture *f = *state;
     struct epoch *epoch = ref(f, &torch);
@@ -258,7 +258,7 @@ static void test_long_work_goes_to_a_thread(void **state)
     epoch_unref(&f->set, epoch);
 }
 
-static void test_unbatched_and_short_batches(void **state)
+TEST(test_unbatched_and_short_batches, setup, teardown)
 {
     struct fixture *f = *state;
     struct plan_params params = torch;
@@ -282,7 +282,7 @@ static void test_unbatched_and_short_batches(void **state)
     assert_int_equal(f->calls, 2);
 }
 
-static void test_given_up_while_busy(void **state)
+TEST(test_given_up_while_busy, setup, teardown)
 {
     struct fixture *f = *state;
     struct epoch *epoch = ref(f, &torch);
@@ -299,7 +299,7 @@ static void test_given_up_while_busy(void **state)
     epoch_unref(&f->set, again);
 }
 
-static void test_one_of_two_gives_up_while_busy(void **state)
+TEST(test_one_of_two_gives_up_while_busy, setup, teardown)
 {
     struct fixture *f = *state;
     struct epoch *epoch = ref(f, &torch);
@@ -313,7 +313,7 @@ static void test_one_of_two_gives_up_while_busy(void **state)
     epoch_unref(&f->set, epoch);
 }
 
-static void test_several_at_once(void **state)
+TEST(test_several_at_once, setup, teardown)
 {
     struct fixture *f = *state;
     struct epoch *epochs[6];
@@ -347,7 +347,7 @@ static void use_while_busy(void *arg)
     epoch_step(arg, 0, 0, indices);
 }
 
-static void test_a_busy_plan_is_nobody_s(void **state)
+TEST(test_a_busy_plan_is_nobody_s, setup, teardown)
 {
     struct fixture *f = *state;
     struct epoch *epoch = ref(f, &torch);
@@ -388,7 +388,7 @@ static int work_out(struct fixture *f, struct epoch *epoch)
     return epoch_work_out(epoch, done, f);
 }
 
-static void test_tokens_are_worked_out_by_a_thread(void **state)
+TEST(test_tokens_are_worked_out_by_a_thread, setup, teardown)
 {
     struct fixture *f = *state;
     struct length_table *table = some_lengths();
@@ -411,7 +411,7 @@ static void test_tokens_are_worked_out_by_a_thread(void **state)
     length_table_unref(table);
 }
 
-static void test_lengths_outlive_their_loader(void **state)
+TEST(test_lengths_outlive_their_loader, setup, teardown)
 {
     struct fixture *f = *state;
     struct length_table *table = some_lengths();
@@ -444,7 +444,7 @@ static void charge_no_more(struct fixture *f, struct quota *quota)
 }
 
 /* Of those that are given up, threads have some still, and the others are nobody's at once. */
-static void test_given_up_plans_are_charged(void **state)
+TEST(test_given_up_plans_are_charged, setup, teardown)
 {
     enum { MANY = 10 };
     struct fixture *f = *state;
@@ -466,7 +466,7 @@ static void test_given_up_plans_are_charged(void **state)
 }
 
 /* While they are worked out, and what is left of that. */
-static void test_batches_of_tokens_are_charged(void **state)
+TEST(test_batches_of_tokens_are_charged, setup, teardown)
 {
     struct fixture *f = *state;
     struct length_table *table = some_lengths();
@@ -491,7 +491,7 @@ static void test_batches_of_tokens_are_charged(void **state)
 }
 
 /* Each epoch has a copy of its own. */
-static void test_lists_are_charged(void **state)
+TEST(test_lists_are_charged, setup, teardown)
 {
     static const uint64_t indices[] = {1, 2, 3};
     static const double weights[] = {1, 2, 3, 4};
@@ -523,7 +523,7 @@ static void test_lists_are_charged(void **state)
 
 /* A thread begins the order; windows are cut on the loop, and the rest of the memory is returned.
  */
-static void test_windows(void **state)
+TEST(test_windows, setup, teardown)
 {
     enum { WINDOW = 100000 };
     struct fixture *f = *state;
@@ -556,7 +556,7 @@ static void test_windows(void **state)
     free(samples);
 }
 
-static void test_plain_plans_have_nothing_to_work_out(void **state)
+TEST(test_plain_plans_have_nothing_to_work_out, setup, teardown)
 {
     struct fixture *f = *state;
     struct epoch *epoch = ref(f, &torch);
@@ -564,29 +564,3 @@ static void test_plain_plans_have_nothing_to_work_out(void **state)
     assert_int_equal(work_out(f, epoch), 0);
     epoch_unref(&f->set, epoch);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    TEST(test_the_same_params_share),
-    TEST(test_any_difference_parts),
-    TEST(test_memory_is_charged),
-    TEST(test_impossible_plans),
-    TEST(test_cheap_orders_are_always_ready),
-    TEST(test_the_limit),
-    TEST(test_long_work_goes_to_a_thread),
-    TEST(test_unbatched_and_short_batches),
-    TEST(test_given_up_while_busy),
-    TEST(test_one_of_two_gives_up_while_busy),
-    TEST(test_several_at_once),
-    TEST(test_a_busy_plan_is_nobody_s),
-    TEST(test_tokens_are_worked_out_by_a_thread),
-    TEST(test_lengths_outlive_their_loader),
-    TEST(test_given_up_plans_are_charged),
-    TEST(test_batches_of_tokens_are_charged),
-    TEST(test_lists_are_charged),
-    TEST(test_windows),
-    TEST(test_plain_plans_have_nothing_to_work_out),
-};
-
-UV_TEST_MAIN(tests)

@@ -40,7 +40,7 @@ static struct later_options options_of(const struct row *row)
         .unknown = row->unknown};
 }
 
-static void test_start(void **state)
+TEST(test_start)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct later_options o = options_of(&rows[i]);
@@ -63,7 +63,7 @@ static void test_start(void **state)
     }
 }
 
-static void test_state(void **state)
+TEST(test_state)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct later_options o = options_of(&rows[i]);
@@ -81,7 +81,7 @@ static void test_state(void **state)
 }
 
 /* What is filled in: nothing of what the program does not have, nor of what is not known here. */
-static void test_filled_in(void **state)
+TEST(test_filled_in)
 {
     char job[DL_JOB_BYTES], why[256];
 
@@ -105,11 +105,3 @@ static void test_filled_in(void **state)
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_start),
-    cmocka_unit_test(test_state),
-    cmocka_unit_test(test_filled_in),
-};
-
-TEST_MAIN(tests)

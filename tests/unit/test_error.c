@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
     struct dl_error err;
 
@@ -23,7 +23,7 @@ static void test_plain(void **state)
 }
 
 /* A code as a peer may send it must not turn a failure into success. */
-static void test_codes(void **state)
+TEST(test_codes)
 {
     struct dl_error err;
 
@@ -34,7 +34,7 @@ static void test_codes(void **state)
 
 /* Whose limit of open files is reached is told, once; by dl_error_set(), as all errors come by it.
  */
-static void test_limits(void **state)
+TEST(test_limits)
 {
     struct dl_error err, again;
     struct rlimit limit;
@@ -56,7 +56,7 @@ static void test_limits(void **state)
     assert_string_equal(again.message, err.message);
 }
 
-static void test_clean(void **state)
+TEST(test_clean)
 {
     static const struct {
         const char *in, *out;
@@ -84,7 +84,7 @@ static void test_clean(void **state)
 }
 
 /* Every length around the limits, with a character of each width across the cut. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     static const char *const tails[] = {"x", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"};
     static const size_t sizes[] = {DL_ERROR_PATH_MAX, DL_ERROR_MESSAGE_MAX};
@@ -110,7 +110,7 @@ static void test_cut(void **state)
             }
 }
 
-static void test_own_texts_as_arguments(void **state)
+TEST(test_own_texts_as_arguments)
 {
     struct dl_error err;
 
@@ -122,11 +122,3 @@ static void test_own_texts_as_arguments(void **state)
     assert_string_equal(err.path, "file: cannot read");
     assert_string_equal(err.message, "file");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_plain),  cmocka_unit_test(test_codes),
-    cmocka_unit_test(test_limits), cmocka_unit_test(test_clean),
-    cmocka_unit_test(test_cut),    cmocka_unit_test(test_own_texts_as_arguments),
-};
-
-TEST_MAIN(tests)

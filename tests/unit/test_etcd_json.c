@@ -22,7 +22,7 @@ static void expect(char *body, const char *want)
     free(body);
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
     const struct backend_note other = {.key = "/m", .data = span("o")};
     const struct backend_note note = {.key = "/l", .data = span("n"), .next = &other};
@@ -54,7 +54,7 @@ static void test_requests(void **state)
 }
 
 /* What is zero is left out, numbers are strings, or numbers. */
-static void test_values(void **state)
+TEST(test_values)
 {
     static const struct {
         const char *body, *data;
@@ -110,7 +110,7 @@ static void test_values(void **state)
     }
 }
 
-static void test_leases_and_users(void **state)
+TEST(test_leases_and_users)
 {
     bool alive;
     char *token;
@@ -132,7 +132,7 @@ static void test_leases_and_users(void **state)
     assert_int_equal(etcd_read_user(span("{" HEADER ",\"token\":\"\"}"), &token), -EBADMSG);
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
     static const char text[] =
         "{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_range\":{" HEADER
@@ -170,7 +170,7 @@ static void test_lists(void **state)
     assert_int_equal(etcd_read_put(span("{" HEADER "}"), &kv), -EBADMSG);
 }
 
-static void test_watch(void **state)
+TEST(test_watch)
 {
     static const struct {
         const char *line;
@@ -204,7 +204,7 @@ static void test_watch(void **state)
     }
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     static const struct {
         const char *body, *text;
@@ -233,14 +233,3 @@ static void test_errors(void **state)
         assert_string_equal(text, rows[i].text);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_requests),
-    cmocka_unit_test(test_values),
-    cmocka_unit_test(test_leases_and_users),
-    cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_watch),
-    cmocka_unit_test(test_errors),
-};
-
-TEST_MAIN(tests)

@@ -87,7 +87,7 @@ static const struct {
     {{-EIO}, 1, -EIO, -EIO},  {{3, -ENOSPC}, 2, -ENOSPC, -ENOSPC},
 };
 
-static void test_reads(void **state)
+TEST(test_reads)
 {
     uint8_t to[11];
 
@@ -107,7 +107,7 @@ static void test_reads(void **state)
     }
 }
 
-static void test_writes(void **state)
+TEST(test_writes)
 {
     for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
         bool by_offset = i % 2;
@@ -124,7 +124,7 @@ static void test_writes(void **state)
 }
 
 /* The kernel is not asked: of a descriptor that is none, too. */
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     begin((const ssize_t[CALLS_MAX]){0}, 0);
     assert_int_equal(fd_read_all(-1, NULL, 0), 0);
@@ -133,11 +133,3 @@ static void test_nothing(void **state)
     assert_int_equal(fd_pwrite_all(-1, NULL, 0, 5), 0);
     assert_int_equal(script.n, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_reads),
-    cmocka_unit_test(test_writes),
-    cmocka_unit_test(test_nothing),
-};
-
-TEST_MAIN(tests)

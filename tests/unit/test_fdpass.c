@@ -79,7 +79,7 @@ static void send_raw(int sock, int n)
     close(memfd);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes, setup, teardown)
 {
     struct pair *pair = *state;
     struct dl_span span;
@@ -93,7 +93,7 @@ static void test_bytes(void **state)
     assert_int_equal(fdpass_recv(pair->b, &pair->reader, 0), 0);
 }
 
-static void test_memfds(void **state)
+TEST(test_memfds, setup, teardown)
 {
     struct pair *pair = *state;
     int fds[DL_BOUND_FRAME_FDS];
@@ -125,7 +125,7 @@ static void test_memfds(void **state)
 }
 
 /* Descriptors of several sends are queued in order, whatever the reads look like. */
-static void test_order(void **state)
+TEST(test_order, setup, teardown)
 {
     struct pair *pair = *state;
     struct stat sent[5], got;
@@ -151,7 +151,7 @@ static void test_order(void **state)
 }
 
 /* Other control data than descriptors is passed over. */
-static void test_with_credentials(void **state)
+TEST(test_with_credentials, setup, teardown)
 {
     struct pair *pair = *state;
     int on = 1, fd = new_memfd("x");
@@ -163,7 +163,7 @@ static void test_with_credentials(void **state)
     close(fd);
 }
 
-static void test_send_refuses(void **state)
+TEST(test_send_refuses, setup, teardown)
 {
     struct pair *pair = *state;
     int fds[DL_BOUND_FRAME_FDS + 1];
@@ -181,7 +181,7 @@ static void test_send_refuses(void **state)
 }
 
 /* As many as the kernel lets one message carry: refused, and not one of them stays open. */
-static void test_too_many(void **state)
+TEST(test_too_many, setup, teardown)
 {
     struct pair *pair = *state;
     static const int counts[] = {FRAME_FD_QUEUE + 1, 253};
@@ -202,7 +202,7 @@ static void test_too_many(void **state)
 }
 
 /* This process may open some more, but fewer than come. */
-static void test_limit_of_open_files(void **state)
+TEST(test_limit_of_open_files, setup, teardown)
 {
     struct pair *pair = *state;
     struct rlimit limit, lower;
@@ -225,7 +225,7 @@ static void test_limit_of_open_files(void **state)
     }
 }
 
-static void test_pipe_without_signal(void **state)
+TEST(test_pipe_without_signal, setup, teardown)
 {
     struct pair *pair = *state;
     int fd = new_memfd("x");
@@ -237,7 +237,7 @@ static void test_pipe_without_signal(void **state)
     close(fd);
 }
 
-static void test_full_socket(void **state)
+TEST(test_full_socket, setup, teardown)
 {
     struct pair *pair = *state;
     uint8_t *bytes = calloc(1, 1 << 20);
@@ -273,7 +273,7 @@ static void on_tick(int signo)
         ticks = -1000;
 }
 
-static void test_interrupted(void **state)
+TEST(test_interrupted, setup, teardown)
 {
     struct pair *pair = *state;
     struct sigaction action = {.sa_handler = on_tick}, old; /* without SA_RESTART */
@@ -290,20 +290,3 @@ static void test_interrupted(void **state)
     alarm(deadline);
     assert_true(ticks >= 5);
 }
-
-#define fd_test(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    fd_test(test_bytes),
-    fd_test(test_memfds),
-    fd_test(test_order),
-    fd_test(test_with_credentials),
-    fd_test(test_send_refuses),
-    fd_test(test_too_many),
-    fd_test(test_limit_of_open_files),
-    fd_test(test_pipe_without_signal),
-    fd_test(test_full_socket),
-    fd_test(test_interrupted),
-};
-
-TEST_MAIN(tests)

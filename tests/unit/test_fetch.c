@@ -112,7 +112,7 @@ static const struct tree_node *fill(struct fetcher *f, const uint64_t *indices, 
     return (const void *)(slot_a + header->tree_off);
 }
 
-static void test_range(void **state)
+TEST(test_range)
 {
     struct dl_spec spec = range_spec(1000, 4);
     struct fetcher *f = must_open(&spec);
@@ -137,7 +137,7 @@ static void test_range(void **state)
     assert_null(fetcher_free(NULL));
 }
 
-static void test_unbatched(void **state)
+TEST(test_unbatched)
 {
     struct dl_spec spec = range_spec(1000, 0);
     struct fetcher *f = must_open(&spec);
@@ -152,7 +152,7 @@ static void test_unbatched(void **state)
 }
 
 /* Three fields of odd sizes, so that there are gaps; full, short, and full batches again. */
-static void test_dict(void **state)
+TEST(test_dict)
 {
     struct spec_file files[] = {
         {"label", write_rows("label.npy", 300, 1, "(300,)")},
@@ -200,7 +200,7 @@ static void test_dict(void **state)
 }
 
 /* Each way the loop over rows is specialised, and the sizes between. */
-static void test_row_sizes(void **state)
+TEST(test_row_sizes)
 {
     for (uint64_t row = 1; row <= 6000; row += row < 70 ? 1 : 313) {
         char shape[64];
@@ -221,7 +221,7 @@ static void test_row_sizes(void **state)
     }
 }
 
-static void test_unequal_lengths(void **state)
+TEST(test_unequal_lengths)
 {
     struct spec_file files[] = {
         {"a", write_rows("a.npy", 5, 1, "(5,)")},
@@ -240,7 +240,7 @@ static void test_unequal_lengths(void **state)
     free(files[1].path);
 }
 
-static void test_bad_files(void **state)
+TEST(test_bad_files)
 {
     struct spec_file files[] = {
         {"a", write_rows("a.npy", 5, 1, "(5,)")},
@@ -264,7 +264,7 @@ static void test_bad_files(void **state)
     free(files[0].path);
 }
 
-static void test_roots(void **state)
+TEST(test_roots)
 {
     struct spec_file file = {NULL, write_rows("a.npy", 5, 1, "(5,)")};
     struct dl_spec spec = npy_spec(&file, 1, 2);
@@ -279,7 +279,7 @@ static void test_roots(void **state)
 }
 
 /* "All in one batch" is a large number: the slot is as large as the data, not as the number. */
-static void test_slot_bytes(void **state)
+TEST(test_slot_bytes)
 {
     struct dl_spec spec = range_spec(100, DL_MAX_BATCH_SIZE);
     struct fetcher *f = must_open(&spec);
@@ -302,7 +302,7 @@ static void test_slot_bytes(void **state)
 }
 
 /* A sparse file of large rows: nothing of it is read. */
-static void test_batch_too_large(void **state)
+TEST(test_batch_too_large)
 {
     struct spec_file file = {NULL, strdup(harness_file("sparse", "", 0))};
     struct dl_spec spec = {
@@ -352,7 +352,7 @@ static void test_batch_too_large(void **state)
     free(file.path);
 }
 
-static void test_dimensions(void **state)
+TEST(test_dimensions)
 {
     struct spec_file file = {NULL, strdup(harness_file("dims", "abcdefgh", 8))};
     struct dl_spec spec = {
@@ -390,7 +390,7 @@ static void test_dimensions(void **state)
     free(file.path);
 }
 
-static void test_rows_of_no_bytes(void **state)
+TEST(test_rows_of_no_bytes)
 {
     struct spec_file files[] = {
         {"none", write_rows("none.npy", 0, 0, "(5, 3, 0)")},
@@ -409,7 +409,7 @@ static void test_rows_of_no_bytes(void **state)
     free(files[1].path);
 }
 
-static void test_slot_too_small(void **state)
+TEST(test_slot_too_small)
 {
     struct spec_file file = {NULL, write_rows("a.npy", 300, 100, "(300, 100)")};
     struct dl_spec spec = npy_spec(&file, 1, 50);
@@ -432,7 +432,7 @@ static void test_slot_too_small(void **state)
     free(file.path);
 }
 
-static void test_bad_index(void **state)
+TEST(test_bad_index)
 {
     struct spec_file file = {NULL, write_rows("a.npy", 30, 10, "(30, 10)")};
     struct dl_spec specs[] = {npy_spec(&file, 1, 50), range_spec(30, 50)};
@@ -467,7 +467,7 @@ static void test_bad_index(void **state)
 }
 
 /* What a slot's header may hold when something else wrote to it. */
-static void test_damaged_task(void **state)
+TEST(test_damaged_task)
 {
     struct dl_spec spec = range_spec(100, 4);
     struct fetcher *f = must_open(&spec);
@@ -530,7 +530,7 @@ static void prepare_planned(const uint64_t *indices, uint32_t n, const uint32_t 
     memcpy(planned->lists, lists, (n + rows) * sizeof *lists);
 }
 
-static void test_planned(void **state)
+TEST(test_planned)
 {
     static const uint64_t indices[] = {3, 0, 2};
     static const struct {
@@ -607,7 +607,7 @@ static void test_planned(void **state)
     }
 }
 
-static void test_planned_bytes(void **state)
+TEST(test_planned_bytes)
 {
     static const uint64_t indices[] = {3, 0, 2};
     static const uint32_t lists[] = {4, 1, 3, 1, 2};
@@ -655,7 +655,7 @@ static void prepare_lengths(uint64_t first, uint32_t n)
                      &(struct slot_task){.indices = &first, .samples = n, .what = SLOT_LENGTHS}));
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     struct slot_header *header = (void *)slot_a;
     struct spec_file file;
@@ -702,7 +702,7 @@ static void test_lengths(void **state)
 }
 
 /* Nobody knows how many samples a batch has: there is room for the first tasks, no more. */
-static void test_token_slots(void **state)
+TEST(test_token_slots)
 {
     struct dl_spec spec = range_spec(1ULL << 40, 1);
     uint64_t indices[9] = {0}, used;
@@ -737,7 +737,7 @@ static void test_token_slots(void **state)
 }
 
 /* Whichever allocation fails, opening says so and leaves nothing behind (leaks, descriptors). */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct spec_file files[] = {
         {"a", write_rows("a.npy", 5, 1, "(5,)")},
@@ -763,18 +763,3 @@ static void test_out_of_memory(void **state)
     free(files[0].path);
     free(files[1].path);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_range),
-    cmocka_unit_test(test_unbatched),      cmocka_unit_test(test_dict),
-    cmocka_unit_test(test_row_sizes),      cmocka_unit_test(test_unequal_lengths),
-    cmocka_unit_test(test_bad_files),      cmocka_unit_test(test_roots),
-    cmocka_unit_test(test_slot_bytes),     cmocka_unit_test(test_batch_too_large),
-    cmocka_unit_test(test_dimensions),     cmocka_unit_test(test_rows_of_no_bytes),
-    cmocka_unit_test(test_slot_too_small), cmocka_unit_test(test_bad_index),
-    cmocka_unit_test(test_damaged_task),   cmocka_unit_test(test_planned),
-    cmocka_unit_test(test_planned_bytes),  cmocka_unit_test(test_lengths),
-    cmocka_unit_test(test_token_slots),
-};
-
-TEST_MAIN(tests)

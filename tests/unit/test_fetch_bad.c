@@ -112,7 +112,7 @@ static void check(const struct row *row, enum on_error on_error)
     fetcher_free(plain);
 }
 
-static void test_skip_and_substitute(void **state)
+TEST(test_skip_and_substitute)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         check(&rows[i], ON_ERROR_SKIP);
@@ -120,7 +120,7 @@ static void test_skip_and_substitute(void **state)
     }
 }
 
-static void test_a_slot_without_room_for_the_list(void **state)
+TEST(test_a_slot_without_room_for_the_list)
 {
     struct fetcher *f = open_lines(ON_ERROR_SKIP, MOST);
     struct dl_error err = {0};
@@ -138,7 +138,7 @@ static void test_a_slot_without_room_for_the_list(void **state)
     fetcher_free(f);
 }
 
-static void test_what_remains_an_error(void **state)
+TEST(test_what_remains_an_error)
 {
     const struct {
         enum on_error on_error;
@@ -170,10 +170,3 @@ static void test_what_remains_an_error(void **state)
         fetcher_free(f);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_skip_and_substitute),
-    cmocka_unit_test(test_a_slot_without_room_for_the_list),
-    cmocka_unit_test(test_what_remains_an_error),
-};
-TEST_MAIN(tests)

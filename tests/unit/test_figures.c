@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
     static const struct {
         void (*format)(double, char *, size_t);
@@ -25,7 +25,7 @@ static void test_figures(void **state)
 }
 
 /* Of no number that there is, all fits, and cut is what does not fit. */
-static void test_any_number(void **state)
+TEST(test_any_number)
 {
     static const double numbers[] = {NAN, INFINITY, -INFINITY, 1e300, -1e300, 9e14, 1e15, 0x1p63};
     void (*const formats[])(double, char *, size_t) = {format_seconds, format_percent, format_bytes,
@@ -41,10 +41,3 @@ static void test_any_number(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_figures),
-    cmocka_unit_test(test_any_number),
-};
-
-TEST_MAIN(tests)

@@ -79,7 +79,7 @@ static struct spec_field chosen[] = {{.name = "image", .source = "x"},
                                      {.name = "label", .source = "y"}};
 static struct spec_field missing[] = {{.name = "z", .source = "z"}};
 
-static void test_samples(void **state)
+TEST(test_samples)
 {
     uint8_t matrix[300], number[300], object[300];
     size_t rows = 0;
@@ -149,7 +149,7 @@ static void test_samples(void **state)
 }
 
 /* Deflated arrays have the bytes of stored ones, and those of HDF5 are those of its rows. */
-static void test_values(void **state)
+TEST(test_values)
 {
     for (int deflated = 0; deflated < 2; deflated++) {
         struct zip_file *zip = an_npz(deflated);
@@ -200,7 +200,7 @@ static void expect_names(const struct spec_dataset *spec, const char *want)
     dataset_close(ds);
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
     static const char *const names[] = {"l/b.txt", "l/a.txt", "l/c[1].txt", "l/B.txt"};
     static const struct {
@@ -239,7 +239,7 @@ static void test_lists(void **state)
 }
 
 /* An HDF5 file of one sample, named in the middle of a million that are not there. */
-static void test_a_million(void **state)
+TEST(test_a_million)
 {
     enum { FILES = 1000000, AT = 777777, LINE = 16 };
     size_t len = 0, n = 0;
@@ -264,7 +264,7 @@ static void test_a_million(void **state)
     dataset_close(ds);
 }
 
-static void test_refused_lists(void **state)
+TEST(test_refused_lists)
 {
     static const struct {
         const char *path;
@@ -305,7 +305,7 @@ static void test_refused_lists(void **state)
 }
 
 /* A file that is missing is its sample's fault; the others are read. */
-static void test_missing(void **state)
+TEST(test_missing)
 {
     struct spec_file files[] = {{.path = strdup(below("gone.txt"))},
                                 {.path = strdup(harness_file("here.txt", "x", 1))}};
@@ -340,7 +340,7 @@ static int keep(void *owner, const char *place, uint32_t form, uint64_t on_disk,
 }
 
 /* The second has the first one's list, also of files that are gone since. */
-static void test_shared(void **state)
+TEST(test_shared)
 {
     struct shared_indexes first = {.offer = keep}, second = {.offer = keep};
     struct data_env env = {.indexes = &first};
@@ -377,7 +377,7 @@ static void test_shared(void **state)
 }
 
 /* Whatever is not a list is taken for none. */
-static void test_unsound(void **state)
+TEST(test_unsound)
 {
     static const struct {
         struct files_list_head head;
@@ -402,7 +402,7 @@ static void test_unsound(void **state)
     assert_false(files_list_is_sound(bytes, BYTES)); /* no fingerprint */
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     struct zip_file *zip = an_npz(true);
     struct spec_file file = {.path = strdup(harness_file("n.npz", zip->data, zip->len))};
@@ -427,13 +427,3 @@ static void test_no_memory(void **state)
     assert_true(failed > 5 && made > 5);
     free(file.path);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_samples),   cmocka_unit_test(test_values),
-    cmocka_unit_test(test_lists),     cmocka_unit_test(test_refused_lists),
-    cmocka_unit_test(test_missing),   cmocka_unit_test(test_shared),
-    cmocka_unit_test(test_unsound),   cmocka_unit_test(test_no_memory),
-    cmocka_unit_test(test_a_million),
-};
-
-TEST_MAIN(tests)

@@ -20,7 +20,7 @@
 #include <seccomp.h>
 #endif
 
-static void test_all_functions_or_none(void **state)
+TEST(test_all_functions_or_none)
 {
     static const char *const nothing[] = {"libof-nobody.so.7", NULL};
     static const char *const second[] = {"libof-nobody.so.7", "libm.so.6", NULL};
@@ -36,14 +36,14 @@ static void test_all_functions_or_none(void **state)
     assert_null(unknown);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     assert_string_equal(library_signal_name(SIGKILL), "KILL");
     assert_string_equal(library_errno_name(ENOENT), "ENOENT");
     assert_null(library_errno_name(1 << 20));
 }
 
-static void test_curl(void **state)
+TEST(test_curl)
 {
     CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
     const char *url = "";
@@ -66,7 +66,7 @@ static void test_curl(void **state)
     curl_global_cleanup();
 }
 
-static void test_crypto(void **state)
+TEST(test_crypto)
 {
     static const unsigned char begins[] = {0xE3, 0xB0, 0xC4, 0x42}; /* of SIGV4_EMPTY */
     struct sigv4_crypto crypto = {0};
@@ -85,7 +85,7 @@ static void test_crypto(void **state)
 }
 
 #if HAVE_SECCOMP
-static void test_seccomp(void **state)
+TEST(test_seccomp)
 {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
 
@@ -108,7 +108,7 @@ static enum MHD_Result answer_nothing(void *cls, struct MHD_Connection *connecti
     return MHD_NO;
 }
 
-static void test_microhttpd(void **state)
+TEST(test_microhttpd)
 {
     struct MHD_Daemon *server =
         MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, answer_nothing,
@@ -132,18 +132,3 @@ static void test_microhttpd(void **state)
     MHD_stop_daemon(server);
 }
 #endif
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_functions_or_none),
-    cmocka_unit_test(test_names),
-    cmocka_unit_test(test_curl),
-    cmocka_unit_test(test_crypto),
-#if HAVE_SECCOMP
-    cmocka_unit_test(test_seccomp),
-#endif
-#if HAVE_MICROHTTPD
-    cmocka_unit_test(test_microhttpd),
-#endif
-};
-
-TEST_MAIN(tests)

@@ -61,7 +61,7 @@ static void assert_none(struct frame_reader *reader)
 }
 
 /* Two frames, cut at every pair of places. */
-static void test_every_split(void **state)
+TEST(test_every_split)
 {
     uint8_t bytes[64];
     size_t len = put_frame(bytes, "first", 5);
@@ -91,7 +91,7 @@ static void test_every_split(void **state)
         }
 }
 
-static void test_many_in_one_read(void **state)
+TEST(test_many_in_one_read)
 {
     struct frame_reader reader = {0};
     uint8_t bytes[10000];
@@ -111,7 +111,7 @@ static void test_many_in_one_read(void **state)
     frame_reader_deinit(&reader);
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     static const struct {
         uint32_t len;
@@ -143,7 +143,7 @@ static void test_lengths(void **state)
 }
 
 /* The largest frames, in pieces that fit no boundary; memory stays below the promise. */
-static void test_largest(void **state)
+TEST(test_largest)
 {
     enum { PIECE = 65536, FRAMES = 3 };
     size_t size = FRAME_HEADER_BYTES + DL_MAX_FRAME_BYTES, got = 0;
@@ -174,7 +174,7 @@ static void test_largest(void **state)
 }
 
 /* Announcing much costs nothing before the bytes come. */
-static void test_announcing_is_cheap(void **state)
+TEST(test_announcing_is_cheap)
 {
     struct frame_reader reader = {0};
 
@@ -188,7 +188,7 @@ static void test_announcing_is_cheap(void **state)
 }
 
 /* Frames not taken do not pile up. */
-static void test_refuses_to_hoard(void **state)
+TEST(test_refuses_to_hoard)
 {
     struct frame_reader reader = {0};
     uint8_t *space;
@@ -207,7 +207,7 @@ static void test_refuses_to_hoard(void **state)
     frame_reader_deinit(&reader);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct frame_reader reader = {0};
     uint8_t *space = NULL;
@@ -232,7 +232,7 @@ static bool is_open(int fd)
     return fcntl(fd, F_GETFD) >= 0;
 }
 
-static void test_fds(void **state)
+TEST(test_fds)
 {
     struct frame_reader reader = {0};
     int fds[FRAME_FD_QUEUE + 1];
@@ -254,16 +254,3 @@ static void test_fds(void **state)
         assert_false(is_open(fds[i]));
     assert_int_equal(frame_reader_take_fd(&reader), -1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_split),
-    cmocka_unit_test(test_many_in_one_read),
-    cmocka_unit_test(test_lengths),
-    cmocka_unit_test(test_largest),
-    cmocka_unit_test(test_announcing_is_cheap),
-    cmocka_unit_test(test_refuses_to_hoard),
-    cmocka_unit_test(test_out_of_memory),
-    cmocka_unit_test(test_fds),
-};
-
-TEST_MAIN(tests)

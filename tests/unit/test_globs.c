@@ -31,7 +31,7 @@ static void make_files(void)
         harness_file(names[i], "x", 1);
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
     static const struct {
         const char *patterns;
@@ -74,7 +74,7 @@ static void test_lists(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *patterns;
@@ -106,7 +106,7 @@ static void test_refusals(void **state)
 }
 
 /* Long paths, so many that only their bytes are too many. */
-static void test_bytes_are_bounded(void **state)
+TEST(test_bytes_are_bounded)
 {
     struct spec_dataset spec = list_of("x");
     struct file_list list = {0};
@@ -122,7 +122,7 @@ static void test_bytes_are_bounded(void **state)
 }
 
 /* A pattern tells nothing about directories outside the roots, links included. */
-static void test_roots(void **state)
+TEST(test_roots)
 {
     char root[4200], link[4300];
     struct data_env env = {.roots = (char *[]){root}, .n_roots = 1};
@@ -149,7 +149,7 @@ static void test_roots(void **state)
     file_list_deinit(&list);
 }
 
-static void test_unreadable_directory(void **state)
+TEST(test_unreadable_directory)
 {
     char dir[4200];
     struct spec_dataset spec = list_of("closed/*");
@@ -179,7 +179,7 @@ static void note_told(void *owner, const char *what, uint64_t done, uint64_t all
 }
 
 /* One large directory is no long silence; and what is found is the same. */
-static void test_progress(void **state)
+TEST(test_progress)
 {
     uint64_t told = 0;
     const struct data_progress progress = {.tell = note_told, .owner = &told};
@@ -206,14 +206,3 @@ static void test_progress(void **state)
     file_list_deinit(&plain);
     file_list_deinit(&list);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_bytes_are_bounded),
-    cmocka_unit_test(test_roots),
-    cmocka_unit_test(test_unreadable_directory),
-    cmocka_unit_test(test_progress),
-};
-
-TEST_MAIN(tests)

@@ -37,7 +37,7 @@ static uint8_t at(const struct source *source, unsigned page)
     return *(const volatile uint8_t *)(source->data + page * PAGE);
 }
 
-static void test_a_cut_file_is_found_out_each_time(void **state)
+TEST(test_a_cut_file_is_found_out_each_time)
 {
     _cleanup_free_ char *path = strdup(make("cut"));
     struct guard guard = {0};
@@ -124,7 +124,7 @@ static void try_handler(const struct sigaction *handler)
 }
 
 /* After a signal of other memory the guard holds again. */
-static void test_a_handler_of_the_program(void **state)
+TEST(test_a_handler_of_the_program)
 {
     const struct sigaction handlers[] = {
         {.sa_handler = survive}, {.sa_sigaction = survive_with_info, .sa_flags = SA_SIGINFO}};
@@ -133,7 +133,7 @@ static void test_a_handler_of_the_program(void **state)
         try_handler(&handlers[i]);
 }
 
-static void test_a_cut_file_without_a_name(void **state)
+TEST(test_a_cut_file_without_a_name)
 {
     _cleanup_free_ char *path = strdup(make("nameless"));
     struct guard guard = {0};
@@ -157,7 +157,7 @@ static void test_a_cut_file_without_a_name(void **state)
     guard_uninstall();
 }
 
-static void test_looking_without_a_signal(void **state)
+TEST(test_looking_without_a_signal)
 {
     _cleanup_free_ char *path = strdup(make("looked"));
     struct guard guard = {0};
@@ -204,7 +204,7 @@ static void write_byte(const char *path, bool set_back)
     close(fd);
 }
 
-static void test_what_was_written_to_is_told_once(void **state)
+TEST(test_what_was_written_to_is_told_once)
 {
     _cleanup_free_ char *path = strdup(make("written"));
     struct guard guard = {0};
@@ -238,7 +238,7 @@ static void test_what_was_written_to_is_told_once(void **state)
     assert_true(guard_is_empty(&guard));
 }
 
-static void test_what_is_no_writing(void **state)
+TEST(test_what_is_no_writing)
 {
     _cleanup_free_ char *path = strdup(make("unwritten"));
     _cleanup_free_ char *other = strdup(make("another"));
@@ -272,7 +272,7 @@ static void read_behind(void)
     _exit(1);
 }
 
-static void test_other_memory_is_none_of_its_business(void **state)
+TEST(test_other_memory_is_none_of_its_business)
 {
     int status = 0;
     pid_t child = fork();
@@ -285,14 +285,3 @@ static void test_other_memory_is_none_of_its_business(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_a_cut_file_is_found_out_each_time),
-    cmocka_unit_test(test_a_handler_of_the_program),
-    cmocka_unit_test(test_a_cut_file_without_a_name),
-    cmocka_unit_test(test_looking_without_a_signal),
-    cmocka_unit_test(test_what_was_written_to_is_told_once),
-    cmocka_unit_test(test_what_is_no_writing),
-    cmocka_unit_test(test_other_memory_is_none_of_its_business),
-};
-TEST_MAIN(tests)

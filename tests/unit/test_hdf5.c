@@ -70,7 +70,7 @@ static void expect_row(const struct row *row, uint64_t i)
     assert_true(row->x == (float)i / 8);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     for (uint64_t cache = 0; cache <= 1000; cache += 100) {
         struct spec_dataset spec = spec_of("rows", cache);
@@ -90,7 +90,7 @@ static void test_rows(void **state)
     }
 }
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
     static struct spec_field fields[] = {{(char *)"deep", (char *)"/g/x"},
                                          {(char *)"y", (char *)"label"}};
@@ -110,7 +110,7 @@ static void test_fields(void **state)
     dataset_close(ds);
 }
 
-static void test_other_files(void **state)
+TEST(test_other_files)
 {
     struct spec_dataset spec = spec_of("latest", 0);
     struct dataset *ds = must_open(&spec);
@@ -149,7 +149,7 @@ static bool has_libhdf5(void)
 
 /* What our own reader refuses, by libhdf5: a group in a heap, other indexes of chunks, big-endian
  * numbers, parts of compounds, soft links. */
-static void test_foreign(void **state)
+TEST(test_foreign)
 {
     static struct spec_field fields[] = {
         {(char *)"at", (char *)"g/table/at"}, {(char *)"big", (char *)"big"},
@@ -206,7 +206,7 @@ static void expect_foreign_refusal(const char *name, const char *source, int cod
 }
 
 /* No other file is opened, and no filter loaded. */
-static void test_foreign_refusals(void **state)
+TEST(test_foreign_refusals)
 {
     if (!has_libhdf5())
         return;
@@ -250,7 +250,7 @@ static int play(const struct hdf5_view *view, struct dl_error *err)
 
 /* Cut at each byte, a bit flipped at each byte: refused or read, and nothing outside is looked at.
  */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     size_t n, flips = 0, refused = 0;
     _cleanup_free_ uint8_t *data = corpus("rows", &n);
@@ -271,7 +271,7 @@ static void test_damaged(void **state)
 }
 
 /* Packed bytes have a sum of their own. */
-static void test_sums(void **state)
+TEST(test_sums)
 {
     size_t n;
     _cleanup_free_ uint8_t *data = corpus("rows", &n);
@@ -293,7 +293,7 @@ static void test_sums(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all rows are read. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     bool failed = true;
     int k = 0;
@@ -315,12 +315,3 @@ static void test_memory(void **state)
     }
     assert_true(k > 20);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),  cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_fields),  cmocka_unit_test(test_other_files),
-    cmocka_unit_test(test_damaged), cmocka_unit_test(test_sums),
-    cmocka_unit_test(test_foreign), cmocka_unit_test(test_foreign_refusals),
-};
-
-TEST_MAIN(tests)

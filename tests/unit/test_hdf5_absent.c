@@ -22,7 +22,7 @@ static int open_corpus(const char *name, struct spec_field *field, struct dl_err
     return r;
 }
 
-static void test_what_it_says(void **state)
+TEST(test_what_it_says)
 {
     struct spec_field part = {(char *)"x", (char *)"label/part"};
     struct dl_error err = {0};
@@ -38,7 +38,3 @@ static void test_what_it_says(void **state)
     assert_int_equal(open_corpus("rows", &part, &err), -ENOENT);
     assert_error_has(&err, "has no dataset label/part; libhdf5 might read it, but");
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_it_says)};
-
-TEST_MAIN(tests)

@@ -271,7 +271,7 @@ static void play(const struct row *row, struct headspace *h, uint64_t *now)
     }
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
@@ -296,7 +296,7 @@ static void test_rows(void **state)
 }
 
 /* Of the first row, all that is told. */
-static void test_result(void **state)
+TEST(test_result)
 {
     uint64_t now = 5;
     struct headspace *h = headspace_new(4, now);
@@ -318,7 +318,7 @@ static void test_result(void **state)
 
 /* A message can release several; a quarter of the steps takes no longer than the first quartile.
  */
-static void test_quartiles(void **state)
+TEST(test_quartiles)
 {
     static const struct {
         uint32_t n;
@@ -505,7 +505,7 @@ static void check_truth(const struct game *g, int r, const struct dl_error *err)
     assert_true(result.as_is.mean_ns / 1e6 >= 0.6 * (g->pause > 0 ? perfect : as_is));
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     uint64_t seed = 8;
     unsigned told = 0;
@@ -535,12 +535,3 @@ static void test_random(void **state)
     }
     assert_true(told > GAMES / 3 && told < GAMES);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_result),
-    cmocka_unit_test(test_quartiles),
-    cmocka_unit_test(test_random),
-};
-
-TEST_MAIN(tests)

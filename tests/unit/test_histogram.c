@@ -15,7 +15,7 @@ static uint32_t *count_up(uint64_t n)
 }
 
 /* Nearest rank: of lengths 1, 2, … n the quantile is its rank. */
-static void test_quantiles(void **state)
+TEST(test_quantiles)
 {
     static const struct {
         uint64_t n;
@@ -37,7 +37,7 @@ static void test_quantiles(void **state)
     }
 }
 
-static void test_spread(void **state)
+TEST(test_spread)
 {
     static const uint32_t lengths[] = {1, 2, 3, 3, 4, 5, 6, 8, 20};
     struct spread s;
@@ -52,7 +52,7 @@ static void test_spread(void **state)
     assert_float_equal(s.mean, 52.0 / 9, 1e-12);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     /* Of lengths 1, 2, … n: the rows' greatest lengths, which are their counts added up. */
     static const struct {
@@ -85,7 +85,7 @@ static void test_ranges(void **state)
     }
 }
 
-static void test_greatest_lengths(void **state)
+TEST(test_greatest_lengths)
 {
     static const uint32_t lengths[] = {1, UINT32_MAX - 1, UINT32_MAX};
     struct histogram h;
@@ -113,7 +113,7 @@ static void assert_drawn(const struct histogram *h, int columns, bool utf8, cons
     free(text);
 }
 
-static void test_drawing(void **state)
+TEST(test_drawing)
 {
     static const struct histogram h = {
         .rows = {{1, 1, 160}, {2, 90, 0}, {91, 180, 77}, {181, 270, 1}, {271, 9000, 11}},
@@ -140,11 +140,3 @@ static void test_drawing(void **state)
                  "LENGTH   SAMPLES   SHARE\n"
                  "   1-5  12345678    100 %  ########\n");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_quantiles), cmocka_unit_test(test_spread),
-    cmocka_unit_test(test_ranges),    cmocka_unit_test(test_greatest_lengths),
-    cmocka_unit_test(test_drawing),
-};
-
-TEST_MAIN(tests)

@@ -122,9 +122,8 @@ static const struct {
     {"come again in 1 s", {.rate = 1000, .retry_s = 1}, {50, 150}, {0, 50}, true},
 };
 
-static void test_stores(void **state)
+TEST(test_stores)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct sim sim = {.store = rows[i].store, .random = i + 1};
 
@@ -147,11 +146,10 @@ static void answer(struct host_limit *limit, uint64_t sent_ns, uint64_t now_ns, 
 }
 
 /* Of those that are under way when it is lowered the others lower it no further. */
-static void test_lowered_once(void **state)
+TEST(test_lowered_once)
 {
     struct host_limit limit = {0};
 
-    (void)state;
     for (int i = 0; i < 40; i++)
         host_limit_sent(&limit);
     for (int i = 0; i < 40; i++)
@@ -168,12 +166,11 @@ static void test_lowered_once(void **state)
 }
 
 /* It never is 0, and goes up again until it is no limit; one that is refused is chance. */
-static void test_least(void **state)
+TEST(test_least)
 {
     struct host_limit limit = {0};
     uint64_t now = 1;
 
-    (void)state;
     host_limit_sent(&limit);
     answer(&limit, now, now, true);
     assert_int_equal(limit.at_once, 0);
@@ -193,14 +190,13 @@ static void test_least(void **state)
     assert_in_range(now, 32 * 32, 96 * 96); /* requests */
 }
 
-static void test_closed(void **state)
+TEST(test_closed)
 {
     static const struct {
         int64_t after_s;
         uint64_t want_s;
     } table[] = {{0, 0}, {-5, 0}, {1, 1}, {30, 30}, {31, 30}, {INT64_MAX, 30}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
         struct host_limit limit = {0};
 
@@ -212,16 +208,4 @@ static void test_closed(void **state)
         assert_int_equal(host_limit_has_room(&limit, 7), table[i].want_s == 0);
         assert_true(host_limit_has_room(&limit, 7 + table[i].want_s * S));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stores),
-        cmocka_unit_test(test_lowered_once),
-        cmocka_unit_test(test_least),
-        cmocka_unit_test(test_closed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static bool has(struct ids_cache *cache, uint32_t number)
     return true;
 }
 
-static void test_what_was_put_is_found(void **state)
+TEST(test_what_was_put_is_found)
 {
     struct ids_cache cache;
 
@@ -100,7 +100,7 @@ static void test_what_was_put_is_found(void **state)
 }
 
 /* What makes the ids is part of the key. */
-static void test_another_tokenizer(void **state)
+TEST(test_another_tokenizer)
 {
     uint32_t number = 3;
     struct ids_key a = ids_key_of(5, &number, sizeof number),
@@ -110,7 +110,7 @@ static void test_another_tokenizer(void **state)
 }
 
 /* Most of a full arena stays, however much goes through; of the rest, what came last is there. */
-static void test_a_full_arena(void **state)
+TEST(test_a_full_arena)
 {
     enum { STAY = 800, MANY = 40000, LATELY = 100 }; /* a record has some 560 bytes */
     struct ids_cache cache;
@@ -131,7 +131,7 @@ static void test_a_full_arena(void **state)
 }
 
 /* A text of more ids than half the ring is left out; others still get in. */
-static void test_what_is_too_large(void **state)
+TEST(test_what_is_too_large)
 {
     enum { LARGE = SMALL / 4 };
     static uint32_t ids[LARGE];
@@ -149,7 +149,7 @@ static void test_what_is_too_large(void **state)
 }
 
 /* Several processes fill it at once, and each finds what others have put. */
-static void test_processes(void **state)
+TEST(test_processes)
 {
     enum { PROCESSES = 4, EACH = 2000 };
     int fd = make_arena(MIB);
@@ -178,7 +178,7 @@ static void test_processes(void **state)
 }
 
 /* Whatever stands in it, nothing wrong is found, and nothing outside is read. */
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
     struct ids_cache cache;
     uint64_t seed = 9;
@@ -200,7 +200,7 @@ static void test_nonsense(void **state)
     ids_cache_close(&cache);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct ids_cache cache;
     static const uint64_t sizes[] = {0, SMALL - 16, SMALL + 8, 2 * SMALL, IDS_CACHE_MOST + 16};
@@ -215,15 +215,3 @@ static void test_refusals(void **state)
     assert_int_equal(ids_cache_open(&cache, fd, SMALL), -EPROTO);
     assert_int_equal(ids_cache_open(&cache, -1, SMALL), -EPROTO);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_was_put_is_found),
-    cmocka_unit_test(test_another_tokenizer),
-    cmocka_unit_test(test_a_full_arena),
-    cmocka_unit_test(test_what_is_too_large),
-    cmocka_unit_test(test_processes),
-    cmocka_unit_test(test_nonsense),
-    cmocka_unit_test(test_refusals),
-};
-
-TEST_MAIN(tests)

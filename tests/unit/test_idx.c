@@ -13,7 +13,7 @@ static int parse(const uint8_t *data, size_t len, struct array_header *ret, stru
     return idx_parse(exact, len, "f", ret, err);
 }
 
-static void test_header(void **state)
+TEST(test_header)
 {
     uint8_t data[64];
     struct array_header header;
@@ -28,7 +28,7 @@ static void test_header(void **state)
     assert_int_equal(header.data_bytes, 60000 * 28 * 28);
 }
 
-static void test_header_truncated(void **state)
+TEST(test_header_truncated)
 {
     uint8_t data[64];
     struct array_header header = {.ndim = 99};
@@ -50,7 +50,7 @@ static void test_header_truncated(void **state)
     assert_int_equal(parse(data, 36, &header, &err), 0);
 }
 
-static void test_magic(void **state)
+TEST(test_magic)
 {
     uint8_t data[64];
     struct array_header header;
@@ -73,7 +73,7 @@ static void test_magic(void **state)
                  "(float32) and 0e (float64)");
 }
 
-static void test_every_type_and_rank(void **state)
+TEST(test_every_type_and_rank)
 {
     static const uint8_t types[] = {0x08, 0x09, 0x0b, 0x0c, 0x0d, 0x0e};
     uint8_t data[4 + 4 * 255] = {0};
@@ -95,7 +95,7 @@ static void test_every_type_and_rank(void **state)
     assert_int_equal(accepted, sizeof types * TREE_DIMS);
 }
 
-static void test_absurd_dims(void **state)
+TEST(test_absurd_dims)
 {
     uint8_t data[64];
     struct array_header header;
@@ -122,7 +122,7 @@ static void refused(const char *name, const void *data, size_t len, int code, st
     assert_string_equal(ret->path, path);
 }
 
-static void test_size(void **state)
+TEST(test_size)
 {
     uint8_t data[64] = {0}, gz[256];
     struct dl_error err;
@@ -147,7 +147,7 @@ static void test_size(void **state)
     assert_error_has(&err, "starts with 61 62 63 64");
 }
 
-static void test_bombs(void **state)
+TEST(test_bombs)
 {
     static uint8_t zeros[4 << 20], gz[64 << 10];
     struct dl_error err;
@@ -169,7 +169,7 @@ static void test_bombs(void **state)
 }
 
 /* Fewer than 64 GiB are tried; what lies above is refused with the way around. */
-static void test_too_large_to_unpack(void **state)
+TEST(test_too_large_to_unpack)
 {
     size_t len = 80 << 20; /* could hold 82 GiB */
     _cleanup_free_ uint8_t *gz = calloc(1, len);
@@ -213,7 +213,7 @@ static void check_type(uint8_t type, uint32_t dtype, bool gzip)
     array_deinit(&array);
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
     for (int gzip = 0; gzip < 2; gzip++) {
         check_type(0x08, DL_DTYPE_UINT8, gzip);
@@ -225,7 +225,7 @@ static void test_types(void **state)
     }
 }
 
-static void test_no_rows_and_no_bytes(void **state)
+TEST(test_no_rows_and_no_bytes)
 {
     static const uint32_t shapes[][2] = {{0, 28}, {5, 0}, {0, 0}};
     uint8_t data[64], gz[128], out[1];
@@ -268,7 +268,7 @@ static void open_fashion(const char *name, uint64_t count, uint32_t ndim, struct
         assert_memory_equal(ret->shape, ((uint64_t[]){28, 28}), 16);
 }
 
-static void test_fashion_labels(void **state)
+TEST(test_fashion_labels)
 {
     static const uint64_t first[] = {0, 1, 2, 3, 4};
     struct array array;
@@ -285,7 +285,7 @@ static void test_fashion_labels(void **state)
     array_deinit(&array);
 }
 
-static void test_fashion_images(void **state)
+TEST(test_fashion_images)
 {
     struct array array;
     uint64_t sum = 0;
@@ -301,14 +301,3 @@ static void test_fashion_images(void **state)
     open_fashion("t10k-images-idx3-ubyte", 10000, 2, &array);
     array_deinit(&array);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_header),         cmocka_unit_test(test_header_truncated),
-    cmocka_unit_test(test_magic),          cmocka_unit_test(test_every_type_and_rank),
-    cmocka_unit_test(test_absurd_dims),    cmocka_unit_test(test_size),
-    cmocka_unit_test(test_bombs),          cmocka_unit_test(test_too_large_to_unpack),
-    cmocka_unit_test(test_types),          cmocka_unit_test(test_no_rows_and_no_bytes),
-    cmocka_unit_test(test_fashion_labels), cmocka_unit_test(test_fashion_images),
-};
-
-TEST_MAIN(tests)

@@ -133,7 +133,7 @@ static uint8_t *corpus(const char *name, size_t *ret)
     return data;
 }
 
-static void test_windows_of_tiff(void **state)
+TEST(test_windows_of_tiff)
 {
     if (lacks_tiff())
         return;
@@ -145,7 +145,7 @@ static void test_windows_of_tiff(void **state)
     }
 }
 
-static void test_windows_of_webp(void **state)
+TEST(test_windows_of_webp)
 {
     if (lacks_webp())
         return;
@@ -157,7 +157,7 @@ static void test_windows_of_webp(void **state)
     }
 }
 
-static void test_windows(void **state)
+TEST(test_windows)
 {
     for (size_t i = 0; i < ARRAY_SIZE(jpeg_kinds); i++) {
         struct jpeg_options opt = jpeg_kinds[i];
@@ -177,7 +177,7 @@ static void test_windows(void **state)
 }
 
 /* Random boxes: the part that is decoded gives what all of it, resampled from there, would. */
-static void test_random_boxes(void **state)
+TEST(test_random_boxes)
 {
     struct spec_image spec = {.transform = TRANSFORM_RANDOM_CROP,
                               .layout = LAYOUT_CHW,
@@ -220,7 +220,7 @@ static void test_random_boxes(void **state)
     }
 }
 
-static void test_layouts_and_mirror(void **state)
+TEST(test_layouts_and_mirror)
 {
     static const enum image_transform transforms[] = {TRANSFORM_NONE, TRANSFORM_RESIZE,
                                                       TRANSFORM_CENTER_CROP};
@@ -286,7 +286,7 @@ static void expect_grey(const uint8_t *data, size_t bytes, enum image_transform 
     free(rgb);
 }
 
-static void test_grey(void **state)
+TEST(test_grey)
 {
     static const enum image_transform transforms[] = {TRANSFORM_NONE, TRANSFORM_RESIZE,
                                                       TRANSFORM_CENTER_CROP};
@@ -309,7 +309,7 @@ static void test_grey(void **state)
     assert_memory_equal(shape, ((uint64_t[]){7, 9, 1}), sizeof shape);
 }
 
-static void test_result_size(void **state)
+TEST(test_result_size)
 {
     struct spec_image spec = {.transform = TRANSFORM_RESIZE, .height = 3, .width = 5};
     struct image_size source = {.height = 7, .width = 9}, size;
@@ -328,7 +328,7 @@ static void test_result_size(void **state)
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
-static void test_no_image(void **state)
+TEST(test_no_image)
 {
     struct dl_error err;
 
@@ -382,7 +382,7 @@ static void check_cut_jpeg(const uint8_t *data, size_t bytes)
     }
 }
 
-static void test_truncated(void **state)
+TEST(test_truncated)
 {
     for (size_t i = 0; i < ARRAY_SIZE(jpeg_kinds); i++) {
         struct jpeg_options opt = jpeg_kinds[i];
@@ -405,7 +405,7 @@ static void test_truncated(void **state)
 }
 
 /* Read, with grey or smooth parts; refused where pixels have to be those of any libjpeg-turbo. */
-static void test_early_end(void **state)
+TEST(test_early_end)
 {
     for (size_t i = 0; i < ARRAY_SIZE(jpeg_kinds); i++) {
         struct jpeg_options opt = jpeg_kinds[i];
@@ -431,7 +431,7 @@ static void test_early_end(void **state)
     }
 }
 
-static void test_truncated_webp(void **state)
+TEST(test_truncated_webp)
 {
     if (lacks_webp())
         return;
@@ -445,7 +445,7 @@ static void test_truncated_webp(void **state)
 
 /* Cut anywhere, or any byte changed to anything: decoded or refused in words. What libtiff does not
  * need of the end may be missing. */
-static void test_bad_tiff(void **state)
+TEST(test_bad_tiff)
 {
     struct dl_error err;
 
@@ -474,7 +474,7 @@ static void test_bad_tiff(void **state)
 }
 
 /* Tags say how much is allocated: what the file's size does not justify is refused. */
-static void test_bombs_of_tiff(void **state)
+TEST(test_bombs_of_tiff)
 {
     size_t bytes;
     struct dl_error err;
@@ -500,7 +500,7 @@ static void test_bombs_of_tiff(void **state)
 
 /* A file of some bytes may claim any size: what is above the limit is not decoded, and a picture of
  * which there is next to nothing is no picture. */
-static void test_bomb_of_webp(void **state)
+TEST(test_bomb_of_webp)
 {
     uint8_t data[] = "RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\xff\xff\0\xff\xff\0";
     struct dl_error err;
@@ -519,7 +519,7 @@ static void test_bomb_of_webp(void **state)
 }
 
 /* Any byte changed to anything: decoded or refused, never more. */
-static void test_corrupt(void **state)
+TEST(test_corrupt)
 {
     struct jpeg_options opt = {.height = 24, .width = 40, .components = 3, .h_samp = 2};
     struct dl_error err;
@@ -567,7 +567,7 @@ static uint8_t *frame_of(uint8_t *data, size_t bytes, uint8_t marker)
     return frame;
 }
 
-static void test_bombs(void **state)
+TEST(test_bombs)
 {
     struct jpeg_options opt = {.height = 16, .width = 16, .components = 3};
     struct dl_error err;
@@ -608,7 +608,7 @@ static void test_bombs(void **state)
 }
 
 /* Each scan costs a pass over all blocks. */
-static void test_many_scans(void **state)
+TEST(test_many_scans)
 {
     struct jpeg_options opt = {.height = 64, .width = 64, .components = 3, .many_scans = true};
     struct dl_error err;
@@ -622,7 +622,7 @@ static void test_many_scans(void **state)
 }
 
 /* A file without tables must not be read with those of the file before it. */
-static void test_tables_do_not_stay(void **state)
+TEST(test_tables_do_not_stay)
 {
     struct jpeg_options plain = {.height = 40, .width = 40, .components = 3, .no_huffman = true};
     struct jpeg_options own = {
@@ -647,7 +647,7 @@ static void test_tables_do_not_stay(void **state)
     free(other);
 }
 
-static void test_extra_bytes_are_no_fault(void **state)
+TEST(test_extra_bytes_are_no_fault)
 {
     struct jpeg_options opt = {.height = 16, .width = 16, .components = 3};
     struct dl_error err;
@@ -669,7 +669,7 @@ static void test_extra_bytes_are_no_fault(void **state)
 
 /* ---- specs ---------------------------------------------------------------------------------- */
 
-static void test_specs(void **state)
+TEST(test_specs)
 {
     static const struct {
         struct spec_image spec;
@@ -737,7 +737,7 @@ static void test_specs(void **state)
 }
 
 /* Images of one line or column, scaled to anything. */
-static void test_thin(void **state)
+TEST(test_thin)
 {
     static const struct image_size sizes[] = {{1, 1}, {1, 300}, {300, 1}, {2, 3}};
     static const uint32_t results[] = {1, 2, 7, 100};
@@ -768,32 +768,4 @@ static void test_thin(void **state)
     }
 }
 
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_windows_of_webp),
-        cmocka_unit_test(test_windows_of_tiff),
-        cmocka_unit_test(test_random_boxes),
-        cmocka_unit_test(test_layouts_and_mirror),
-        cmocka_unit_test(test_grey),
-        cmocka_unit_test(test_result_size),
-        cmocka_unit_test(test_no_image),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_early_end),
-        cmocka_unit_test(test_truncated_webp),
-        cmocka_unit_test(test_bomb_of_webp),
-        cmocka_unit_test(test_bad_tiff),
-        cmocka_unit_test(test_bombs_of_tiff),
-        cmocka_unit_test(test_corrupt),
-        cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_many_scans),
-        cmocka_unit_test(test_tables_do_not_stay),
-        cmocka_unit_test(test_extra_bytes_are_no_fault),
-        cmocka_unit_test(test_specs),
-        cmocka_unit_test(test_thin),
-    };
-
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, group_setup, group_teardown));
-}
+TEST_GROUP(group_setup, group_teardown)

@@ -92,7 +92,7 @@ static int not_opened(const struct spec_dataset *spec, const struct data_env *en
 /* ---- order ---------------------------------------------------------------------------------- */
 
 /* As sorted(os.walk()) has it: folders by their whole path, "sub-1" before "sub/deep". */
-static void test_order(void **state)
+TEST(test_order)
 {
     static const struct {
         const char *path;
@@ -145,7 +145,7 @@ static uint64_t fingerprint_of(const char *name)
 }
 
 /* Whatever order the file system lists them in: each name counts, and nothing else. */
-static void test_fingerprint(void **state)
+TEST(test_fingerprint)
 {
     enum { FILES = 40 };
     uint64_t last = 0;
@@ -167,7 +167,7 @@ static void test_fingerprint(void **state)
     assert_int_equal(fingerprint_of("g"), last);
 }
 
-static void test_broken_links_count(void **state)
+TEST(test_broken_links_count)
 {
     struct spec_dataset spec = folder_spec(below("broken"), TRANSFORM_RESIZE);
     struct dl_error err = {0};
@@ -201,7 +201,7 @@ static int make_pictures(void **state)
     return 0;
 }
 
-static void test_as_they_are(void **state)
+TEST(test_as_they_are)
 {
     struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_NONE);
     struct arena arena = {0};
@@ -241,7 +241,7 @@ static void test_as_they_are(void **state)
 
 enum { SIDE = 24, BYTES = SIDE * SIDE * 3 };
 
-static void test_read_rows(void **state)
+TEST(test_read_rows)
 {
     struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RANDOM_CROP);
     struct sample_key key = {.seed = 7, .epoch = 3}, other = {.seed = 7, .epoch = 4};
@@ -283,7 +283,7 @@ static void test_read_rows(void **state)
 }
 
 /* One sample by itself is the same as in a batch. */
-static void test_get_of_fixed(void **state)
+TEST(test_get_of_fixed)
 {
     struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_CENTER_CROP);
     static uint8_t batch[BYTES];
@@ -350,7 +350,7 @@ static void read_alone(const char *transforms, uint8_t *ret)
 }
 
 /* The first is what it is alone, the second another crop, and what draws nothing is as ever. */
-static void test_views(void **state)
+TEST(test_views)
 {
     static uint8_t first[4 * CUT], second[4 * CUT], thumbs[4 * THUMB], alone[4 * CUT],
         thumbs_alone[4 * THUMB];
@@ -383,7 +383,7 @@ static void test_views(void **state)
 }
 
 /* One without a size: each sample by itself, and a view of a picture alone is a list, too. */
-static void test_views_that_vary(void **state)
+TEST(test_views_that_vary)
 {
     static const char views[] = "[{transforms: [{kind: Pad, padding: 1}]}]";
     struct spec_dataset spec = views_spec(views, NULL);
@@ -400,7 +400,7 @@ static void test_views_that_vary(void **state)
     close_views(&spec, ds);
 }
 
-static void test_views_refused(void **state)
+TEST(test_views_refused)
 {
     static const struct {
         const char *views;
@@ -430,7 +430,7 @@ static void test_views_refused(void **state)
     }
 }
 
-static void test_folders_that_are_none(void **state)
+TEST(test_folders_that_are_none)
 {
     struct spec_dataset spec = folder_spec(below("nothing-there"), TRANSFORM_NONE);
     struct dl_error err;
@@ -465,7 +465,7 @@ static void test_folders_that_are_none(void **state)
     assert_error_has(&err, "no image was found for the class a; images end");
 }
 
-static void test_a_link_that_leads_back(void **state)
+TEST(test_a_link_that_leads_back)
 {
     struct spec_dataset spec = folder_spec(below("loop"), TRANSFORM_NONE);
     struct dl_error err;
@@ -481,7 +481,7 @@ static void test_a_link_that_leads_back(void **state)
 }
 
 /* Each file that cannot be read is named, and the others can be. */
-static void test_bad_files(void **state)
+TEST(test_bad_files)
 {
     static const struct {
         const char *name;
@@ -532,7 +532,7 @@ static void test_bad_files(void **state)
     dataset_close(ds);
 }
 
-static void test_roots(void **state)
+TEST(test_roots)
 {
     char roots_text[2][4400];
     char *roots[] = {roots_text[0], roots_text[1]};
@@ -574,7 +574,7 @@ static void test_roots(void **state)
     dataset_close(ds);
 }
 
-static void test_specs(void **state)
+TEST(test_specs)
 {
     struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RESIZE);
     struct dl_error err;
@@ -588,7 +588,7 @@ static void test_specs(void **state)
 }
 
 /* Whatever is refused memory: an error, nothing left behind, and then all goes on. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     static const enum image_transform transforms[] = {TRANSFORM_NONE, TRANSFORM_RANDOM_CROP};
     const struct spec_dataset specs[] = {folder_spec(below("p"), transforms[0]),
@@ -639,7 +639,7 @@ static void note_told(void *owner, const char *what, uint64_t done, uint64_t all
 }
 
 /* Also in the middle of one large folder. */
-static void test_progress(void **state)
+TEST(test_progress)
 {
     uint64_t told[2] = {0};
     const struct data_progress progress = {.tell = note_told, .owner = told};
@@ -662,27 +662,4 @@ static void test_progress(void **state)
     class_list_deinit(&list);
 }
 
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_broken_links_count),
-        cmocka_unit_test(test_as_they_are),
-        cmocka_unit_test(test_read_rows),
-        cmocka_unit_test(test_get_of_fixed),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_views_that_vary),
-        cmocka_unit_test(test_views_refused),
-        cmocka_unit_test(test_folders_that_are_none),
-        cmocka_unit_test(test_a_link_that_leads_back),
-        cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_roots),
-        cmocka_unit_test(test_specs),
-        cmocka_unit_test(test_out_of_memory),
-    };
-
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, make_pictures, NULL));
-}
+TEST_GROUP(make_pictures, NULL)

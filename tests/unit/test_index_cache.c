@@ -52,7 +52,7 @@ static int load(const char *dir, const struct index_cache_key *key)
     return r;
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     const struct index_cache_key others[] = {{.key = 0xabd, .uid = 1000},
                                              {.key = 0xabc, .uid = 1001}};
@@ -77,7 +77,7 @@ static void test_round_trip(void **state)
 }
 
 /* Every byte counts; so does every byte that is missing, or too many; and whose it is. */
-static void test_damage(void **state)
+TEST(test_damage)
 {
     const struct index_cache_key other = {.key = 0xabc, .uid = 1001};
     uint8_t good[128], bad[128];
@@ -108,7 +108,7 @@ static void test_damage(void **state)
     assert_int_equal(load(dir_named("damage"), &whose), 0);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     const struct dl_span large = {(const uint8_t *)content, INDEX_CACHE_BYTES + 1};
     struct dl_error err = {0};
@@ -123,7 +123,7 @@ static void test_refusals(void **state)
 }
 
 /* As on a disk that is full: what was there stays, and nothing is left of what was begun. */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
     const char *dir = dir_named("full");
     struct rlimit before, least;
@@ -148,7 +148,7 @@ static void test_no_room(void **state)
 }
 
 /* Lengths and indexes share the room; what was used last stays. */
-static void test_eviction(void **state)
+TEST(test_eviction)
 {
     static const char *const old[] = {"evict/1000-0000000000000001.index",
                                       "evict/0000000000000002.lengths",
@@ -174,11 +174,3 @@ static void test_eviction(void **state)
         assert_int_equal(access(dir_named(foreign[i]), F_OK), 0);
     assert_int_equal(load(dir_named("evict"), &whose), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_refusals),   cmocka_unit_test(test_no_room),
-    cmocka_unit_test(test_eviction),
-};
-
-TEST_MAIN(tests)

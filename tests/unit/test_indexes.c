@@ -52,7 +52,7 @@ static int add(struct fixture *f, const char *place, uint32_t form, uint64_t byt
     return index_list_add(&f->list, &f->payer, span_str(place), form, fd, err);
 }
 
-static void test_kept_and_paid_for(void **state)
+TEST(test_kept_and_paid_for, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -70,7 +70,7 @@ static void test_kept_and_paid_for(void **state)
     assert_int_equal(f->list.n, 3);
 }
 
-static void test_refused(void **state)
+TEST(test_refused, setup, teardown)
 {
     struct fixture *f = *state;
     struct dl_error err = {0};
@@ -93,7 +93,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_who_has_some(void **state)
+TEST(test_who_has_some)
 {
     static const struct {
         const char *dataset;
@@ -121,11 +121,3 @@ static void test_who_has_some(void **state)
         assert_int_equal(index_list_wanted(&spec.dataset), rows[i].wanted);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(test_kept_and_paid_for, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
-    cmocka_unit_test(test_who_has_some),
-};
-
-TEST_MAIN(tests)

@@ -176,7 +176,7 @@ static int render(const char *template, struct jinja_render *ret, char *why)
     return r;
 }
 
-static void test_renders(void **state)
+TEST(test_renders)
 {
     for (size_t i = 0; i < ARRAY_SIZE(renders); i++) {
         struct jinja_render made = {0};
@@ -189,7 +189,7 @@ static void test_renders(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
         struct jinja_render made = {0};
@@ -203,7 +203,7 @@ static void test_refusals(void **state)
 }
 
 /* Where generation blocks are, and which message a turn of a loop wrote. */
-static void test_spans(void **state)
+TEST(test_spans)
 {
     static const char template[] =
         "<{% for m in messages[::-1] %}{{ m.role }}:{% generation %}{{ m.content }}"
@@ -227,7 +227,7 @@ static void test_spans(void **state)
 }
 
 /* Deep and long templates are refused, or rendered, but end no process. */
-static void test_depth(void **state)
+TEST(test_depth)
 {
     static const char *const parts[] = {"(", "[", "not ", "-", "{% if t %}", "a.b", "1+", "''~"};
     char why[JINJA_WHY_MAX] = "";
@@ -245,12 +245,3 @@ static void test_depth(void **state)
         free(text.data);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_renders),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_spans),
-    cmocka_unit_test(test_depth),
-};
-
-TEST_MAIN(tests)

@@ -65,7 +65,7 @@ bool compression_is_built_in(enum compression compression)
 #define SOUND  "this system has no libsndfile.so.1"
 #define MP3    "without MP3, as this system's libsndfile decodes no MP3"
 
-static void test_some_are_missing(void **state)
+TEST(test_some_are_missing)
 {
     static const struct {
         enum dataset_kind kind;
@@ -120,7 +120,7 @@ static void test_some_are_missing(void **state)
 }
 
 /* All of it fits into the text, whatever is missing. */
-static void test_nothing_is_cut(void **state)
+TEST(test_nothing_is_cut)
 {
     size_t n, longest = 0;
     const struct kind_entry *entries = kind_entries(&n);
@@ -134,10 +134,3 @@ static void test_nothing_is_cut(void **state)
     /* The words of audio_file.c are 60 more. */
     assert_in_range(longest, 100, sizeof((struct kind_lacks *)NULL)->text - 100);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_some_are_missing),
-    cmocka_unit_test(test_nothing_is_cut),
-};
-
-TEST_MAIN(tests)

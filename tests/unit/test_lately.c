@@ -19,7 +19,7 @@ static void check_bin(const struct lately_line *line, uint64_t bin, uint64_t rea
     assert_in_range(got_waited + S / 1000, waited, waited + S / 500);
 }
 
-static void test_adding(void **state)
+TEST(test_adding)
 {
     static const struct {
         uint64_t from, to, waited; /* seconds from BEGIN */
@@ -56,7 +56,7 @@ static void test_adding(void **state)
 }
 
 /* Sums of small waits do not get lost, nor do they grow. */
-static void test_small_waits(void **state)
+TEST(test_small_waits)
 {
     struct lately_line line = {0};
 
@@ -66,7 +66,7 @@ static void test_small_waits(void **state)
 }
 
 /* A wait that is told when it is over was in the bins before. */
-static void test_told_late(void **state)
+TEST(test_told_late)
 {
     struct lately_line line = {0};
 
@@ -82,7 +82,7 @@ static void test_told_late(void **state)
     check_bin(&line, BIN + 3, S, S);
 }
 
-static void test_long_ago(void **state)
+TEST(test_long_ago)
 {
     struct lately_line line = {0};
     uint64_t later = BEGIN + 10 * LATELY_BINS * LATELY_BIN_NS;
@@ -100,7 +100,7 @@ static void test_long_ago(void **state)
 }
 
 /* Looks at a rank that gets nothing, and then says so. */
-static void test_looks(void **state)
+TEST(test_looks)
 {
     struct lately_line line = {0};
     struct lately_mark mark = {0};
@@ -132,7 +132,7 @@ static void test_looks(void **state)
     check_bin(&line, BIN + 4, 10 * S, 0);
 }
 
-static void test_totals(void **state)
+TEST(test_totals)
 {
     struct lately_totals totals = {0};
     uint64_t batches = 0, bytes = 0, all = 0;
@@ -168,7 +168,7 @@ static struct lately_key key_of(const char *job, const void *owner, uint64_t ran
     return key;
 }
 
-static void test_book(void **state)
+TEST(test_book)
 {
     struct lately_book book = {0};
     const struct stream *first = (const void *)&book, *second = (const void *)state;
@@ -193,7 +193,7 @@ static void test_book(void **state)
     assert_null(book.ranks);
 }
 
-static void test_so_many(void **state)
+TEST(test_so_many)
 {
     struct lately_book book = {0};
     struct lately_key key = key_of("", &book, 0);
@@ -210,7 +210,7 @@ static void test_so_many(void **state)
     lately_book_deinit(&book);
 }
 
-static void test_who_pays(void **state)
+TEST(test_who_pays)
 {
     struct config_limits limits = {.overhead = 2 * sizeof(struct lately_rank) + 1};
     struct quota *quota = quota_new(&limits);
@@ -226,13 +226,3 @@ static void test_who_pays(void **state)
     assert_int_equal(quota_in_use(account, QUOTA_OVERHEAD), 0);
     quota_free(quota);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_adding),    cmocka_unit_test(test_small_waits),
-    cmocka_unit_test(test_told_late), cmocka_unit_test(test_long_ago),
-    cmocka_unit_test(test_looks),     cmocka_unit_test(test_totals),
-    cmocka_unit_test(test_book),      cmocka_unit_test(test_so_many),
-    cmocka_unit_test(test_who_pays),
-};
-
-TEST_MAIN(tests)

@@ -111,7 +111,7 @@ static struct length_table *load(struct fixture *f, const struct lengths_rule *b
     return table;
 }
 
-static void test_what_is_stored_is_loaded(void **state)
+TEST(test_what_is_stored_is_loaded, setup, teardown)
 {
     struct fixture *f = *state;
     struct length_table *table = table_of(1);
@@ -128,7 +128,7 @@ static void test_what_is_stored_is_loaded(void **state)
     length_table_unref(table);
 }
 
-static void test_there_is_none(void **state)
+TEST(test_there_is_none, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -137,7 +137,7 @@ static void test_there_is_none(void **state)
     assert_int_equal(f->r, -ENOENT);
 }
 
-static void test_what_is_there_may_be_refused(void **state)
+TEST(test_what_is_there_may_be_refused, setup, teardown)
 {
     struct fixture *f = *state;
     struct length_table *table = table_of(1);
@@ -153,7 +153,7 @@ static void test_what_is_there_may_be_refused(void **state)
     assert_non_null(strstr(f->err.message, "sample 512 has 513 tokens"));
 }
 
-static void test_nobody_waits_any_more(void **state)
+TEST(test_nobody_waits_any_more, setup, teardown)
 {
     struct fixture *f = *state;
     struct length_cache_load *loads[2 * CREW_JOBS];
@@ -170,7 +170,7 @@ static void test_nobody_waits_any_more(void **state)
 }
 
 /* Its user's memory, also while only a thread has it. */
-static void test_it_is_charged(void **state)
+TEST(test_it_is_charged, setup, teardown)
 {
     struct fixture *f = *state;
     struct quota *quota = quota_new(&(struct config_limits){.bytes = 4 * SAMPLES});
@@ -192,7 +192,7 @@ static void test_it_is_charged(void **state)
     quota_free(quota);
 }
 
-static void test_a_cache_that_cannot_be_written(void **state)
+TEST(test_a_cache_that_cannot_be_written, setup, teardown)
 {
     struct fixture *f = *state;
     struct length_table *table = table_of(1);
@@ -203,7 +203,7 @@ static void test_a_cache_that_cannot_be_written(void **state)
     length_table_unref(table);
 }
 
-static void test_where_it_is(void **state)
+TEST(test_where_it_is)
 {
     char *dir = strdup("auto");
 
@@ -223,17 +223,3 @@ static void test_where_it_is(void **state)
     assert_string_equal(dir, "");
     free(dir);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    TEST(test_what_is_stored_is_loaded),
-    TEST(test_there_is_none),
-    TEST(test_what_is_there_may_be_refused),
-    TEST(test_nobody_waits_any_more),
-    TEST(test_it_is_charged),
-    TEST(test_a_cache_that_cannot_be_written),
-    cmocka_unit_test(test_where_it_is),
-};
-
-UV_TEST_MAIN(tests)

@@ -219,7 +219,7 @@ static const struct {
     {"caf\xC3\xA9\n\xFF\xFE\xFD", {5, 3}, 2},
 };
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     uint32_t got[6];
     uint64_t bad;
@@ -244,7 +244,7 @@ static void test_lines(void **state)
 }
 
 /* Several files, empty ones among them; JSON in between is loaded. */
-static void test_files(void **state)
+TEST(test_files)
 {
     static const char json[] =
         "{\"text\": \"\\u00e9a\"}\n\n{\"text\": \"\", \"x\": 1}\r\n{\"text\": "
@@ -262,7 +262,7 @@ static void test_files(void **state)
 }
 
 /* Text by chance, of few letters, so that every ending of lines comes in every place. */
-static void test_any_text(void **state)
+TEST(test_any_text)
 {
     static const char letters[] = "\n\n\r\rabc\0\xEF\xBB\xBF ";
     uint32_t seed = 12345;
@@ -284,7 +284,7 @@ static void test_any_text(void **state)
     }
 }
 
-static void test_real_text(void **state)
+TEST(test_real_text)
 {
     const char *path = "/usr/share/dictd/gcide.index";
     const size_t most = 40000; /* of its lines; the rest is alike */
@@ -308,7 +308,7 @@ static void test_real_text(void **state)
 
 /* ---- the same shape for all ----------------------------------------------------------------- */
 
-static void test_fixed(void **state)
+TEST(test_fixed)
 {
     uint8_t npy[512], idx[64] = {0};
     static const struct {
@@ -346,7 +346,7 @@ static void test_fixed(void **state)
 
 /* ---- loaded --------------------------------------------------------------------------------- */
 
-static void test_leaves(void **state)
+TEST(test_leaves)
 {
     static const struct {
         const char *name;
@@ -365,7 +365,7 @@ static void test_leaves(void **state)
     }
 }
 
-static void test_images(void **state)
+TEST(test_images)
 {
     static const char *const names[] = {"/in", "/in/a", "/in/b", "/in/a/0.jpg", "/in/b/1.jpg"};
     char path[4400];
@@ -398,7 +398,7 @@ static void test_images(void **state)
 
 #define TEXT "{kind: text, paths: part.txt, tokenizer: bytes}"
 
-static void test_combined(void **state)
+TEST(test_combined)
 {
     static const struct {
         const char *text;
@@ -438,7 +438,7 @@ static void expect_calls(size_t n, const uint64_t *firsts, const size_t *counts)
 }
 
 /* One call for each part, or run; and nothing is loaded but what is not known. */
-static void test_calls(void **state)
+TEST(test_calls)
 {
     uint32_t got[30];
 
@@ -471,7 +471,7 @@ static void test_calls(void **state)
 
 #define CONCAT(a, b) "{kind: concat, datasets: [" a ", " b "]}"
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *text;
@@ -551,7 +551,7 @@ static void test_refusals(void **state)
 }
 
 /* Nothing leaks where there is no memory for a sample. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct dataset *ds = must_open(FAKE("loads"));
     uint32_t got[3] = {0};
@@ -572,14 +572,3 @@ static void test_memory(void **state)
     assert_int_equal(got[2], 3);
     dataset_close(ds);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lines),    cmocka_unit_test(test_files),
-    cmocka_unit_test(test_any_text), cmocka_unit_test(test_real_text),
-    cmocka_unit_test(test_fixed),    cmocka_unit_test(test_leaves),
-    cmocka_unit_test(test_images),   cmocka_unit_test(test_combined),
-    cmocka_unit_test(test_calls),    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_memory),
-};
-
-TEST_MAIN(tests)

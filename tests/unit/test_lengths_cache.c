@@ -44,7 +44,7 @@ static bool exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     enum { MANY = 300000 };
     static const uint64_t counts[] = {0, 1, 5, MANY};
@@ -85,7 +85,7 @@ static void test_round_trip(void **state)
 }
 
 /* Every byte counts; so does every byte that is missing, or too many. */
-static void test_damage(void **state)
+TEST(test_damage)
 {
     static const uint32_t lengths[] = {1, 2, 3, 400000};
     uint8_t good[128], bad[128];
@@ -125,7 +125,7 @@ static void test_damage(void **state)
     assert_memory_equal(got, lengths, sizeof lengths);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct dl_error err = {0};
     uint32_t one = 1;
@@ -162,7 +162,7 @@ static const char *make_old(const char *name, uint64_t bytes, time_t when)
     return path;
 }
 
-static void test_eviction(void **state)
+TEST(test_eviction)
 {
     const uint64_t third = DISK_CACHE_BYTES / 3;
     const time_t now = time(NULL);
@@ -302,7 +302,7 @@ static void change_in_secret(const char *path)
     assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){st.st_atim, st.st_mtim}, 0), 0);
 }
 
-static void test_files_change(void **state)
+TEST(test_files_change)
 {
     static void (*const changes[])(const char *path) = {
         grow,          shrink, change_first, change_4096th,    change_near_end,
@@ -335,7 +335,7 @@ static void test_files_change(void **state)
 }
 
 /* Each is another one, and none is 0. */
-static void test_differences(void **state)
+TEST(test_differences)
 {
     static const struct {
         const char *text;
@@ -381,7 +381,7 @@ static void test_differences(void **state)
                 fail_msg("%zu and %zu are alike", i, k);
 }
 
-static void test_cannot_be_told(void **state)
+TEST(test_cannot_be_told)
 {
     static const char *const rows[] = {
         "{kind: python, object: 'm:f'}",
@@ -401,7 +401,7 @@ static void test_cannot_be_told(void **state)
 }
 
 /* Files outside are not looked at: not by name, pattern, or link. */
-static void test_roots(void **state)
+TEST(test_roots)
 {
     static const struct {
         const char *text;
@@ -425,12 +425,3 @@ static void test_roots(void **state)
             fail_msg("%s: %llx", rows[i].text, (unsigned long long)fingerprint);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_refusals),       cmocka_unit_test(test_eviction),
-    cmocka_unit_test(test_files_change),   cmocka_unit_test(test_differences),
-    cmocka_unit_test(test_cannot_be_told), cmocka_unit_test(test_roots),
-};
-
-TEST_MAIN(tests)

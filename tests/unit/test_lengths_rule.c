@@ -43,7 +43,7 @@ static struct lengths_rule rule_of(const char *batch)
     return rule;
 }
 
-static void test_what_a_batch_takes(void **state)
+TEST(test_what_a_batch_takes)
 {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct lengths_rule rule = rule_of(cases[i].batch);
@@ -60,7 +60,7 @@ static void test_what_a_batch_takes(void **state)
     }
 }
 
-static void test_no_tokens(void **state)
+TEST(test_no_tokens)
 {
     struct lengths_rule rule = rule_of("{tokens: 64}");
     static const uint32_t some[] = {4, 0, 2};
@@ -72,7 +72,7 @@ static void test_no_tokens(void **state)
     assert_int_equal(found.overlong, 0);
 }
 
-static void test_in_parts_as_at_once(void **state)
+TEST(test_in_parts_as_at_once)
 {
     struct lengths_rule rule = rule_of("{tokens: 64}");
     struct dl_error err = {0};
@@ -86,7 +86,7 @@ static void test_in_parts_as_at_once(void **state)
 }
 
 /* Each length is in the bin that ends at it or at the next greater one. */
-static void test_bins(void **state)
+TEST(test_bins)
 {
     static const uint32_t first[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
 
@@ -103,7 +103,7 @@ static void test_bins(void **state)
     assert_int_equal(lengths_bin_of(UINT32_MAX), LENGTHS_BINS - 1);
 }
 
-static void test_histogram(void **state)
+TEST(test_histogram)
 {
     struct lengths_rule rule = rule_of("{tokens: 64}");
     struct lengths_found found = {0};
@@ -118,7 +118,7 @@ static void test_histogram(void **state)
     assert_int_equal(found.bins[lengths_bin_of(65)], 1);
 }
 
-static void test_how_many(void **state)
+TEST(test_how_many)
 {
     struct dl_error err = {0};
 
@@ -126,11 +126,3 @@ static void test_how_many(void **state)
     assert_int_equal(lengths_check_count((uint64_t)UINT32_MAX + 1, &err), -EFBIG);
     assert_string_equal(err.path, "batch.tokens");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_a_batch_takes),  cmocka_unit_test(test_no_tokens),
-    cmocka_unit_test(test_in_parts_as_at_once), cmocka_unit_test(test_bins),
-    cmocka_unit_test(test_histogram),           cmocka_unit_test(test_how_many),
-};
-
-TEST_MAIN(tests)

@@ -43,7 +43,7 @@ static enum link_news read_news(struct link *link)
 }
 
 /* More than a socket takes at once, behind a message; and the next message behind that. */
-static void test_body(void **state)
+TEST(test_body)
 {
     enum { BYTES = 3 << 20 };
     uint8_t *body = malloc(BYTES), *got = calloc(1, BYTES);
@@ -87,7 +87,7 @@ static void test_body(void **state)
     free(got);
 }
 
-static void test_too_long(void **state)
+TEST(test_too_long)
 {
     static const struct {
         uint32_t bytes, most;
@@ -120,7 +120,7 @@ static void test_too_long(void **state)
 
 /* ---- slots ---------------------------------------------------------------------------------- */
 
-static void test_done_fits(void **state)
+TEST(test_done_fits)
 {
     const struct slot_header header = {.samples = 2};
     const struct dl_span whole = {(const uint8_t *)&header, sizeof header};
@@ -145,7 +145,7 @@ static void test_done_fits(void **state)
 
 /* ---- proofs --------------------------------------------------------------------------------- */
 
-static void test_proofs(void **state)
+TEST(test_proofs)
 {
     char near[PROOF_NONCE_MAX], far[PROOF_NONCE_MAX], proof[PEER_PROOF_MAX];
     struct sigv4_crypto crypto;
@@ -170,7 +170,7 @@ static void test_proofs(void **state)
     assert_false(proof_holds(&crypto, "secret", "near", near, far, span_str("")));
 }
 
-static void test_releases(void **state)
+TEST(test_releases)
 {
     (void)state;
     assert_string_equal(proof_compare_releases(span_str(DLOADER_VERSION)), "");
@@ -181,7 +181,7 @@ static void test_releases(void **state)
 /* ---- files ---------------------------------------------------------------------------------- */
 
 /* The first file that differs is named. */
-static void test_files(void **state)
+TEST(test_files)
 {
     static const char *const names[] = {"0.txt", "1.txt", "2.txt"};
     char *paths[3];
@@ -213,7 +213,7 @@ static void test_files(void **state)
 }
 
 /* Each line of the daemon's has to be among the helper's; what this one has besides is its own. */
-static void test_versions(void **state)
+TEST(test_versions)
 {
     static const char here[] = "CPython 3.11.2\nnumpy 1.26.4\ntorch none\ncode of my.sets 12ab\n";
     static const struct {
@@ -248,7 +248,7 @@ static void test_versions(void **state)
 
 /* What a client has made of its program's dataset, and what is left of it where versions may
  * differ. */
-static void test_sent(void **state)
+TEST(test_sent)
 {
     static const struct {
         const char *file, *lines, *code;
@@ -290,7 +290,7 @@ static void test_sent(void **state)
 
 /* ---- who is asked --------------------------------------------------------------------------- */
 
-static void test_helpers(void **state)
+TEST(test_helpers)
 {
     char first[] = "a:1", second[] = "b:2", *addresses[] = {first, second}, url[] = "s3://b/k";
     char nowhere[] = "", run[] = "train", sent_key[] = "sent";
@@ -348,7 +348,7 @@ static void test_helpers(void **state)
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 3);
 }
 
-static void test_helper_of_each(void **state)
+TEST(test_helper_of_each)
 {
     char first[] = "a:1", second[] = "b:2", third[] = "c:3", *all[] = {first, second, third};
     struct config config = {.helpers = {.addresses = {.paths = all, .n = 2}}};
@@ -373,13 +373,3 @@ static void test_helper_of_each(void **state)
     assert_string_equal(helpers_address(&config, &found, 7, 7), "c:3");
     assert_null(helpers_address(&config, &none, 0, 0));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_body),      cmocka_unit_test(test_too_long),
-    cmocka_unit_test(test_done_fits), cmocka_unit_test(test_proofs),
-    cmocka_unit_test(test_releases),  cmocka_unit_test(test_files),
-    cmocka_unit_test(test_versions),  cmocka_unit_test(test_helpers),
-    cmocka_unit_test(test_sent),      cmocka_unit_test(test_helper_of_each),
-};
-
-TEST_MAIN(tests)

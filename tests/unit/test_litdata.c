@@ -170,7 +170,7 @@ static void write_two(const char *dir, const char *config, const struct bytes *a
     write_in(name, dir, b->data, b->len);
 }
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
     struct bytes a = chunk_a(), b = chunk_b();
 
@@ -201,7 +201,7 @@ static bool lacks_zstd(void)
 }
 
 /* As a whole, before which it had another name; and a cache of 0 keeps the one in hand. */
-static void test_compressed(void **state)
+TEST(test_compressed)
 {
     struct bytes a = chunk_a(), b = chunk_b(), packed = packed_of(b.data, b.len);
     struct taken t;
@@ -227,7 +227,7 @@ static void test_compressed(void **state)
     dataset_close(ds);
 }
 
-static void test_frames(void **state)
+TEST(test_frames)
 {
     struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")};
     struct bytes whole = framed_of(3, items, 2);
@@ -257,7 +257,7 @@ static void test_frames(void **state)
     }
 }
 
-static void test_packed_items(void **state)
+TEST(test_packed_items)
 {
     struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")}, whole;
     struct taken t;
@@ -286,7 +286,7 @@ static void test_packed_items(void **state)
 }
 
 /* Numbers alone, nested, are of one shape. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct bytes items[3];
     uint64_t indices[] = {2, 0, 3}, ids[2];
@@ -339,7 +339,7 @@ static void test_rows(void **state)
 }
 
 /* What is written for a TokensLoader, as blocks and as items. */
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     static const uint16_t tokens[] = {1, 2, 3, 4, 5, 6, 7};
     static const char config[] = "\"data_format\": [\"no_header_tensor:20\"], \"item_loader\": "
@@ -416,7 +416,7 @@ static struct bytes rows_chunk(uint32_t n, int64_t first)
     return chunk;
 }
 
-static void test_rows_of_arrow(void **state)
+TEST(test_rows_of_arrow)
 {
     static const char config[] =
         "\"data_format\": [\"int\"], \"data_spec\": \"" DICT("[\\\\\\\"id\\\\\\\"]", LEAF) "\"";
@@ -496,7 +496,7 @@ static const char *value_of(const char *format, const void *data, uint64_t bytes
     return text;
 }
 
-static void test_formats(void **state)
+TEST(test_formats)
 {
     static const struct {
         const char *format, *data;
@@ -587,7 +587,7 @@ static void test_formats(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------ */
 
-static void test_bad_index(void **state)
+TEST(test_bad_index)
 {
     static const struct {
         const char *config, *chunks, *says;
@@ -645,7 +645,7 @@ static void test_bad_index(void **state)
 }
 
 /* A byte of the chunk changed: the sample is refused, or has another content; never more. */
-static void test_damaged_chunk(void **state)
+TEST(test_damaged_chunk)
 {
     struct bytes a = chunk_a(), b = chunk_b();
 
@@ -666,7 +666,7 @@ static void test_damaged_chunk(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")};
     struct bytes whole = framed_of(3, items, 2);
@@ -680,14 +680,3 @@ static void test_memory(void **state)
     expect_memory_failures(&spec.dataset, 3);
     spec_deinit(&spec);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),        cmocka_unit_test(test_plain),
-    cmocka_unit_test(test_compressed),    cmocka_unit_test(test_frames),
-    cmocka_unit_test(test_packed_items),  cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_rows_of_arrow), cmocka_unit_test(test_tokens),
-    cmocka_unit_test(test_formats),       cmocka_unit_test(test_bad_index),
-    cmocka_unit_test(test_damaged_chunk),
-};
-
-TEST_MAIN(tests)

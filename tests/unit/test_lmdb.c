@@ -132,7 +132,7 @@ static void expect_record(struct dataset *ds, uint64_t i, const char *name, cons
     drop(&t);
 }
 
-static void test_records(void **state)
+TEST(test_records)
 {
     struct pages pages = whole();
     struct spec_dataset spec = spec_of("records.mdb", &pages, sizeof pages);
@@ -170,7 +170,7 @@ static void test_records(void **state)
     dataset_close(ds);
 }
 
-static void test_prefixes(void **state)
+TEST(test_prefixes)
 {
     static const struct {
         const char *prefix;
@@ -200,7 +200,7 @@ static void test_prefixes(void **state)
     value_deinit(&spec.prefix);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         size_t at; /* bytes in the file */
@@ -245,7 +245,7 @@ static void test_refusals(void **state)
 }
 
 /* Branches that lead to each other end, as there are only so many pages. */
-static void test_loop(void **state)
+TEST(test_loop)
 {
     struct pages pages = whole();
     struct dataset *ds = NULL;
@@ -261,7 +261,7 @@ static void test_loop(void **state)
 }
 
 /* Cut anywhere, or a bit of it flipped, it is refused or read; nothing outside it is looked at. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     struct pages good = whole();
 
@@ -289,7 +289,7 @@ static void test_damaged(void **state)
     }
 }
 
-static void test_bad_records(void **state)
+TEST(test_bad_records)
 {
     static char *images[] = {(char *)"value"}, *none[] = {(char *)"picture"};
     struct pages pages = whole();
@@ -328,7 +328,7 @@ static void test_bad_records(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static struct spec_field fields[] = {{(char *)"k", (char *)"key"},
                                          {(char *)"v", (char *)"value"}};
@@ -339,12 +339,3 @@ static void test_memory(void **state)
     spec.n_fields = 2;
     expect_memory_failures(&spec, 3);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),      cmocka_unit_test(test_records),
-    cmocka_unit_test(test_prefixes),    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_loop),        cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_bad_records),
-};
-
-TEST_MAIN(tests)

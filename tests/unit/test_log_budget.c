@@ -15,7 +15,7 @@ static unsigned written(struct log_budget *budget, unsigned lines, uint64_t now)
     return n;
 }
 
-static void test_rates(void **state)
+TEST(test_rates)
 {
     static const struct {
         uint64_t at_s;
@@ -36,7 +36,7 @@ static void test_rates(void **state)
     }
 }
 
-static void test_time_that_stands_still(void **state)
+TEST(test_time_that_stands_still)
 {
     struct log_budget budget = {0};
 
@@ -48,7 +48,7 @@ static void test_time_that_stands_still(void **state)
     assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, SECOND), 0);
 }
 
-static void test_other_limits(void **state)
+TEST(test_other_limits)
 {
     static const struct {
         uint64_t lines, written;
@@ -66,11 +66,3 @@ static void test_other_limits(void **state)
         assert_int_equal(budget.all_left_out, 500 - n); /* that is permanent */
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rates),
-    cmocka_unit_test(test_other_limits),
-    cmocka_unit_test(test_time_that_stands_still),
-};
-
-TEST_MAIN(tests)

@@ -36,7 +36,7 @@ static void check(size_t n, unsigned offset, const struct lookup_tables *tables,
     }
 }
 
-static void test_lookup(void **state)
+TEST(test_lookup)
 {
     struct lookup_tables tables;
 
@@ -51,7 +51,3 @@ static void test_lookup(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_lookup)};
-
-TEST_MAIN(tests)

@@ -110,7 +110,7 @@ static struct bytes shard_b(void)
     return shard_of(1, (struct bytes[]){sample_of(7, "third")});
 }
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
     struct bytes a = shard_a(), b = shard_b();
     struct spec_dataset spec = spec_of();
@@ -124,7 +124,7 @@ static void test_plain(void **state)
     dataset_close(ds);
 }
 
-static void test_compressed(void **state)
+TEST(test_compressed)
 {
     struct bytes a = shard_a(), b = shard_b(), packed = {.len = 0};
     struct spec_dataset spec = spec_of();
@@ -155,7 +155,7 @@ static void test_compressed(void **state)
     arena_deinit(&arena);
 }
 
-static void test_chosen(void **state)
+TEST(test_chosen)
 {
     static struct spec_field fields[] = {{(char *)"text", (char *)"name"}};
     static struct spec_field missing[] = {{(char *)"text", (char *)"text"}};
@@ -186,7 +186,7 @@ static void test_chosen(void **state)
 }
 
 /* {"id": int, "pair": ndarray:int16:2}: rows that are copied straight. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static const char columns[] = "\"column_names\": [\"id\", \"pair\"], \"column_encodings\": "
                                   "[\"int\", \"ndarray:int16:2\"], \"column_sizes\": [8, 4]";
@@ -224,7 +224,7 @@ static void test_rows(void **state)
 }
 
 /* Of arrays that vary, from what stands before them. */
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     static const char columns[] = "\"column_names\": [\"id\", \"ids\"], \"column_encodings\": "
                                   "[\"int\", \"ndarray:uint8\"], \"column_sizes\": [8, null]";
@@ -254,7 +254,7 @@ static void test_lengths(void **state)
     dataset_close(ds);
 }
 
-static void test_bad_index(void **state)
+TEST(test_bad_index)
 {
     static const struct {
         const char *text;
@@ -328,7 +328,7 @@ static void test_bad_index(void **state)
 }
 
 /* A byte of the shard changed: the sample is refused, or has another content; never more. */
-static void test_damaged_shard(void **state)
+TEST(test_damaged_shard)
 {
     struct spec_dataset spec = spec_of();
     struct bytes b = shard_b();
@@ -402,7 +402,7 @@ static const char *value_of(const char *encoding, uint32_t size, const void *dat
     return text;
 }
 
-static void test_encodings(void **state)
+TEST(test_encodings)
 {
     static const struct {
         const char *encoding;
@@ -471,7 +471,7 @@ static void test_encodings(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static struct spec_field fields[] = {{(char *)"text", (char *)"name"}};
     struct bytes a = shard_a(), b = shard_b(), packed = {.len = 0};
@@ -486,13 +486,3 @@ static void test_memory(void **state)
     spec.n_fields = 1;
     expect_memory_failures(&spec, 3);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),        cmocka_unit_test(test_plain),
-    cmocka_unit_test(test_rows),          cmocka_unit_test(test_lengths),
-    cmocka_unit_test(test_compressed),    cmocka_unit_test(test_chosen),
-    cmocka_unit_test(test_bad_index),     cmocka_unit_test(test_encodings),
-    cmocka_unit_test(test_damaged_shard),
-};
-
-TEST_MAIN(tests)

@@ -81,7 +81,7 @@ static void expect_document(struct dataset *ds, uint64_t d, uint64_t n, int64_t 
     arena_deinit(&arena);
 }
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
     static const char *const names[] = {"corpus", "corpus.bin", "corpus.idx"};
     uint32_t lengths[DOCUMENTS];
@@ -108,7 +108,7 @@ static void test_documents(void **state)
     }
 }
 
-static void test_samples(void **state)
+TEST(test_samples)
 {
     struct spec_dataset spec = spec_of("windows", MEGATRON_SAMPLES);
     uint64_t indices[] = {1, 0, 2};
@@ -152,7 +152,7 @@ static void allow(uint8_t *idx, size_t at, size_t bytes)
 
 /* An index of a million documents, of which no page can be read but those of its header and of the
  * last sequence: nothing else is looked at when it is opened. */
-static void test_large_index(void **state)
+TEST(test_large_index)
 {
     enum { N = 1000000, LENGTHS = 34, OFFSETS = LENGTHS + 4 * N, BOUNDS = OFFSETS + 8 * N };
     enum { BYTES = BOUNDS + 8 * (N + 1) };
@@ -178,7 +178,7 @@ static void test_large_index(void **state)
 }
 
 /* One change of the index each. */
-static void test_bad_index(void **state)
+TEST(test_bad_index)
 {
     static const struct {
         size_t at;
@@ -215,7 +215,7 @@ static void test_bad_index(void **state)
 }
 
 /* What is not looked at when it is opened is found when its document is. */
-static void test_bad_documents(void **state)
+TEST(test_bad_documents)
 {
     static const struct {
         size_t at;
@@ -249,7 +249,7 @@ static void test_bad_documents(void **state)
     }
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     struct spec_dataset spec = spec_of("nowhere", MEGATRON_DOCUMENTS);
     struct dataset *ds = NULL;
@@ -264,19 +264,10 @@ static void test_missing(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct spec_dataset spec = spec_of("memory", MEGATRON_DOCUMENTS);
 
     write_corpus("memory", IDX_BYTES);
     expect_memory_failures(&spec, 3);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),        cmocka_unit_test(test_documents),
-    cmocka_unit_test(test_samples),       cmocka_unit_test(test_bad_index),
-    cmocka_unit_test(test_bad_documents), cmocka_unit_test(test_missing),
-    cmocka_unit_test(test_large_index),
-};
-
-TEST_MAIN(tests)

@@ -67,7 +67,7 @@ static void expect(struct said said, bool won, uint64_t token, const char *data)
 }
 
 /* The eight things that PyTorch's backends promise, and who watches hears. */
-static void test_backend(void **state)
+TEST(test_backend)
 {
     struct memory_store *store = memory_store_new();
     struct backend *backend, *other;
@@ -218,7 +218,7 @@ static void wait_end(struct world *world, unsigned i)
         uv_run(&world->loop, UV_RUN_ONCE);
 }
 
-static void test_meet(void **state)
+TEST(test_meet)
 {
     struct world world;
     uint64_t first = 0;
@@ -247,7 +247,7 @@ static void test_meet(void **state)
 }
 
 /* One leaves, one comes, and each time the others stop and say how far they are. */
-static void test_change(void **state)
+TEST(test_change)
 {
     struct world world;
 
@@ -267,7 +267,7 @@ static void test_change(void **state)
     end(&world);
 }
 
-static void test_store(void **state)
+TEST(test_store)
 {
     struct world world;
 
@@ -295,7 +295,7 @@ static void test_store(void **state)
 }
 
 /* The last that an owner hears may be the last that it wants. */
-static void test_ends(void **state)
+TEST(test_ends)
 {
     struct world world;
 
@@ -331,7 +331,7 @@ static void leave(void *owner, const struct backend_answer *answer)
 }
 
 /* What the store has for one that is out comes between its owner's request and the answer to it. */
-static void test_end_is_told(void **state)
+TEST(test_end_is_told)
 {
     const struct dl_span text = span_str("changed");
     struct backend *backend;
@@ -348,7 +348,7 @@ static void test_end_is_told(void **state)
     end(&world);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
     struct rdzv_settings settings = RDZV_DEFAULTS, bad = RDZV_DEFAULTS;
     char name[100] = {0};
@@ -386,11 +386,3 @@ static void test_options(void **state)
     }
     assert_int_equal(uv_loop_close(&loop), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_backend), cmocka_unit_test(test_meet), cmocka_unit_test(test_change),
-    cmocka_unit_test(test_store),   cmocka_unit_test(test_ends), cmocka_unit_test(test_end_is_told),
-    cmocka_unit_test(test_options),
-};
-
-UV_TEST_MAIN(tests)

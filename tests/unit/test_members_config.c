@@ -25,7 +25,7 @@ static int check(const char *text, struct dl_error *err)
     return r;
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
     static const struct {
         const char *text, *path, *message;
@@ -89,7 +89,7 @@ static void test_bad(void **state)
     }
 }
 
-static void test_good(void **state)
+TEST(test_good)
 {
     static const char *const texts[] = {
         "",
@@ -115,7 +115,7 @@ static void test_good(void **state)
 }
 
 /* What is not said is as PyTorch has it; and so it is where no configuration is read. */
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     const char *text = "rendezvous: {backend: etcd, endpoint: e, id: a}";
     const char *path = harness_file("members.conf", text, strlen(text));
@@ -139,7 +139,7 @@ static void test_defaults(void **state)
 }
 
 /* What a job's script has set for torchrun is there where nothing else is said. */
-static void test_environment(void **state)
+TEST(test_environment)
 {
     static const struct {
         const char *address, *run; /* NULL: not set */
@@ -199,7 +199,7 @@ static void test_environment(void **state)
 }
 
 /* Who is alone has no ranks of a cluster, and shows all keys of the view, empty. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct config_rendezvous none = {0};
     struct members_place place;
@@ -220,7 +220,7 @@ static void test_alone(void **state)
 }
 
 /* What is said of helpers.run. */
-static void test_helpers_found(void **state)
+TEST(test_helpers_found)
 {
     static const char secret[] = "0123456789abcdef\n";
     static const struct {
@@ -238,7 +238,6 @@ static void test_helpers_found(void **state)
     };
     const char *file = harness_file("secret", secret, sizeof secret - 1);
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         char text[1024];
         struct config config = {0};
@@ -263,11 +262,3 @@ static void test_helpers_found(void **state)
         config_deinit(&config);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bad),      cmocka_unit_test(test_good),
-    cmocka_unit_test(test_defaults), cmocka_unit_test(test_environment),
-    cmocka_unit_test(test_alone),    cmocka_unit_test(test_helpers_found),
-};
-
-TEST_MAIN(tests)

@@ -31,12 +31,12 @@ static void have_none(void)
     must_have(NULL);
 }
 
-static void test_its_end(void **state)
+TEST(test_its_end)
 {
     expect_end(have_none, "out of memory");
 }
 
-static void test_what_is_given(void **state)
+TEST(test_what_is_given)
 {
     struct dl_buffer buf = {0};
     uint8_t *bytes = must_alloc(3);
@@ -50,10 +50,3 @@ static void test_what_is_given(void **state)
     free(bytes);
     buffer_deinit(&buf);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_its_end),
-    cmocka_unit_test(test_what_is_given),
-};
-
-TEST_MAIN(tests)

@@ -353,7 +353,7 @@ static const struct row {
       {2, NULL, RELEASE, RELAXED}}},
 };
 
-static void test_every_order(void **state)
+TEST(test_every_order)
 {
     fill();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -366,7 +366,7 @@ static void test_every_order(void **state)
     }
 }
 
-static void test_every_weaker_order_breaks(void **state)
+TEST(test_every_weaker_order_breaks)
 {
     fill();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -377,10 +377,3 @@ static void test_every_weaker_order_breaks(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_order),
-    cmocka_unit_test(test_every_weaker_order_breaks),
-};
-
-TEST_MAIN(tests)

@@ -136,7 +136,7 @@ static const struct row rows[] = {
     {"members", "{backend: none, state: null, store: null, nodes: []}", ""},
 };
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         char *text = text_of(rows[i].view, rows[i].yaml);
@@ -156,7 +156,7 @@ static void test_rows(void **state)
 }
 
 /* Each family says what it is, once, before its samples. */
-static void test_families(void **state)
+TEST(test_families)
 {
     char *text = text_of("status", "{sessions: 1}");
     const char *help = strstr(text, "# HELP dloader_sessions Clients that are connected.\n"
@@ -170,7 +170,7 @@ static void test_families(void **state)
 }
 
 /* Many rows are no matter of their square. */
-static void test_many(void **state)
+TEST(test_many)
 {
     enum { MANY = 20000 };
     struct value views[METRICS_VIEWS] = {0};
@@ -190,11 +190,3 @@ static void test_many(void **state)
     value_deinit(view);
     buffer_deinit(&out);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_families),
-    cmocka_unit_test(test_many),
-};
-
-TEST_MAIN(tests)

@@ -27,7 +27,7 @@ static void add(struct mix_changes **list, uint64_t position, uint32_t n, double
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static void test_list(void **state)
+TEST(test_list)
 {
     double a[] = {1, 2}, b[] = {0, 3};
     struct mix_changes *list = NULL, *other = NULL, *none = NULL;
@@ -61,7 +61,7 @@ static void test_list(void **state)
     mix_changes_unref(other);
 }
 
-static void test_weights(void **state)
+TEST(test_weights)
 {
     static const struct {
         double weights[2];
@@ -88,7 +88,7 @@ static void test_weights(void **state)
     }
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     double a[] = {1, 2, 0.5}, b[] = {0, 3, 0};
     struct mix_changes *list = NULL, *again = NULL;
@@ -134,7 +134,7 @@ static void test_bytes(void **state)
 }
 
 /* What is no list, as words: the number of weights, and then as many as a change has. */
-static void test_no_lists(void **state)
+TEST(test_no_lists)
 {
     const double one = 1, small = 1e-9, below = -1, minus_zero = -0.0;
     uint64_t words[5] = {1, 5, 0, 6, 0};
@@ -328,7 +328,7 @@ static uint64_t run_worlds(struct mt19937 *g, struct mixture *m, struct mix_chan
     return done;
 }
 
-static void test_orders(void **state)
+TEST(test_orders)
 {
     static uint64_t before[LENGTH], order[LENGTH], got[LENGTH];
     struct mt19937 g;
@@ -370,7 +370,7 @@ static void test_orders(void **state)
 
 /* As many changes as there may be, of a weight as small as may be: what is kept, and how long it
  * takes to find a place. */
-static void test_many(void **state)
+TEST(test_many)
 {
     double weights[] = {16383, 1};
     struct mix_point point = {.weights = weights};
@@ -416,7 +416,7 @@ static uint64_t run_epoch(struct plan_params params, uint64_t *ret)
 }
 
 /* From its epoch on a change is what the spec says, in the length too. */
-static void test_by_epochs(void **state)
+TEST(test_by_epochs)
 {
     enum { MOST = 40000 };
     uint64_t *got = malloc(2 * MOST * sizeof *got), *want = got + MOST;
@@ -477,7 +477,7 @@ static void test_by_epochs(void **state)
     free(got);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     double weights[] = {1, 0}, both[] = {1, 1};
     uint64_t sizes[] = {3, 0}, count;
@@ -527,7 +527,7 @@ static void test_refused(void **state)
 }
 
 /* One whose later changes are not to be known yet. */
-static void test_before(void **state)
+TEST(test_before)
 {
     double weights[] = {1, 2};
     struct mix_changes *list = NULL, *part;
@@ -547,11 +547,3 @@ static void test_before(void **state)
     mix_changes_unref(part);
     mix_changes_unref(list);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_before), cmocka_unit_test(test_list),      cmocka_unit_test(test_weights),
-    cmocka_unit_test(test_bytes),  cmocka_unit_test(test_no_lists),  cmocka_unit_test(test_orders),
-    cmocka_unit_test(test_many),   cmocka_unit_test(test_by_epochs), cmocka_unit_test(test_refused),
-};
-
-TEST_MAIN(tests)

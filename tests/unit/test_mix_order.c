@@ -120,7 +120,7 @@ static void check_at_random(struct mt19937 *g, const struct mixture *m, uint64_t
     mix_order_deinit(&order);
 }
 
-static void test_random_mixtures(void **state)
+TEST(test_random_mixtures)
 {
     static struct mix_place places[POSITIONS];
     struct mt19937 g;
@@ -145,7 +145,7 @@ static uint32_t stretch_in_turn(const struct mix_shares *shares, uint64_t positi
 }
 
 /* Schedules of as many entries as there may be: shares hold in and at the end of each. */
-static void test_long_schedules(void **state)
+TEST(test_long_schedules)
 {
     static struct mix_place places[POSITIONS];
     static struct mixture m;
@@ -179,7 +179,7 @@ static double echo(const uint8_t *children, uint32_t n, uint32_t lag, double cha
     return (double)same / (n - lag) - chance;
 }
 
-static void test_no_periods(void **state)
+TEST(test_no_periods)
 {
     static const double mixtures[][5] = {{1, 1, 1, 1, 0},
                                          {0.5, 0.25, 0.125, 0.125, 0},
@@ -209,7 +209,7 @@ static void test_no_periods(void **state)
     }
 }
 
-static void test_far_and_small(void **state)
+TEST(test_far_and_small)
 {
     double weights[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1};
     struct mix_point point = {.weights = weights};
@@ -229,7 +229,7 @@ static void test_far_and_small(void **state)
     mix_order_deinit(&order);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     double one[] = {1}, zero[] = {0}, bad[] = {-1}, small[] = {1, 1e-6}, huge[] = {1e308, 1e308};
     struct mix_point points[] = {{.weights = one}, {.step = 1, .weights = one}};
@@ -263,11 +263,3 @@ static void test_refused(void **state)
         assert_int_equal(mix_order_init(&order, &schedule, 0, 0), -EINVAL);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_random_mixtures), cmocka_unit_test(test_long_schedules),
-    cmocka_unit_test(test_no_periods),      cmocka_unit_test(test_far_and_small),
-    cmocka_unit_test(test_refused),
-};
-
-TEST_MAIN(tests)

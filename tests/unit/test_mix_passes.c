@@ -5,7 +5,7 @@
 
 /* Each child has an order of its own, another one each time that it begins again, and none of them
  * is another seed's. */
-static void test_permutations(void **state)
+TEST(test_permutations)
 {
     enum { SIZE = 50, PASSES = 4, ORDERS = 2 * 2 * PASSES };
     double weights[] = {1, 1};
@@ -44,7 +44,3 @@ static void test_permutations(void **state)
             assert_memory_not_equal(orders[i], orders[j], sizeof orders[i]);
     }
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_permutations)};
-
-TEST_MAIN(tests)

@@ -647,7 +647,7 @@ static void check_mixture(uint64_t seed, struct tally *tally)
         mix_changes_unref(m.known[i]);
 }
 
-static void test_random_mixtures(void **state)
+TEST(test_random_mixtures)
 {
     struct tally tally = {0};
 
@@ -662,7 +662,3 @@ static void test_random_mixtures(void **state)
     assert_in_range(tally.inner_steps, CASES / 20, UINT32_MAX);
     assert_in_range(tally.changed, CASES / 20, CASES);
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_mixtures)};
-
-TEST_MAIN(tests)

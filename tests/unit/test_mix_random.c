@@ -16,7 +16,7 @@
 enum { CHILDREN = 6, POINTS = 3 };
 
 /* numpy.random.default_rng(seed).bit_generator.random_raw(3), of NumPy 2. */
-static void test_numpy(void **state)
+TEST(test_numpy)
 {
     static const struct {
         uint64_t seed, draws[3];
@@ -40,7 +40,7 @@ static void test_numpy(void **state)
     }
 }
 
-static void test_skip(void **state)
+TEST(test_skip)
 {
     struct pcg64 walked, leapt;
 
@@ -60,7 +60,7 @@ static void test_skip(void **state)
 
 /* interleave_datasets(probabilities=, seed=) of datasets 5.2, in turn: how many, and what
  * sum · 1000003 + index comes to, over all. */
-static void test_hugging_face(void **state)
+TEST(test_hugging_face)
 {
     static const struct {
         uint64_t seed, sizes[4];
@@ -178,7 +178,7 @@ static void check_run(const struct mixture *m, struct sampler *sampler, uint64_t
 }
 
 /* Far enough for counts to be thinned out; back and forth; and epochs that are pieces of it. */
-static void test_any_order(void **state)
+TEST(test_any_order)
 {
     enum { MIXTURES = 12, POSITIONS = 200000 };
     static uint64_t order[POSITIONS];
@@ -217,7 +217,7 @@ static void test_any_order(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct mt19937 g;
     struct mixture m;
@@ -243,11 +243,3 @@ static void test_refused(void **state)
     assert_true(i > 4);
     sampler_free(sampler);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_numpy),        cmocka_unit_test(test_skip),
-    cmocka_unit_test(test_hugging_face), cmocka_unit_test(test_any_order),
-    cmocka_unit_test(test_refused),
-};
-
-TEST_MAIN(tests)

@@ -9,7 +9,7 @@
 
 /* ---- a schedule in a replica ----------------------------------------------------------------- */
 
-static void test_schedule_of_a_replica(void **state)
+TEST(test_schedule_of_a_replica)
 {
     static double even[] = {1, 1}, first[] = {1, 0};
     static const struct mix_point points[] = {
@@ -49,7 +49,7 @@ static void test_schedule_of_a_replica(void **state)
     }
 }
 
-static void test_parts_of_replicas(void **state)
+TEST(test_parts_of_replicas)
 {
     for (uint64_t samples = 0; samples < 50; samples++) {
         uint64_t sum = 0;
@@ -93,7 +93,7 @@ static void check_shares(const int64_t *numbers, size_t n, const double *weights
     }
 }
 
-static void test_shares_in_every_replica(void **state)
+TEST(test_shares_in_every_replica)
 {
     static const double weights[][CHILDREN] = {
         {5, 3, 1}, {1, 1, 1}, {0, 1, 2}, {1, 0, 0}, {9, 90, 1}};
@@ -123,7 +123,7 @@ static void test_shares_in_every_replica(void **state)
     }
 }
 
-static void test_where_it_ends(void **state)
+TEST(test_where_it_ends)
 {
     static const struct {
         uint64_t lengths[CHILDREN];
@@ -154,7 +154,7 @@ static void test_where_it_ends(void **state)
 }
 
 /* From one epoch to the next the order goes on; each begins its datasets anew. */
-static void test_never_goes_on(void **state)
+TEST(test_never_goes_on)
 {
     static const double weights[] = {5, 3, 1};
     uint64_t counts[CHILDREN] = {0}, positions = 0;
@@ -189,7 +189,7 @@ static void test_never_goes_on(void **state)
 }
 
 /* A change at a step is one at that step's batch, in every worker. */
-static void test_schedule_by_steps(void **state)
+TEST(test_schedule_by_steps)
 {
     enum { SIZE = 10, WORKERS = 3, STEPS = 60, STEP = 31 };
     static double before[] = {1, 0, 0}, after[] = {0, 1, 1};
@@ -217,7 +217,7 @@ static void test_schedule_by_steps(void **state)
 }
 
 /* A dataset that lost its weight is not waited for. */
-static void test_all_without_one_that_is_out(void **state)
+TEST(test_all_without_one_that_is_out)
 {
     static double before[] = {1, 1, 1}, after[] = {1, 0, 1};
     struct mix_point points[] = {{0, before, false}, {2, after, false}};
@@ -233,7 +233,7 @@ static void test_all_without_one_that_is_out(void **state)
     dataset_close(ds);
 }
 
-static void test_passes_have_other_seeds(void **state)
+TEST(test_passes_have_other_seeds)
 {
     int64_t numbers[ROOM];
     struct mixture m;
@@ -251,7 +251,7 @@ static void test_passes_have_other_seeds(void **state)
 
 /* ---- passing over samples, and states -------------------------------------------------------- */
 
-static void test_skips(void **state)
+TEST(test_skips)
 {
     static const enum mix_stop stops[] = {MIX_STOP_FIRST, MIX_STOP_ALL, MIX_STOP_NEVER};
     int64_t all[ROOM], rest[ROOM];
@@ -315,7 +315,7 @@ static struct replica_params resumed(const uint8_t *state, size_t len, uint64_t 
     return params;
 }
 
-static void test_states(void **state)
+TEST(test_states)
 {
     static const uint64_t abilities[][CHILDREN] = {
         {SAVES, SAVES, SAVES}, {SAVES, SKIPS, SKIPS}, {SKIPS | SAVES, SKIPS, SAVES}};
@@ -343,7 +343,7 @@ static void test_states(void **state)
     }
 }
 
-static void test_states_that_are_lost(void **state)
+TEST(test_states_that_are_lost)
 {
     uint8_t buf[STATE_ROOM];
     struct mixture m;
@@ -368,7 +368,7 @@ static void test_states_that_are_lost(void **state)
 }
 
 /* Any bytes: refused, or a replica that ends. */
-static void test_states_that_are_none(void **state)
+TEST(test_states_that_are_none)
 {
     uint8_t good[STATE_ROOM], bad[STATE_ROOM];
     unsigned refused = 0;
@@ -437,7 +437,7 @@ static void check_nested(const int64_t *numbers, size_t n, bool inner_goes_on)
     }
 }
 
-static void test_nested(void **state)
+TEST(test_nested)
 {
     static const enum mix_stop stops[] = {MIX_STOP_FIRST, MIX_STOP_ALL, MIX_STOP_NEVER};
     int64_t all[ROOM], rest[ROOM];
@@ -468,7 +468,7 @@ static void test_nested(void **state)
 }
 
 /* Its datasets draw apart from those beside it. */
-static void test_nested_keys(void **state)
+TEST(test_nested_keys)
 {
     int64_t numbers[ROOM];
     struct nested m;
@@ -489,7 +489,7 @@ static void test_nested_keys(void **state)
 
 /* ---- trouble --------------------------------------------------------------------------------- */
 
-static void test_bad_samples_have_their_turn(void **state)
+TEST(test_bad_samples_have_their_turn)
 {
     int64_t good[ROOM], numbers[ROOM];
     struct mixture m;
@@ -505,7 +505,7 @@ static void test_bad_samples_have_their_turn(void **state)
     dataset_close(ds);
 }
 
-static void test_nothing_in_a_replica(void **state)
+TEST(test_nothing_in_a_replica)
 {
     static const uint64_t lengths[] = {60, 0, 7};
     static const enum mix_stop stops[] = {MIX_STOP_FIRST, MIX_STOP_ALL, MIX_STOP_NEVER};
@@ -538,7 +538,7 @@ static void test_nothing_in_a_replica(void **state)
 }
 
 /* As it is of foreign code, of which the spec does not know that it is iterable. */
-static void test_inner_steps(void **state)
+TEST(test_inner_steps)
 {
     static double one[] = {1};
     static struct mix_point points[] = {{.weights = one}, {.step = 3, .weights = one}};
@@ -563,7 +563,7 @@ static void test_inner_steps(void **state)
                                      "there");
 }
 
-static void test_one_sort(void **state)
+TEST(test_one_sort)
 {
     struct dl_error err = {0};
     struct dataset *ds;
@@ -599,7 +599,7 @@ static int open_and_begin(struct mixture *m, struct dl_error *err)
     return r;
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct dl_error err = {0};
     struct mixture m;
@@ -617,27 +617,3 @@ static void test_out_of_memory(void **state)
     assert_int_equal(r, 0);
     assert_in_range(at, 9, 59);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_schedule_of_a_replica),
-    cmocka_unit_test(test_parts_of_replicas),
-    cmocka_unit_test(test_shares_in_every_replica),
-    cmocka_unit_test(test_where_it_ends),
-    cmocka_unit_test(test_never_goes_on),
-    cmocka_unit_test(test_schedule_by_steps),
-    cmocka_unit_test(test_all_without_one_that_is_out),
-    cmocka_unit_test(test_passes_have_other_seeds),
-    cmocka_unit_test(test_skips),
-    cmocka_unit_test(test_nested),
-    cmocka_unit_test(test_nested_keys),
-    cmocka_unit_test(test_states),
-    cmocka_unit_test(test_states_that_are_lost),
-    cmocka_unit_test(test_states_that_are_none),
-    cmocka_unit_test(test_bad_samples_have_their_turn),
-    cmocka_unit_test(test_nothing_in_a_replica),
-    cmocka_unit_test(test_one_sort),
-    cmocka_unit_test(test_inner_steps),
-    cmocka_unit_test(test_out_of_memory),
-};
-
-TEST_MAIN(tests)

@@ -65,7 +65,7 @@ static const struct row rows[] = {
     {MIX_BY_TOKENS, 16, true, 0, 0, {0, 3, 6}, 3, {{18, 2, 17}, {0}, {6, 1, 7}}},
 };
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
@@ -87,7 +87,7 @@ static void test_rows(void **state)
 }
 
 /* Of an epoch, batch by batch, each child has what is due to within a sample. */
-static void test_plan(void **state)
+TEST(test_plan)
 {
     struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
     struct mix_tally tallies[N] = {{0}};
@@ -120,7 +120,7 @@ static void test_plan(void **state)
 }
 
 /* The steps of ranks, in all ways of sharding, and behind what another number of them has had. */
-static void test_positions(void **state)
+TEST(test_positions)
 {
     static const struct {
         enum plan_shard shard;
@@ -152,7 +152,7 @@ static void test_positions(void **state)
 
 /* A mixture in the mixture: its parts are counted by themselves, and with it; by numbers of
  * samples, or where no sizes are known by what their makers say. */
-static void test_nested(void **state)
+TEST(test_nested)
 {
     static double weights[] = {1, 3};
     static const struct mix_point inner = {.weights = weights};
@@ -198,7 +198,7 @@ static void test_nested(void **state)
 }
 
 /* Weights of the mixture in it change at step 2 of four samples of the outer one. */
-static void test_nested_steps(void **state)
+TEST(test_nested_steps)
 {
     static double before[] = {1, 3}, after[] = {2, 0};
     static struct mix_point inner[] = {{.weights = before}, {.step = 2, .weights = after}};
@@ -235,7 +235,7 @@ static void test_nested_steps(void **state)
     mix_ruler_deinit(&ruler);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
     struct mix_ruler ruler;
@@ -257,11 +257,3 @@ static void test_refused(void **state)
     } while (r < 0);
     assert_true(i > 2);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),         cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_positions),    cmocka_unit_test(test_nested),
-    cmocka_unit_test(test_nested_steps), cmocka_unit_test(test_refused),
-};
-
-TEST_MAIN(tests)

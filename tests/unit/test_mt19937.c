@@ -21,7 +21,7 @@ static const struct {
     {UINT64_MAX, {419326371, 479346978, 3918654476, 2416749639, 3388880820}, 1800993050274709794},
 };
 
-static void test_vectors(void **state)
+TEST(test_vectors)
 {
     for (size_t v = 0; v < ARRAY_SIZE(vectors); v++) {
         struct mt19937 mt;
@@ -34,7 +34,7 @@ static void test_vectors(void **state)
     }
 }
 
-static void test_seed_42(void **state)
+TEST(test_seed_42)
 {
     static const uint64_t random63[] = {6909045637428952499, 8314211556539077902,
                                         4279532810384561223};
@@ -63,7 +63,7 @@ static void test_seed_42(void **state)
 }
 
 /* [rand.predef] of the C++ standard: the 10000th output of the default seed. */
-static void test_many_blocks(void **state)
+TEST(test_many_blocks)
 {
     struct mt19937 mt;
     uint32_t last = 0;
@@ -74,7 +74,7 @@ static void test_many_blocks(void **state)
     assert_int_equal(last, UINT32_C(4123659995));
 }
 
-static void test_low_32_bits_of_the_seed_count(void **state)
+TEST(test_low_32_bits_of_the_seed_count)
 {
     struct mt19937 a, b;
     bool differ = false;
@@ -90,7 +90,7 @@ static void test_low_32_bits_of_the_seed_count(void **state)
 }
 
 /* 64-bit draws at every offset in the block, so also across its end. */
-static void test_halves(void **state)
+TEST(test_halves)
 {
     for (unsigned offset = 0; offset < MT19937_WORDS + 2; offset++) {
         struct mt19937 words, pairs;
@@ -106,11 +106,3 @@ static void test_halves(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_vectors),     cmocka_unit_test(test_seed_42),
-    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_low_32_bits_of_the_seed_count),
-    cmocka_unit_test(test_halves),
-};
-
-TEST_MAIN(tests)

@@ -23,7 +23,7 @@ static double value_of(uint32_t dtype, uint16_t bits)
     return bits & 0x8000 ? -size : size;
 }
 
-static void test_every_number(void **state)
+TEST(test_every_number)
 {
     for (size_t k = 0; k < ARRAY_SIZE(both); k++) {
         for (uint32_t bits = 0; bits < 0x10000; bits++) {
@@ -44,7 +44,7 @@ static void test_every_number(void **state)
 }
 
 /* Between two neighbours, of which the upper one may be infinity: halfway goes to the even one. */
-static void test_between(void **state)
+TEST(test_between)
 {
     for (size_t k = 0; k < ARRAY_SIZE(both); k++) {
         for (uint16_t low = 0; low < infinity_of(both[k]); low++) {
@@ -62,7 +62,7 @@ static void test_between(void **state)
     }
 }
 
-static void test_others(void **state)
+TEST(test_others)
 {
     assert_int_equal(narrow_bits(DL_DTYPE_FLOAT16, 1e30F), 0x7c00);
     assert_int_equal(narrow_bits(DL_DTYPE_FLOAT16, -INFINITY), 0xfc00);
@@ -71,10 +71,3 @@ static void test_others(void **state)
     assert_true(narrow_round(DL_DTYPE_BFLOAT16, 0.1F) == 0.10009765625F);
     assert_true(narrow_round(DL_DTYPE_FLOAT16, 0.1F) == 0.0999755859375F);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_number),
-    cmocka_unit_test(test_between),
-    cmocka_unit_test(test_others),
-};
-TEST_MAIN(tests)

@@ -23,7 +23,7 @@ static bool have(const char *text, const char *address)
     return networks_have(&networks, (struct sockaddr *)&v6);
 }
 
-static void test_have(void **state)
+TEST(test_have)
 {
     static const struct {
         const char *networks, *address;
@@ -72,14 +72,14 @@ static void test_have(void **state)
 }
 
 /* A socket of another kind leads where nobody can say. */
-static void test_other_kind(void **state)
+TEST(test_other_kind)
 {
     struct networks networks = {0};
 
     assert_true(networks_have(&networks, &(struct sockaddr){.sa_family = AF_UNIX}));
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *text, *wrong;
@@ -111,7 +111,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_many(void **state)
+TEST(test_many)
 {
     char text[NETWORKS_MAX * 16 + 64] = "";
     struct networks networks = {0};
@@ -123,16 +123,4 @@ static void test_many(void **state)
     assert_int_equal(networks.n, NETWORKS_MAX);
     snprintf(text + strlen(text), 16, "255.0.0.0/8");
     assert_int_equal(networks_parse(text, &networks, &wrong), -E2BIG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_have),
-        cmocka_unit_test(test_other_kind),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_many),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

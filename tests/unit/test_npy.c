@@ -21,7 +21,7 @@ static int parse_dict(const char *dict, struct array_header *ret, struct dl_erro
 }
 
 /* All of these are float32 (3, 4) in C order. */
-static void test_spellings(void **state)
+TEST(test_spellings)
 {
     static const char *const dicts[] = {
         "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n",
@@ -45,7 +45,7 @@ static void test_spellings(void **state)
     }
 }
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
     static const struct {
         const char *descr;
@@ -142,7 +142,7 @@ static const struct {
      DAMAGED("something follows its dict")},
 };
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct array_header header = {.ndim = 99};
     struct dl_error err;
@@ -156,7 +156,7 @@ static void test_refusals(void **state)
 }
 
 /* A dict cut anywhere is refused, with the header's length telling the truth about it. */
-static void test_dict_truncated(void **state)
+TEST(test_dict_truncated)
 {
     static const char dict[] = DICT("'<f4'", "False", "(3, 4)");
     struct array_header header;
@@ -172,7 +172,7 @@ static void test_dict_truncated(void **state)
 }
 
 /* Each byte of a header replaced by each other byte: accepted or refused, nothing else. */
-static void test_dict_mutated(void **state)
+TEST(test_dict_mutated)
 {
     uint8_t data[256];
     struct array_header header;
@@ -193,7 +193,7 @@ static void test_dict_mutated(void **state)
     assert_true(refused > len * 200);
 }
 
-static void test_one_dimension_of_fortran(void **state)
+TEST(test_one_dimension_of_fortran)
 {
     struct array_header header;
     struct dl_error err;
@@ -205,7 +205,7 @@ static void test_one_dimension_of_fortran(void **state)
 
 /* Numbers of 1, 2, 4, 8 bytes and complex ones, in each order of dimensions and bytes: place i of
  * the tensor has the bytes of number i, wherever the file has them. */
-static void test_orders(void **state)
+TEST(test_orders)
 {
     static const struct {
         const char *descr;
@@ -248,7 +248,7 @@ static void test_orders(void **state)
 }
 
 /* Dimensions of nothing are not walked through. */
-static void test_orders_of_nothing(void **state)
+TEST(test_orders_of_nothing)
 {
     static const uint64_t shape[] = {2, UINT64_MAX / 4, 0};
     const struct stored stored = {NULL, DL_DTYPE_UINT16, 3, shape, {true, true}};
@@ -257,7 +257,7 @@ static void test_orders_of_nothing(void **state)
     stored_copy_row(&stored, 1, NULL);
 }
 
-static void test_versions(void **state)
+TEST(test_versions)
 {
     static const char dict[] = DICT("'<f4'", "False", "(3, 4)");
     uint8_t data[256];
@@ -282,7 +282,7 @@ static void test_versions(void **state)
                  "the file is damaged");
 }
 
-static void test_truncated(void **state)
+TEST(test_truncated)
 {
     uint8_t data[256];
     struct array_header header;
@@ -302,7 +302,7 @@ static void test_truncated(void **state)
     assert_error(&err, EINVAL, "f.npy", "is empty; a .npy file needs a header");
 }
 
-static void test_other_files(void **state)
+TEST(test_other_files)
 {
     struct array_header header;
     struct dl_error err;
@@ -329,7 +329,7 @@ static void refused(const uint8_t *data, size_t len, struct dl_error *ret)
     assert_string_equal(ret->path, path);
 }
 
-static void test_open(void **state)
+TEST(test_open)
 {
     static const char dict[] = DICT("'<i2'", "False", "(3, 2)");
     uint8_t data[256] = {0};
@@ -364,7 +364,7 @@ static void test_open(void **state)
     assert_string_equal(err.message, want);
 }
 
-static void test_no_rows_and_no_bytes(void **state)
+TEST(test_no_rows_and_no_bytes)
 {
     uint8_t data[256], out[1];
     struct array array;
@@ -383,21 +383,3 @@ static void test_no_rows_and_no_bytes(void **state)
     assert_int_equal(array_read_rows(&array, (uint64_t[]){9, 10}, 2, out), 1);
     array_deinit(&array);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_spellings),
-    cmocka_unit_test(test_dtypes),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_dict_truncated),
-    cmocka_unit_test(test_dict_mutated),
-    cmocka_unit_test(test_one_dimension_of_fortran),
-    cmocka_unit_test(test_orders),
-    cmocka_unit_test(test_orders_of_nothing),
-    cmocka_unit_test(test_versions),
-    cmocka_unit_test(test_truncated),
-    cmocka_unit_test(test_other_files),
-    cmocka_unit_test(test_open),
-    cmocka_unit_test(test_no_rows_and_no_bytes),
-};
-
-TEST_MAIN(tests)

@@ -201,7 +201,7 @@ static bool receive(struct pair *pair, const size_t starts[SEQUENCE], size_t mos
 /* ---- descriptors ---------------------------------------------------------------------------- */
 
 /* Sent in pieces of each size, read in pieces of one byte: each descriptor is there with byte 1. */
-static void test_descriptors_go_with_the_first_byte(void **state)
+TEST(test_descriptors_go_with_the_first_byte, setup, teardown)
 {
     struct pair *pair = *state;
     size_t starts[SEQUENCE];
@@ -228,7 +228,7 @@ static void test_descriptors_go_with_the_first_byte(void **state)
 }
 
 /* Between any two bytes sent the rest waits, descriptors with it, and may be dropped. */
-static void test_dropped_at_any_byte(void **state)
+TEST(test_dropped_at_any_byte, setup, teardown)
 {
     struct pair *pair = *state;
     size_t starts[SEQUENCE];
@@ -257,7 +257,7 @@ static void test_dropped_at_any_byte(void **state)
     }
 }
 
-static void test_it_keeps_its_own_copies(void **state)
+TEST(test_it_keeps_its_own_copies, setup, teardown)
 {
     struct pair *pair = *state;
     struct frame_reader reader = {0};
@@ -306,7 +306,7 @@ static void take_messages(struct pair *pair, struct frame_reader *reader, uint32
     }
 }
 
-static void test_a_slow_reader(void **state)
+TEST(test_a_slow_reader, setup, teardown)
 {
     enum { MESSAGES = 5000 };
     static const char *const names[FILES] = {"0", "1", "2"};
@@ -337,7 +337,7 @@ static void test_a_slow_reader(void **state)
     frame_reader_deinit(&reader);
 }
 
-static void test_what_is_pending(void **state)
+TEST(test_what_is_pending, setup, teardown)
 {
     struct pair *pair = *state;
     struct outbox *outbox = &pair->outbox;
@@ -359,7 +359,7 @@ static void test_what_is_pending(void **state)
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-static void test_the_peer_is_gone(void **state)
+TEST(test_the_peer_is_gone, setup, teardown)
 {
     struct pair *pair = *state;
     size_t len;
@@ -381,7 +381,7 @@ static void test_the_peer_is_gone(void **state)
 }
 
 /* A message that cannot be sent leaves no byte and no descriptor behind. */
-static void test_refused_messages(void **state)
+TEST(test_refused_messages, setup, teardown)
 {
     struct pair *pair = *state;
     static uint8_t text[300];
@@ -405,7 +405,7 @@ static void test_refused_messages(void **state)
     assert_int_equal(outbox_pending(&pair->outbox), 0);
 }
 
-static void test_out_of_descriptors(void **state)
+TEST(test_out_of_descriptors, setup, teardown)
 {
     struct pair *pair = *state;
     struct dl_message msg = open_message();
@@ -442,23 +442,7 @@ static void append_too_many(void *arg)
     (void)!outbox_append(&pair->outbox, &msg, fds, ARRAY_SIZE(fds));
 }
 
-static void test_more_descriptors_than_a_frame_carries(void **state)
+TEST(test_more_descriptors_than_a_frame_carries, setup, teardown)
 {
     assert_true(call_aborts(append_too_many, *state));
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    TEST(test_descriptors_go_with_the_first_byte),
-    TEST(test_dropped_at_any_byte),
-    TEST(test_it_keeps_its_own_copies),
-    TEST(test_a_slow_reader),
-    TEST(test_what_is_pending),
-    TEST(test_the_peer_is_gone),
-    TEST(test_refused_messages),
-    TEST(test_out_of_descriptors),
-    TEST(test_more_descriptors_than_a_frame_carries),
-};
-
-TEST_MAIN(tests)

@@ -58,7 +58,7 @@ static void fill(struct outcome *outcome)
     }
 }
 
-static void test_text_leaves(void **state)
+TEST(test_text_leaves)
 {
     struct outcome outcome;
     const char *text;
@@ -78,7 +78,7 @@ static void test_text_leaves(void **state)
 }
 
 /* A batch that is one text has no path to show. */
-static void test_lone_text(void **state)
+TEST(test_lone_text)
 {
     const struct leaf leaf = {.dtype = "string", .ndim = 1, .shape = {2}, .is_text = true};
     struct outcome outcome = {0};
@@ -92,7 +92,7 @@ static void test_lone_text(void **state)
 }
 
 /* An iterable dataset that does not say how much there is. */
-static void test_unknown_counts(void **state)
+TEST(test_unknown_counts)
 {
     struct outcome outcome = {.length = OUTCOME_UNKNOWN, .steps = OUTCOME_UNKNOWN, .seed = 7};
 
@@ -108,7 +108,7 @@ static void test_unknown_counts(void **state)
 }
 
 /* Batches that are measured in tokens; of others nothing is said of tokens. */
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     struct outcome outcome = {
         .seconds = 2, .tally = {.batches = 3, .samples = 5, .tokens = 9000, .padded = 12000}};
@@ -129,7 +129,7 @@ static void test_tokens(void **state)
     outcome_deinit(&outcome);
 }
 
-static void test_verdict(void **state)
+TEST(test_verdict)
 {
     struct outcome outcome = {.has_verdict = true,
                               .verdict = {.kind = VERDICT_LOADER,
@@ -153,11 +153,3 @@ static void test_verdict(void **state)
     assert_null(strstr(report("check", true, &outcome), "verdict"));
     outcome_deinit(&outcome);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_verdict),   cmocka_unit_test(test_text_leaves),
-    cmocka_unit_test(test_lone_text), cmocka_unit_test(test_unknown_counts),
-    cmocka_unit_test(test_tokens),
-};
-
-TEST_MAIN(tests)

@@ -40,7 +40,7 @@ static uint32_t travel(const struct value *list, struct value *ret)
     return pages;
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct {
         uint32_t bytes[8], n, pages;
@@ -68,7 +68,7 @@ static void test_sizes(void **state)
 }
 
 /* More values in all than one value may have, as views of a thousand ranks are. */
-static void test_more_than_a_value(void **state)
+TEST(test_more_than_a_value)
 {
     _cleanup_(value_deinit)
     struct value list = {.type = VALUE_ARRAY};
@@ -87,7 +87,7 @@ static void test_more_than_a_value(void **state)
     assert_true(value_equal(&list, &got));
 }
 
-static void test_no_list(void **state)
+TEST(test_no_list)
 {
     _cleanup_(value_deinit)
     struct value map = {0};
@@ -108,7 +108,7 @@ static void test_no_list(void **state)
     assert_int_equal(pages_join(&whole, NULL, 0), -EBADMSG);
 }
 
-static void test_bad_bytes(void **state)
+TEST(test_bad_bytes)
 {
     static const struct {
         const char *bytes;
@@ -130,7 +130,7 @@ static void test_bad_bytes(void **state)
 }
 
 /* A row that is no value by itself is refused, and nothing is appended. */
-static void test_a_row_too_large(void **state)
+TEST(test_a_row_too_large)
 {
     _cleanup_(value_deinit)
     struct value list = {.type = VALUE_ARRAY};
@@ -147,14 +147,4 @@ static void test_a_row_too_large(void **state)
     }
     assert_int_equal(pages_pack(&list, 0, &out, &next), -EMSGSIZE);
     assert_int_equal(out.len, 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),           cmocka_unit_test(test_more_than_a_value),
-        cmocka_unit_test(test_no_list),         cmocka_unit_test(test_bad_bytes),
-        cmocka_unit_test(test_a_row_too_large),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@
 #define GZIP_CDE   GZIP_HEAD "\x4b\x4e\x49\x05\x00\x1f\x97\x99\x89\x03\x00\x00\x00"
 enum { GZIP_BYTES = 22 };
 
-static void test_lz(void **state)
+TEST(test_lz)
 {
     static const struct {
         uint32_t codec;
@@ -117,7 +117,7 @@ static void test_lz(void **state)
 /* ---- encodings ------------------------------------------------------------------------------ */
 
 /* The numbers 0 to 7 in three bits each, as Encodings.md has them; and runs. */
-static void test_levels(void **state)
+TEST(test_levels)
 {
     static const uint8_t packed[] = {3, 0x88, 0xC6, 0xFA}, run[] = {10, 1, 4, 0};
     uint8_t levels[8];
@@ -134,7 +134,7 @@ static void test_levels(void **state)
                                        levels)); /* a run of nothing */
 }
 
-static void test_delta(void **state)
+TEST(test_delta)
 {
     /* 7, 5, 3, 1, 2, 3, 4, 5: the example of Encodings.md, in blocks of 128 */
     static const uint8_t data[] = {0x80, 1, 4, 8, 14, 3, 2, 0, 0, 0, 0xC0, 0x3F, 0, 0, 0, 0, 0, 0};
@@ -160,7 +160,7 @@ static void test_delta(void **state)
     assert_false(parquet_decode_delta(bad, bad + sizeof bad, 8, 4, (uint8_t *)got, &end));
 }
 
-static void test_prefixed(void **state)
+TEST(test_prefixed)
 {
     /* axis, axle, babble, babyhood: prefixes 0 2 0 3, suffixes axis le babble yhood */
     static const uint8_t data[] = {0x80,
@@ -248,7 +248,7 @@ static void test_prefixed(void **state)
     assert_null(joined.data);
 }
 
-static void test_fixed(void **state)
+TEST(test_fixed)
 {
     static const uint8_t split[] = {1, 2, 0, 0, 0, 0, 0, 1}; /* 1 and 2 + 2^24 in four bytes */
     static uint8_t two[] = {10, 0, 20, 0};
@@ -283,7 +283,7 @@ static void test_fixed(void **state)
 
 /* ---- partitions and filters ----------------------------------------------------------------- */
 
-static void test_partitions(void **state)
+TEST(test_partitions)
 {
     const char *at = "year=2024/x/month=%205%/=1/day=/city=__HIVE_DEFAULT_PARTITION__/a=b.parquet";
     static const char *const wanted[][2] = {
@@ -298,7 +298,7 @@ static void test_partitions(void **state)
     assert_false(parquet_partition_next(&at, &partition));
 }
 
-static void test_filter(void **state)
+TEST(test_filter)
 {
     static char min[] = "min", max[] = "max", b[] = "b";
     struct value list[] = {number(1), number(9)}, range[] = {number(3), number(5)};
@@ -344,7 +344,7 @@ static bool built_in(const char *name)
            (strncmp(name, "zstd", 4) != 0 || parquet_codec_is_built_in(PARQUET_ZSTD));
 }
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct bytes b = corpus(names[i]);
@@ -368,7 +368,7 @@ static void test_whole(void **state)
 
 /* Values by name: i: 1, null, 3, 3, 3; f; s: a, bb, null, "", a; l: [1, 2], null, [], [3], [null].
  */
-static void test_values(void **state)
+TEST(test_values)
 {
     static struct spec_field fields[] = {{(char *)"n", (char *)"i"}};
     struct bytes b = corpus("snappy");
@@ -423,7 +423,7 @@ static void test_values(void **state)
 }
 
 /* A file that ends anywhere is an error that names it. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     struct bytes b = corpus("snappy");
     size_t whole = b.len;
@@ -439,7 +439,7 @@ static void test_cut(void **state)
 
 /* Each byte is another one, in each of the files: an error, or other values; never more than the
  * file's own. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     unsigned errors = 0;
 
@@ -461,7 +461,7 @@ static void test_damaged(void **state)
     assert_true(errors > 1000 / harness_stride());
 }
 
-static void test_wrong_sum(void **state)
+TEST(test_wrong_sum)
 {
     struct bytes b = corpus("gzip_crc");
     struct spec_dataset spec;
@@ -481,7 +481,7 @@ static void test_wrong_sum(void **state)
 }
 
 /* Footers that other readers take: a root with a type, and no number of rows. */
-static void test_footers(void **state)
+TEST(test_footers)
 {
     static const struct {
         bool root_has_type;
@@ -518,7 +518,7 @@ static void test_footers(void **state)
 }
 
 /* A column without a name, and one with a dot and a character above U+FFFF. */
-static void test_names(void **state)
+TEST(test_names)
 {
     static struct spec_field fields[] = {{(char *)"x", (char *)"Unnamed: 1"},
                                          {(char *)"y", (char *)"\xF0\x9F\xA6\x86.b"}};
@@ -538,7 +538,7 @@ static void test_names(void **state)
     assert_error_has(&err, "has no column Unnamed: 0; see dataset.fields");
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *name, *field, *says;
@@ -571,7 +571,7 @@ static void test_refused(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static const char *const some[] = {"snappy", "delta",   "flags", "indexed",
                                        "nested", "structs", "lists", "sizes"};
@@ -600,16 +600,3 @@ static void test_memory(void **state)
         assert_true(k > 10);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lz),      cmocka_unit_test(test_levels),
-    cmocka_unit_test(test_delta),   cmocka_unit_test(test_prefixed),
-    cmocka_unit_test(test_fixed),   cmocka_unit_test(test_partitions),
-    cmocka_unit_test(test_filter),  cmocka_unit_test(test_whole),
-    cmocka_unit_test(test_values),  cmocka_unit_test(test_cut),
-    cmocka_unit_test(test_damaged), cmocka_unit_test(test_wrong_sum),
-    cmocka_unit_test(test_names),   cmocka_unit_test(test_footers),
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_memory),
-};
-
-TEST_MAIN(tests)

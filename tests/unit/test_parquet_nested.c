@@ -37,7 +37,7 @@ static void expect_tree(struct dataset *ds, uint64_t i, const char *wanted)
 }
 
 /* s: {x, c: {y, z: {w: [..]}, l: [{p, q}]}, m: {text: number}}, and t, a map of its own. */
-static void test_nested(void **state)
+TEST(test_nested)
 {
     static struct spec_field fields[] = {{(char *)"a", (char *)"s.c.z"},
                                          {(char *)"b", (char *)"t"}};
@@ -71,7 +71,7 @@ static void test_nested(void **state)
 }
 
 /* {ll: [[..]], ls: [{a: [text], m: {text: [..]}, s: {x}}]}, in pages of a row, and of less. */
-static void test_lists(void **state)
+TEST(test_lists)
 {
     static const char *const files[] = {"lists", "lists_v1"};
     static struct spec_field fields[] = {{(char *)"x", (char *)"ls.s.x"},
@@ -114,7 +114,7 @@ static void test_lists(void **state)
 }
 
 /* [{role: user, content: a}, {assistant, bc}], [], null, [null, {role: null, content: d}] */
-static void test_structs(void **state)
+TEST(test_structs)
 {
     static struct spec_field field = {(char *)"m", (char *)"m"};
     static const uint32_t counts[] = {8, 2, 2, 8};
@@ -158,7 +158,7 @@ static void test_structs(void **state)
 
 /* {f: [2, 2], l: [[2], ..], s: {x: [2 of [text]]}}: of one size by the schema of Arrow's writer;
  * those that are null have it, too. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     struct bytes b = corpus("sizes");
     struct spec_dataset spec = spec_of(&b, "sizes");
@@ -194,12 +194,3 @@ static void test_sizes(void **state)
     expect_tree(ds, 1, "fL0 lL0 sD1 xL0 ");
     dataset_close(ds);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_nested),
-    cmocka_unit_test(test_structs),
-    cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_sizes),
-};
-
-TEST_MAIN(tests)

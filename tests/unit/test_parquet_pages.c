@@ -53,7 +53,7 @@ static int read_numbers(struct dataset *ds, const uint64_t *rows, size_t n, int6
 enum { PLAIN_PACKED = 9, PLAIN_MARK = 23, PLAIN_BODY = 28 };
 
 /* Whether a page is compressed: as it says, unless its sizes or its writer tell better. */
-static void test_marks_of_pages(void **state)
+TEST(test_marks_of_pages)
 {
     static const uint8_t equal[] = {32, 27 << 2, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0,
                                     0,  0,       9, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1, 8};
@@ -97,7 +97,7 @@ static void test_marks_of_pages(void **state)
 }
 
 /* With no room for all of them, samples in any order are those that whole groups give. */
-static void test_pages_are_equal(void **state)
+TEST(test_pages_are_equal)
 {
     struct bytes b = corpus("indexed");
     struct spec_dataset spec = spec_of(&b, "pages");
@@ -126,7 +126,7 @@ static void test_pages_are_equal(void **state)
 
 /* Only the page in need is read: a byte of another one may be wrong. A group whose rows are asked
  * for a third time in a row is decoded whole, and then the byte is found. */
-static void test_pages_in_need(void **state)
+TEST(test_pages_in_need)
 {
     static struct spec_field field = {(char *)"i", (char *)"i"};
     static const uint64_t rows[] = {5, 6, 9};
@@ -164,7 +164,7 @@ static void test_pages_in_need(void **state)
 
 /* An index of any bytes: an error of a page, or values that the file has; and with little memory,
  * where all of it is by pages. */
-static void test_pages_damaged(void **state)
+TEST(test_pages_damaged)
 {
     struct bytes b = corpus("indexed");
     unsigned errors = 0;
@@ -229,7 +229,7 @@ static int read_shared(const struct spec_dataset *spec, const struct data_env *e
 
 /* One dataset decodes a group, others find it. Other nulls are other rows, and so is another file.
  */
-static void test_shared(void **state)
+TEST(test_shared)
 {
     static struct spec_field field = {(char *)"i", (char *)"i"};
     struct bytes b = corpus("indexed");
@@ -265,11 +265,3 @@ static void test_shared(void **state)
     expect_counts(&pictures, 1, 3);
     pictures_cache_close(&pictures.cache);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_marks_of_pages), cmocka_unit_test(test_pages_are_equal),
-    cmocka_unit_test(test_pages_in_need),  cmocka_unit_test(test_pages_damaged),
-    cmocka_unit_test(test_shared),
-};
-
-TEST_MAIN(tests)

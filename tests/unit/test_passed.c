@@ -44,7 +44,7 @@ static void end(struct stream *stream)
 
 /* Of six steps that are being made those that `ready` says, in its order, become ready; all that
  * may come then has come. */
-static void test_which_comes(void **state)
+TEST(test_which_comes)
 {
     static const struct {
         uint64_t bypass;
@@ -57,7 +57,6 @@ static void test_which_comes(void **state)
         {1023, "531", "531"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct stream *stream = stream_of(rows[i].bypass, 100, 6, &(struct passed){0});
         struct step *steps[6], *step;
@@ -181,21 +180,19 @@ static void play_once(uint32_t seed)
     journal_deinit(&rest.journal);
 }
 
-static void test_runs(void **state)
+TEST(test_runs)
 {
-    (void)state;
     for (uint32_t seed = 0; seed < 3000; seed++)
         play_once(seed);
 }
 
 /* Of another plan, or a longer epoch: what it says further is left. */
-static void test_journal_of_steps_that_are_none(void **state)
+TEST(test_journal_of_steps_that_are_none)
 {
     static const uint8_t runs[] = {1, 2, 0, 1, 9, 1, 0, 5};
     struct run run = {0};
     struct stream *stream = stream_of(9, STEPS, 4, &run.passed);
 
-    (void)state;
     stream_follow(stream, (struct dl_span){runs, sizeof runs});
     play(&run, stream, 1, STEPS, STEPS);
     check_run(&run, STEPS);
@@ -213,12 +210,11 @@ static void test_journal_of_steps_that_are_none(void **state)
 
 /* ---- what has come --------------------------------------------------------------------------- */
 
-static void test_far_steps(void **state)
+TEST(test_far_steps)
 {
     struct passed passed = {.head = 7}, read;
     uint8_t bytes[PASSED_BYTES];
 
-    (void)state;
     assert_int_equal(passed_write(&passed, bytes), 0);
     assert_true(passed_add(&passed, 7 + DL_MAX_BYPASS));
     assert_false(passed_add(&passed, 7 + DL_MAX_BYPASS + 1));
@@ -240,7 +236,7 @@ static void test_far_steps(void **state)
     assert_false(passed_read(7, (struct dl_span){bytes, 8}, &read)); /* the head has not come */
 }
 
-static void test_journals_that_are_none(void **state)
+TEST(test_journals_that_are_none)
 {
     static const struct {
         uint8_t len, bytes[12];
@@ -258,20 +254,18 @@ static void test_journals_that_are_none(void **state)
         {4, {0, 1, 1, 0x80}, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         assert_int_equal(journal_is_sound((struct dl_span){rows[i].bytes, rows[i].len}),
                          rows[i].sound);
 }
 
 /* A slow step in each ten takes a few bytes; there is an end to them. */
-static void test_journals_are_bounded(void **state)
+TEST(test_journals_are_bounded)
 {
     struct journal journal = {0};
     uint64_t n = 0;
     int r = 0;
 
-    (void)state;
     for (; n < 1000; n++)
         assert_int_equal(journal_add(&journal, n % 10 == 3), 0);
     assert_in_range(journal.runs.len, 300, 400);
@@ -281,14 +275,3 @@ static void test_journals_are_bounded(void **state)
     assert_true(journal.runs.len <= DL_MAX_JOURNAL_BYTES);
     journal_deinit(&journal);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_which_comes),
-    cmocka_unit_test(test_runs),
-    cmocka_unit_test(test_journal_of_steps_that_are_none),
-    cmocka_unit_test(test_far_steps),
-    cmocka_unit_test(test_journals_that_are_none),
-    cmocka_unit_test(test_journals_are_bounded),
-};
-
-TEST_MAIN(tests)

@@ -5,7 +5,7 @@
 
 enum { LATE = 0 };
 
-static void test_patience(void **state)
+TEST(test_patience)
 {
     /* From 5 to 10: of each call how long it took, and what the next one is given. */
     static const struct {
@@ -25,7 +25,3 @@ static void test_patience(void **state)
     patience_late(&patience);
     assert_int_equal(patience.now_ns, 500);
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_patience)};
-
-TEST_MAIN(tests)

@@ -124,7 +124,7 @@ static void say(unsigned n, int fd)
     buffer_deinit(&bytes);
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
     begin(false);
     say(3, -1);
@@ -148,7 +148,7 @@ static void test_messages(void **state)
 
 /* In turns: so many messages in each, and what is left in the next; the first even if time is up.
  */
-static void test_turns(void **state)
+TEST(test_turns)
 {
     static const struct {
         uint32_t messages;
@@ -176,7 +176,7 @@ static void test_turns(void **state)
 }
 
 /* Who leaves more than the mark unread is not heard, not even what was read of it before. */
-static void test_deaf(void **state)
+TEST(test_deaf)
 {
     static uint8_t seen[1 << 16];
     const struct dl_message msg = {.number = DL_MSG_STOP};
@@ -207,7 +207,7 @@ static void test_deaf(void **state)
     end();
 }
 
-static void test_lost(void **state)
+TEST(test_lost)
 {
     begin(false);
     say(1, -1);
@@ -221,7 +221,7 @@ static void test_lost(void **state)
 
 /* It hangs up without having read all: libuv calls that an error, and watches the socket no more.
  */
-static void test_lost_with_more_to_read(void **state)
+TEST(test_lost_with_more_to_read)
 {
     begin(false);
     assert_int_equal(peer_queue(&play.peer, &(struct dl_message){.number = DL_MSG_STOP}, NULL, 0),
@@ -237,7 +237,7 @@ static void test_lost_with_more_to_read(void **state)
     end();
 }
 
-static void test_violations(void **state)
+TEST(test_violations)
 {
     static const uint8_t long_frame[] = {0xff, 0xff, 0xff, 0xff}, garbage[] = {1, 0, 0, 0, 0xc1};
 
@@ -255,7 +255,7 @@ static void test_violations(void **state)
 }
 
 /* Of one that may send them, one that its message does not take is one too many. */
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
     for (int sends = 0; sends < 2; sends++) {
         begin(sends);
@@ -270,7 +270,7 @@ static void test_descriptors(void **state)
 }
 
 /* What a peer does not read waits, up to the limit, and goes when it reads. */
-static void test_what_waits(void **state)
+TEST(test_what_waits)
 {
     static uint8_t seen[1 << 16];
     const struct dl_message msg = {.number = DL_MSG_STOP};
@@ -295,12 +295,3 @@ static void test_what_waits(void **state)
     assert_int_equal(peer_flush(&play.peer), -EPIPE);
     end();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_messages),   cmocka_unit_test(test_turns),
-    cmocka_unit_test(test_deaf),       cmocka_unit_test(test_lost),
-    cmocka_unit_test(test_violations), cmocka_unit_test(test_descriptors),
-    cmocka_unit_test(test_what_waits), cmocka_unit_test(test_lost_with_more_to_read),
-};
-
-UV_TEST_MAIN(tests)

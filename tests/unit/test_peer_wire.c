@@ -20,7 +20,7 @@ static int read_request(const char *text, struct peer_request *ret)
     return r;
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
     static const struct {
         const char *text;
@@ -38,7 +38,6 @@ static void test_requests(void **state)
          4, 1, 1048577, -1, "e", "w", 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct peer_request request;
 
@@ -54,7 +53,7 @@ static void test_requests(void **state)
     }
 }
 
-static void test_bad_requests(void **state)
+TEST(test_bad_requests)
 {
     static const char *const cases[] = {
         "",
@@ -86,7 +85,6 @@ static void test_bad_requests(void **state)
         "PUT /blocks/1/0/1/0/-/-/w HTTP/1.1\r\nContent-Length: 0\r\nDloader-Sum: " SUM "\r\n\r\n",
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct peer_request request;
 
@@ -96,7 +94,7 @@ static void test_bad_requests(void **state)
     }
 }
 
-static void test_target(void **state)
+TEST(test_target)
 {
     struct peer_ask ask = {.first = 16,
                            .n = 16,
@@ -107,7 +105,6 @@ static void test_target(void **state)
     char *target = peer_target(&ask), *head = NULL, *where = calloc(1, PEER_TARGET_MAX + 1);
     struct peer_request request;
 
-    (void)state;
     assert_string_equal(target,
                         "/blocks/1/16/16/90000000/-/%22a%20b%22/h%20s3%3A%2F%2Fb%2F%C3%A4%3F");
     assert_true(asprintf(&head, "GET %s HTTP/1.1\r\n\r\n", target) > 0);
@@ -122,7 +119,7 @@ static void test_target(void **state)
     free(where);
 }
 
-static void test_answers(void **state)
+TEST(test_answers)
 {
     static const char *const bad[] = {
         "",
@@ -139,7 +136,6 @@ static void test_answers(void **state)
     struct peer_answer answer;
     char line[PEER_LINE_MAX];
 
-    (void)state;
     assert_true(peer_answer_read(span_str("16 1 0 - - " SUM), &answer));
     assert_true(answer.n == 16 && answer.wanted && answer.bytes == 0 && answer.modified == -1);
     static const char zeroes[] = "16 1 0 - -\0\0 " SUM;
@@ -157,12 +153,11 @@ static void test_answers(void **state)
 }
 
 /* As Python's hmac says it. */
-static void test_proofs(void **state)
+TEST(test_proofs)
 {
     struct sigv4_crypto crypto;
     char proof[PEER_PROOF_MAX], sum[PEER_PROOF_MAX];
 
-    (void)state;
     if (!sigv4_crypto_find(&crypto))
         skip();
     peer_sum(&crypto, (struct dl_span){0}, sum);
@@ -176,7 +171,7 @@ static void test_proofs(void **state)
 }
 
 /* Each part of a request and of its answer is proven: with another one the proof is another. */
-static void test_what_is_proven(void **state)
+TEST(test_what_is_proven)
 {
     static const struct peer_answer answers[] = {
         {.n = 1, .bytes = 9, .modified = -1, .etag = "\"e\""},
@@ -188,7 +183,6 @@ static void test_what_is_proven(void **state)
     char proofs[11][PEER_PROOF_MAX];
     size_t n = 0;
 
-    (void)state;
     if (!sigv4_crypto_find(&crypto))
         skip();
     peer_prove_ask(&crypto, "key", PEER_GET, "/x", "", proofs[n++]);
@@ -206,7 +200,7 @@ static void test_what_is_proven(void **state)
             assert_int_equal(peer_proofs_same(proofs[i], proofs[k]), i == k);
 }
 
-static void test_cards(void **state)
+TEST(test_cards)
 {
 #define TOKEN "0123456789abcdef0123456789abcdef"
     static const char *const bad[] = {
@@ -223,7 +217,6 @@ static void test_cards(void **state)
     struct peer_card card;
     char text[PEER_CARD_MAX];
 
-    (void)state;
     assert_true(peer_card_read(span_str("1 [fd00::5]:7070 1000 99 " TOKEN), &card));
     assert_string_equal(card.address, "[fd00::5]:7070");
     assert_true(card.uid == 1000 && card.room == 99);
@@ -232,16 +225,4 @@ static void test_cards(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         if (peer_card_read(span_str(bad[i]), &card))
             fail_msg("taken: %s", bad[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests), cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_target),   cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_proofs),   cmocka_unit_test(test_what_is_proven),
-        cmocka_unit_test(test_cards),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

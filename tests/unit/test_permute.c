@@ -22,7 +22,7 @@ static struct permute_torch *torch_new(uint64_t length, uint64_t seed, uint64_t 
     return perm;
 }
 
-static void test_torch_vectors(void **state)
+TEST(test_torch_vectors)
 {
     static const struct {
         uint64_t seed;
@@ -45,7 +45,7 @@ static void test_torch_vectors(void **state)
     }
 }
 
-static void test_torch_prefix(void **state)
+TEST(test_torch_prefix)
 {
     static const struct {
         uint64_t length, seed, first[5];
@@ -99,7 +99,7 @@ static void naive_inside_out(uint64_t *p, uint64_t length, uint64_t seed)
 
 static const uint64_t lengths[] = {0, 1, 2, 3, 63, 64, 65, 127, 128, 129, 1000, 5000, 1200000};
 
-static void test_torch_all_lengths(void **state)
+TEST(test_torch_all_lengths)
 {
     for (size_t v = 0; v < ARRAY_SIZE(lengths); v++) {
         uint64_t n = lengths[v];
@@ -120,7 +120,7 @@ static void test_torch_all_lengths(void **state)
 }
 
 /* However the shuffle is cut into pieces, it is the same; elements that are known stay. */
-static void test_torch_piecewise(void **state)
+TEST(test_torch_piecewise)
 {
     enum { N = 700 };
     uint64_t expected[N];
@@ -141,7 +141,7 @@ static void test_torch_piecewise(void **state)
     }
 }
 
-static void test_torch_missing(void **state)
+TEST(test_torch_missing)
 {
     struct permute_torch *perm = torch_new(1000, 0, PERMUTE_TORCH_INSIDE_OUT_FROM);
 
@@ -164,7 +164,7 @@ static void test_torch_missing(void **state)
     permute_torch_free(perm);
 }
 
-static void test_torch_too_large(void **state)
+TEST(test_torch_too_large)
 {
     static const uint64_t too_large[] = {UINT64_MAX >> 1, UINT64_C(1) << 61, UINT64_C(1) << 60,
                                          UINT64_C(1) << 50};
@@ -183,7 +183,7 @@ static void test_torch_too_large(void **state)
 /* ---- native: values ---- */
 
 /* From a separate implementation; a change here would reorder everyone's epochs. */
-static void test_native_vectors(void **state)
+TEST(test_native_vectors)
 {
     static const struct {
         uint64_t length, seed, epoch, first[10], last;
@@ -242,7 +242,7 @@ static void check_bijection(uint64_t length, uint64_t seed)
     }
 }
 
-static void test_native_is_a_bijection(void **state)
+TEST(test_native_is_a_bijection)
 {
     static const uint64_t large[] = {511,  512,   513,   1000,  4095,   4096,   4097,
                                      9999, 65535, 65536, 65537, 131071, 131073, 300000};
@@ -262,7 +262,7 @@ static int compare_u64(const void *a, const void *b)
 }
 
 /* Too long to walk through: no value twice among some thousands, all in range, all over it. */
-static void test_native_huge(void **state)
+TEST(test_native_huge)
 {
     static const uint64_t huge[] = {UINT64_C(1) << 32,       (UINT64_C(1) << 32) + 1,
                                     UINT64_C(1000000000000), (UINT64_C(1) << 62) - 1,
@@ -289,7 +289,7 @@ static void test_native_huge(void **state)
 }
 
 /* Side by side they come to what each comes to by itself. */
-static void test_native_many(void **state)
+TEST(test_native_many)
 {
     for (uint64_t length = 1; length < 3000; length += 1 + length / 7) {
         struct permute_native perm;
@@ -341,7 +341,7 @@ static size_t rank_of(const uint64_t *values, size_t length)
 }
 
 /* Over many seeds each of the n! orders comes equally often. */
-static void test_native_small_orders(void **state)
+TEST(test_native_small_orders)
 {
     static uint32_t counts[40320];
     size_t cells = 1;
@@ -367,7 +367,7 @@ static void test_native_small_orders(void **state)
 }
 
 /* Over many seeds, where two elements go together, in the domain with the fewest hash values. */
-static void test_native_small_pairs(void **state)
+TEST(test_native_small_pairs)
 {
     enum { N = 64, SEEDS = 200000 };
     static const uint64_t apart[] = {1, 8, 32};
@@ -461,7 +461,7 @@ static void fill_native(uint64_t *p, uint64_t n, uint64_t seed, uint64_t epoch)
 }
 
 /* Each statistic on single epochs, and summed over seeds, where a small lasting bias would grow. */
-static void test_native_statistics(void **state)
+TEST(test_native_statistics)
 {
     static const struct {
         uint64_t length;
@@ -502,7 +502,7 @@ static double between(const uint64_t *a, const uint64_t *b, uint64_t n)
     return flatness(counts, CELLS, (double)n, (GRID - 1) * (GRID - 1));
 }
 
-static void test_native_orders_are_independent(void **state)
+TEST(test_native_orders_are_independent)
 {
     enum { N = 65536 };
     static uint64_t a[N + 1], b[N + 1];
@@ -524,7 +524,7 @@ static void test_native_orders_are_independent(void **state)
 }
 
 /* The statistics can tell: orders that are not shuffles fail those that should see it. */
-static void test_statistics_see_bad_orders(void **state)
+TEST(test_statistics_see_bad_orders)
 {
     enum { N = 65537 };
     static uint64_t p[N];
@@ -547,23 +547,3 @@ static void test_statistics_see_bad_orders(void **state)
     assert_true(fabs(ascents(p, N)) > 10);
     assert_true(fabs(adjacent_differences(p, N)) > 10);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_torch_vectors),
-    cmocka_unit_test(test_torch_prefix),
-    cmocka_unit_test(test_torch_all_lengths),
-    cmocka_unit_test(test_torch_piecewise),
-    cmocka_unit_test(test_torch_missing),
-    cmocka_unit_test(test_torch_too_large),
-    cmocka_unit_test(test_native_vectors),
-    cmocka_unit_test(test_native_is_a_bijection),
-    cmocka_unit_test(test_native_huge),
-    cmocka_unit_test(test_native_many),
-    cmocka_unit_test(test_native_small_orders),
-    cmocka_unit_test(test_native_small_pairs),
-    cmocka_unit_test(test_native_statistics),
-    cmocka_unit_test(test_native_orders_are_independent),
-    cmocka_unit_test(test_statistics_see_bad_orders),
-};
-
-TEST_MAIN(tests)

@@ -58,7 +58,7 @@ static int make(struct fixture *f, const struct payer *payer, const char *datase
     return pictures_list_make(&f->set, &spec.dataset, payer, ret, err);
 }
 
-static void test_who_shares(void **state)
+TEST(test_who_shares, setup, teardown)
 {
     struct fixture *f = *state;
     struct pictures_list one, again, theirs, elsewhere;
@@ -82,7 +82,7 @@ static void test_who_shares(void **state)
 }
 
 /* A client's own host has that of the folder, no matter who made it; its session keeps it. */
-static void test_a_host_shares(void **state)
+TEST(test_a_host_shares, setup, teardown)
 {
     struct fixture *f = *state;
     struct pictures_list folder, host, session = {0};
@@ -107,7 +107,7 @@ static void test_a_host_shares(void **state)
     assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 0);
 }
 
-static void test_datasets_in_datasets(void **state)
+TEST(test_datasets_in_datasets, setup, teardown)
 {
     struct fixture *f = *state;
     struct pictures_list list, none;
@@ -142,7 +142,7 @@ static void test_datasets_in_datasets(void **state)
 #define TEXT(more) "{kind: text, paths: t, tokenizer: huggingface, model: m" more "}"
 
 /* One for each tokenizer's file; the size that nobody asked for is no reason to refuse. */
-static void test_ids(void **state)
+TEST(test_ids, setup, teardown)
 {
     struct fixture *f = *state;
     struct pictures_list list, other;
@@ -167,7 +167,7 @@ static void test_ids(void **state)
     assert_int_equal(list.n, 0);
 }
 
-static void test_limits(void **state)
+TEST(test_limits, setup, teardown)
 {
     static const struct {
         const char *dataset, *path;
@@ -202,7 +202,7 @@ static void test_limits(void **state)
 }
 
 /* As a worker does: what it fills is no promise any more, and it cannot cut it off. */
-static void test_a_worker_fills_it(void **state)
+TEST(test_a_worker_fills_it, setup, teardown)
 {
     struct fixture *f = *state;
     struct pictures_list list;
@@ -229,12 +229,3 @@ static void test_a_worker_fills_it(void **state)
     pictures_cache_close(&cache);
     pictures_list_deinit(&list);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static const struct CMUnitTest tests[] = {
-    TEST(test_who_shares), TEST(test_a_host_shares), TEST(test_datasets_in_datasets),
-    TEST(test_ids),        TEST(test_limits),        TEST(test_a_worker_fills_it),
-};
-
-TEST_MAIN(tests)

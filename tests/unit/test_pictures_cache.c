@@ -83,7 +83,7 @@ static struct pictures_counts counts_of(const struct pictures_cache *cache)
     return counts;
 }
 
-static void test_put_and_found(void **state)
+TEST(test_put_and_found)
 {
     struct pictures_cache cache;
 
@@ -102,7 +102,7 @@ static void test_put_and_found(void **state)
 }
 
 /* Each part of what stat() says. */
-static void test_a_file_that_changed_is_another(void **state)
+TEST(test_a_file_that_changed_is_another)
 {
     struct pictures_key keys[] = {key_of(1), key_of(1), key_of(1), key_of(1), key_of(1)};
     struct pictures_cache cache;
@@ -120,7 +120,7 @@ static void test_a_file_that_changed_is_another(void **state)
     pictures_cache_close(&cache);
 }
 
-static void test_of_two_who_put_one_the_first_wins(void **state)
+TEST(test_of_two_who_put_one_the_first_wins)
 {
     struct pictures_cache cache;
     struct pictures_room one, other;
@@ -141,7 +141,7 @@ static void test_of_two_who_put_one_the_first_wins(void **state)
 }
 
 /* In another process, between take() and publish(). */
-static void test_a_writer_who_dies(void **state)
+TEST(test_a_writer_who_dies)
 {
     struct pictures_cache cache;
     struct pictures_key key = key_of(1);
@@ -163,7 +163,7 @@ static void test_a_writer_who_dies(void **state)
     pictures_cache_close(&cache);
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
     struct pictures_cache cache;
     uint64_t n = 0;
@@ -183,7 +183,7 @@ static void test_full(void **state)
 
 /* More pictures than the index has places: what does not get in is refused, and the rest is found.
  */
-static void test_a_full_index(void **state)
+TEST(test_a_full_index)
 {
     struct pictures_cache cache;
     uint64_t in = 0;
@@ -201,7 +201,7 @@ static void test_a_full_index(void **state)
 }
 
 /* Of a folder that is twice the arena half is kept, evenly in any order; of a small one all is. */
-static void test_the_draw(void **state)
+TEST(test_the_draw)
 {
     static const struct {
         uint64_t files;
@@ -228,7 +228,7 @@ static void test_the_draw(void **state)
 }
 
 /* Other workers write here: numbers that cannot be are no reason to read or write beside it. */
-static void test_hostile_memory(void **state)
+TEST(test_hostile_memory)
 {
     uint64_t draw = 88172645463325252U;
 
@@ -260,7 +260,7 @@ static void test_hostile_memory(void **state)
     }
 }
 
-static void test_what_is_no_arena(void **state)
+TEST(test_what_is_no_arena)
 {
     struct pictures_cache cache;
     int empty = memfd_create("test-pictures", MFD_CLOEXEC);
@@ -272,17 +272,3 @@ static void test_what_is_no_arena(void **state)
     assert_int_equal(pictures_cache_open(&cache, -1, MIB), -EPROTO);
     assert_null(cache.arena);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_put_and_found),
-    cmocka_unit_test(test_a_file_that_changed_is_another),
-    cmocka_unit_test(test_of_two_who_put_one_the_first_wins),
-    cmocka_unit_test(test_a_writer_who_dies),
-    cmocka_unit_test(test_full),
-    cmocka_unit_test(test_a_full_index),
-    cmocka_unit_test(test_the_draw),
-    cmocka_unit_test(test_hostile_memory),
-    cmocka_unit_test(test_what_is_no_arena),
-};
-
-TEST_MAIN(tests)

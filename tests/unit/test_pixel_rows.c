@@ -38,7 +38,7 @@ static void check_pixels(const uint8_t *in, size_t step, const uint8_t *out, siz
     }
 }
 
-static void test_narrow(void **state)
+TEST(test_narrow)
 {
     for (size_t n = 0; n <= MOST; n++) {
         uint8_t *row = row_of(n * PICTURE_PIXEL);
@@ -49,7 +49,7 @@ static void test_narrow(void **state)
     }
 }
 
-static void test_widen(void **state)
+TEST(test_widen)
 {
     for (size_t n = 0; n <= MOST; n++) {
         uint8_t *row = row_of(n * PICTURE_COLOURS);
@@ -60,7 +60,7 @@ static void test_widen(void **state)
     }
 }
 
-static void test_spread(void **state)
+TEST(test_spread)
 {
     for (size_t n = 0; n <= MOST; n++) {
         uint8_t *row = row_of(n), *out = room + n % BEHIND;
@@ -71,8 +71,3 @@ static void test_spread(void **state)
         free(row);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_narrow), cmocka_unit_test(test_widen), cmocka_unit_test(test_spread)};
-
-TEST_MAIN(tests)

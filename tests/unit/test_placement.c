@@ -33,7 +33,7 @@ static struct placement placement_of(const uint64_t *rooms, uint32_t n, uint32_t
     return placement;
 }
 
-static void test_shares(void **state)
+TEST(test_shares)
 {
     static const struct {
         uint32_t n;
@@ -67,7 +67,7 @@ static void test_shares(void **state)
     }
 }
 
-static void test_nobody(void **state)
+TEST(test_nobody)
 {
     static const uint64_t none[] = {0, 0};
     struct placement placement = {0};
@@ -86,7 +86,7 @@ static void test_nobody(void **state)
 }
 
 /* A node goes: its blocks alone are others', and not all of them one's. */
-static void test_one_goes(void **state)
+TEST(test_one_goes)
 {
     static const uint64_t rooms[] = {10, 20, 30, 40}, fewer[] = {10, 20, 0, 40};
     struct placement before = placement_of(rooms, 4, 0), after = placement_of(fewer, 4, 0);
@@ -108,7 +108,7 @@ static void test_one_goes(void **state)
 }
 
 /* By the ids, wherever a node is in the list. */
-static void test_any_order(void **state)
+TEST(test_any_order)
 {
     static const struct placement_node one[] = {{1, 10}, {2, 20}, {3, 30}},
                                        other[] = {{3, 30}, {1, 10}, {2, 20}};
@@ -126,7 +126,7 @@ static void test_any_order(void **state)
 
 /* What others look for at a node comes before all else; if it has no more than it owns, all orders
  * are even. */
-static void test_orders(void **state)
+TEST(test_orders)
 {
     static const uint64_t rooms[] = {10, 20, 30, 40};
 
@@ -154,7 +154,7 @@ static void test_orders(void **state)
     }
 }
 
-static void test_points(void **state)
+TEST(test_points)
 {
     (void)state;
     assert_int_equal(placement_point("a", 0), placement_point("a", PLACEMENT_GROUP_BLOCKS - 1));
@@ -279,7 +279,7 @@ static double read_epoch(struct cluster *cluster, uint32_t dead, uint64_t *rando
 
 /* What is not had again after the first epoch: as much as has no room, and of what would just have,
  * a block or two of each node, where more than a chain are at work a little more. */
-static void test_cluster(void **state)
+TEST(test_cluster)
 {
     static const struct {
         uint32_t n, n_blocks;
@@ -322,7 +322,7 @@ static void test_cluster(void **state)
 
 /* A third of what the others read is the dead one's, and comes from the store: there is no room for
  * it elsewhere. */
-static void test_dead(void **state)
+TEST(test_dead)
 {
     struct cluster cluster = cluster_of(3, BLOCKS, 1.0 / 3);
     uint64_t random = 3;
@@ -331,16 +331,4 @@ static void test_dead(void **state)
     (void)read_epoch(&cluster, PLACEMENT_NONE, &random);
     assert_true(fabs(read_epoch(&cluster, 2, &random) - 2.0 / 9) < 0.015);
     cluster_deinit(&cluster);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares),   cmocka_unit_test(test_nobody),
-        cmocka_unit_test(test_one_goes), cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_orders),   cmocka_unit_test(test_points),
-        cmocka_unit_test(test_cluster),  cmocka_unit_test(test_dead),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

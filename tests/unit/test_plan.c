@@ -22,7 +22,7 @@ static struct plan *make(struct plan_params params)
 /* ---- vectors ---- */
 
 /* torch.utils.data.DistributedSampler's ranks, as digits; for `even: false` the slices by hand. */
-static void test_distributed_sampler_table(void **state)
+TEST(test_distributed_sampler_table)
 {
     static const struct {
         uint64_t length, world;
@@ -78,7 +78,7 @@ static void test_distributed_sampler_table(void **state)
     }
 }
 
-static void test_batches(void **state)
+TEST(test_batches)
 {
     static const struct {
         uint64_t batch_size;
@@ -122,7 +122,7 @@ static void test_batches(void **state)
 }
 
 /* What all ranks have of a step is one batch, and each rank's part of it is what it has alone. */
-static void test_dispatch(void **state)
+TEST(test_dispatch)
 {
     static const enum plan_order orders[] = {PLAN_SEQUENTIAL, PLAN_TORCH, PLAN_NATIVE};
 
@@ -242,7 +242,7 @@ static void check_params(const struct plan_params *params)
         assert_int_equal(total, params->length);
 }
 
-static void test_every_shape(void **state)
+TEST(test_every_shape)
 {
     static const uint64_t lengths[] = {0, 1, 2, 3, 5, 8, 10, 64, 65, 100, 257, MAX_LENGTH};
     static const uint64_t worlds[] = {1, 2, 3, 7, MAX_WORLD};
@@ -265,7 +265,7 @@ static void test_every_shape(void **state)
 }
 
 /* Where ranks are even, the last step is the same for all, so that none waits for others' sums. */
-static void test_even_ranks_end_together(void **state)
+TEST(test_even_ranks_end_together)
 {
     static const enum plan_shard modes[] = {PLAN_STRIDED, PLAN_BATCH, PLAN_SPLIT};
 
@@ -290,7 +290,7 @@ static void test_even_ranks_end_together(void **state)
 
 /* ---- seeds ---- */
 
-static void test_seed_and_epoch(void **state)
+TEST(test_seed_and_epoch)
 {
     static const struct {
         enum plan_order order;
@@ -325,7 +325,7 @@ static void test_seed_and_epoch(void **state)
 
 /* ---- cost ---- */
 
-static void test_backlog(void **state)
+TEST(test_backlog)
 {
     uint64_t indices[100];
     struct plan_params params = {
@@ -354,7 +354,7 @@ static void test_backlog(void **state)
 }
 
 /* Padding can stand at the start of the order: more ranks than samples. */
-static void test_backlog_of_padding(void **state)
+TEST(test_backlog_of_padding)
 {
     _cleanup_plan_ struct plan *plan = make((struct plan_params){
         .length = 3, .order = PLAN_TORCH, .world = 8, .batch_size = 4, .even = true});
@@ -369,7 +369,7 @@ static void test_backlog_of_padding(void **state)
 
 /* ---- the ends of the range ---- */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         struct plan_params params;
@@ -392,7 +392,7 @@ static void test_refused(void **state)
     assert_null(plan_free(NULL));
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     static const unsigned allocations[] = {
         [PLAN_SEQUENTIAL] = 2, [PLAN_NATIVE] = 2, [PLAN_TORCH] = 4};
@@ -415,7 +415,7 @@ static void test_no_memory(void **state)
     }
 }
 
-static void test_huge(void **state)
+TEST(test_huge)
 {
     const uint64_t n = UINT64_MAX >> 1; /* 2^63 - 1 = 7·7·73·127·337·92737·649657 */
     static const struct {
@@ -465,7 +465,7 @@ static void test_huge(void **state)
 }
 
 /* A trillion samples, shuffled: any step at once. */
-static void test_trillion(void **state)
+TEST(test_trillion)
 {
     _cleanup_plan_ struct plan *plan = make((struct plan_params){.length = UINT64_C(1000000000000),
                                                                  .order = PLAN_NATIVE,
@@ -484,7 +484,7 @@ static void test_trillion(void **state)
 }
 
 /* Of an iterable dataset: as many steps as one worker with all of it would make. */
-static void test_estimate(void **state)
+TEST(test_estimate)
 {
     static const struct {
         enum plan_shard shard;
@@ -517,7 +517,7 @@ static void test_estimate(void **state)
 }
 
 /* Rows of a round that no plan knows are dealt as a plan deals its last one. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
     for (uint64_t samples = 1; samples < 12; samples++)
         for (uint64_t world = 1; world < 6; world++)
@@ -561,7 +561,7 @@ static void check_compared(struct plan_params *base, size_t offset, const uint8_
     }
 }
 
-static void test_all_parameters_are_compared(void **state)
+TEST(test_all_parameters_are_compared)
 {
     struct plan_params params, base = {0};
     struct plan_tokens tokens;
@@ -588,25 +588,3 @@ static void test_all_parameters_are_compared(void **state)
     assert_int_equal(sizeof params, offsetof(struct plan_params, tokens) + sizeof tokens);
 }
 #endif
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_distributed_sampler_table),
-    cmocka_unit_test(test_batches),
-    cmocka_unit_test(test_dispatch),
-    cmocka_unit_test(test_every_shape),
-    cmocka_unit_test(test_even_ranks_end_together),
-    cmocka_unit_test(test_seed_and_epoch),
-    cmocka_unit_test(test_backlog),
-    cmocka_unit_test(test_backlog_of_padding),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_estimate),
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_no_memory),
-    cmocka_unit_test(test_huge),
-    cmocka_unit_test(test_trillion),
-#ifdef HAVE_CLEAR_PADDING
-    cmocka_unit_test(test_all_parameters_are_compared),
-#endif
-};
-
-TEST_MAIN(tests)

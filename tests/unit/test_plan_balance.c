@@ -94,7 +94,7 @@ static double imbalance(const struct plan_params *params, uint64_t unit)
     return total / (double)units;
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct plan_params with = packed(8, 1, true), without = packed(8, 1, false);
     double balanced = imbalance(&with, 1), as_they_come = imbalance(&without, 1);
@@ -104,7 +104,7 @@ static void test_rows(void **state)
     assert_true(as_they_come > 1.2);
 }
 
-static void test_several_rows(void **state)
+TEST(test_several_rows)
 {
     struct plan_params with = packed(8, 4, true), without = packed(8, 4, false);
     double balanced = imbalance(&with, 1), as_they_come = imbalance(&without, 1);
@@ -114,7 +114,7 @@ static void test_several_rows(void **state)
     assert_true(as_they_come > 1.08);
 }
 
-static void test_accumulated(void **state)
+TEST(test_accumulated)
 {
     struct plan_params with = packed(8, 1, true);
     with.tokens.accumulate = 4;
@@ -126,7 +126,7 @@ static void test_accumulated(void **state)
 }
 
 /* The steps of one update are of all kinds, so that updates are alike, too. */
-static void test_updates_are_alike(void **state)
+TEST(test_updates_are_alike)
 {
     struct plan_params params = packed(4, 1, true);
     params.tokens.accumulate = 8;
@@ -146,7 +146,7 @@ static void test_updates_are_alike(void **state)
     assert_true(most / least < 1.5);
 }
 
-static void test_batches(void **state)
+TEST(test_batches)
 {
     for (unsigned i = 0; i < 2; i++) {
         struct plan_params params = packed(8, 2, true);
@@ -165,7 +165,7 @@ static void test_batches(void **state)
 }
 
 /* By tokens alone, rows that are full are alike whatever is in them. */
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     struct plan_params params = packed(8, 1, true);
 
@@ -183,7 +183,7 @@ static void test_tokens(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct plan *plan = NULL;
     struct plan_params params = packed(2, 1, true);
@@ -202,15 +202,4 @@ static void test_refused(void **state)
     assert_int_equal(plan_new(&params, &plan), -EINVAL);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),        cmocka_unit_test(test_several_rows),
-    cmocka_unit_test(test_accumulated), cmocka_unit_test(test_updates_are_alike),
-    cmocka_unit_test(test_batches),     cmocka_unit_test(test_tokens),
-    cmocka_unit_test(test_refused),
-};
-
-int main(void)
-{
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, make_lengths, free_lengths));
-}
+TEST_GROUP(make_lengths, free_lengths)

@@ -176,7 +176,7 @@ static void check_rest(const struct plan_params *params, const struct list *rest
     }
 }
 
-static void test_chains_of_changes(void **state)
+TEST(test_chains_of_changes)
 {
     uint64_t random = 1;
 
@@ -198,7 +198,7 @@ static void test_chains_of_changes(void **state)
 }
 
 /* Going on with the same world size is the same, whether the steps before are told or not. */
-static void test_same_world_goes_on(void **state)
+TEST(test_same_world_goes_on)
 {
     uint64_t random = 2, whole_step[BATCH], rest_step[BATCH];
 
@@ -224,7 +224,7 @@ static void test_same_world_goes_on(void **state)
 }
 
 /* No position before the rest is shuffled for anyone, and the last ones cost what they cost. */
-static void test_native_order_is_reached_at_once(void **state)
+TEST(test_native_order_is_reached_at_once)
 {
     struct plan_params params = {.length = UINT64_C(1) << 40,
                                  .order = PLAN_NATIVE,
@@ -308,7 +308,7 @@ static void check_token_chain(struct plan_params params, uint32_t *wanted, uint6
     }
 }
 
-static void test_chains_of_tokens(void **state)
+TEST(test_chains_of_tokens)
 {
     uint32_t lengths[SAMPLES], wanted[SAMPLES];
     uint64_t indices[SAMPLES], random = 3;
@@ -377,7 +377,7 @@ static void check_carried_rest(const struct plan_params *params, const uint32_t 
     assert_int_equal(plan_totals(plan)->leftover, leftover);
 }
 
-static void test_chains_that_carry(void **state)
+TEST(test_chains_that_carry)
 {
     uint32_t lengths[SAMPLES], wanted[SAMPLES];
     uint64_t random = 4;
@@ -414,7 +414,7 @@ static void test_chains_that_carry(void **state)
 
 /* ---- what cannot be ------------------------------------------------------------------------- */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct plan *plan = NULL;
     struct plan_params params = {
@@ -432,7 +432,7 @@ static void test_refused(void **state)
     plan_free(plan);
 }
 
-static void test_history(void **state)
+TEST(test_history)
 {
     struct history history = {0}, again = {0};
     uint8_t bytes[HISTORY_BYTES];
@@ -459,15 +459,3 @@ static void test_history(void **state)
     assert_int_equal(history_write(&history, bytes), HISTORY_BYTES);
     assert_true(history_read((struct dl_span){bytes, HISTORY_BYTES}, &again));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_chains_of_changes),
-    cmocka_unit_test(test_same_world_goes_on),
-    cmocka_unit_test(test_native_order_is_reached_at_once),
-    cmocka_unit_test(test_chains_of_tokens),
-    cmocka_unit_test(test_chains_that_carry),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_history),
-};
-
-TEST_MAIN(tests)

@@ -119,7 +119,7 @@ static void choose(struct plan_params *params, uint32_t *lengths, uint64_t *seed
 
 /* ---- any world ------------------------------------------------------------------------------- */
 
-static void test_rows_are_those_of_any_world(void **state)
+TEST(test_rows_are_those_of_any_world)
 {
     uint32_t lengths[SAMPLES], wanted[SAMPLES];
     uint64_t seed = 1;
@@ -139,7 +139,7 @@ static void test_rows_are_those_of_any_world(void **state)
 }
 
 /* 4 ranks, then 3, then 8, …: the rows continue where they were left. */
-static void test_worlds_follow_each_other(void **state)
+TEST(test_worlds_follow_each_other)
 {
     uint32_t lengths[SAMPLES];
     uint64_t seed = 2;
@@ -169,7 +169,7 @@ static void test_worlds_follow_each_other(void **state)
 /* ---- window by window ------------------------------------------------------------------------ */
 
 /* Steps that are there stay what they are, and need no length of a later window. */
-static void test_a_window_needs_its_own_lengths_alone(void **state)
+TEST(test_a_window_needs_its_own_lengths_alone)
 {
     uint32_t lengths[SAMPLES], known[SAMPLES];
     uint64_t seed = 3;
@@ -219,7 +219,7 @@ static void test_a_window_needs_its_own_lengths_alone(void **state)
 }
 
 /* What was cut does not change when more is: the same step, at each window's end. */
-static void test_steps_stay(void **state)
+TEST(test_steps_stay)
 {
     uint32_t lengths[SAMPLES];
     uint64_t seed = 4, first[SAMPLES], again[SAMPLES], window[SAMPLES];
@@ -268,7 +268,7 @@ static void expect_resumed(struct plan_params params, struct plan *whole, uint64
                             &(struct lazy_mark[]){plan_mark(whole, k)}, sizeof(struct lazy_mark));
 }
 
-static void test_marks(void **state)
+TEST(test_marks)
 {
     uint32_t lengths[SAMPLES];
     uint64_t seed = 6, marked = 0;
@@ -292,7 +292,7 @@ static void test_marks(void **state)
     assert_true(marked > ROUNDS);
 }
 
-static void test_marks_that_cannot_be(void **state)
+TEST(test_marks_that_cannot_be)
 {
     static const uint32_t lengths[40] = {1};
     static const struct lazy_mark marks[] = {
@@ -313,7 +313,7 @@ static void test_marks_that_cannot_be(void **state)
 
 /* ---- how full rows are ----------------------------------------------------------------------- */
 
-static void test_rows_are_full(void **state)
+TEST(test_rows_are_full)
 {
     enum { MANY = 200000 };
     static const struct {
@@ -344,7 +344,7 @@ static void test_rows_are_full(void **state)
 /* ---- buckets --------------------------------------------------------------------------------- */
 
 /* Where no chain ends, a batch has as many samples as its bucket's bound allows, all of it. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     enum { BUDGET = 512, WIDE = 16, DOCUMENTS = 40 };
     uint32_t lengths[SAMPLES];
@@ -417,7 +417,7 @@ static void choose_mix(struct plan_params *params, struct mix_point *point, uint
 }
 
 /* The plan whose lengths are asked for is that whose lengths are all there. */
-static void test_mixed_by_tokens_as_with_all_lengths(void **state)
+TEST(test_mixed_by_tokens_as_with_all_lengths)
 {
     uint32_t lengths[SAMPLES], known[SAMPLES];
     uint64_t seed = 21, window[2 * SAMPLES];
@@ -456,7 +456,7 @@ static void test_mixed_by_tokens_as_with_all_lengths(void **state)
     }
 }
 
-static void test_mixed_by_tokens_in_any_world(void **state)
+TEST(test_mixed_by_tokens_in_any_world)
 {
     uint32_t lengths[SAMPLES];
     uint64_t seed = 22;
@@ -475,7 +475,7 @@ static void test_mixed_by_tokens_in_any_world(void **state)
 
 /* At each window's end a child has had its share of the tokens to within two of the longest
  * samples, and what begins the next window: less than a row, or a batch of each bucket. */
-static void test_shares_are_those_of_what_was_delivered(void **state)
+TEST(test_shares_are_those_of_what_was_delivered)
 {
     uint32_t lengths[SAMPLES];
     uint64_t seed = 23, indices[SAMPLES], windows = 0;
@@ -547,7 +547,7 @@ static void expect_parts(const struct plan_params *params, struct plan *plan, ui
         assert_int_equal(tokens[i], params->tokens.lengths[i]);
 }
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
     uint32_t lengths[SAMPLES];
     uint64_t seed = 31, parts = 0;
@@ -632,7 +632,7 @@ static void cut_and_change(const struct plan_params *params, struct plan *plan,
 
 /* The plan that has lived through it is that of the list in the end, and of the list as it was
  * asked for, in any world and from any mark. */
-static void test_weights_that_change_while_it_is_cut(void **state)
+TEST(test_weights_that_change_while_it_is_cut)
 {
     uint32_t lengths[SAMPLES];
     uint64_t seed = 24, placed = 0;
@@ -673,7 +673,7 @@ static void test_weights_that_change_while_it_is_cut(void **state)
 
 /* ---- what cannot be -------------------------------------------------------------------------- */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const uint32_t lengths[4] = {1, 2, 3, 4};
     const struct plan_tokens sound = {.strategy = PLAN_PACK,
@@ -701,7 +701,7 @@ static void test_refusals(void **state)
 }
 
 /* Others have taken more than there is. */
-static void test_no_row_is_left(void **state)
+TEST(test_no_row_is_left)
 {
     uint32_t lengths[10] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
     struct plan_params params = {.length = 10, .world = 3, .even = true};
@@ -717,23 +717,3 @@ static void test_no_row_is_left(void **state)
         assert_int_equal(plan_most(plan), 0);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows_are_those_of_any_world),
-    cmocka_unit_test(test_worlds_follow_each_other),
-    cmocka_unit_test(test_a_window_needs_its_own_lengths_alone),
-    cmocka_unit_test(test_steps_stay),
-    cmocka_unit_test(test_marks),
-    cmocka_unit_test(test_marks_that_cannot_be),
-    cmocka_unit_test(test_rows_are_full),
-    cmocka_unit_test(test_buckets),
-    cmocka_unit_test(test_mixed_by_tokens_as_with_all_lengths),
-    cmocka_unit_test(test_mixed_by_tokens_in_any_world),
-    cmocka_unit_test(test_shares_are_those_of_what_was_delivered),
-    cmocka_unit_test(test_parts),
-    cmocka_unit_test(test_weights_that_change_while_it_is_cut),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_no_row_is_left),
-};
-
-TEST_MAIN(tests)

@@ -27,7 +27,7 @@ static uint64_t whole(struct plan_params params, uint64_t *ret)
 }
 
 /* Epochs of an endless mixture are one order. */
-static void test_never(void **state)
+TEST(test_never)
 {
     double weights[] = {3, 2, 1};
     uint64_t sizes[] = {7, 100, 31}, order[400], whole_order[400];
@@ -50,7 +50,7 @@ static void test_never(void **state)
     assert_int_equal(plan_new(&params, &(struct plan *){NULL}), -EINVAL);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     double one[] = {1, 0}, both[] = {1, 1};
     uint64_t sizes[] = {3, 0}, count;
@@ -95,7 +95,7 @@ static void test_refused(void **state)
 }
 
 /* Where shares come to whole numbers, though the weights are rounded. */
-static void test_whole_ends(void **state)
+TEST(test_whole_ends)
 {
     static const struct {
         double weights[3];
@@ -217,7 +217,7 @@ static void check_token_plan(const struct by_tokens *t, bool alone)
 
 /* All the time within about a step; after 1,000 of them within 0.1 %, or the longest sample, where
  * steps are small. Some are of one child alone. */
-static void test_token_shares(void **state)
+TEST(test_token_shares)
 {
     static const enum plan_strategy strategies[] = {PLAN_IN_TURN, PLAN_SORTED, PLAN_PACK,
                                                     PLAN_BUCKET};
@@ -259,7 +259,7 @@ static void count_order(const struct by_tokens *t, struct plan *in_turn, double 
 }
 
 /* A schedule is followed as the order does, where shares are of samples, too. */
-static void test_token_schedule(void **state)
+TEST(test_token_schedule)
 {
     static double other[] = {0.05, 0.05, 0.9};
     static const uint64_t windows[] = {16, 0};
@@ -292,7 +292,7 @@ static void test_token_schedule(void **state)
 }
 
 /* An epoch ends before a child comes again; the next one of an endless order goes on. */
-static void test_token_epochs(void **state)
+TEST(test_token_epochs)
 {
     static struct by_tokens t;
     static uint64_t indices[4096];
@@ -327,7 +327,7 @@ static void test_token_epochs(void **state)
         assert_true(times[i] < 4);
 }
 
-static void test_token_refused(void **state)
+TEST(test_token_refused)
 {
     static struct by_tokens t;
 
@@ -339,7 +339,7 @@ static void test_token_refused(void **state)
     assert_int_equal(plan_new(&t.params, &(struct plan *){NULL}), -EINVAL);
 }
 
-static void test_token_memory(void **state)
+TEST(test_token_memory)
 {
     static struct by_tokens t;
     int n = 0, r = -ENOMEM;
@@ -408,7 +408,7 @@ static void make_nested(struct nested *m, uint64_t size)
 }
 
 /* As it goes on and again from far away, at little cost. */
-static void test_nested_far(void **state)
+TEST(test_nested_far)
 {
     uint64_t indices[8], again[8];
     struct nested m;
@@ -428,7 +428,7 @@ static void test_nested_far(void **state)
 /* Half of what is read is the inner mixture's, whose weights change at step 10 of 10 samples, and
  * in a line up to step 30: at its samples 50 and 150. As far as the outer one is itself in thirds
  * of another, at theirs. */
-static void test_nested_schedule(void **state)
+TEST(test_nested_schedule)
 {
     static double halves[] = {1, 1}, from[] = {1, 0}, to[] = {0, 1}, back[] = {1, 1};
     struct mix_point half = {.weights = halves};
@@ -498,7 +498,7 @@ static void test_nested_schedule(void **state)
     assert_int_equal(plan_new(&params, &(struct plan *){NULL}), -EINVAL);
 }
 
-static void test_nested_refused(void **state)
+TEST(test_nested_refused)
 {
     struct dl_error err = {0};
     struct nested m;
@@ -518,7 +518,7 @@ static void test_nested_refused(void **state)
     assert_int_equal(plan_new(&m.params, &(struct plan *){NULL}), -EINVAL);
 }
 
-static void test_nested_memory(void **state)
+TEST(test_nested_memory)
 {
     struct plan *plan = NULL;
     struct nested m;
@@ -534,14 +534,3 @@ static void test_nested_memory(void **state)
     assert_in_range(n, 15, 80);
     plan_free(plan);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_never),           cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_whole_ends),      cmocka_unit_test(test_token_shares),
-    cmocka_unit_test(test_token_schedule),  cmocka_unit_test(test_token_memory),
-    cmocka_unit_test(test_token_epochs),    cmocka_unit_test(test_token_refused),
-    cmocka_unit_test(test_nested_far),      cmocka_unit_test(test_nested_refused),
-    cmocka_unit_test(test_nested_schedule), cmocka_unit_test(test_nested_memory),
-};
-
-TEST_MAIN(tests)

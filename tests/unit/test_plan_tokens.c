@@ -82,7 +82,7 @@ static void check_examples(const struct example *rows, size_t n)
     }
 }
 
-static void test_examples(void **state)
+TEST(test_examples)
 {
     static const struct example rows[] = {
         /* As many as fit; what is left at the end comes, or does not. */
@@ -157,7 +157,7 @@ static void test_examples(void **state)
 }
 
 /* Where each rank's batch is cut by itself, and what is no part of any. */
-static void test_examples_of_batches(void **state)
+TEST(test_examples_of_batches)
 {
     static const struct example rows[] = {
         /* Without `even`, ranks have as many as fit their own batch. */
@@ -195,7 +195,7 @@ static void test_examples_of_batches(void **state)
 }
 
 /* More ranks than there could ever be samples. */
-static void test_huge_world(void **state)
+TEST(test_huge_world)
 {
     for (unsigned i = 0; i < 6; i++) {
         struct plan_tokens tokens = {.strategy = (enum plan_strategy)(i % 3),
@@ -220,7 +220,7 @@ static void test_huge_world(void **state)
 
 /* ---- what is said of them ------------------------------------------------------------------- */
 
-static void test_step_tokens(void **state)
+TEST(test_step_tokens)
 {
     static const struct {
         const char *lengths;
@@ -268,7 +268,7 @@ static void test_step_tokens(void **state)
     }
 }
 
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     static const struct plan_bucket want[] = {{3, 3, 0, 3}, {6, 3, 2, 1}, {9, 1, 1, 0}};
     uint32_t lengths[MOST];
@@ -292,7 +292,7 @@ static void test_buckets(void **state)
 
 /* ---- lengths -------------------------------------------------------------------------------- */
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
     static const struct {
         struct plan_tokens tokens;
@@ -322,7 +322,7 @@ static void test_limit(void **state)
         assert_int_equal(plan_tokens_limit(&rows[i].tokens), rows[i].want);
 }
 
-static void test_look_at_lengths(void **state)
+TEST(test_look_at_lengths)
 {
     static const struct {
         uint32_t lengths[5];
@@ -347,7 +347,7 @@ static void test_look_at_lengths(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------ */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const uint32_t lengths[] = {1, 2};
     static const double weights[] = {1, 1};
@@ -395,7 +395,7 @@ static void test_refused(void **state)
 }
 
 /* All that carry can do with one sample each: num_samples that says no more, a list of indices. */
-static void test_carry_is_not_refused(void **state)
+TEST(test_carry_is_not_refused)
 {
     static const uint32_t lengths[] = {1, 2, 3, 1, 2, 3};
     static const uint64_t indices[] = {5, 1, 1};
@@ -418,7 +418,7 @@ static void test_carry_is_not_refused(void **state)
     }
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     static const struct plan_params rows[] = {
         {.tokens = {SORTED}}, {.tokens = {SORTED, .leftover = PLAN_DROP}},
@@ -458,7 +458,7 @@ static void test_no_memory(void **state)
 
 /* ---- before and after ----------------------------------------------------------------------- */
 
-static void test_backlog(void **state)
+TEST(test_backlog)
 {
     static const uint32_t lengths[] = {1, 2, 3};
 
@@ -481,7 +481,7 @@ static void test_backlog(void **state)
 }
 
 /* A plan of batches of samples answers, too, as far as it can. */
-static void test_without_tokens(void **state)
+TEST(test_without_tokens)
 {
     static const struct {
         uint64_t length, world, batch_size, most;
@@ -504,20 +504,3 @@ static void test_without_tokens(void **state)
         assert_int_equal(plan_buckets(plan), 0);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_examples),
-    cmocka_unit_test(test_examples_of_batches),
-    cmocka_unit_test(test_huge_world),
-    cmocka_unit_test(test_step_tokens),
-    cmocka_unit_test(test_buckets),
-    cmocka_unit_test(test_limit),
-    cmocka_unit_test(test_look_at_lengths),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_carry_is_not_refused),
-    cmocka_unit_test(test_no_memory),
-    cmocka_unit_test(test_backlog),
-    cmocka_unit_test(test_without_tokens),
-};
-
-TEST_MAIN(tests)

@@ -80,7 +80,7 @@ static void choose(struct shape *shape, uint64_t *seed)
     }
 }
 
-static void test_every_shape(void **state)
+TEST(test_every_shape)
 {
     static struct shape shape;
     uint64_t seed = 1;
@@ -93,7 +93,7 @@ static void test_every_shape(void **state)
 }
 
 /* With draws and cycles of them, a sample may come any number of times. */
-static void test_other_samplers(void **state)
+TEST(test_other_samplers)
 {
     static uint32_t lengths[MAX_LENGTH];
     double weights[MAX_LENGTH];
@@ -346,7 +346,7 @@ static void check_batches(const struct plan_params *params, struct plan *plan, c
     }
 }
 
-static void test_batches_as_naive(void **state)
+TEST(test_batches_as_naive)
 {
     static struct shape shape;
     uint64_t seed = 5;
@@ -373,7 +373,7 @@ static void test_batches_as_naive(void **state)
     }
 }
 
-static void test_as_naive(void **state)
+TEST(test_as_naive)
 {
     static struct shape shape;
     static struct naive naive;
@@ -405,7 +405,7 @@ static void test_as_naive(void **state)
 }
 
 /* One window, one rank, one row a batch: best fit, each row looked at. */
-static void test_packed_as_naive(void **state)
+TEST(test_packed_as_naive)
 {
     static uint32_t lengths[MAX_LENGTH];
     uint64_t seed = 4;
@@ -494,7 +494,7 @@ static void check_epochs(struct plan_params params)
     assert_int_equal(all + left, EPOCHS * CARRIED_LENGTH);
 }
 
-static void test_carry(void **state)
+TEST(test_carry)
 {
     static uint32_t lengths[CARRIED_LENGTH];
     uint64_t seed = 5;
@@ -517,7 +517,7 @@ static void test_carry(void **state)
 }
 
 /* A late epoch is planned as fast as the first: nothing is replayed. */
-static void test_carry_far(void **state)
+TEST(test_carry_far)
 {
     static const uint32_t lengths[] = {1, 1, 1};
     struct plan_params params = {
@@ -538,12 +538,3 @@ static void test_carry_far(void **state)
     assert_int_equal(plan_totals(before)->carried, 5);
     assert_int_equal(plan_steps(before, 0), 1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_shape),     cmocka_unit_test(test_other_samplers),
-    cmocka_unit_test(test_as_naive),        cmocka_unit_test(test_batches_as_naive),
-    cmocka_unit_test(test_packed_as_naive), cmocka_unit_test(test_carry),
-    cmocka_unit_test(test_carry_far),
-};
-
-TEST_MAIN(tests)

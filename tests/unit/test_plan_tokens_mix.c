@@ -88,7 +88,7 @@ static double mean_correlation(enum plan_strategy strategy, uint64_t window)
     return sum / SEEDS;
 }
 
-static void test_step_order_does_not_follow_length(void **state)
+TEST(test_step_order_does_not_follow_length)
 {
     static const struct {
         enum plan_strategy strategy;
@@ -125,7 +125,7 @@ static double bucket_correlation(uint64_t window)
 
 /* What is mended by shuffling the epoch: buckets of short samples fill late, and would come late.
  */
-static void test_buckets_fill_in_an_order(void **state)
+TEST(test_buckets_fill_in_an_order)
 {
     assert_true(bucket_correlation(1) < -0.12);
     double whole = bucket_correlation(0);
@@ -163,7 +163,7 @@ static void check_share(const struct class *class, double part)
     assert_true(off * off < 16 * part * (1 - part) / steps + 1e-9);
 }
 
-static void test_shares_over_the_epoch(void **state)
+TEST(test_shares_over_the_epoch)
 {
     for (unsigned strategy = 0; strategy < 3; strategy++) {
         struct plan_params params = mixed((enum plan_strategy)strategy, strategy == 1 ? 0 : 256, 7);
@@ -186,7 +186,7 @@ static void test_shares_over_the_epoch(void **state)
 }
 
 /* With drop, no sample is left out in every epoch; few are in any. */
-static void test_dropped_are_others_each_time(void **state)
+TEST(test_dropped_are_others_each_time)
 {
     enum { EPOCHS = 12, FEW = 3000 };
     static unsigned times[FEW];
@@ -213,7 +213,7 @@ static void test_dropped_are_others_each_time(void **state)
 }
 
 /* Rows were filled beginning with the longest samples; no batch shows that. */
-static void test_rows_in_no_order(void **state)
+TEST(test_rows_in_no_order)
 {
     _cleanup_plan_ struct plan *plan = prepared(mixed(PLAN_PACK, 0, 4));
     uint32_t of_step[2 * TOKENS];
@@ -245,7 +245,7 @@ static double padding(struct plan_params params)
     return (double)(totals->padded - totals->tokens) / (double)totals->padded;
 }
 
-static void test_padding(void **state)
+TEST(test_padding)
 {
     double mean = 0;
 
@@ -261,7 +261,7 @@ static void test_padding(void **state)
 
 /* A small corpus: dealt out sample by sample, each of three ranks pads to the longest of its group
  * of all three's; cut apart, each rank's part is filled for itself. */
-static void test_padding_of_ranks(void **state)
+TEST(test_padding_of_ranks)
 {
     struct plan_params params = mixed(PLAN_SORTED, 256, 3);
 
@@ -276,15 +276,3 @@ static void test_padding_of_ranks(void **state)
     assert_true(apart < 0.5 * alike);
     assert_true(apart < 0.015);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_step_order_does_not_follow_length),
-    cmocka_unit_test(test_buckets_fill_in_an_order),
-    cmocka_unit_test(test_shares_over_the_epoch),
-    cmocka_unit_test(test_dropped_are_others_each_time),
-    cmocka_unit_test(test_rows_in_no_order),
-    cmocka_unit_test(test_padding),
-    cmocka_unit_test(test_padding_of_ranks),
-};
-
-TEST_MAIN(tests)

@@ -24,7 +24,7 @@ static void check(const uint8_t *pixels, size_t n, uint32_t channels, unsigned o
     }
 }
 
-static void test_planes(void **state)
+TEST(test_planes)
 {
     uint8_t pixels[MOST * PICTURE_PIXEL + 1];
 
@@ -39,7 +39,7 @@ static void test_planes(void **state)
 }
 
 /* What is written past the cache: at a multiple of 32, and of so many pixels. */
-static void test_large(void **state)
+TEST(test_large)
 {
     static uint8_t pixels[LARGE * PICTURE_PIXEL];
 
@@ -52,8 +52,3 @@ static void test_large(void **state)
     check(pixels, LARGE - 32, 3, 0);
     check(pixels, LARGE, 1, 0);
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_planes),
-                                          cmocka_unit_test(test_large)};
-
-TEST_MAIN(tests)

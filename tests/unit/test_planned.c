@@ -54,7 +54,7 @@ static struct slot_task put(const struct row *row)
     return task;
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     struct planned planned = {0};
 
@@ -80,7 +80,7 @@ static void test_blocks(void **state)
     planned_deinit(&planned);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     struct planned planned = {0};
     struct dl_error err = {0};
@@ -94,10 +94,3 @@ static void test_no_memory(void **state)
     fail_in = -1;
     planned_deinit(&planned);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_blocks),
-    cmocka_unit_test(test_no_memory),
-};
-
-TEST_MAIN(tests)

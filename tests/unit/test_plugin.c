@@ -7,7 +7,7 @@
 
 /* ---- map-style ------------------------------------------------------------------------------ */
 
-static void test_every_sort_of_leaf(void **state)
+TEST(test_every_sort_of_leaf)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -49,7 +49,7 @@ static void test_every_sort_of_leaf(void **state)
     dataset_close(ds);
 }
 
-static void test_beyond_the_end(void **state)
+TEST(test_beyond_the_end)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -63,7 +63,7 @@ static void test_beyond_the_end(void **state)
 }
 
 /* One library, opened twice: each has its own handle. */
-static void test_two_at_once(void **state)
+TEST(test_two_at_once)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -123,7 +123,7 @@ static const struct {
     {"maps nothing", EINVAL, "(null): a data file is named by its absolute path"},
 };
 
-static void test_faults_of_samples(void **state)
+TEST(test_faults_of_samples)
 {
     struct data_env env = plugin_env();
 
@@ -144,7 +144,7 @@ static void test_faults_of_samples(void **state)
     }
 }
 
-static void test_long_words_are_cut(void **state)
+TEST(test_long_words_are_cut)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -162,7 +162,7 @@ static void test_long_words_are_cut(void **state)
 }
 
 /* A plug-in may recover from what it said; calls without a sample do no harm. */
-static void test_what_is_forgiven(void **state)
+TEST(test_what_is_forgiven)
 {
     static const struct {
         const char *mode;
@@ -181,7 +181,7 @@ static void test_what_is_forgiven(void **state)
     }
 }
 
-static void test_data_files(void **state)
+TEST(test_data_files)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -246,7 +246,7 @@ static void expect_number(struct dataset_iter *it, struct taken *taken, int64_t 
     assert_int_equal(field(&taken->sample, "number"), number);
 }
 
-static void test_iterate(void **state)
+TEST(test_iterate)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -275,7 +275,7 @@ static void test_iterate(void **state)
     dataset_close(ds);
 }
 
-static void test_length_of_iterables(void **state)
+TEST(test_length_of_iterables)
 {
     static const struct {
         const char *mode;
@@ -297,7 +297,7 @@ static int pass_over(struct dataset_iter *it, uint64_t n)
 }
 
 /* What was passed over counts: what follows is the same, random numbers too. */
-static void test_skip(void **state)
+TEST(test_skip)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -335,7 +335,7 @@ static void test_skip(void **state)
 }
 
 /* A sample that cannot be had stands in its place; the ones behind it do not mind. */
-static void test_failing_samples(void **state)
+TEST(test_failing_samples)
 {
     static const struct {
         const char *mode;
@@ -366,7 +366,7 @@ static void test_failing_samples(void **state)
     }
 }
 
-static void test_faults_of_iterators(void **state)
+TEST(test_faults_of_iterators)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -404,7 +404,7 @@ static void test_faults_of_iterators(void **state)
 }
 
 /* Where it stands after a skip that failed is not known: one error, and then the end. */
-static void test_failing_skip(void **state)
+TEST(test_failing_skip)
 {
     static const struct {
         const char *mode;
@@ -434,7 +434,7 @@ static void test_failing_skip(void **state)
 }
 
 /* A worker is told once who it is; loading without workers has none to tell. */
-static void test_init(void **state)
+TEST(test_init)
 {
     _cleanup_(taken_deinit)
     struct taken taken = {0};
@@ -467,7 +467,7 @@ static void test_init(void **state)
 /* ---- without memory ------------------------------------------------------------------------- */
 
 /* Whichever allocation fails: an error or the sample, and no leak. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct data_env env = plugin_env();
     bool done = false;
@@ -489,16 +489,3 @@ static void test_out_of_memory(void **state)
         taken_deinit(&taken);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_sort_of_leaf),  cmocka_unit_test(test_beyond_the_end),
-    cmocka_unit_test(test_two_at_once),         cmocka_unit_test(test_faults_of_samples),
-    cmocka_unit_test(test_long_words_are_cut),  cmocka_unit_test(test_what_is_forgiven),
-    cmocka_unit_test(test_data_files),          cmocka_unit_test(test_iterate),
-    cmocka_unit_test(test_length_of_iterables), cmocka_unit_test(test_skip),
-    cmocka_unit_test(test_failing_samples),     cmocka_unit_test(test_faults_of_iterators),
-    cmocka_unit_test(test_failing_skip),        cmocka_unit_test(test_init),
-    cmocka_unit_test(test_out_of_memory),
-};
-
-TEST_MAIN(tests)

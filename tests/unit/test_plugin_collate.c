@@ -60,7 +60,7 @@ static void batch_deinit(struct batch *batch)
     taken_deinit(&batch->result);
 }
 
-static void test_collate(void **state)
+TEST(test_collate)
 {
     /* Key, kind, children, next, bytes of each node of a sample. */
     static const struct {
@@ -99,7 +99,7 @@ static void test_collate(void **state)
     plugin_collate_close(collate);
 }
 
-static void test_collate_cannot_write_to_samples(void **state)
+TEST(test_collate_cannot_write_to_samples)
 {
     _cleanup_(batch_deinit)
     struct batch batch;
@@ -121,7 +121,7 @@ static void test_collate_cannot_write_to_samples(void **state)
     plugin_collate_close(collate);
 }
 
-static void test_faults_of_collate(void **state)
+TEST(test_faults_of_collate)
 {
     static const struct {
         const char *mode, *message;
@@ -166,7 +166,7 @@ static struct collate *must_collate(const char *mode, const struct data_env *env
 }
 
 /* What the plug-in made is the batch, in the slot; again with fewer samples. */
-static void test_a_batch(void **state)
+TEST(test_a_batch)
 {
     static _Alignas(64) uint8_t slot[1 << 16];
     struct data_env env = plugin_env();
@@ -196,7 +196,7 @@ static void test_a_batch(void **state)
     collate_free(collate);
 }
 
-static void test_a_refused_batch(void **state)
+TEST(test_a_refused_batch)
 {
     _cleanup_(batch_deinit)
     struct batch batch;
@@ -216,7 +216,7 @@ static void test_a_refused_batch(void **state)
 
 /* ---- without memory ------------------------------------------------------------------------- */
 
-static void test_collate_out_of_memory(void **state)
+TEST(test_collate_out_of_memory)
 {
     struct data_env env = plugin_env();
     struct spec_collate spec = {.kind = COLLATE_PLUGIN,
@@ -242,14 +242,3 @@ static void test_collate_out_of_memory(void **state)
         batch_deinit(&batch);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_collate),
-    cmocka_unit_test(test_collate_cannot_write_to_samples),
-    cmocka_unit_test(test_faults_of_collate),
-    cmocka_unit_test(test_a_batch),
-    cmocka_unit_test(test_a_refused_batch),
-    cmocka_unit_test(test_collate_out_of_memory),
-};
-
-TEST_MAIN(tests)

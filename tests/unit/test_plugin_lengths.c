@@ -8,7 +8,7 @@
 enum { ROOM = 3000 };
 
 /* bad_plugin.c's lengths() says ten times what is true: index + 1. */
-static void test_who_is_asked(void **state)
+TEST(test_who_is_asked)
 {
     static const struct {
         const char *table;
@@ -44,7 +44,7 @@ static void test_who_is_asked(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *mode;
@@ -82,10 +82,3 @@ static void test_refusals(void **state)
         dataset_close(ds);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_who_is_asked),
-    cmocka_unit_test(test_refusals),
-};
-
-TEST_MAIN(tests)

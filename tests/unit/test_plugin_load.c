@@ -46,13 +46,13 @@ static const struct {
     {"null", "dl_plugin_entry() returns (nil) instead of a table"},
 };
 
-static void test_refused_tables(void **state)
+TEST(test_refused_tables)
 {
     for (size_t i = 0; i < ARRAY_SIZE(refused_tables); i++)
         expect_refused(refused_tables[i].table, "", EINVAL, refused_tables[i].message);
 }
 
-static void test_a_table_at_an_odd_place(void **state)
+TEST(test_a_table_at_an_odd_place)
 {
     struct data_env env = plugin_env();
     struct dataset *ds = NULL;
@@ -63,7 +63,7 @@ static void test_a_table_at_an_odd_place(void **state)
 }
 
 /* Built with a later header, but nothing that is new in there is used. */
-static void test_a_later_plugin(void **state)
+TEST(test_a_later_plugin)
 {
     struct data_env env = plugin_env();
     struct dataset *ds = must_open("later, plain", "", &env);
@@ -72,7 +72,7 @@ static void test_a_later_plugin(void **state)
     dataset_close(ds);
 }
 
-static void test_failing_open(void **state)
+TEST(test_failing_open)
 {
     expect_refused("map", "open fails", EINVAL, "open(): no such column");
     expect_refused("map", "open silent", ENOENT,
@@ -90,7 +90,7 @@ static void test_failing_open(void **state)
                    "length(): 9223372036854775808 samples; a dataset has fewer than 2^63");
 }
 
-static void test_no_collate_function(void **state)
+TEST(test_no_collate_function)
 {
     struct data_env env = plugin_env();
     struct spec_collate spec = {.kind = COLLATE_PLUGIN, .path = (char *)(uintptr_t)bad_plugin()};
@@ -158,7 +158,7 @@ static void make_dir(const char *path, mode_t mode)
     assert_int_equal(chmod(path, mode), 0);
 }
 
-static void test_nowhere(void **state)
+TEST(test_nowhere)
 {
     struct data_env env = {0};
 
@@ -168,7 +168,7 @@ static void test_nowhere(void **state)
     expect_refused_at("relative.so", &env, EINVAL, "is not the absolute path of a plug-in");
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     char *dirs[2] = {(char *)(uintptr_t)below("none"), (char *)(uintptr_t)below("allowed")};
     struct data_env env = {.plugins = dirs, .n_plugins = 2};
@@ -200,7 +200,7 @@ static void test_places(void **state)
                       "lies outside the daemon's plugins");
 }
 
-static void test_who_may_write(void **state)
+TEST(test_who_may_write)
 {
     static const struct {
         mode_t dir, file;
@@ -237,7 +237,7 @@ static void test_who_may_write(void **state)
     expect_refused_at(below("dir/inner/p.so"), &env, EPERM, "inner (mode 0777)");
 }
 
-static void test_whose_it_is(void **state)
+TEST(test_whose_it_is)
 {
     struct data_env env = plugin_env();
     const char *path = copy_plugin(BAD_PLUGIN, "theirs.so", 0644);
@@ -251,7 +251,7 @@ static void test_whose_it_is(void **state)
                       "belongs to user 12345; it must belong to root or to user 0, who runs it");
 }
 
-static void test_what_is_no_plugin(void **state)
+TEST(test_what_is_no_plugin)
 {
     struct data_env env = plugin_env();
     const char *fifo = below("fifo"), *dir = below("a directory");
@@ -267,7 +267,7 @@ static void test_what_is_no_plugin(void **state)
                       "undefined symbol: dl_plugin_entry");
 }
 
-static void test_one_path(void **state)
+TEST(test_one_path)
 {
     struct data_env env = plugin_env();
     struct spec_file files[2] = {{.path = (char *)(uintptr_t)bad_plugin()}};
@@ -292,7 +292,7 @@ static void expect_text(struct value *v, const char *want)
     value_deinit(v);
 }
 
-static void test_configuration(void **state)
+TEST(test_configuration)
 {
     struct value v = {0}, *item;
 
@@ -337,7 +337,7 @@ static void expect_no_text(struct value *v, const char *path, const char *messag
     value_deinit(v);
 }
 
-static void test_what_json_does_not_have(void **state)
+TEST(test_what_json_does_not_have)
 {
     static const double not_finite[] = {NAN, INFINITY, -INFINITY};
     static const char finite[] = "is not a finite number, as JSON requires; write it in quotes";
@@ -364,21 +364,3 @@ static void test_what_json_does_not_have(void **state)
     v.type = (enum value_type)99;
     expect_no_text(&v, "dataset.config", "is not a value");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_refused_tables),
-    cmocka_unit_test(test_a_table_at_an_odd_place),
-    cmocka_unit_test(test_a_later_plugin),
-    cmocka_unit_test(test_failing_open),
-    cmocka_unit_test(test_no_collate_function),
-    cmocka_unit_test(test_nowhere),
-    cmocka_unit_test(test_places),
-    cmocka_unit_test(test_who_may_write),
-    cmocka_unit_test(test_whose_it_is),
-    cmocka_unit_test(test_what_is_no_plugin),
-    cmocka_unit_test(test_one_path),
-    cmocka_unit_test(test_configuration),
-    cmocka_unit_test(test_what_json_does_not_have),
-};
-
-TEST_MAIN(tests)

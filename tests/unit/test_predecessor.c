@@ -56,7 +56,7 @@ static void write_all(const char *path, const char *bytes, size_t n)
     assert_int_equal(fclose(file), 0);
 }
 
-static void test_one_after_the_other(void **state)
+TEST(test_one_after_the_other)
 {
     const char *path = path_of("node");
     struct predecessor *predecessor = NULL;
@@ -78,7 +78,7 @@ static void test_one_after_the_other(void **state)
 }
 
 /* Another process has it: nothing is told, nor noted; when it was killed, all is. */
-static void test_while_it_lives(void **state)
+TEST(test_while_it_lives)
 {
     const char *path = path_of("lives");
     struct predecessor *predecessor = NULL;
@@ -111,7 +111,7 @@ static void test_while_it_lives(void **state)
 }
 
 /* A line that is not of this file and kernel, or is none, says nothing; and is written anew. */
-static void test_other_lines(void **state)
+TEST(test_other_lines)
 {
     const char *path = path_of("lines");
     char line[256], other[256];
@@ -146,7 +146,7 @@ static void test_other_lines(void **state)
 }
 
 /* Files that are nobody's alone, or none, are left as they are. */
-static void test_no_files(void **state)
+TEST(test_no_files)
 {
     const char *path = path_of("none");
     struct predecessor *predecessor = NULL;
@@ -171,12 +171,3 @@ static void test_no_files(void **state)
     assert_int_equal(predecessor_open(other, 5, &predecessor, &before, &err), -ENOENT);
     assert_null(predecessor);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_one_after_the_other),
-    cmocka_unit_test(test_while_it_lives),
-    cmocka_unit_test(test_other_lines),
-    cmocka_unit_test(test_no_files),
-};
-
-TEST_MAIN(tests)

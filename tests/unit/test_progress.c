@@ -37,7 +37,7 @@ static void assert_point(const struct progress_point *got, const char *text)
     fail_msg("pass %llu of %s is not %s", (unsigned long long)got->pass, said, text);
 }
 
-static void test_compare(void **state)
+TEST(test_compare)
 {
     static const struct {
         const char *a, *b;
@@ -79,7 +79,7 @@ static struct progress_report report(const char *last, const char *at)
     return ret;
 }
 
-static void test_merge(void **state)
+TEST(test_merge)
 {
     static const struct {
         const char *reports[3][2]; /* of nodes a, b, c */
@@ -152,7 +152,7 @@ static struct progress make_progress(const struct rounds *rounds)
 #define ANY RESUME_ANYWHERE
 #define NO  UINT64_MAX
 
-static void test_place(void **state)
+TEST(test_place)
 {
     /* Two rounds; four, of which the third had no time to begin anything. */
     static const struct rounds two = {{{"0", 2, 4}, {"0 4:5", 0, 6}}},
@@ -248,7 +248,7 @@ static void test_place(void **state)
 
 /* A daemon that was started anew was in no round before: what it knows of them is from other nodes,
  * and of its ranks from their clients. */
-static void test_former_place(void **state)
+TEST(test_former_place)
 {
     static const struct rounds same = {{{"0", 0, 0}, {"0 4:5", 2, 4}}};
     static const struct {
@@ -286,7 +286,7 @@ static void test_former_place(void **state)
 }
 
 /* All daemons are new, and the ranks are where they were: each goes on at its own step. */
-static void test_begin_as_before(void **state)
+TEST(test_begin_as_before)
 {
     static const struct {
         const char *what, *before;
@@ -334,7 +334,7 @@ static void test_begin_as_before(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct rounds came = {{{"0", 0, 0}, {"3 4:5", 4, 6}}};
     struct progress progress = make_progress(&came);
@@ -350,7 +350,7 @@ static void test_refused(void **state)
                         "ranks; request that one, or the position of the others (DL_RESUME)");
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
     static const struct rounds many = {
         {{"0", 2, 4}, {"0 4:5", 0, 6}, {"0 4:5 6:2", 0, 8}, {"1 8:3", 2, 4}}};
@@ -371,7 +371,7 @@ static void test_limit(void **state)
     assert_true(progress_limit(&progress, 0, 4, 0, 0, &other) == 0);
 }
 
-static void test_next(void **state)
+TEST(test_next)
 {
     static const struct rounds was_there = {{{"0", 2, 4}, {"0 4:5", 0, 6}}},
                                came_later = {{{"0", 0, 0}, {"0 4:5", 0, 6}}},
@@ -404,7 +404,7 @@ static void test_next(void **state)
 }
 
 /* The oldest go, and what is older than all is not kept. */
-static void test_rounds_give_way(void **state)
+TEST(test_rounds_give_way)
 {
     struct progress progress = {0};
     struct progress_point begin = {0};
@@ -427,7 +427,7 @@ static void test_rounds_give_way(void **state)
     assert_int_equal(progress_latest(&progress)->number, 29);
 }
 
-static void test_reports(void **state)
+TEST(test_reports)
 {
     static const struct rounds many = {{{"0", 2, 4}, {"3/7 4:5 6:2", 0, 6}, {"-", 0, 8}}};
     static const char *const bad[] = {"", "2\n", "1", "1\nat 0\n", "1\nat 0 0 4\n",
@@ -459,13 +459,3 @@ static void test_reports(void **state)
         assert_false(progress_report_read(span_str(bad[i]), 3, &read));
     assert_false(progress_report_read((struct dl_span){(const uint8_t *)"1\n\0", 3}, 3, &read));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_compare),         cmocka_unit_test(test_merge),
-    cmocka_unit_test(test_place),           cmocka_unit_test(test_former_place),
-    cmocka_unit_test(test_begin_as_before), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_limit),           cmocka_unit_test(test_reports),
-    cmocka_unit_test(test_rounds_give_way), cmocka_unit_test(test_next),
-};
-
-TEST_MAIN(tests)

@@ -513,7 +513,7 @@ static int say_seed(void **state)
     return 0;
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules, NULL, say_seed)
 {
     uint64_t rounds = 0;
 
@@ -521,7 +521,3 @@ static void test_schedules(void **state)
         rounds += sim_play(sim_seed);
     assert_true(rounds > 3 * SCHEDULES / harness_stride()); /* they were about something */
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_schedules, say_seed)};
-
-TEST_MAIN(tests)

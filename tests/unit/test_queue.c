@@ -61,7 +61,7 @@ static void expect_done(struct worker_queues *q, uint64_t n)
 static const uint64_t positions[] = {
     0, 1, QUEUE_RECORDS - 1, QUEUE_RECORDS, UINT32_MAX, UINT64_MAX - 5, UINT64_MAX};
 
-static void test_slow_samples(void **state)
+TEST(test_slow_samples)
 {
     struct slow_sample what = {.index = 7, .epoch = 3, .ns = 9, .name = "cats/\x1b[2J.png"}, got;
     static struct queue_slow slow;
@@ -89,7 +89,7 @@ static void test_slow_samples(void **state)
     assert_int_equal(strlen(got.name), sizeof got.name - 1);
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct worker_queues *q = new_queues();
     struct queue_task task = {.task = 42};
@@ -107,7 +107,7 @@ static void test_empty(void **state)
     free(q);
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
     struct worker_queues *q = new_queues();
 
@@ -141,7 +141,7 @@ static void test_full(void **state)
 }
 
 /* Every fill level crosses the end of the ring, and the end of 64 bits. */
-static void test_wrap_around(void **state)
+TEST(test_wrap_around)
 {
     struct worker_queues *q = new_queues();
     uint64_t put = 0;
@@ -166,7 +166,7 @@ static void test_wrap_around(void **state)
 }
 
 /* A peer that writes nonsense into the positions makes the queue full or not empty, no more. */
-static void test_absurd_positions(void **state)
+TEST(test_absurd_positions)
 {
     struct worker_queues *q = new_queues();
     struct queue_task task;
@@ -182,7 +182,7 @@ static void test_absurd_positions(void **state)
     free(q);
 }
 
-static void test_bells(void **state)
+TEST(test_bells)
 {
     struct worker_queues *q = new_queues();
     struct queue_end *end = &q->tasks;
@@ -211,7 +211,7 @@ static void test_bells(void **state)
     free(q);
 }
 
-static void test_layout(void **state)
+TEST(test_layout)
 {
     assert_int_equal(offsetof(struct queue_end, tail), 0);
     assert_int_equal(offsetof(struct queue_end, head), 64);
@@ -271,7 +271,7 @@ static void *race_producer(void *arg)
     return NULL;
 }
 
-static void test_no_wake_up_is_lost(void **state)
+TEST(test_no_wake_up_is_lost)
 {
     struct race race = {.q = new_queues()};
     uint32_t meetings = 0;
@@ -405,7 +405,7 @@ static void run_pair(uint64_t window, uint64_t total)
     free(pair.q);
 }
 
-static void test_every_record_crosses(void **state)
+TEST(test_every_record_crosses)
 {
     static const struct {
         uint64_t window, total;
@@ -414,17 +414,3 @@ static void test_every_record_crosses(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         run_pair(cases[i].window, cases[i].total);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_slow_samples),
-    cmocka_unit_test(test_empty),
-    cmocka_unit_test(test_full),
-    cmocka_unit_test(test_wrap_around),
-    cmocka_unit_test(test_absurd_positions),
-    cmocka_unit_test(test_bells),
-    cmocka_unit_test(test_layout),
-    cmocka_unit_test(test_no_wake_up_is_lost),
-    cmocka_unit_test(test_every_record_crosses),
-};
-
-TEST_MAIN(tests)

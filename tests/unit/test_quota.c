@@ -27,7 +27,7 @@ static const struct {
     {QUOTA_OVERHEAD, "limits.overhead", 13}, {QUOTA_DESCRIPTORS, "limits.descriptors", 17},
     {QUOTA_WORLDS, "limits.worlds", 19}};
 
-static void test_each_kind_to_its_limit(void **state)
+TEST(test_each_kind_to_its_limit)
 {
     struct quota *quota = quota_new(&limits);
     struct quota_account *account = quota_account(quota, 1000);
@@ -58,7 +58,7 @@ static void test_each_kind_to_its_limit(void **state)
     assert_null(quota_free(quota));
 }
 
-static void test_absurd_charges(void **state)
+TEST(test_absurd_charges)
 {
     static const uint64_t charges[] = {1001,           UINT64_MAX,          UINT64_MAX - 1,
                                        INT64_MAX,      (uint64_t)1 << 63,   UINT64_MAX - 999,
@@ -77,7 +77,7 @@ static void test_absurd_charges(void **state)
     quota_free(quota);
 }
 
-static void test_users_do_not_share(void **state)
+TEST(test_users_do_not_share)
 {
     enum { USERS = 500 };
     struct quota *quota = quota_new(&limits);
@@ -97,7 +97,7 @@ static void test_users_do_not_share(void **state)
     quota_free(quota);
 }
 
-static void test_new_limits(void **state)
+TEST(test_new_limits)
 {
     struct config_limits lower = limits;
     struct quota *quota = quota_new(&limits);
@@ -123,7 +123,7 @@ static void test_new_limits(void **state)
 }
 
 /* Groups of one user are apart from each other and from the user; as those of another are. */
-static void test_control_groups(void **state)
+TEST(test_control_groups)
 {
     struct quota *quota = quota_new(&limits);
     struct quota_account *user = quota_account(quota, 7), *one = quota_account_in(quota, 7, "/a"),
@@ -160,7 +160,7 @@ static size_t count_accounts(const struct quota *quota)
 }
 
 /* Groups come and go, and their accounts do; not those of users, nor of who holds something. */
-static void test_groups_are_forgotten(void **state)
+TEST(test_groups_are_forgotten)
 {
     struct quota *quota = quota_new(&limits);
     struct quota_account *user = quota_account(quota, 7),
@@ -200,7 +200,7 @@ static void free_while_held(void *arg)
     quota_free(arg);
 }
 
-static void test_books_that_do_not_balance_abort(void **state)
+TEST(test_books_that_do_not_balance_abort)
 {
     struct quota *quota = quota_new(&limits);
     struct quota_account *account = quota_account(quota, 1);
@@ -213,15 +213,3 @@ static void test_books_that_do_not_balance_abort(void **state)
     quota_free(quota);
     assert_null(quota_free(NULL));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_each_kind_to_its_limit),
-    cmocka_unit_test(test_absurd_charges),
-    cmocka_unit_test(test_users_do_not_share),
-    cmocka_unit_test(test_new_limits),
-    cmocka_unit_test(test_control_groups),
-    cmocka_unit_test(test_groups_are_forgotten),
-    cmocka_unit_test(test_books_that_do_not_balance_abort),
-};
-
-TEST_MAIN(tests)

@@ -109,7 +109,7 @@ static const struct {
      "rank 0 of job \"x\" has a world of 4 ranks, but its rank 1, which is reading, has one of 2"},
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct stream_params one = params_of(&rows[i].one), others[3];
@@ -144,7 +144,7 @@ static void expect(const struct positions *p, const char *job, uint64_t rank, ui
     assert_int_equal(at->step, step);
 }
 
-static void test_positions(void **state)
+TEST(test_positions)
 {
     struct positions p = {0};
 
@@ -164,7 +164,7 @@ static void test_positions(void **state)
 }
 
 /* Two epochs in a client's hands when it was gone, in either order. */
-static void test_positions_of_two_epochs(void **state)
+TEST(test_positions_of_two_epochs)
 {
     for (int order = 0; order < 2; order++) {
         struct positions p = {0};
@@ -191,7 +191,7 @@ static void test_positions_of_two_epochs(void **state)
 }
 
 /* The loader's user pays, but for a few; without room the oldest gives way. */
-static void test_who_pays_for_positions(void **state)
+TEST(test_who_pays_for_positions)
 {
     struct config_limits limits = {.overhead = 10 * sizeof(struct position)};
     struct quota *quota = quota_new(&limits);
@@ -214,7 +214,7 @@ static void test_who_pays_for_positions(void **state)
 }
 
 /* Ranks that come back together resume at the least of them. */
-static void test_level_positions(void **state)
+TEST(test_level_positions)
 {
     struct positions p = {0};
 
@@ -256,7 +256,7 @@ static void stop_at(struct positions *p, uint64_t rank, uint32_t sharer, uint32_
 
 /* Steps are those of the ranks that have samples of their own: four of these are not two that are
  * read by two each, although as many trainers read. */
-static void test_positions_of_sharers(void **state)
+TEST(test_positions_of_sharers)
 {
     struct positions p = {0};
 
@@ -284,7 +284,7 @@ static void test_positions_of_sharers(void **state)
     positions_deinit(&p);
 }
 
-static void test_positions_are_bounded(void **state)
+TEST(test_positions_are_bounded)
 {
     struct positions p = {0};
 
@@ -299,15 +299,3 @@ static void test_positions_are_bounded(void **state)
     expect(&p, "other", 0, 7, 7);
     positions_deinit(&p);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_table),
-    cmocka_unit_test(test_positions),
-    cmocka_unit_test(test_level_positions),
-    cmocka_unit_test(test_positions_of_sharers),
-    cmocka_unit_test(test_positions_of_two_epochs),
-    cmocka_unit_test(test_who_pays_for_positions),
-    cmocka_unit_test(test_positions_are_bounded),
-};
-
-TEST_MAIN(tests)

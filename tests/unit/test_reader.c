@@ -21,7 +21,7 @@ static const struct reader reader = {.uid = READER, .groups = groups, .n_groups 
 
 /* ---- modes and lists ------------------------------------------------------------------------ */
 
-static void test_modes(void **state)
+TEST(test_modes)
 {
     static const struct {
         uid_t uid;
@@ -66,7 +66,7 @@ static size_t list_bytes(const struct list *list)
     return sizeof list->version + n * sizeof list->entries[0];
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
     static const struct {
         gid_t gid;
@@ -187,7 +187,7 @@ static void need_tree(void)
         skip();
 }
 
-static void test_ways(void **state)
+TEST(test_ways)
 {
     static const struct {
         const char *path;
@@ -241,7 +241,7 @@ static void test_ways(void **state)
     }
 }
 
-static void test_what_is_not_followed(void **state)
+TEST(test_what_is_not_followed)
 {
     struct reader_place place;
     struct stat st;
@@ -261,7 +261,7 @@ static void test_what_is_not_followed(void **state)
 }
 
 /* A list on a real file: one that shuts out who the mode lets in, and the other way round. */
-static void test_a_files_list(void **state)
+TEST(test_a_files_list)
 {
     static const struct list out = {2,
                                     {{USER_OBJ, 6, UINT32_MAX},
@@ -309,7 +309,7 @@ static void keep_swapping(void)
     }
 }
 
-static void test_a_name_that_is_swapped(void **state)
+TEST(test_a_name_that_is_swapped)
 {
     struct reader_place place;
     unsigned opened = 0, refused = 0;
@@ -337,11 +337,3 @@ static void test_a_name_that_is_swapped(void **state)
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_modes),        cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_ways),         cmocka_unit_test(test_what_is_not_followed),
-    cmocka_unit_test(test_a_files_list), cmocka_unit_test(test_a_name_that_is_swapped),
-};
-
-TEST_MAIN(tests)

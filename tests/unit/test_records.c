@@ -35,7 +35,7 @@ static int refused(const struct spec_dataset *spec, struct dl_error *ret)
     return -r;
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     uint8_t data[3 + 4 * 6];
     uint16_t out[6];
@@ -63,7 +63,7 @@ static void test_rows(void **state)
     array_deinit(&array);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     uint8_t data[64] = {0};
     struct array array;
@@ -85,7 +85,7 @@ static void test_sizes(void **state)
     }
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
     uint8_t data[1003] = {0};
     struct dl_error err;
@@ -121,7 +121,7 @@ static void test_messages(void **state)
 }
 
 /* One record as large as the file would need to be: none fits, all bytes are left over. */
-static void test_record_larger_than_file(void **state)
+TEST(test_record_larger_than_file)
 {
     struct dl_error err;
     const char *path = harness_file("l", "abc", 3);
@@ -130,12 +130,3 @@ static void test_record_larger_than_file(void **state)
     assert_int_equal(refused(&spec, &err), EINVAL);
     assert_error_has(&err, "3 bytes are 0 records of 4611686018427387904 bytes");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_sizes),
-    cmocka_unit_test(test_messages),
-    cmocka_unit_test(test_record_larger_than_file),
-};
-
-TEST_MAIN(tests)

@@ -28,7 +28,7 @@ static int read_lines(struct remote_headers *ret, const char *text)
     return 0;
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     struct remote_headers h;
 
@@ -74,7 +74,7 @@ static void test_lines(void **state)
     assert_int_equal(remote_headers_size(&h), UNKNOWN);
 }
 
-static void test_bad_lines(void **state)
+TEST(test_bad_lines)
 {
     static const struct {
         const char *text;
@@ -116,7 +116,7 @@ static void test_bad_lines(void **state)
 }
 
 /* What counts as not said, and times. */
-static void test_values(void **state)
+TEST(test_values)
 {
     static const struct {
         const char *line;
@@ -256,7 +256,7 @@ static const struct {
     {"HTTP/1.1 503", {0, UINT64_MAX, UNKNOWN, NULL}, -EIO, 0, "503"},
 };
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     struct remote_settings settings = settings_of(no_env);
     struct remote_place place = place_of("s3://b/k", &settings);
@@ -295,7 +295,7 @@ static void test_bytes(void **state)
 #define ERROR(code, more) \
     "<?xml version=\"1.0\"?><Error><Code>" code "</Code>" more "<RequestId>7</RequestId></Error>"
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
     static const struct {
         const char *body, *code, *message, *region;
@@ -433,7 +433,7 @@ static const struct {
     {"hf://datasets/o/n/a", "HTTP/1.1 403", "", true, -EACCES, {"403", "gated"}},
 };
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct remote_settings settings = settings_of(no_env);
 
@@ -454,10 +454,3 @@ static void test_refusals(void **state)
     }
     remote_settings_deinit(&settings);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lines), cmocka_unit_test(test_bad_lines), cmocka_unit_test(test_values),
-    cmocka_unit_test(test_bytes), cmocka_unit_test(test_documents), cmocka_unit_test(test_refusals),
-};
-
-TEST_MAIN(tests)

@@ -118,7 +118,7 @@ static int connect_it(const char *name)
     return r == ECONNREFUSED ? 0 : r;
 }
 
-static void test_what_is_left(void **state)
+TEST(test_what_is_left)
 {
     static const struct {
         const char *name;
@@ -155,7 +155,7 @@ static void test_what_is_left(void **state)
 }
 
 /* Root's process finds none of root's secrets there; another user's finds what anybody may read. */
-static void test_etc(void **state)
+TEST(test_etc)
 {
     if (sandbox_landlock() == 0 || geteuid() != 0)
         skip();
@@ -223,7 +223,7 @@ static void make_identity(void)
     assert_int_equal(mkdir(at("identity"), 0700), 0);
 }
 
-static void test_stale(void **state)
+TEST(test_stale)
 {
     (void)setenv("AWS_WEB_IDENTITY_TOKEN_FILE", at("identity/token"), 1);
     assert_false(stale_after(change_keys));
@@ -233,13 +233,4 @@ static void test_stale(void **state)
     assert_false(stale_after(change_keys));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_left),
-        cmocka_unit_test(test_etc),
-        cmocka_unit_test(test_stale),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, NULL);
-}
+TEST_GROUP(set_up, NULL)

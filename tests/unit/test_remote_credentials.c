@@ -94,7 +94,7 @@ static const struct profile_case found[] = {
     {{NULL}, "aws_access_key_id=A\n=\n[\n[]\n]\nx\n[default", "=", NULL},
 };
 
-static void test_found(void **state)
+TEST(test_found)
 {
     for (size_t i = 0; i < ARRAY_SIZE(found); i++) {
         struct remote_profile p;
@@ -119,7 +119,7 @@ static void test_found(void **state)
         remote_credentials_are_there(&(struct remote_credentials){.secret_key = (char *)"S"}));
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *env[4], *credentials, *config;
@@ -181,7 +181,7 @@ static void test_refused(void **state)
 }
 
 /* Which files, and what cannot be read. */
-static void test_files(void **state)
+TEST(test_files)
 {
     char dir[256], home[300], keys[300], config[300];
     struct remote_profile p;
@@ -225,7 +225,7 @@ static void test_files(void **state)
 }
 
 /* The Hub's token: of the first place that is named, and not where there is one already. */
-static void test_token(void **state)
+TEST(test_token)
 {
     static const struct {
         const char *variable, *below, *text;
@@ -276,12 +276,3 @@ static void test_token(void **state)
         remote_settings_deinit(&settings);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_found),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_files),
-    cmocka_unit_test(test_token),
-};
-
-TEST_MAIN(tests)

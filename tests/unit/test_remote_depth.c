@@ -59,9 +59,8 @@ static const struct {
     {0.1, 200, 100, 95, 100}, {100, 1, 4096, 95, 100}, {25, 40, 4096, 95, 30},
 };
 
-static void test_links(void **state)
+TEST(test_links)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint64_t percent[2], carried = 0, most = 0;
 
@@ -87,11 +86,10 @@ static void test_links(void **state)
     }
 }
 
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
     struct depth depth = {0};
 
-    (void)state;
     assert_int_equal(depth_requests(&depth), DEPTH_REQUESTS);
     assert_int_equal(depth_bytes(&depth), DEPTH_BYTES);
     depth_note(&depth, 1, 0, 0); /* says nothing */
@@ -102,14 +100,4 @@ static void test_bounds(void **state)
     assert_int_equal(depth_requests(&depth), DEPTH_REQUESTS_MOST);
     depth_note(&depth, 10 * S + 2 * DEPTH_SLICES * DEPTH_SLICE_MS * (uint64_t)MS, S, 1);
     assert_int_equal(depth_bytes(&depth), DEPTH_BYTES); /* what was is over */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_links),
-        cmocka_unit_test(test_bounds),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -411,13 +411,12 @@ static void take_step(struct sim *sim)
     run_loop(sim);
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
     struct sim sim;
 
     uint64_t asked = 0, brought = 0, came = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= SCHEDULES; seed += harness_stride()) {
         begin(&sim, seed);
         for (int step = 0; step < STEPS; step++) {
@@ -440,11 +439,10 @@ static void test_schedules(void **state)
 
 /* Two workers want to know what an object is; the second one came after it was asked for the first.
  */
-static void test_asked_twice(void **state)
+TEST(test_asked_twice)
 {
     struct sim sim;
 
-    (void)state;
     begin(&sim, 2);
     for (size_t k = 0; k < 2; k++) {
         add_worker(&sim, &sim.workers[k]);
@@ -512,12 +510,11 @@ static void answer_block(struct sim *sim, uint64_t block)
 
 /* What is ahead is fetched in its order, each worker's in turn, until a fourth of the memory has
  * what nobody has read yet; what is expected is fetched before it. */
-static void test_ahead(void **state)
+TEST(test_ahead)
 {
     struct sim sim;
     struct worker *a = &sim.workers[0], *b = &sim.workers[1];
 
-    (void)state;
     begin_mapped(&sim);
     ask_block(&sim, a, REMOTE_AHEAD, 5);
     ask_block(&sim, a, REMOTE_AHEAD, 7);
@@ -541,12 +538,11 @@ static void test_ahead(void **state)
 
 /* After a seek, and for whoever comes after a worker that has gone, there is the fourth of the
  * memory again: nobody comes for what was fetched before. */
-static void test_ahead_anew(void **state)
+TEST(test_ahead_anew)
 {
     struct sim sim;
     struct worker *a = &sim.workers[0], *b = &sim.workers[1];
 
-    (void)state;
     begin_mapped(&sim);
     ask_block(&sim, a, REMOTE_AHEAD, 5);
     answer_block(&sim, 5);
@@ -566,12 +562,11 @@ static void test_ahead_anew(void **state)
 }
 
 /* Where there is room in memory, the store has no more to do for it than it has to answer. */
-static void test_ahead_waits_for_requests(void **state)
+TEST(test_ahead_waits_for_requests)
 {
     struct sim sim;
     struct worker *worker = &sim.workers[0];
 
-    (void)state;
     begin_mapped(&sim);
     read_block(&sim, worker, 0); /* all of the fourth is free */
     for (uint64_t block = 1; block <= STORE_ROOM; block++)
@@ -588,13 +583,3 @@ static void test_ahead_waits_for_requests(void **state)
     answer_block(&sim, 1);
     end(&sim);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ahead),
-    cmocka_unit_test(test_ahead_anew),
-    cmocka_unit_test(test_ahead_waits_for_requests),
-    cmocka_unit_test(test_asked_twice),
-    cmocka_unit_test(test_schedules),
-};
-
-UV_TEST_MAIN(tests)

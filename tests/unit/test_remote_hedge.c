@@ -15,7 +15,7 @@ static uint64_t below(uint64_t n)
     return next_random(&random_state) % n;
 }
 
-static void test_kinds(void **state)
+TEST(test_kinds)
 {
     static const struct {
         uint64_t bytes;
@@ -26,17 +26,15 @@ static void test_kinds(void **state)
                 {1 << 20, 3},   {(1 << 20) + 1, 4},
                 {4 << 20, 4}};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         assert_int_equal(hedge_kind_of(rows[i].bytes), rows[i].kind);
 }
 
 /* Of 100 equal times and of spread ones. Kinds know nothing of each other. */
-static void test_percentile(void **state)
+TEST(test_percentile)
 {
     static const uint64_t times[] = {1, 70 * 1000, 1 * MS, 20 * MS, 777 * MS, 60000ULL * MS};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
         struct hedge hedge = {0};
 
@@ -53,11 +51,10 @@ static void test_percentile(void **state)
 }
 
 /* What was is forgotten. */
-static void test_forgets(void **state)
+TEST(test_forgets)
 {
     struct hedge hedge = {0};
 
-    (void)state;
     for (unsigned n = 0; n < 5000; n++)
         hedge_note(&hedge, 1, 500 * MS);
     for (unsigned n = 0; n < 8000; n++)
@@ -66,12 +63,11 @@ static void test_forgets(void **state)
 }
 
 /* Not more than a share, whatever is slow; and some at once after a while. */
-static void test_share(void **state)
+TEST(test_share)
 {
     struct hedge hedge = {0};
     unsigned taken = 0;
 
-    (void)state;
     assert_false(hedge_take(&hedge));
     for (unsigned n = 0; n < REQUESTS; n++) {
         hedge_sent(&hedge);
@@ -93,12 +89,11 @@ static uint64_t draw_answer(void)
 
 /* That one in a hundred hangs is hidden but for the first ones, of which nothing is known, and few
  * others; and costs a twentieth more requests at most. */
-static void test_store_that_hangs(void **state)
+TEST(test_store_that_hangs)
 {
     struct hedge hedge = {0};
     unsigned again = 0, hung = 0;
 
-    (void)state;
     for (unsigned n = 0; n < REQUESTS; n++) {
         uint64_t took = draw_answer(), after = hedge_after(&hedge, 2);
 
@@ -112,17 +107,4 @@ static void test_store_that_hangs(void **state)
     }
     assert_in_range(again, REQUESTS / 100, REQUESTS / HEDGE_SHARE);
     assert_in_range(hung, 0, 12); /* of 200 */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_percentile),
-        cmocka_unit_test(test_forgets),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_store_that_hangs),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,7 +153,7 @@ static const struct {
      "https://far.example/"},
 };
 
-static void test_chosen(void **state)
+TEST(test_chosen)
 {
     for (size_t i = 0; i < ARRAY_SIZE(chosen); i++) {
         struct remote_issuer issuer;
@@ -170,7 +170,7 @@ static void test_chosen(void **state)
     }
 }
 
-static void test_not_chosen(void **state)
+TEST(test_not_chosen)
 {
     static const struct {
         const char *env[6], *config;
@@ -230,7 +230,7 @@ static void expect_request(const struct remote_issuer *issuer, enum remote_issue
     assert_int_equal(request.n_headers, 0);
 }
 
-static void test_asked(void **state)
+TEST(test_asked)
 {
     const struct remote_issuer instance = {.kind = ISSUER_INSTANCE, .url = (char *)"http://i"};
     const struct remote_issuer container = {.kind = ISSUER_CONTAINER, .url = (char *)"http://c/x"};
@@ -273,7 +273,7 @@ static void test_asked(void **state)
     "<AssumeRoleWithWebIdentityResult>" text                                     \
     "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
 
-static void test_taken(void **state)
+TEST(test_taken)
 {
     static const struct {
         enum remote_issuer_kind kind;
@@ -348,7 +348,7 @@ static void test_taken(void **state)
     }
 }
 
-static void test_large(void **state)
+TEST(test_large)
 {
     const struct remote_issuer issuer = {.kind = ISSUER_INSTANCE, .url = (char *)"http://i"};
     size_t len = (64 << 10) + 1;
@@ -366,7 +366,7 @@ static void test_large(void **state)
     free(body);
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     static const struct {
         const char *body;
@@ -399,7 +399,7 @@ static void test_lines(void **state)
 
 /* ---- files and times ------------------------------------------------------------------------ */
 
-static void test_secrets(void **state)
+TEST(test_secrets)
 {
     const char *good = harness_file("identity", " a.b.c\n", 7);
     char *secret;
@@ -432,7 +432,7 @@ static void list_file(void *arg, const char *path)
     snprintf(listed->text + at, sizeof listed->text - at, "%s ", path);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     static const struct {
         const char *env[6], *files;
@@ -452,7 +452,7 @@ static void test_files(void **state)
     }
 }
 
-static void test_times(void **state)
+TEST(test_times)
 {
     static const struct {
         int64_t now, until;
@@ -484,11 +484,3 @@ static void test_times(void **state)
             fail_msg("row %zu: %lld, %lld", i, (long long)times.renew, (long long)times.end);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_chosen),  cmocka_unit_test(test_not_chosen), cmocka_unit_test(test_asked),
-    cmocka_unit_test(test_taken),   cmocka_unit_test(test_large),      cmocka_unit_test(test_lines),
-    cmocka_unit_test(test_secrets), cmocka_unit_test(test_files),      cmocka_unit_test(test_times),
-};
-
-TEST_MAIN(tests)

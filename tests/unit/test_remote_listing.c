@@ -84,7 +84,7 @@ static void check_pages(const struct page_case *rows, size_t n)
     }
 }
 
-static void test_xml(void **state)
+TEST(test_xml)
 {
     static const struct page_case rows[] = {
         {"s3://b/", ROOT(""), NULL, ""},
@@ -131,7 +131,7 @@ static void test_xml(void **state)
     check_pages(rows, ARRAY_SIZE(rows));
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
 #define JSON(inside) "[" inside "]"
 #define A            "{\"type\":\"file\",\"oid\":\"0a\",\"size\":10,\"path\":\"d/a\"}"
@@ -154,7 +154,7 @@ static void test_json(void **state)
 #undef JSON
 }
 
-static void test_none(void **state)
+TEST(test_none)
 {
     static const struct page_case rows[] = {
         {"s3://b/", "", NULL, "no XML"},
@@ -218,7 +218,7 @@ static void test_none(void **state)
 }
 
 /* Cut off anywhere it is refused, and its depth and its size are bounded. */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
     static const char whole[] = ROOT(MORE("true", NEXT("1")) OBJECT("a&amp;", "1") FOLDER("d/"));
     struct remote_listing page;
@@ -252,7 +252,7 @@ static void test_bounds(void **state)
 }
 
 /* A page as large as they come. */
-static void test_thousand(void **state)
+TEST(test_thousand)
 {
     struct dl_buffer body = {0};
     struct remote_listing page;
@@ -273,10 +273,3 @@ static void test_thousand(void **state)
     remote_listing_deinit(&page);
     buffer_deinit(&body);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_xml),    cmocka_unit_test(test_json),     cmocka_unit_test(test_none),
-    cmocka_unit_test(test_bounds), cmocka_unit_test(test_thousand),
-};
-
-TEST_MAIN(tests)

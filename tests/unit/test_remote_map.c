@@ -224,11 +224,10 @@ static void read_sample(struct worker *worker, uint64_t seed)
     fail_msg("schedule %llu: %s: %s", (unsigned long long)seed, err.path, err.message);
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
     static const uint64_t held[] = {1, 4, 8, 16, 32, 64};
 
-    (void)state;
     for (uint64_t seed = 1; seed <= SCHEDULES; seed += harness_stride()) {
         struct worker worker;
 
@@ -247,11 +246,10 @@ static void test_schedules(void **state)
 }
 
 /* More is held than a worker may have in use. */
-static void test_held(void **state)
+TEST(test_held)
 {
     struct worker worker;
 
-    (void)state;
     begin(&worker, 3, 32);
     map_object(&worker, 0);
     for (int times = 0; times < 3; times++)
@@ -261,12 +259,11 @@ static void test_held(void **state)
 
 /* A block that could not be fetched comes with the one before it, before the worker is told of the
  * failure. */
-static void test_come_later(void **state)
+TEST(test_come_later)
 {
     struct dl_error err = {0};
     struct worker worker;
 
-    (void)state;
     begin(&worker, 3, 32);
     map_object(&worker, 0);
     assert_int_equal(read_bytes(&worker, 0, 0, 1), 0);
@@ -280,11 +277,3 @@ static void test_come_later(void **state)
     assert_int_equal(guard_check(&worker.guard, &err), 0);
     end(&worker);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_come_later),
-    cmocka_unit_test(test_held),
-    cmocka_unit_test(test_schedules),
-};
-
-UV_TEST_MAIN(tests)

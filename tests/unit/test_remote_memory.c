@@ -120,7 +120,7 @@ static int run_issuer(const char *const *list, struct dl_error *err)
     return r;
 }
 
-static void test_issuers(void **state)
+TEST(test_issuers)
 {
     for (size_t i = 0; i < ARRAY_SIZE(issuers); i++) {
         for (int k = 0;; k++) {
@@ -142,7 +142,7 @@ static void test_issuers(void **state)
     }
 }
 
-static void test_each(void **state)
+TEST(test_each)
 {
     static const char *const urls[] = {"s3://b/d/k", "gs://b/d/k", "https://h/d/k?q",
                                        "hf://datasets/o/n@a%2Fb/d/k"};
@@ -167,7 +167,7 @@ static void test_each(void **state)
     }
 }
 
-static void test_secrets(void **state)
+TEST(test_secrets)
 {
     static const char *const urls[] = {"s3://b/d/k", "hf://datasets/o/n/d/k"};
     struct dl_error err = {0};
@@ -185,11 +185,3 @@ static void test_secrets(void **state)
     assert_true(freed > 50);
     assert_int_equal(dirty, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_issuers),
-    cmocka_unit_test(test_each),
-    cmocka_unit_test(test_secrets),
-};
-
-TEST_MAIN(tests)

@@ -194,13 +194,12 @@ static void leave_all(struct sim *sim)
     }
 }
 
-static void test_random_steps(void **state)
+TEST(test_random_steps)
 {
     static const uint64_t sizes[OBJECTS] = {1,          BLOCK,         BLOCK + 1, 5 * BLOCK - 1,
                                             24 * BLOCK, 23 * BLOCK + 7};
     struct sim sim = {.random = 1, .content = calloc(1, BLOCK)};
 
-    (void)state;
     objects_init(&sim.objects, LIMIT);
     for (size_t i = 0; i < OBJECTS; i++)
         sim.known[i].bytes = sizes[i];
@@ -215,12 +214,11 @@ static void test_random_steps(void **state)
 }
 
 /* Of what nobody uses the one goes first that was used longest ago; what is used never goes. */
-static void test_which_goes(void **state)
+TEST(test_which_goes)
 {
     struct sim sim = {.random = 2, .content = calloc(1, BLOCK)};
     struct object *object;
 
-    (void)state;
     objects_init(&sim.objects, 3 * BLOCK);
     sim.known[0].bytes = 5 * BLOCK;
     find_object(&sim, 0);
@@ -247,11 +245,10 @@ static void test_which_goes(void **state)
 }
 
 /* An object that is forgotten is another one when it is asked for again. */
-static void test_forgotten(void **state)
+TEST(test_forgotten)
 {
     struct sim sim = {.random = 3};
 
-    (void)state;
     objects_init(&sim.objects, BLOCK);
     sim.known[0].bytes = BLOCK;
     find_object(&sim, 0);
@@ -259,11 +256,3 @@ static void test_forgotten(void **state)
     assert_null(objects_find(&sim.objects, "https://host/0"));
     objects_deinit(&sim.objects);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_random_steps),
-    cmocka_unit_test(test_which_goes),
-    cmocka_unit_test(test_forgotten),
-};
-
-TEST_MAIN(tests)

@@ -306,7 +306,7 @@ static void check_given(uint32_t most, const char *when)
                      cluster.given[i], most);
 }
 
-static void test_once(void **state)
+TEST(test_once)
 {
     for (uint64_t seed = 1; seed <= SCHEDULES; seed++) {
         begin(seed, PLENTY);
@@ -331,7 +331,7 @@ static uint32_t sum_given(void)
 /* Three nodes with room for a third each, and one of which owns more by chance: what it has no room
  * for is at others. All need all at the same time, so that now and then one asks before another has
  * brought what it promised, and had no room any more. */
-static void test_thirds(void **state)
+TEST(test_thirds)
 {
     for (uint64_t seed = 1; seed <= SCHEDULES; seed++) {
         uint32_t sums[EPOCHS + 1];
@@ -349,7 +349,7 @@ static void test_thirds(void **state)
 
 /* Also by nodes that have it all, and hear of it one after another: nearly once. The first block
  * says to each what it is, and is dropped by it then. */
-static void test_replaced(void **state)
+TEST(test_replaced)
 {
     begin(1, PLENTY);
     read_epoch(NULL);
@@ -369,7 +369,7 @@ static void lose_one(void)
 }
 
 /* What it owned each of the others takes by itself. */
-static void test_one_dies(void **state)
+TEST(test_one_dies)
 {
     begin(1, PLENTY);
     read_epoch(lose_one);
@@ -385,7 +385,7 @@ static void on_over(void *owner)
     (*(int *)owner)++;
 }
 
-static void test_promises(void **state)
+TEST(test_promises)
 {
     int of_a = 0, of_b = 0, a, b;
     uv_loop_t loop;
@@ -409,10 +409,3 @@ static void test_promises(void **state)
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&loop), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_promises), cmocka_unit_test(test_thirds),   cmocka_unit_test(test_once),
-    cmocka_unit_test(test_replaced), cmocka_unit_test(test_one_dies),
-};
-
-UV_TEST_MAIN(tests)

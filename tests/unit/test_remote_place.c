@@ -15,7 +15,7 @@ static const char *const china[] = {"AWS_DEFAULT_REGION=cn-north-1", NULL};
 static const char *const ohio[] = {"AWS_REGION=us-east-2", "AWS_DEFAULT_REGION=x", NULL};
 static const char *const mirror[] = {"HF_ENDPOINT=https://hub.example/m", NULL};
 
-static void test_is_url(void **state)
+TEST(test_is_url)
 {
     static const char *const yes[] = {"s3://", "gs://b", "https://h/p", "http://h", "hf://x/y"};
     static const char *const no[] = {"",        "/data/s3://b", "s3:/b",   "S3://b", "file:///etc",
@@ -28,7 +28,7 @@ static void test_is_url(void **state)
 }
 
 /* s3 and gs: which host, which path, and a key that is never touched. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     static const struct {
         const char *const *env;
@@ -79,7 +79,7 @@ static void test_buckets(void **state)
     }
 }
 
-static void test_http(void **state)
+TEST(test_http)
 {
     static const struct {
         const char *url, *origin, *key, *query;
@@ -117,7 +117,7 @@ static void test_http(void **state)
     remote_settings_deinit(&settings);
 }
 
-static void test_hub(void **state)
+TEST(test_hub)
 {
     static const struct {
         const char *const *env;
@@ -156,7 +156,7 @@ static void test_hub(void **state)
 }
 
 /* What is no place: said by whose URL, why, and what to write; a password is not said again. */
-static void test_none(void **state)
+TEST(test_none)
 {
     static const struct {
         const char *url, *path, *words;
@@ -224,7 +224,7 @@ static void test_none(void **state)
     remote_settings_deinit(&settings);
 }
 
-static void test_length(void **state)
+TEST(test_length)
 {
     struct remote_settings settings = settings_of(plain);
     char url[REMOTE_URL_MAX + 2];
@@ -244,7 +244,7 @@ static void test_length(void **state)
 }
 
 /* Which variable counts, and which the profile has. */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     static char region[] = "eu-west-1", endpoint[] = "http://profile:1";
     const struct remote_profile profile = {.region = region, .endpoint = endpoint};
@@ -324,11 +324,3 @@ static void test_settings(void **state)
         assert_null(s.region);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_is_url),   cmocka_unit_test(test_buckets), cmocka_unit_test(test_http),
-    cmocka_unit_test(test_hub),      cmocka_unit_test(test_none),    cmocka_unit_test(test_length),
-    cmocka_unit_test(test_settings),
-};
-
-TEST_MAIN(tests)

@@ -66,7 +66,7 @@ static void check_bytes(const struct asked *row, const struct remote_settings *s
     "s3/aws4_request, SignedHeaders=host;x-amz-content-sha256;x-amz-date" names                \
     ", Signature=\n" HASH
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     static const struct asked rows[] = {
         {"s3://b/a b+%/\u00fc?#//..", 0, 9, NULL, NULL,
@@ -101,7 +101,7 @@ static void test_bytes(void **state)
 }
 
 /* Keys as long as they come, each of whose bytes is three in the URL. */
-static void test_long(void **state)
+TEST(test_long)
 {
     enum { LONGEST = 1024 };
     struct remote_settings settings = settings_of(minio);
@@ -124,7 +124,7 @@ static void test_long(void **state)
     remote_settings_deinit(&settings);
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
     static const struct {
         const char *url;
@@ -163,7 +163,7 @@ static void test_lists(void **state)
 
 /* What is signed is what is sent: the bucket's name in the host, the path without it, and a list's
  * query; by Amazon's example of a list, but for list-type, which is newer than that. */
-static void test_signature(void **state)
+TEST(test_signature)
 {
     static const char *const aws[] = {NULL};
     static const struct sigv4_pair headers[] = {
@@ -206,7 +206,7 @@ static void test_signature(void **state)
     remote_settings_deinit(&settings);
 }
 
-static void test_none(void **state)
+TEST(test_none)
 {
     static const struct {
         const char *url;
@@ -243,14 +243,7 @@ static void test_none(void **state)
     remote_settings_deinit(&settings);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bytes),     cmocka_unit_test(test_long), cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_signature), cmocka_unit_test(test_none),
-};
-
-int main(void)
+BEFORE_TESTS
 {
-    harness_begin();
     has_crypto = sigv4_crypto_find(&crypto);
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

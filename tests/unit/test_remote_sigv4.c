@@ -129,7 +129,7 @@ static void check(const struct vector *vector, const struct sigv4_signer *signer
     free(value);
 }
 
-static void test_suite(void **state)
+TEST(test_suite)
 {
     const struct sigv4_signer signer = {.crypto = &crypto,
                                         .access_key = "AKIDEXAMPLE",
@@ -142,7 +142,7 @@ static void test_suite(void **state)
         check(&suite[i], &signer, "example.amazonaws.com");
 }
 
-static void test_s3(void **state)
+TEST(test_s3)
 {
     const struct sigv4_signer signer = {.crypto = &crypto,
                                         .access_key = "AKIAIOSFODNN7EXAMPLE",
@@ -156,7 +156,7 @@ static void test_s3(void **state)
 }
 
 /* The whole value, and the canonical request that servers repeat in their errors. */
-static void test_words(void **state)
+TEST(test_words)
 {
     static const struct sigv4_pair headers[] = {{"x-amz-date", "20130524T000000Z"}, {"Host", "h"}},
                                    query[] = {{"b", "/ +"}, {"a", "2"}, {"a", "10"}};
@@ -198,7 +198,7 @@ static unsigned char *no_hmac(const void *type, const void *key, int key_len,
 }
 
 /* libcrypto may refuse, as where an administrator allows no SHA-256: there is no signature then. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct sigv4_crypto broken[] = {crypto, crypto};
     const struct sigv4_request request = {.method = "GET", .path = "/", .payload = SIGV4_EMPTY};
@@ -230,7 +230,7 @@ static unsigned char *some_hmac(const void *type, const void *key, int key_len,
 }
 
 /* A key is made in four steps, and signs in a fifth: without any of them there is none. */
-static void test_each_step(void **state)
+TEST(test_each_step)
 {
     struct sigv4_crypto broken = crypto;
     const struct sigv4_request request = {.method = "GET", .path = "/", .payload = SIGV4_EMPTY};
@@ -254,7 +254,7 @@ static void test_each_step(void **state)
 }
 
 /* Spaces and tabs: none around a value, and one where there are several in it. */
-static void test_spaces(void **state)
+TEST(test_spaces)
 {
     static const struct sigv4_pair headers[] = {{"A", "\t a"},
                                                 {"B", "b\t "},
@@ -282,7 +282,7 @@ static void test_spaces(void **state)
 }
 
 /* As many as there may be, in the order that they are in. */
-static void test_most(void **state)
+TEST(test_most)
 {
     struct sigv4_pair headers[SIGV4_PAIRS_MAX], query[SIGV4_PAIRS_MAX];
     char numbers[SIGV4_PAIRS_MAX][4], want[256] = "";
@@ -306,19 +306,12 @@ static void test_most(void **state)
     free(canonical);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_each_step), cmocka_unit_test(test_spaces), cmocka_unit_test(test_most),
-    cmocka_unit_test(test_suite),     cmocka_unit_test(test_s3),     cmocka_unit_test(test_words),
-    cmocka_unit_test(test_refused),
-};
-
 /* Without libcrypto there is nothing to be tested. */
-int main(void)
+
+BEFORE_TESTS
 {
-    harness_begin();
     if (!sigv4_crypto_find(&crypto)) {
         printf("1..0 # SKIP no libcrypto\n");
-        return 0;
+        exit(0);
     }
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -229,11 +229,10 @@ static uint64_t told(const struct sim *sim, enum remote_count count)
 /* ---- cases ---------------------------------------------------------------------------------- */
 
 /* What waits for room goes when there is some: because another one is answered, or is cancelled. */
-static void test_room(void **state)
+TEST(test_room)
 {
     struct sim sim;
 
-    (void)state;
     begin(&sim);
     ask(&sim, &sim.a, AT_ONCE + 2);
     assert_int_equal(under_way("a."), AT_ONCE);
@@ -249,11 +248,10 @@ static void test_room(void **state)
 }
 
 /* A host that refuses is sent fewer; what others are sent is not. */
-static void test_slowed(void **state)
+TEST(test_slowed)
 {
     struct sim sim;
 
-    (void)state;
     begin(&sim);
     ask(&sim, &sim.a, 80);
     for (int i = 0; i < 80; i++)
@@ -272,11 +270,10 @@ static void test_slowed(void **state)
 
 /* A host that names a time is sent nothing before, whatever it is asked for; and no other one
  * waits. */
-static void test_closed(void **state)
+TEST(test_closed)
 {
     struct sim sim;
 
-    (void)state;
     begin(&sim);
     ask(&sim, &sim.a, 1);
     answer(429, "Retry-After: 30\r\n");
@@ -291,11 +288,10 @@ static void test_closed(void **state)
 }
 
 /* It is sent what waits when its time has come. */
-static void test_opens(void **state)
+TEST(test_opens)
 {
     struct sim sim;
 
-    (void)state;
     begin(&sim);
     ask(&sim, &sim.a, 1);
     answer(503, "Retry-After: 1\r\n");
@@ -306,12 +302,3 @@ static void test_opens(void **state)
     assert_int_equal(told(&sim, REMOTE_SLOWED_HOSTS), 0);
     end(&sim);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_room),
-    cmocka_unit_test(test_slowed),
-    cmocka_unit_test(test_closed),
-    cmocka_unit_test(test_opens),
-};
-
-UV_TEST_MAIN(tests)

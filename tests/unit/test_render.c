@@ -78,7 +78,7 @@ static void assert_json(struct value *v, const char *want)
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct value rows = {.type = VALUE_ARRAY};
     struct value *row = container(&rows, NULL, VALUE_MAP);
@@ -100,7 +100,7 @@ static void test_table(void **state)
                     "x                 128        -  20 min 35 s  closing\n");
 }
 
-static void test_table_unequal_keys(void **state)
+TEST(test_table_unequal_keys)
 {
     struct value rows = {.type = VALUE_ARRAY};
 
@@ -112,7 +112,7 @@ static void test_table_unequal_keys(void **state)
                     "-  two\n");
 }
 
-static void test_table_wide_text(void **state)
+TEST(test_table_wide_text)
 {
     struct value rows = {.type = VALUE_ARRAY};
     struct value *row = container(&rows, NULL, VALUE_MAP);
@@ -128,7 +128,7 @@ static void test_table_wide_text(void **state)
                     "plain  22\n");
 }
 
-static void test_table_nested_cells(void **state)
+TEST(test_table_nested_cells)
 {
     struct value rows = {.type = VALUE_ARRAY};
     struct value *row = container(&rows, NULL, VALUE_MAP), *list, *map;
@@ -166,7 +166,7 @@ static struct value things(void)
     return rows;
 }
 
-static void test_table_that_fits(void **state)
+TEST(test_table_that_fits)
 {
     struct table_style style = {
         .keys = "name state rate_bytes_per_s n job", .never = "secret", .below = "verdict"};
@@ -204,7 +204,7 @@ static void test_table_that_fits(void **state)
 }
 
 /* Nothing to say is said, too. */
-static void test_table_of_nothing(void **state)
+TEST(test_table_of_nothing)
 {
     struct value rows = {.type = VALUE_ARRAY};
 
@@ -212,7 +212,7 @@ static void test_table_of_nothing(void **state)
     assert_rendered(&rows, "things", "JOB\n  -\n");
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct value array = {.type = VALUE_ARRAY}, map = {.type = VALUE_MAP};
 
@@ -221,7 +221,7 @@ static void test_empty(void **state)
 }
 
 /* What another process sent can't move the cursor or colour the terminal. */
-static void test_control_characters(void **state)
+TEST(test_control_characters)
 {
     struct value rows = {.type = VALUE_ARRAY};
     struct value map = {.type = VALUE_MAP};
@@ -234,7 +234,7 @@ static void test_control_characters(void **state)
 
 /* ---- maps and single values ----------------------------------------------------------------- */
 
-static void test_map(void **state)
+TEST(test_map)
 {
     struct value map = {.type = VALUE_MAP}, *inner, *rows;
 
@@ -276,7 +276,7 @@ static void test_map(void **state)
                     "  1000\n");
 }
 
-static void test_other_views(void **state)
+TEST(test_other_views)
 {
     struct value null = {.type = VALUE_NULL}, mixed = {.type = VALUE_ARRAY};
 
@@ -288,7 +288,7 @@ static void test_other_views(void **state)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-static void test_json(void **state)
+TEST(test_json)
 {
     struct value map = {.type = VALUE_MAP}, *list;
 
@@ -308,7 +308,7 @@ static void test_json(void **state)
                       "\"t\":true,\"n\":null,\"l\":[{},[]]}");
 }
 
-static void test_json_bad_utf8(void **state)
+TEST(test_json_bad_utf8)
 {
     struct value map = {.type = VALUE_MAP};
 
@@ -317,7 +317,7 @@ static void test_json_bad_utf8(void **state)
     assert_json(&map, "{\"k?\":\"a?\",\"good\":\"h\xc3\xa9\"}");
 }
 
-static void test_json_u64(void **state)
+TEST(test_json_u64)
 {
     json_t *below = render_json_u64(INT64_MAX), *above = render_json_u64(1ull << 63);
 
@@ -330,7 +330,7 @@ static void test_json_u64(void **state)
 /* ---- quoted text ------------------------------------------------------------------------------
  */
 
-static void test_quoted(void **state)
+TEST(test_quoted)
 {
     static const struct {
         const char *text;
@@ -365,7 +365,7 @@ static void test_quoted(void **state)
 
 /* ---- progress ------------------------------------------------------------------------------- */
 
-static void test_progress_line(void **state)
+TEST(test_progress_line)
 {
     const struct tally tally = {
         .batches = 50, .samples = 12800, .bytes = 40000000, .wait_ns = 500000000};
@@ -381,7 +381,7 @@ static void test_progress_line(void **state)
 }
 
 /* Any width: never wider, never out of the buffer. */
-static void test_count_line(void **state)
+TEST(test_count_line)
 {
     char line[256];
 
@@ -405,7 +405,7 @@ static void test_count_line(void **state)
 }
 
 /* Standard error is no terminal here: nothing of what is over soon, then whole lines. */
-static void test_progress_in_a_log(void **state)
+TEST(test_progress_in_a_log)
 {
     struct progress p;
     char line[256] = "";
@@ -475,7 +475,7 @@ static void assert_shaped(struct value *view, const char *name, const char *want
     assert_styled(view, name, &style, want);
 }
 
-static void test_epochs_without_tokens(void **state)
+TEST(test_epochs_without_tokens)
 {
     struct value view = {.type = VALUE_ARRAY};
 
@@ -487,7 +487,7 @@ static void test_epochs_without_tokens(void **state)
                   "b          5\n");
 }
 
-static void test_epochs_with_tokens(void **state)
+TEST(test_epochs_with_tokens)
 {
     struct value view = {.type = VALUE_ARRAY};
 
@@ -510,7 +510,7 @@ static void add_before(struct value *row, int64_t world, int64_t steps)
 }
 
 /* What goes on comes first, and of whom is said where there are several. */
-static void test_epochs_in_order(void **state)
+TEST(test_epochs_in_order)
 {
     static const char *const states[] = {"finished", "running", "expected", "starving"};
     struct value view = {.type = VALUE_ARRAY}, *row;
@@ -531,7 +531,7 @@ static void test_epochs_in_order(void **state)
                   "a          0  expected  -\n");
 }
 
-static void test_loaders_in_order(void **state)
+TEST(test_loaders_in_order)
 {
     static const char *const verdicts[] = {"idle: no trainer reads",
                                            "healthy: trainers hardly wait"};
@@ -573,7 +573,7 @@ static void add_lately(struct value *rows, const char *list, const double *numbe
     put_float(row, "waited_s", 50);
 }
 
-static void test_lately(void **state)
+TEST(test_lately)
 {
     struct value view = {.type = VALUE_ARRAY};
 
@@ -603,7 +603,7 @@ static void add_time(struct value *view, const char *loader, int uid, int rank, 
 }
 
 /* A loader's only rank says what all of it does; another user's loader of the name is another. */
-static void test_times_of_one_rank(void **state)
+TEST(test_times_of_one_rank)
 {
     struct value view = {.type = VALUE_ARRAY};
 
@@ -636,7 +636,7 @@ static void test_times_of_one_rank(void **state)
 }
 
 /* What several samples have no name for is said once. */
-static void test_slowest_say_it_once(void **state)
+TEST(test_slowest_say_it_once)
 {
     static const char *const whys[] = {"it is a number", "it is a number", NULL, "no names"};
     struct value view = {.type = VALUE_ARRAY};
@@ -662,7 +662,7 @@ static void test_slowest_say_it_once(void **state)
 }
 
 /* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */
-static void test_epochs_otherwise(void **state)
+TEST(test_epochs_otherwise)
 {
     struct value view = {.type = VALUE_ARRAY};
     struct value *row = container(&view, NULL, VALUE_MAP);
@@ -686,7 +686,7 @@ static void test_epochs_otherwise(void **state)
     assert_int_equal(shape_view("epochs", &view, &style), 0);
 }
 
-static void test_progress_widths(void **state)
+TEST(test_progress_widths)
 {
     const struct tally tally = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     const struct tally none = {0};
@@ -701,33 +701,3 @@ static void test_progress_widths(void **state)
         assert_true((int)strlen(line) <= (columns > 0 ? columns : 0));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_table),
-    cmocka_unit_test(test_table_unequal_keys),
-    cmocka_unit_test(test_table_wide_text),
-    cmocka_unit_test(test_table_nested_cells),
-    cmocka_unit_test(test_table_that_fits),
-    cmocka_unit_test(test_table_of_nothing),
-    cmocka_unit_test(test_empty),
-    cmocka_unit_test(test_control_characters),
-    cmocka_unit_test(test_map),
-    cmocka_unit_test(test_other_views),
-    cmocka_unit_test(test_json),
-    cmocka_unit_test(test_json_bad_utf8),
-    cmocka_unit_test(test_json_u64),
-    cmocka_unit_test(test_quoted),
-    cmocka_unit_test(test_progress_line),
-    cmocka_unit_test(test_count_line),
-    cmocka_unit_test(test_progress_in_a_log),
-    cmocka_unit_test(test_times_of_one_rank),
-    cmocka_unit_test(test_slowest_say_it_once),
-    cmocka_unit_test(test_epochs_without_tokens),
-    cmocka_unit_test(test_epochs_with_tokens),
-    cmocka_unit_test(test_epochs_in_order),
-    cmocka_unit_test(test_loaders_in_order),
-    cmocka_unit_test(test_epochs_otherwise),
-    cmocka_unit_test(test_lately),
-    cmocka_unit_test(test_progress_widths),
-};
-TEST_MAIN(tests)

@@ -194,7 +194,7 @@ static void join(struct play *play)
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 /* What one who joins does with what is there. */
-static void test_join(void **state)
+TEST(test_join)
 {
     static const struct {
         const char *there, *written;
@@ -231,7 +231,7 @@ static void test_join(void **state)
 }
 
 /* With round 4 behind it (members 1, 2 and itself), what it does with what comes. */
-static void test_in_a_round(void **state)
+TEST(test_in_a_round)
 {
     static const struct {
         const char *there, *written;
@@ -268,7 +268,7 @@ static void test_in_a_round(void **state)
     }
 }
 
-static void test_leave_and_close(void **state)
+TEST(test_leave_and_close)
 {
     static const struct {
         const char *there, *written;
@@ -310,7 +310,7 @@ static void test_leave_and_close(void **state)
 /* ---- time ----------------------------------------------------------------------------------- */
 
 /* The round is complete when last call is over by this node's watch, not before. */
-static void test_last_call(void **state)
+TEST(test_last_call)
 {
     struct play play;
 
@@ -330,7 +330,7 @@ static void test_last_call(void **state)
 }
 
 /* Node 1 counts on, node 2 stands still: 15 s after that was first seen, it is out. */
-static void test_death(void **state)
+TEST(test_death)
 {
     struct play play;
 
@@ -350,7 +350,7 @@ static void test_death(void **state)
 }
 
 /* A silence is as many intervals as beats may be missed; of one, half an interval more. */
-static void test_silence(void **state)
+TEST(test_silence)
 {
     static const struct {
         uint32_t missed;
@@ -366,7 +366,7 @@ static void test_silence(void **state)
 }
 
 /* An answer is of when it was asked for: that it came late says nothing of anybody's beat. */
-static void test_late_answer(void **state)
+TEST(test_late_answer)
 {
     struct play play;
 
@@ -390,7 +390,7 @@ static void test_late_answer(void **state)
 }
 
 /* A node that did not run, had its clock set, or heard nothing from the store has no say. */
-static void test_no_say(void **state)
+TEST(test_no_say)
 {
     for (int how = 0; how < 3; how++) {
         struct play play;
@@ -418,7 +418,7 @@ static void test_no_say(void **state)
 
 /* On a machine so busy that this node naps between any two looks, a dead node is found dead all the
  * same, a few naps later; after each nap a live one has time for a beat. */
-static void test_naps(void **state)
+TEST(test_naps)
 {
     const char *written = "-";
     struct play play;
@@ -444,7 +444,7 @@ static void test_naps(void **state)
 }
 
 /* Its own beat: a card once in five seconds, counted up. */
-static void test_beat(void **state)
+TEST(test_beat)
 {
     struct play play;
 
@@ -468,7 +468,7 @@ static void test_beat(void **state)
 }
 
 /* Two writes that were lost, one after another: the second is not tried again at once. */
-static void test_lost_writes(void **state)
+TEST(test_lost_writes)
 {
     struct play play;
 
@@ -527,7 +527,7 @@ static void sees_card(struct play *play, const char *there, struct rdzv_card car
 }
 
 /* What a node does for others, by what their cards say. */
-static void test_cards(void **state)
+TEST(test_cards)
 {
     static const struct {
         const char *there;
@@ -568,7 +568,7 @@ static void test_cards(void **state)
 }
 
 /* The further back a node is, the more rarely it looks; in front it does so in each poll. */
-static void test_who_looks(void **state)
+TEST(test_who_looks)
 {
     static const struct {
         uint64_t id;
@@ -625,7 +625,7 @@ static void test_who_looks(void **state)
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     struct dl_error bad = {.code = EBADMSG, .path = "rendezvous", .message = "no state"};
     struct dl_error away = {.code = ETIMEDOUT, .message = "10.0.0.1:2379 did not answer for 2 s"};
@@ -674,7 +674,7 @@ static void test_errors(void **state)
     end(&play);
 }
 
-static void test_settings(void **state)
+TEST(test_settings)
 {
     static const struct {
         struct rdzv_settings set;
@@ -699,23 +699,3 @@ static void test_settings(void **state)
     }
     assert_int_equal(rdzv_settings_check(&RDZV_DEFAULTS, NULL), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_join),
-    cmocka_unit_test(test_in_a_round),
-    cmocka_unit_test(test_leave_and_close),
-    cmocka_unit_test(test_last_call),
-    cmocka_unit_test(test_death),
-    cmocka_unit_test(test_silence),
-    cmocka_unit_test(test_late_answer),
-    cmocka_unit_test(test_no_say),
-    cmocka_unit_test(test_naps),
-    cmocka_unit_test(test_beat),
-    cmocka_unit_test(test_lost_writes),
-    cmocka_unit_test(test_cards),
-    cmocka_unit_test(test_who_looks),
-    cmocka_unit_test(test_errors),
-    cmocka_unit_test(test_settings),
-};
-
-TEST_MAIN(tests)

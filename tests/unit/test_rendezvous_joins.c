@@ -110,7 +110,7 @@ static void judge(const struct joins *joins, bool polls, const struct join_cost 
 /* What passes until all have met grows as the nodes do, however slow the store is, whether it tells
  * of changes or is asked, and however many come at the same time, or after one who was alone: they
  * do not all look at the cards of all, nor read each state. */
-static void test_cost_of_joins(void **state)
+TEST(test_cost_of_joins)
 {
     static const struct joins rows[] = {
         {0, 2 * SIM_MS, 0, false},
@@ -130,9 +130,3 @@ static void test_cost_of_joins(void **state)
         judge(&rows[r / 2], r % 2, &cost);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_cost_of_joins),
-};
-
-TEST_MAIN(tests)

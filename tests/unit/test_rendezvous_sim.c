@@ -30,7 +30,7 @@ static void all_join(struct sim *sim, uint64_t within)
 }
 
 /* As many as can be: complete with the last of them. Fewer: two seconds after last call. */
-static void test_all_meet(void **state)
+TEST(test_all_meet)
 {
     static const struct {
         uint32_t n, min, max;
@@ -53,7 +53,7 @@ static void test_all_meet(void **state)
 
 /* What a node costs does not grow with their number: neither at rest, nor in writes of the state
  * when all come at once; and a death among many is known to all soon. */
-static void test_cost(void **state)
+TEST(test_cost)
 {
     static const uint32_t counts[] = {16, 256, 1000};
     double rest[3], meet[3];
@@ -91,7 +91,7 @@ static void test_cost(void **state)
 
 /* A run whose nodes are all gone, in a store that has kept it: those that come begin the next
  * round, once they know the others to be dead. */
-static void test_left_behind(void **state)
+TEST(test_left_behind)
 {
     struct sim sim = {.set = nodes_from_to(2, 64)};
 
@@ -134,7 +134,7 @@ static uint64_t death_is_known(struct sim *sim)
 
 /* The store does all, or does not answer a tenth of what is asked, or a third: a death is known in
  * time, or soon. Who lives is not taken for dead (sim_check()). */
-static void test_death_in_a_slow_store(void **state)
+TEST(test_death_in_a_slow_store)
 {
     static const struct {
         uint32_t lose;
@@ -164,7 +164,7 @@ static void test_death_in_a_slow_store(void **state)
 
 /* One of 1,000: known to all within the silence and two seconds, whichever dies, one of those in
  * front that look at all beats, too; by etcd, which tells, and by a store that is polled. */
-static void test_death_among_many(void **state)
+TEST(test_death_among_many)
 {
     enum { MANY = 1000, RUNS = 10 };
     uint64_t longest = 0;
@@ -197,7 +197,7 @@ static void survive(struct sim *sim, uint64_t within)
 
 /* Gone within the time that its beat may stand still, a poll, and last call; the others keep their
  * ranks, but for those that would leave a gap. */
-static void test_deaths(void **state)
+TEST(test_deaths)
 {
     struct sim sim = {.set = nodes_from_to(2, 32)};
     uint32_t kept = 0;
@@ -231,7 +231,7 @@ static void succeed(struct sim *sim, uint32_t i, uint32_t heir)
 /* All die and are started again, or only some: they meet long before the dead have been silent for
  * long enough, who are all taken out, and nobody else. Where all are few it takes no poll; whoever
  * lives looks in its turn. */
-static void test_successors(void **state)
+TEST(test_successors)
 {
     static const struct {
         uint32_t n, killed;
@@ -277,7 +277,7 @@ static uint32_t generation(uint64_t seed, uint32_t i, uint32_t k)
 
 /* Again and again, so soon that nobody has beaten twice: what the dead of all generations have left
  * brings none of them back, though those that look know nothing of earlier ones. */
-static void test_generations(void **state)
+TEST(test_generations)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct sim sim = {.set = nodes_from_to(NODES, NODES), .seed = seed};
@@ -305,7 +305,7 @@ static void test_generations(void **state)
 
 /* As test_successors, without the knowledge: whoever has the same name is somebody else, and the
  * dead are waited for. */
-static void test_namesakes(void **state)
+TEST(test_namesakes)
 {
     struct sim sim = {.set = nodes_from_to(2, 4)};
 
@@ -329,7 +329,7 @@ static void test_namesakes(void **state)
 /* Beats of 200 ms, of which 15 may be missed, on machines so busy that each node has no processor
  * for 0.4 to 0.8 s, again and again: nobody who lives is taken out, and who dies is out after no
  * more than twice the silence. */
-static void test_naps(void **state)
+TEST(test_naps)
 {
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct sim sim = {.set = nodes_from_to(2, 8), .seed = seed, .polls = seed % 2};
@@ -375,7 +375,7 @@ static void stop_all(struct sim *sim, bool stop)
 /* Not one beat may be missed: nobody who lives is taken out, though messages take up to a tenth
  * of a second there and back, clocks differ, the store fails, and machines stop together. Who dies
  * is out when the next beat is half an interval late. */
-static void test_one_missed(void **state)
+TEST(test_one_missed)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
         struct sim sim = {.set = of_one_missed(2, 16), .delay_ns = SIM_S / 20, .seed = seed};
@@ -406,7 +406,7 @@ static void test_one_missed(void **state)
 }
 
 /* All but one die, then there are too few; others come and there are enough again. */
-static void test_too_few(void **state)
+TEST(test_too_few)
 {
     struct sim sim = {.set = nodes_from_to(3, 8)};
 
@@ -428,7 +428,7 @@ static void test_too_few(void **state)
 }
 
 /* Fewer than the minimum until the end: each is told so, and none stays behind. */
-static void test_never_enough(void **state)
+TEST(test_never_enough)
 {
     struct sim sim = {.set = nodes_from_to(5, 8)};
 
@@ -446,7 +446,7 @@ static void test_never_enough(void **state)
 }
 
 /* There is no place: it waits beyond its time to join, and takes that of one that leaves. */
-static void test_stand_in(void **state)
+TEST(test_stand_in)
 {
     struct sim sim = {.set = nodes_from_to(2, 3)};
 
@@ -465,7 +465,7 @@ static void test_stand_in(void **state)
     sim_deinit(&sim);
 }
 
-static void test_all_leave(void **state)
+TEST(test_all_leave)
 {
     struct sim sim = {.set = nodes_from_to(2, 8)};
 
@@ -483,7 +483,7 @@ static void test_all_leave(void **state)
     sim_deinit(&sim);
 }
 
-static void test_closed(void **state)
+TEST(test_closed)
 {
     struct sim sim = {.set = nodes_from_to(2, 8)};
 
@@ -503,7 +503,7 @@ static void test_closed(void **state)
 }
 
 /* The store is away for a minute, and knows all or nothing when it is back: the round holds. */
-static void test_store_restarts(void **state)
+TEST(test_store_restarts)
 {
     for (int forgets = 0; forgets < 2; forgets++) {
         struct sim sim = {.set = nodes_from_to(2, 16)};
@@ -623,7 +623,7 @@ static void calm_down(struct sim *sim)
     }
 }
 
-static void test_at_random(void **state)
+TEST(test_at_random)
 {
     const char *seeds = getenv("RDZV_SEEDS");
     uint64_t n = seeds ? strtoull(seeds, NULL, 10) : 60;
@@ -654,17 +654,3 @@ static void test_at_random(void **state)
         sim_deinit(&sim);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_meet),    cmocka_unit_test(test_cost),
-    cmocka_unit_test(test_left_behind), cmocka_unit_test(test_death_in_a_slow_store),
-    cmocka_unit_test(test_successors),  cmocka_unit_test(test_generations),
-    cmocka_unit_test(test_namesakes),   cmocka_unit_test(test_naps),
-    cmocka_unit_test(test_deaths),      cmocka_unit_test(test_one_missed),
-    cmocka_unit_test(test_too_few),     cmocka_unit_test(test_never_enough),
-    cmocka_unit_test(test_stand_in),    cmocka_unit_test(test_all_leave),
-    cmocka_unit_test(test_closed),      cmocka_unit_test(test_store_restarts),
-    cmocka_unit_test(test_at_random),   cmocka_unit_test(test_death_among_many),
-};
-
-TEST_MAIN(tests)

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const order[] = {"",       "a",      "node1",    "node2",     "node7",
                                         "node7a", "node66", "node66-1", "node66-10", "nodf"};
@@ -18,7 +18,7 @@ static void test_names(void **state)
 }
 
 /* How a node went, by what was seen before and after. */
-static void test_gone(void **state)
+TEST(test_gone)
 {
     static const struct {
         const char *before, *now;
@@ -117,7 +117,7 @@ static void check_blob(uint32_t format)
     assert_null(to.nodes);
 }
 
-static void test_blob(void **state)
+TEST(test_blob)
 {
     for (uint32_t format = RDZV_FORMATS.least; format <= RDZV_FORMATS.greatest; format++)
         check_blob(format);
@@ -146,7 +146,7 @@ static struct rdzv_state draw_state(uint64_t seed, uint32_t n)
 }
 
 /* By columns a state is what it was. Whatever a byte of it becomes, nodes are by id, each once. */
-static void test_columns(void **state)
+TEST(test_columns)
 {
     struct dl_error err;
 
@@ -176,7 +176,7 @@ static void test_columns(void **state)
 }
 
 /* Of many nodes, as each of them reads them when an epoch begins. */
-static void test_bytes_of_many(void **state)
+TEST(test_bytes_of_many)
 {
     enum { MANY = 192 };
     size_t bytes[RDZV_COLUMNS + 1];
@@ -225,7 +225,7 @@ static const uint8_t later[] = {7, 0xa2, 'a', 'b', 0x92, 1, 0xc0, 0x91, 0x81, 1,
 enum { LATER = 4 };
 
 /* Fields at the end that this release does not know are stepped over, wherever they may be. */
-static void test_later_fields(void **state)
+TEST(test_later_fields)
 {
     _cleanup_(rdzv_state_deinit)
     struct rdzv_state from = make("9 complete 1 2"), to = {0};
@@ -276,7 +276,7 @@ static void test_later_fields(void **state)
 
 /* Why an open round was opened; not said of a complete one, nor by an earlier release, whose head
  * is a field shorter. */
-static void test_head(void **state)
+TEST(test_head)
 {
     static const char why[] = "node4 sent no heartbeat for 15 s";
     _cleanup_(rdzv_state_deinit)
@@ -303,7 +303,7 @@ static void test_head(void **state)
 
 /* Ids of the nodes in front, of few and of many; of an earlier release the last of them alone: then
  * all that precede it may be in front. */
-static void test_head_front(void **state)
+TEST(test_head_front)
 {
     static const struct {
         const char *nodes;
@@ -338,7 +338,7 @@ static void test_head_front(void **state)
 }
 
 /* A card of a release that says nothing of formats: it knows 2. What makes no sense is no card. */
-static void test_card_formats(void **state)
+TEST(test_card_formats)
 {
     static const struct {
         uint8_t least, greatest;
@@ -370,7 +370,7 @@ static void test_card_formats(void **state)
 }
 
 /* Of many nodes, one of which waits: each member is on the page of its id, and on no other. */
-static void test_pages(void **state)
+TEST(test_pages)
 {
     static const uint32_t counts[] = {1, RDZV_LISTED_MAX, RDZV_LISTED_MAX + 1, 250,
                                       RDZV_NODES_MAX - 1};
@@ -416,13 +416,3 @@ static void test_pages(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names),         cmocka_unit_test(test_gone),
-    cmocka_unit_test(test_blob),          cmocka_unit_test(test_columns),
-    cmocka_unit_test(test_bytes_of_many), cmocka_unit_test(test_later_fields),
-    cmocka_unit_test(test_card_formats),  cmocka_unit_test(test_head),
-    cmocka_unit_test(test_head_front),    cmocka_unit_test(test_pages),
-};
-
-TEST_MAIN(tests)

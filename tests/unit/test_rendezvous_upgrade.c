@@ -4,7 +4,7 @@
 
 #include "daemon/cluster/rendezvous/rendezvous_format.h"
 
-static void test_meet(void **state)
+TEST(test_meet)
 {
     static const struct {
         struct rdzv_formats all, one;
@@ -26,7 +26,7 @@ static void test_meet(void **state)
 }
 
 /* Nodes 1 to n of a state, with cards of these greatest formats; 0: its card is missing. */
-static void test_choose(void **state)
+TEST(test_choose)
 {
     static const struct {
         uint32_t own, before;
@@ -83,7 +83,7 @@ static void upgrade(struct sim *sim, uint32_t node, uint32_t greatest)
 }
 
 /* One after the other; and one of them back again. */
-static void test_rolling(void **state)
+TEST(test_rolling)
 {
     for (int polls = 0; polls < 2; polls++) {
         struct sim sim = {.set = RDZV_DEFAULTS, .polls = polls};
@@ -109,7 +109,7 @@ static void test_rolling(void **state)
 }
 
 /* One node knows formats that the others do not; they stay as they are. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         uint32_t least, greatest;
@@ -158,7 +158,7 @@ static void test_refused(void **state)
 
 /* Cut off, and taken out by others, who then go on in a format that it does not know: its round is
  * over for it, and it comes back. */
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
     struct sim sim = {.set = RDZV_DEFAULTS};
 
@@ -212,16 +212,8 @@ static void alone_with_state(bool has_card)
     sim_deinit(&sim);
 }
 
-static void test_nobody_there(void **state)
+TEST(test_nobody_there)
 {
     alone_with_state(true);
     alone_with_state(false);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_meet),         cmocka_unit_test(test_choose),
-    cmocka_unit_test(test_rolling),      cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_nobody_there), cmocka_unit_test(test_cut_off),
-};
-
-TEST_MAIN(tests)

@@ -181,7 +181,7 @@ static void expect_end(struct replica_set *set, uint64_t number)
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static void test_rounds_in_order(void **state)
+TEST(test_rounds_in_order)
 {
     struct replica_set set = make_set(5, false, false);
 
@@ -201,7 +201,7 @@ static void test_rounds_in_order(void **state)
     assert_int_equal(told.open, 0);
 }
 
-static void test_short_rounds_and_drop_last(void **state)
+TEST(test_short_rounds_and_drop_last)
 {
     for (uint64_t size = 1; size <= LENGTH + 2; size++) {
         for (int drop = 0; drop < 2; drop++) {
@@ -216,7 +216,7 @@ static void test_short_rounds_and_drop_last(void **state)
 }
 
 /* A new worker is asked for a round in the middle; an old one for a round that it had made. */
-static void test_any_round_is_the_same_whoever_makes_it(void **state)
+TEST(test_any_round_is_the_same_whoever_makes_it)
 {
     for (int can_skip = 0; can_skip < 2; can_skip++) {
         for (uint64_t from = 0; from < 6; from++) {
@@ -248,7 +248,7 @@ static void on_enter(void *context, uint64_t number)
 }
 
 /* Sample 9 ends round 1 after 4 samples: round 2 begins with sample 10. */
-static void test_in_sequence_an_error_ends_its_round(void **state)
+TEST(test_in_sequence_an_error_ends_its_round)
 {
     static const struct {
         int r;
@@ -306,7 +306,7 @@ static void save_behind(struct replica_set *set, uint64_t number, uint8_t ret[st
 }
 
 /* Any later round is what it is, and of what lies before the state nothing is made. */
-static void test_a_replica_begins_where_a_state_says(void **state)
+TEST(test_a_replica_begins_where_a_state_says)
 {
     for (uint64_t behind = 0; behind < 4; behind++) {
         for (uint64_t wanted = 0; wanted < 5; wanted++) {
@@ -329,7 +329,7 @@ static void test_a_replica_begins_where_a_state_says(void **state)
     }
 }
 
-static void test_a_state_that_is_none_of_its_own_is_left(void **state)
+TEST(test_a_state_that_is_none_of_its_own_is_left)
 {
     uint8_t bytes[RECORD_BYTES];
     struct replica_set set = make_set(5, false, false);
@@ -352,7 +352,7 @@ static void test_a_state_that_is_none_of_its_own_is_left(void **state)
     }
 }
 
-static void test_what_cannot_be_saved(void **state)
+TEST(test_what_cannot_be_saved)
 {
     static const struct {
         int code;
@@ -379,7 +379,7 @@ static void test_what_cannot_be_saved(void **state)
     }
 }
 
-static void test_streams_are_apart(void **state)
+TEST(test_streams_are_apart)
 {
     struct replica_set set = make_set(5, false, true);
     uint64_t first;
@@ -401,7 +401,7 @@ static void test_streams_are_apart(void **state)
     assert_int_equal(told.open, 0);
 }
 
-static void test_a_round_that_did_not_fit_is_kept(void **state)
+TEST(test_a_round_that_did_not_fit_is_kept)
 {
     struct replica_set set = make_set(5, false, true);
     struct round kept = round_of(7, 1, 1);
@@ -428,7 +428,7 @@ static void test_a_round_that_did_not_fit_is_kept(void **state)
     assert_int_equal(told.open, 0);
 }
 
-static void test_a_kept_round_nobody_wants_gives_way(void **state)
+TEST(test_a_kept_round_nobody_wants_gives_way)
 {
     struct replica_set set = make_set(5, false, true);
     struct round kept = round_of(7, 1, 1);
@@ -440,7 +440,7 @@ static void test_a_kept_round_nobody_wants_gives_way(void **state)
     replica_set_deinit(&set);
 }
 
-static void test_a_bad_sample_costs_its_round_alone(void **state)
+TEST(test_a_bad_sample_costs_its_round_alone)
 {
     for (int can_skip = 0; can_skip < 2; can_skip++) {
         struct replica_set set = make_set(5, false, can_skip);
@@ -462,7 +462,7 @@ static void test_a_bad_sample_costs_its_round_alone(void **state)
 }
 
 /* What the rounds of seven have of 23 samples, of which numbers 9, 10 and 21 are bad. */
-static void test_rounds_go_on_without_bad_samples(void **state)
+TEST(test_rounds_go_on_without_bad_samples)
 {
     static const uint64_t N = UINT64_MAX;
     const struct {
@@ -514,7 +514,7 @@ static void test_rounds_go_on_without_bad_samples(void **state)
     }
 }
 
-static void test_a_round_of_nothing_but_bad_samples(void **state)
+TEST(test_a_round_of_nothing_but_bad_samples)
 {
     struct replica_set set = make_set(2, false, true);
     struct round round = round_of(7, 5, 5);
@@ -535,7 +535,7 @@ static void test_a_round_of_nothing_but_bad_samples(void **state)
 }
 
 /* It is told once; then the replica is as one without samples, so that the epoch ends. */
-static void test_a_replica_that_cannot_begin(void **state)
+TEST(test_a_replica_that_cannot_begin)
 {
     struct replica_set set = make_set(5, false, true);
     struct round first = round_of(7, 0, 0);
@@ -552,7 +552,7 @@ static void test_a_replica_that_cannot_begin(void **state)
     replica_set_deinit(&set);
 }
 
-static void test_far_rounds(void **state)
+TEST(test_far_rounds)
 {
     struct replica_set set = make_set(1 << 20, false, true);
 
@@ -598,7 +598,7 @@ static size_t collect(struct dataset *ds, uint32_t rank, uint32_t world, uint32_
     return n;
 }
 
-static void test_range_is_divided_among_ranks_then_workers(void **state)
+TEST(test_range_is_divided_among_ranks_then_workers)
 {
     for (uint64_t length = 0; length < 30; length += 7) {
         struct spec_dataset spec = range_of(length, true);
@@ -624,7 +624,7 @@ static void test_range_is_divided_among_ranks_then_workers(void **state)
     }
 }
 
-static void test_chain_is_one_after_another(void **state)
+TEST(test_chain_is_one_after_another)
 {
     struct spec_dataset parts[] = {range_of(4, true), range_of(0, true), range_of(3, false)};
     struct spec_dataset spec = {.kind = DATASET_CHAIN, .datasets = parts, .n_datasets = 3};
@@ -680,7 +680,7 @@ static size_t collect_behind(struct dataset *ds, uint64_t begin, int64_t *ret, s
     return n;
 }
 
-static void test_chain_skips_its_parts(void **state)
+TEST(test_chain_skips_its_parts)
 {
     struct spec_dataset inner[] = {range_of(3, false), range_of(1, true)};
     struct spec_dataset chain = {.kind = DATASET_CHAIN, .datasets = inner, .n_datasets = 2};
@@ -715,7 +715,7 @@ static void test_chain_skips_its_parts(void **state)
     }
 }
 
-static void test_no_seed_comes_twice(void **state)
+TEST(test_no_seed_comes_twice)
 {
     enum { EPOCHS = 5, RANKS = 3, WORKERS = 4, N = EPOCHS * RANKS * WORKERS };
     uint64_t seeds[N];
@@ -731,7 +731,7 @@ static void test_no_seed_comes_twice(void **state)
 }
 
 /* None comes twice, none is a replica's. */
-static void test_each_step_has_a_seed(void **state)
+TEST(test_each_step_has_a_seed)
 {
     enum { N = 3 * 3 * 3 };
     uint64_t seeds[2 * N];
@@ -750,28 +750,3 @@ static void test_each_step_has_a_seed(void **state)
             assert_true(seeds[i] != seeds[j]);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rounds_in_order),
-    cmocka_unit_test(test_short_rounds_and_drop_last),
-    cmocka_unit_test(test_any_round_is_the_same_whoever_makes_it),
-    cmocka_unit_test(test_in_sequence_an_error_ends_its_round),
-    cmocka_unit_test(test_a_replica_begins_where_a_state_says),
-    cmocka_unit_test(test_a_state_that_is_none_of_its_own_is_left),
-    cmocka_unit_test(test_what_cannot_be_saved),
-    cmocka_unit_test(test_streams_are_apart),
-    cmocka_unit_test(test_a_round_that_did_not_fit_is_kept),
-    cmocka_unit_test(test_a_kept_round_nobody_wants_gives_way),
-    cmocka_unit_test(test_a_bad_sample_costs_its_round_alone),
-    cmocka_unit_test(test_rounds_go_on_without_bad_samples),
-    cmocka_unit_test(test_a_round_of_nothing_but_bad_samples),
-    cmocka_unit_test(test_a_replica_that_cannot_begin),
-    cmocka_unit_test(test_far_rounds),
-    cmocka_unit_test(test_range_is_divided_among_ranks_then_workers),
-    cmocka_unit_test(test_chain_is_one_after_another),
-    cmocka_unit_test(test_chain_skips_its_parts),
-    cmocka_unit_test(test_no_seed_comes_twice),
-    cmocka_unit_test(test_each_step_has_a_seed),
-};
-
-TEST_MAIN(tests)

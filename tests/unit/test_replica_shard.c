@@ -250,7 +250,7 @@ static void check_in_order(const struct rule *rule, uint64_t length, enum abilit
     assert_int_equal(told.open, 0);
 }
 
-static void test_rounds_in_order(void **state)
+TEST(test_rounds_in_order)
 {
     for_each_rule(check_in_order);
 }
@@ -271,7 +271,7 @@ static void check_any(const struct rule *rule, uint64_t length, enum ability abi
     }
 }
 
-static void test_any_round_is_the_same_whoever_makes_it(void **state)
+TEST(test_any_round_is_the_same_whoever_makes_it)
 {
     for_each_rule(check_any);
 }
@@ -290,13 +290,13 @@ static void check_in_sequence(const struct rule *rule, uint64_t length, enum abi
     assert_int_equal(told.open, 0);
 }
 
-static void test_in_sequence(void **state)
+TEST(test_in_sequence)
 {
     for_each_rule(check_in_sequence);
 }
 
 /* Sample 9 ends round 1 of all ranks, no matter whose it is, and round 2 begins behind it. */
-static void test_in_sequence_an_error_is_all_ranks(void **state)
+TEST(test_in_sequence_an_error_is_all_ranks)
 {
     struct rule rule = {.mode = SHARD_BATCH, .size = 2, .world = 4};
     struct sample_batch *batch;
@@ -317,7 +317,7 @@ static void test_in_sequence_an_error_is_all_ranks(void **state)
 }
 
 /* With `even` and with drop_last; else the first ranks may have one more. */
-static void test_all_ranks_end_at_the_same_round(void **state)
+TEST(test_all_ranks_end_at_the_same_round)
 {
     for (uint64_t length = 0; length <= LONGEST; length++)
         for (int drop_last = 0; drop_last < 2; drop_last++) {
@@ -333,7 +333,7 @@ static void test_all_ranks_end_at_the_same_round(void **state)
 }
 
 /* Where samples must be made to be passed over, each rank makes all of a round in its step. */
-static void test_ranks_draw_alike(void **state)
+TEST(test_ranks_draw_alike)
 {
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct rule rule = {SHARD_BATCH, 2, 3, rank, false, true};
@@ -347,7 +347,7 @@ static void test_ranks_draw_alike(void **state)
 }
 
 /* It costs the step of the rank that it belongs to, and a step that repeats it. */
-static void test_a_bad_sample(void **state)
+TEST(test_a_bad_sample)
 {
     for (unsigned ability = WALKS; ability <= LEAPS; ability++)
         for (uint32_t rank = 0; rank < 3; rank++) {
@@ -371,7 +371,7 @@ static void test_a_bad_sample(void **state)
         }
 }
 
-static void test_a_dataset_that_is_another_the_second_time(void **state)
+TEST(test_a_dataset_that_is_another_the_second_time)
 {
     struct rule rule = {SHARD_BATCH, 2, 3, 2, false, true};
     struct replica_set set = make_set(&rule, 9, LEAPS);
@@ -388,7 +388,7 @@ static void test_a_dataset_that_is_another_the_second_time(void **state)
     assert_int_equal(told.open, 0);
 }
 
-static void test_a_round_that_did_not_fit_keeps_what_is_repeated(void **state)
+TEST(test_a_round_that_did_not_fit_keeps_what_is_repeated)
 {
     struct rule rule = {SHARD_BATCH, 3, 2, 1, false, true};
     struct replica_set set = make_set(&rule, 10, LEAPS);
@@ -402,17 +402,3 @@ static void test_a_round_that_did_not_fit_keeps_what_is_repeated(void **state)
     assert_int_equal(told.made, made);
     replica_set_deinit(&set);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rounds_in_order),
-    cmocka_unit_test(test_any_round_is_the_same_whoever_makes_it),
-    cmocka_unit_test(test_in_sequence),
-    cmocka_unit_test(test_in_sequence_an_error_is_all_ranks),
-    cmocka_unit_test(test_all_ranks_end_at_the_same_round),
-    cmocka_unit_test(test_ranks_draw_alike),
-    cmocka_unit_test(test_a_bad_sample),
-    cmocka_unit_test(test_a_dataset_that_is_another_the_second_time),
-    cmocka_unit_test(test_a_round_that_did_not_fit_keeps_what_is_repeated),
-};
-
-TEST_MAIN(tests)

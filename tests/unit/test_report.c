@@ -42,7 +42,7 @@ static char *read_text(const char *text, size_t n)
     return read_at(512, 4, (uint32_t)n);
 }
 
-static void test_kept(void **state)
+TEST(test_kept, make_slot, free_slot)
 {
     static const struct {
         const char *written;
@@ -66,7 +66,7 @@ static void test_kept(void **state)
     assert_string_equal(zero, "a?b");
 }
 
-static void test_cut(void **state)
+TEST(test_cut, make_slot, free_slot)
 {
     static const char first[] = "a.b:C\n";
     _cleanup_free_ char *text = malloc(REPORT_MAX + 2);
@@ -92,7 +92,7 @@ static void test_cut(void **state)
 }
 
 /* Whatever the numbers say, only the slot is read; a sanitizer watches. */
-static void test_numbers(void **state)
+TEST(test_numbers, make_slot, free_slot)
 {
     static const uint64_t offs[] = {
         0, 128, SLOT_BYTES - 2, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, INT64_MAX, UINT64_MAX};
@@ -111,7 +111,7 @@ static void test_numbers(void **state)
     assert_null(read_at(128, 1, 0));
 }
 
-static void test_last_words(void **state)
+TEST(test_last_words)
 {
     struct last_words words = {0};
     char told[LAST_WORDS + 32], long_text[3 * LAST_WORDS];
@@ -182,7 +182,7 @@ static void check_relay(int in, int out)
     relay_free(relay);
 }
 
-static void test_relay(void **state)
+TEST(test_relay)
 {
     int ends[2];
 
@@ -204,7 +204,7 @@ static void test_relay(void **state)
 }
 
 /* What others write to a file between two lines stays, and so do the lines. */
-static void test_relay_to_file(void **state)
+TEST(test_relay_to_file)
 {
     char path[] = "relay-XXXXXX", got[64] = "";
     struct relay_lines lines = {0};
@@ -222,14 +222,3 @@ static void test_relay_to_file(void **state)
     close(fd);
     unlink(path);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(test_kept, make_slot, free_slot),
-    cmocka_unit_test_setup_teardown(test_cut, make_slot, free_slot),
-    cmocka_unit_test_setup_teardown(test_numbers, make_slot, free_slot),
-    cmocka_unit_test(test_last_words),
-    cmocka_unit_test(test_relay),
-    cmocka_unit_test(test_relay_to_file),
-};
-
-TEST_MAIN(tests)

@@ -90,7 +90,7 @@ static void compare_kernels(struct resizer *resizer, const struct picture *noise
     }
 }
 
-static void test_kernels(void **state)
+TEST(test_kernels)
 {
     struct resizer resizer = {0};
     struct picture noise = {0}, out = {0};
@@ -113,7 +113,7 @@ static void test_kernels(void **state)
 }
 
 /* Weights that three digits do not hold, and those just within: no filter here has them. */
-static void test_great_weights(void **state)
+TEST(test_great_weights)
 {
     static const int32_t greatest[] = {127 * 65536 + 127 * 256 + 127, 127 * 65536 + 127 * 256 + 128,
                                        -128 * 65536 - 128 * 256 - 128};
@@ -183,7 +183,7 @@ static void resize_rows(struct resizer *resizer, const struct resize_source *sou
     assert_int_equal(resizer_end(resizer, out), 0);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct resizer one = {0}, other = {0};
     struct picture in = {0}, wanted = {0}, given = {0};
@@ -211,7 +211,7 @@ static void test_rows(void **state)
     resizer_deinit(&other);
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     const struct image_size size = {1 << 15, 1 << 15};
     const struct resize_goal goal = resize_goal_of(size, RESIZE_BOX);
@@ -223,12 +223,3 @@ static void test_too_large(void **state)
                      -EFBIG);
     resizer_deinit(&resizer);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_kernels),
-    cmocka_unit_test(test_great_weights),
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_too_large),
-};
-
-TEST_MAIN(tests)

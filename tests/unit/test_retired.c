@@ -1,6 +1,6 @@
 /* Segments that others still have when the daemon has done with them: charged until they let go. */
 #include "daemon/serve/pool/retired.h"
-#include "tests/lib/harness.h"
+#include "tests/lib/uv_threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -80,7 +80,7 @@ static void expect(const struct fixture *f, uint64_t bytes, uint64_t descriptors
     assert_true(f->budget.in_use >= bytes);
 }
 
-static void test_what_nobody_has(void **state)
+TEST(test_what_nobody_has, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -92,7 +92,7 @@ static void test_what_nobody_has(void **state)
 }
 
 /* One that no client was ever sent: its worker could not map it. */
-static void test_what_was_never_sealed(void **state)
+TEST(test_what_was_never_sealed, setup, teardown)
 {
     struct fixture *f = *state;
     struct segment *segment = NULL;
@@ -106,7 +106,7 @@ static void test_what_was_never_sealed(void **state)
     expect(f, 0, 0);
 }
 
-static void test_mapped_and_open(void **state)
+TEST(test_mapped_and_open, setup, teardown)
 {
     struct fixture *f = *state;
     int client;
@@ -136,7 +136,7 @@ static void test_mapped_and_open(void **state)
 }
 
 /* Descriptors that cannot be refused any more may be above the limit; nothing else is had then. */
-static void test_above_the_limit(void **state)
+TEST(test_above_the_limit, setup, teardown)
 {
     struct fixture *f = *state;
     int clients[3];
@@ -155,7 +155,7 @@ static void test_above_the_limit(void **state)
 }
 
 /* Nobody asks: it looks by itself, and stops when there is nothing to be looked for. */
-static void test_it_looks_by_itself(void **state)
+TEST(test_it_looks_by_itself, setup, teardown)
 {
     struct fixture *f = *state;
     int client;
@@ -171,7 +171,7 @@ static void test_it_looks_by_itself(void **state)
     assert_false(uv_is_active((uv_handle_t *)&f->retired.look));
 }
 
-static void test_the_end(void **state)
+TEST(test_the_end, setup, teardown)
 {
     struct fixture *f = *state;
     int clients[2];
@@ -185,18 +185,4 @@ static void test_the_end(void **state)
     expect(f, 0, 0);
     close(clients[0]);
     close(clients[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_what_nobody_has, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_was_never_sealed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_mapped_and_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_above_the_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_it_looks_by_itself, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_end, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,7 +173,7 @@ static void expect(const struct rights_asker *asker, size_t row, bool allowed)
         assert_string_equal(err.path, rows[row].place);
 }
 
-static void test_other_users(void **state)
+TEST(test_other_users)
 {
     static const struct {
         uid_t asks, own;
@@ -197,7 +197,7 @@ static void test_other_users(void **state)
 }
 
 /* What its interpreters and directories are, other parts see to. */
-static void test_its_own_user(void **state)
+TEST(test_its_own_user)
 {
     static const uid_t own[] = {OWN, ROOT};
 
@@ -213,8 +213,3 @@ static void test_its_own_user(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_other_users),
-                                          cmocka_unit_test(test_its_own_user)};
-
-TEST_MAIN(tests)

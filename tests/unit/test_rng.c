@@ -4,7 +4,7 @@
 #include "tests/lib/harness.h"
 
 /* numpy.random.Philox(key=[seed, epoch], counter=[0, 0, index, 0]).random_raw(6) of NumPy 1.24 */
-static void test_words(void **state)
+TEST(test_words)
 {
     static const struct {
         uint64_t seed, epoch, index, words[6];
@@ -35,7 +35,7 @@ static void test_words(void **state)
 }
 
 /* Each part of the key counts, and none can be taken for another. */
-static void test_keys_differ(void **state)
+TEST(test_keys_differ)
 {
     struct rng rng;
     uint64_t first[4];
@@ -48,7 +48,7 @@ static void test_keys_differ(void **state)
     }
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     enum { DRAWS = 30000, SIDES = 6 };
     unsigned counts[SIDES] = {0};
@@ -70,10 +70,3 @@ static void test_ranges(void **state)
         assert_in_range(counts[i], DRAWS / SIDES - 325, DRAWS / SIDES + 325);
     assert_true(rng_below(&rng, 1) == 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_words),
-    cmocka_unit_test(test_keys_differ),
-    cmocka_unit_test(test_ranges),
-};
-TEST_MAIN(tests)

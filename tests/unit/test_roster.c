@@ -57,7 +57,7 @@ static void apply(struct roster *roster, const char *events)
     }
 }
 
-static void test_marks(void **state)
+TEST(test_marks)
 {
     static const struct {
         const char *events, *want;
@@ -76,7 +76,7 @@ static void test_marks(void **state)
     }
 }
 
-static void test_learning(void **state)
+TEST(test_learning)
 {
     static const struct {
         const char *own, *other, *all, *done;
@@ -99,7 +99,7 @@ static void test_learning(void **state)
     }
 }
 
-static void test_a_world_of_many(void **state)
+TEST(test_a_world_of_many)
 {
     struct roster *roster = roster_new(DL_MAX_WORLD_SIZE);
 
@@ -114,7 +114,7 @@ static void test_a_world_of_many(void **state)
 static const struct stream_params base = {.job = "j", .epoch = 3, .rank = 1, .world = WORLD};
 
 /* The same epoch for other ranks; not in another job, with a name or without, epoch or world. */
-static void test_the_same_epoch(void **state)
+TEST(test_the_same_epoch)
 {
     struct stream_params other = base;
 
@@ -141,7 +141,7 @@ static const struct roster *come(struct roster_book *book, uint64_t rank)
     return roster_book_come(book, &params);
 }
 
-static void test_epochs_that_all_have_left(void **state)
+TEST(test_epochs_that_all_have_left)
 {
     static const struct {
         const char *entries[2];
@@ -178,7 +178,7 @@ static void test_epochs_that_all_have_left(void **state)
     }
 }
 
-static void test_the_oldest_gives_way(void **state)
+TEST(test_the_oldest_gives_way)
 {
     struct roster_book book = {0};
     struct stream_params params = base;
@@ -197,14 +197,3 @@ static void test_the_oldest_gives_way(void **state)
     assert_non_null(roster_book_come(&book, &params));
     roster_book_deinit(&book);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_marks),
-    cmocka_unit_test(test_learning),
-    cmocka_unit_test(test_a_world_of_many),
-    cmocka_unit_test(test_the_same_epoch),
-    cmocka_unit_test(test_epochs_that_all_have_left),
-    cmocka_unit_test(test_the_oldest_gives_way),
-};
-
-TEST_MAIN(tests)

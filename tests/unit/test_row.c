@@ -28,7 +28,7 @@ static int build(struct value *ret)
     return row.r;
 }
 
-static void test_all_kinds(void **state)
+TEST(test_all_kinds)
 {
     struct value v = {0};
 
@@ -50,7 +50,7 @@ static void test_all_kinds(void **state)
 }
 
 /* Whichever allocation fails: it is said at the end, and nothing breaks before. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     int failures = 0, r = -ENOMEM;
 
@@ -66,10 +66,3 @@ static void test_no_memory(void **state)
     }
     assert_true(failures > 10);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_kinds),
-    cmocka_unit_test(test_no_memory),
-};
-
-TEST_MAIN(tests)

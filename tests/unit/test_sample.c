@@ -18,7 +18,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void test_a_tree(void **state)
+TEST(test_a_tree, NULL, teardown)
 {
     const struct tree_node *node;
 
@@ -166,7 +166,7 @@ static void no_text(void)
     sample_text(&sample, TREE_STRING, NULL, NULL, 1);
 }
 
-static void test_refused(void **state)
+TEST(test_refused, NULL, teardown)
 {
     static const struct {
         void (*build)(void);
@@ -221,7 +221,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_empty_leaves_need_no_bytes(void **state)
+TEST(test_empty_leaves_need_no_bytes, NULL, teardown)
 {
     sample_begin(&sample, TREE_LIST, NULL);
     sample_tensor(&sample, NULL, DL_DTYPE_INT64, 2, (uint64_t[]){3, 0}, NULL);
@@ -232,7 +232,7 @@ static void test_empty_leaves_need_no_bytes(void **state)
 }
 
 /* Where they lie; and a length that does not fit names the leaf. */
-static void test_bytes_become_numbers(void **state)
+TEST(test_bytes_become_numbers, NULL, teardown)
 {
     static const struct {
         uint32_t dtype;
@@ -278,7 +278,7 @@ static void test_bytes_become_numbers(void **state)
     }
 }
 
-static void test_copy_tree(void **state)
+TEST(test_copy_tree, NULL, teardown)
 {
     const void *const data[] = {bytes, bytes + 1, bytes + 2};
     struct tree tree = {0};
@@ -316,7 +316,7 @@ static void test_copy_tree(void **state)
     tree_deinit(&tree);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory, NULL, teardown)
 {
     int failed = 0;
 
@@ -346,7 +346,7 @@ static void count_release(void *object)
 }
 
 /* Whatever becomes of its sample, an object is released once, or given away. */
-static void test_an_object(void **state)
+TEST(test_an_object, NULL, teardown)
 {
     int released[4] = {0};
     struct dl_error err;
@@ -369,15 +369,3 @@ static void test_an_object(void **state)
     sample_batch_deinit(&batch);
     assert_int_equal(released[0], 2);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_teardown(test_a_tree, teardown),
-    cmocka_unit_test_teardown(test_refused, teardown),
-    cmocka_unit_test_teardown(test_empty_leaves_need_no_bytes, teardown),
-    cmocka_unit_test_teardown(test_bytes_become_numbers, teardown),
-    cmocka_unit_test_teardown(test_copy_tree, teardown),
-    cmocka_unit_test_teardown(test_an_object, teardown),
-    cmocka_unit_test_teardown(test_no_memory, teardown),
-};
-
-TEST_MAIN(tests)

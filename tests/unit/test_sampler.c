@@ -49,7 +49,7 @@ static const double holes[] = {0, 2, 0, 1, 0};
 /* ---- vectors -------------------------------------------------------------------------------- */
 
 /* Recorded from torch 2.14, and the same from 1.13; every index is a digit or a letter. */
-static void test_torch_vectors(void **state)
+TEST(test_torch_vectors)
 {
     static const struct {
         struct plan_params params;
@@ -79,7 +79,7 @@ static void test_torch_vectors(void **state)
 }
 
 /* torch takes 64 bits for a draw from 2^28 samples on. */
-static void test_wide_draws(void **state)
+TEST(test_wide_draws)
 {
     static const struct {
         uint64_t length, want[4];
@@ -140,7 +140,7 @@ static void naive_cycles(uint64_t n, uint64_t cycles, uint64_t seed, bool inside
     }
 }
 
-static void test_cycles(void **state)
+TEST(test_cycles)
 {
     static const uint64_t lengths[] = {1, 2, 3, 63, 64, 65, 200};
     static const uint64_t steps[] = {1, 7, 64, 1000};
@@ -168,7 +168,7 @@ static void test_cycles(void **state)
 }
 
 /* Each cycle has every sample once, no two cycles are alike, the first is the plain shuffle. */
-static void test_native_cycles(void **state)
+TEST(test_native_cycles)
 {
     enum { N = 100 };
     uint64_t plain[MAX], order[MAX];
@@ -242,7 +242,7 @@ static void check_steps(struct plan_params params, const uint64_t *order, uint64
     }
 }
 
-static void test_every_kind(void **state)
+TEST(test_every_kind)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         for (uint64_t world = 1; world < 5; world++) {
@@ -267,7 +267,7 @@ static void test_every_kind(void **state)
 }
 
 /* torch's seed is one sum; the native one has seed, epoch and length apart. */
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         struct plan_params params = kinds[i];
@@ -287,7 +287,7 @@ static void test_seeds(void **state)
 }
 
 /* The plan has copies: the description may go. */
-static void test_lists_are_copied(void **state)
+TEST(test_lists_are_copied)
 {
     for (unsigned way = 0; way < 3; way++) {
         uint64_t indices[] = {4, 2, 0}, want[MAX], got[4];
@@ -312,7 +312,7 @@ static void test_lists_are_copied(void **state)
     }
 }
 
-static void test_backlog(void **state)
+TEST(test_backlog)
 {
     uint64_t indices[10];
     double weights[1000];
@@ -347,7 +347,7 @@ static void test_backlog(void **state)
 
 /* Each sample once; so many blocks at a time as a window has, and the one that is shorter, in any
  * of its places; other epochs and seeds have other orders. */
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     static const struct {
         uint64_t length, block, window;
@@ -401,7 +401,7 @@ static void test_blocks(void **state)
 
 /* ---- the ends of the range ------------------------------------------------------------------ */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const double negative[] = {1, -1}, nan_weight[] = {NAN, 1}, infinite[] = {INFINITY, 1};
     static const double huge[] = {1e308, 1e308}, zero[] = {0, 0}, two[] = {1, 1}, one[] = {1};
@@ -457,7 +457,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         struct plan_params params = kinds[i];
@@ -479,7 +479,7 @@ static void test_no_memory(void **state)
 }
 
 /* A trillion draws from a trillion samples: any of them at once, the same each time. */
-static void test_trillion(void **state)
+TEST(test_trillion)
 {
     const uint64_t n = UINT64_C(1000000000000);
     static const struct plan_params rows[] = {
@@ -527,7 +527,7 @@ static double deviates(const uint64_t *counts, const double *shares, size_t cell
     return (chi - (double)(used - 1)) / sqrt(2 * (double)(used - 1));
 }
 
-static void test_native_draws_are_uniform(void **state)
+TEST(test_native_draws_are_uniform)
 {
     enum { N = 60, DRAWS = 200 * MAX };
     static uint64_t values[N], pairs[N * N];
@@ -559,7 +559,7 @@ static void test_native_draws_are_uniform(void **state)
     assert_false(fabs(deviates(values, share, N, DRAWS)) < 4);
 }
 
-static void test_native_weights(void **state)
+TEST(test_native_weights)
 {
     enum { DRAWS = 100 * MAX };
     uint64_t counts[5] = {0}, order[MAX];
@@ -580,7 +580,7 @@ static void test_native_weights(void **state)
 }
 
 /* Each order of three comes as often as drawing one after the other makes it; 0 comes last. */
-static void test_native_weights_without_replacement(void **state)
+TEST(test_native_weights_without_replacement)
 {
     enum { TRIES = 60000 };
     static const double weights[] = {1, 0, 2, 5};
@@ -605,23 +605,3 @@ static void test_native_weights_without_replacement(void **state)
     }
     assert_true(fabs(deviates(counts, share, 16, TRIES)) < 4);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_torch_vectors),
-    cmocka_unit_test(test_wide_draws),
-    cmocka_unit_test(test_cycles),
-    cmocka_unit_test(test_native_cycles),
-    cmocka_unit_test(test_every_kind),
-    cmocka_unit_test(test_seeds),
-    cmocka_unit_test(test_lists_are_copied),
-    cmocka_unit_test(test_backlog),
-    cmocka_unit_test(test_blocks),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_no_memory),
-    cmocka_unit_test(test_trillion),
-    cmocka_unit_test(test_native_draws_are_uniform),
-    cmocka_unit_test(test_native_weights),
-    cmocka_unit_test(test_native_weights_without_replacement),
-};
-
-TEST_MAIN(tests)

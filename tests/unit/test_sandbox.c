@@ -74,7 +74,7 @@ static unsigned look(const struct dl_spec *spec, const struct data_env *env)
     return (unsigned)WEXITSTATUS(status);
 }
 
-static void test_what_a_spec_reads(void **state)
+TEST(test_what_a_spec_reads)
 {
     static const struct {
         const char *dataset;
@@ -171,7 +171,7 @@ static bool closes_from(int first)
     return fcntl(first - 1, F_GETFD) >= 0;
 }
 
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
     for (int old = 0; old < 2; old++) {
         int status = 0;
@@ -316,7 +316,7 @@ static int work(void)
     return ok ? 0 : EIO;
 }
 
-static void test_calls(void **state)
+TEST(test_calls)
 {
     static const struct {
         const char *name;
@@ -364,7 +364,7 @@ static void test_calls(void **state)
 }
 
 /* Of those that the kernel has: what no client of a server needs is not there. */
-static void test_families(void **state)
+TEST(test_families)
 {
     static const struct {
         int family, code;
@@ -390,9 +390,3 @@ static void test_families(void **state)
             fail_msg("family %d", rows[i].family);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_a_spec_reads), cmocka_unit_test(test_calls),
-    cmocka_unit_test(test_families), cmocka_unit_test(test_descriptors)};
-
-TEST_MAIN(tests)

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static void test_levels(void **state)
+TEST(test_levels)
 {
     static const struct {
         enum config_sandbox configured;
@@ -36,7 +36,7 @@ static void test_levels(void **state)
     }
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     static const struct {
         uint32_t parts;
@@ -58,7 +58,7 @@ static void test_words(void **state)
 }
 
 /* `said`: a part of it; NULL: all that was asked for holds. */
-static void test_complaints(void **state)
+TEST(test_complaints)
 {
     static const struct {
         enum sandbox_level level;
@@ -82,8 +82,3 @@ static void test_complaints(void **state)
             fail_msg("case %zu: \"%s\" does not say \"%s\"", i, text ? text : "", cases[i].said);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_levels), cmocka_unit_test(test_words), cmocka_unit_test(test_complaints)};
-
-TEST_MAIN(tests)

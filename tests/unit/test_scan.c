@@ -12,7 +12,7 @@ static size_t nest(uint8_t *bytes, size_t depth)
     return depth + 1;
 }
 
-static void test_depth(void **state)
+TEST(test_depth)
 {
     uint8_t bytes[64];
 
@@ -44,7 +44,7 @@ static int scan_filled(uint8_t first, size_t count, size_t values)
     return value_scan(bytes, 5 + values, NULL);
 }
 
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     size_t most = DL_MAX_VALUE_NODES - 1; /* the container is one itself */
 
@@ -56,7 +56,7 @@ static void test_nodes(void **state)
 }
 
 /* Many containers share one budget. */
-static void test_nodes_of_several(void **state)
+TEST(test_nodes_of_several)
 {
     size_t len = 3 + 2 * (3 + 32767);
     _cleanup_free_ uint8_t *bytes = malloc(len);
@@ -71,7 +71,7 @@ static void test_nodes_of_several(void **state)
     assert_int_equal(value_scan(bytes, len, NULL), -EMSGSIZE);
 }
 
-static void test_length(void **state)
+TEST(test_length)
 {
     size_t len = 99;
 
@@ -85,7 +85,7 @@ static void test_length(void **state)
 }
 
 /* Every head of msgpack, with the length it must be found to have, and one byte less. */
-static void test_scan_forms(void **state)
+TEST(test_scan_forms)
 {
     for (unsigned first = 0; first < 256; first++) {
         static const uint8_t widths[32] = {0, 0, 0, 0, 2, 3, 5, 3, 4,  6, 4, 8, 1, 2, 4, 8,
@@ -122,13 +122,3 @@ static void test_scan_forms(void **state)
         assert_int_equal(value_scan(bytes, want - 1, NULL), -EBADMSG);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_depth),
-    cmocka_unit_test(test_nodes),
-    cmocka_unit_test(test_nodes_of_several),
-    cmocka_unit_test(test_length),
-    cmocka_unit_test(test_scan_forms),
-};
-
-TEST_MAIN(tests)

@@ -72,7 +72,7 @@ static void end(void)
     assert_int_equal(uv_loop_close(&play.loop), 0);
 }
 
-static void test_pauses_end(void **state)
+TEST(test_pauses_end)
 {
     begin();
     assert_false(scheduler_wait(play.scheduler, &play.greedy));
@@ -82,7 +82,7 @@ static void test_pauses_end(void **state)
     end();
 }
 
-static void test_others_do_not_pause(void **state)
+TEST(test_others_do_not_pause)
 {
     begin();
     (void)scheduler_wait(play.scheduler, &play.greedy);
@@ -96,7 +96,7 @@ static void test_others_do_not_pause(void **state)
 }
 
 /* Who waits and is gone does not keep the loop busy. */
-static void test_gone(void **state)
+TEST(test_gone)
 {
     begin();
     (void)scheduler_wait(play.scheduler, &play.greedy);
@@ -106,11 +106,3 @@ static void test_gone(void **state)
     assert_int_equal(play.greedy_turns, 0);
     end();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pauses_end),
-    cmocka_unit_test(test_others_do_not_pause),
-    cmocka_unit_test(test_gone),
-};
-
-UV_TEST_MAIN(tests)

@@ -39,7 +39,7 @@ static struct segment *sealed_segment(bool writable)
     return segment;
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     assert_int_equal(segment_bytes(0, 4096), 4096);
     assert_int_equal(segment_bytes(1, 4096), 8192);
@@ -47,7 +47,7 @@ static void test_sizes(void **state)
     assert_int_equal(segment_bytes(65536, 1 << 20), 4096 + ((uint64_t)1 << 36));
 }
 
-static void test_what_a_new_segment_is(void **state)
+TEST(test_what_a_new_segment_is)
 {
     struct segment *segment = new_segment(false);
     const struct segment_header *header = (const void *)segment->base;
@@ -82,7 +82,7 @@ static void test_what_a_new_segment_is(void **state)
     assert_null(segment_free(segment));
 }
 
-static void test_seals(void **state)
+TEST(test_seals)
 {
     for (int writable = 0; writable < 2; writable++) {
         struct segment *segment = sealed_segment(writable);
@@ -127,7 +127,7 @@ static void expect_size_is_fixed(int fd)
     assert_int_equal(st.st_size, BYTES);
 }
 
-static void test_clients_cannot_write(void **state)
+TEST(test_clients_cannot_write)
 {
     struct segment *segment = sealed_segment(false);
     _cleanup_fd_ int again = reopen(segment->fd);
@@ -157,7 +157,7 @@ static void test_clients_cannot_write(void **state)
     segment_free(segment);
 }
 
-static void test_earlier_maps_go_on_writing(void **state)
+TEST(test_earlier_maps_go_on_writing)
 {
     struct segment *segment = new_segment(false);
     struct dl_error err = {0};
@@ -183,7 +183,7 @@ static void test_earlier_maps_go_on_writing(void **state)
     segment_free(segment);
 }
 
-static void test_writable_by_the_clients_wish(void **state)
+TEST(test_writable_by_the_clients_wish)
 {
     struct segment *segment = sealed_segment(true);
     char *view = map(segment->fd, PROT_READ | PROT_WRITE);
@@ -197,7 +197,7 @@ static void test_writable_by_the_clients_wish(void **state)
 }
 
 /* Until it is sealed a worker can write its size as well as its bytes. */
-static void test_a_size_that_was_changed(void **state)
+TEST(test_a_size_that_was_changed)
 {
     static const off_t sizes[] = {0, BYTES - 4096, BYTES + 4096};
 
@@ -217,7 +217,7 @@ static void test_a_size_that_was_changed(void **state)
     }
 }
 
-static void test_sealing_twice_fails(void **state)
+TEST(test_sealing_twice_fails)
 {
     struct segment *segment = sealed_segment(false);
     struct dl_error err = {0};
@@ -232,7 +232,7 @@ static void test_sealing_twice_fails(void **state)
     segment_free(segment);
 }
 
-static void test_impossible_sizes(void **state)
+TEST(test_impossible_sizes)
 {
     static const uint64_t slot_bytes[] = {(uint64_t)1 << 62, (uint64_t)1 << 56};
     int before = harness_count_fds();
@@ -268,7 +268,7 @@ static void off_the_page(void *arg)
     (void)!segment_new(1, 0, 1, *(const uint32_t *)arg, false, &segment, NULL);
 }
 
-static void test_shapes_that_are_bugs_abort(void **state)
+TEST(test_shapes_that_are_bugs_abort)
 {
     assert_true(call_aborts(without_slots, &(uint32_t){0}));
     assert_true(call_aborts(off_the_page, &(uint32_t){4095}));
@@ -276,18 +276,3 @@ static void test_shapes_that_are_bugs_abort(void **state)
     assert_false(call_aborts(off_the_page, &(uint32_t){4096}));
     assert_null(segment_free(NULL));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_sizes),
-    cmocka_unit_test(test_what_a_new_segment_is),
-    cmocka_unit_test(test_seals),
-    cmocka_unit_test(test_clients_cannot_write),
-    cmocka_unit_test(test_earlier_maps_go_on_writing),
-    cmocka_unit_test(test_writable_by_the_clients_wish),
-    cmocka_unit_test(test_a_size_that_was_changed),
-    cmocka_unit_test(test_sealing_twice_fails),
-    cmocka_unit_test(test_impossible_sizes),
-    cmocka_unit_test(test_shapes_that_are_bugs_abort),
-};
-
-TEST_MAIN(tests)

@@ -70,7 +70,7 @@ static const struct {
     {{10, 3, 2, PLAN_STRIDED}, {"0,3 6,9", "1,4 7", "2,5 8"}},
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
     char text[STEPS_TEXT];
 
@@ -223,7 +223,7 @@ static void check(const struct shard_params *params)
     check_repeated(&shard);
 }
 
-static void test_every_small_deal(void **state)
+TEST(test_every_small_deal)
 {
     for (unsigned flags = 0; flags < 16; flags++)
         for (uint64_t count = 0; count < 40; count++)
@@ -241,7 +241,7 @@ static void test_every_small_deal(void **state)
 }
 
 /* The largest that can be asked for does not overflow. */
-static void test_ends_of_the_range(void **state)
+TEST(test_ends_of_the_range)
 {
     struct shard shard = shard_of(&(struct shard_params){.count = (UINT64_C(1) << 63) - 1,
                                                          .world = 1 << 20,
@@ -257,11 +257,3 @@ static void test_ends_of_the_range(void **state)
     assert_int_equal(shard_at(&shard, span.first + span.n - 1), 0);
     assert_int_equal(shard_needs(&shard, &span), shard.count);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_table),
-    cmocka_unit_test(test_every_small_deal),
-    cmocka_unit_test(test_ends_of_the_range),
-};
-
-TEST_MAIN(tests)

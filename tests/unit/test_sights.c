@@ -116,7 +116,7 @@ static uint64_t looks_of(uint32_t from)
 }
 
 /* All know soon, at so many bytes each however many they are; and nobody looks himself. */
-static void test_all_know(void **state)
+TEST(test_all_know)
 {
     static const uint32_t counts[] = {17, 64, 192};
     uint64_t few = 0;
@@ -148,7 +148,7 @@ static void test_all_know(void **state)
 }
 
 /* Who is in front says nothing new: the next is asked, and in the end each looks itself. */
-static void test_front_is_silent(void **state)
+TEST(test_front_is_silent)
 {
     set_up(20);
     turn(0, RDZV_FRONT);
@@ -176,7 +176,7 @@ static void test_front_is_silent(void **state)
 }
 
 /* What was written before this node asked says nothing of now. */
-static void test_old_words(void **state)
+TEST(test_old_words)
 {
     set_up(20);
     world.late = 1005;
@@ -188,7 +188,7 @@ static void test_old_words(void **state)
 }
 
 /* Of few nodes, and of some that do not know of it, each looks itself; and in front, too. */
-static void test_each_looks(void **state)
+TEST(test_each_looks)
 {
     set_up(16);
     turn(0, RDZV_FRONT);
@@ -204,12 +204,3 @@ static void test_each_looks(void **state)
     sights_ask(&world.all[0]);
     tear_down();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_know),
-    cmocka_unit_test(test_front_is_silent),
-    cmocka_unit_test(test_old_words),
-    cmocka_unit_test(test_each_looks),
-};
-
-UV_TEST_MAIN(tests)

@@ -214,7 +214,7 @@ static double play_out(struct play *play)
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* One loader alone: it comes to what is best within 5 s, and stays there. */
-static void test_one(void **state)
+TEST(test_one)
 {
     static const struct {
         const char *what;
@@ -268,7 +268,7 @@ static struct model draw_model(struct play *play)
 
 /* Up to three at once, of any kind: 0.95 of the best split, hardly a change once they have settled,
  * and never worse than two workers each. */
-static void test_several(void **state)
+TEST(test_several)
 {
     const char *given = getenv("SIZING_SEEDS");
     uint64_t seeds = given ? strtoull(given, NULL, 10) : 150;
@@ -308,7 +308,7 @@ static void test_several(void **state)
 }
 
 /* Where others use all processors, one that hardly needs any is not held up by that. */
-static void test_beside(void **state)
+TEST(test_beside)
 {
     const struct model models[] = {
         {.cpu_s = 0.03}, {.cpu_s = 0.0005, .sleep_s = 0.03}, {.cpu_s = 0.004}};
@@ -322,7 +322,7 @@ static void test_beside(void **state)
 }
 
 /* One that is not read any more keeps one worker, and has them all back when it is read again. */
-static void test_read_no_more(void **state)
+TEST(test_read_no_more)
 {
     struct sizing sizing = {0};
     struct sizing_case c = {
@@ -341,7 +341,7 @@ static void test_read_no_more(void **state)
 }
 
 /* Others need its workers: it has them all back when it is read again. */
-static void test_yields(void **state)
+TEST(test_yields)
 {
     struct sizing sizing = {0};
     struct sizing_case c = {
@@ -376,7 +376,7 @@ static void ask_for_all(struct sizing_case *c)
 }
 
 /* Where all would use any number, processors are shared out by the loaders' weights. */
-static void test_weights(void **state)
+TEST(test_weights)
 {
     static const struct {
         double weights[2];
@@ -407,7 +407,7 @@ static void test_weights(void **state)
 }
 
 /* Loaders whose number is fixed use processors all the same. */
-static void test_fixed(void **state)
+TEST(test_fixed)
 {
     struct sizing sizing = {0};
     const struct sizing_measure busy = {.ns = SIZING_TICK_NS,
@@ -438,7 +438,7 @@ static void test_fixed(void **state)
     assert_int_equal(cases[0].workers, 8);
 }
 
-static void test_prefetch(void **state)
+TEST(test_prefetch)
 {
     assert_int_equal(sizing_prefetch(2, 1), SIZING_DEEP);
     assert_int_equal(sizing_prefetch(2, SIZING_TINY), SIZING_DEEP);
@@ -448,7 +448,7 @@ static void test_prefetch(void **state)
 
 /* Of a loader that helpers make batches for, too, the cost is that of its own workers' batches, and
  * it keeps those that it began with. */
-static void test_helped(void **state)
+TEST(test_helped)
 {
     struct sizing sizing = {0};
     uint64_t now = SECOND;
@@ -482,7 +482,7 @@ static void test_helped(void **state)
     assert_int_equal(c.workers, 2);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     static const struct {
         struct sizing sizing;
@@ -523,13 +523,3 @@ static void test_words(void **state)
         assert_string_equal(words, rows[i].words);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_one),     cmocka_unit_test(test_several),
-    cmocka_unit_test(test_beside),  cmocka_unit_test(test_read_no_more),
-    cmocka_unit_test(test_fixed),   cmocka_unit_test(test_prefetch),
-    cmocka_unit_test(test_helped),  cmocka_unit_test(test_yields),
-    cmocka_unit_test(test_weights), cmocka_unit_test(test_words),
-};
-
-TEST_MAIN(tests)

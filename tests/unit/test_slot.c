@@ -64,7 +64,7 @@ static void apply(void *arg)
     slot_apply(&attempt->table, attempt->slot, attempt->event);
 }
 
-static void test_every_pair(void **state)
+TEST(test_every_pair)
 {
     for (int from = 0; from < SLOT_STATES; from++) {
         for (int event = 0; event < SLOT_EVENTS; event++) {
@@ -85,7 +85,7 @@ static void test_every_pair(void **state)
     }
 }
 
-static void test_no_such_slot(void **state)
+TEST(test_no_such_slot)
 {
     struct attempt attempt = {.slot = 1, .event = SLOT_FILLED};
 
@@ -96,7 +96,7 @@ static void test_no_such_slot(void **state)
     slot_table_deinit(&attempt.table);
 }
 
-static void test_the_last_lease_frees(void **state)
+TEST(test_the_last_lease_frees)
 {
     struct slot_table table;
 
@@ -114,7 +114,7 @@ static void test_the_last_lease_frees(void **state)
     slot_table_deinit(&table);
 }
 
-static void test_what_was_freed_last_is_assigned_first(void **state)
+TEST(test_what_was_freed_last_is_assigned_first)
 {
     struct slot_table table;
     bool seen[4] = {false};
@@ -146,7 +146,7 @@ static void test_what_was_freed_last_is_assigned_first(void **state)
     slot_table_deinit(&table);
 }
 
-static void test_generations_count_assignments(void **state)
+TEST(test_generations_count_assignments)
 {
     struct slot_table table;
 
@@ -165,7 +165,7 @@ static void test_generations_count_assignments(void **state)
     slot_table_deinit(&table);
 }
 
-static void test_retiring_waits_for_readers_and_writers(void **state)
+TEST(test_retiring_waits_for_readers_and_writers)
 {
     struct slot_table table;
 
@@ -194,7 +194,7 @@ static void test_retiring_waits_for_readers_and_writers(void **state)
     slot_table_deinit(&table);
 }
 
-static void test_empty_and_large_tables(void **state)
+TEST(test_empty_and_large_tables)
 {
     struct slot_table table;
 
@@ -214,23 +214,10 @@ static void test_empty_and_large_tables(void **state)
     slot_table_deinit(&table);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const names[] = {"free", "filling", "ready", "leased", "retired"};
 
     for (int i = 0; i < SLOT_STATES; i++)
         assert_string_equal(slot_state_name((enum slot_state)i), names[i]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_pair),
-    cmocka_unit_test(test_no_such_slot),
-    cmocka_unit_test(test_the_last_lease_frees),
-    cmocka_unit_test(test_what_was_freed_last_is_assigned_first),
-    cmocka_unit_test(test_generations_count_assignments),
-    cmocka_unit_test(test_retiring_waits_for_readers_and_writers),
-    cmocka_unit_test(test_empty_and_large_tables),
-    cmocka_unit_test(test_names),
-};
-
-TEST_MAIN(tests)

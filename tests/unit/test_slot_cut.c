@@ -77,7 +77,7 @@ static void expect(const uint8_t *slot, uint32_t first, uint32_t rows)
     assert_int_equal(((const uint64_t *)(const void *)(slot + TEXT_AT))[rows], strings);
 }
 
-static void test_every_part(void **state)
+TEST(test_every_part)
 {
     static _Alignas(64) uint8_t slot[SLOT];
     uint32_t bad;
@@ -94,7 +94,7 @@ static void test_every_part(void **state)
         }
 }
 
-static void test_leaves_without_rows(void **state)
+TEST(test_leaves_without_rows)
 {
     static _Alignas(64) uint8_t slot[SLOT], before[SLOT];
     uint32_t bad;
@@ -108,10 +108,3 @@ static void test_leaves_without_rows(void **state)
     assert_int_equal(slot_cut(slot, 1, 2, &bad), -EINVAL);
     assert_int_equal(bad, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_part),
-    cmocka_unit_test(test_leaves_without_rows),
-};
-
-TEST_MAIN(tests)

@@ -27,7 +27,7 @@ static void prepare(void)
     assert_true(slot_prepare(slot, sizeof slot, &task));
 }
 
-static void test_task_is_read_as_written(void **state)
+TEST(test_task_is_read_as_written)
 {
     struct slot_task got;
 
@@ -41,7 +41,7 @@ static void test_task_is_read_as_written(void **state)
     assert_false(slot_prepare(slot, slot_indices_end(3) - 1, &task));
 }
 
-static void test_damaged_task(void **state)
+TEST(test_damaged_task)
 {
     struct slot_task got = {.samples = 99};
 
@@ -63,7 +63,7 @@ static void test_damaged_task(void **state)
 }
 
 /* Leaves need not stand in the tree's order: an image has zeroes wherever none is. */
-static void test_image(void **state)
+TEST(test_image)
 {
     struct tree tree = {0};
 
@@ -98,7 +98,7 @@ static void test_image(void **state)
 }
 
 /* Cut to the room there is, but never within a character. */
-static void test_error(void **state)
+TEST(test_error)
 {
     static const char text[] = "h\xc3\xa4\xe2\x82\xac";
     static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6};
@@ -125,12 +125,3 @@ static void test_error(void **state)
     assert_int_equal(slot_put_error(slot, SLOT_HEADER_BYTES - 1, &error), -ERANGE);
     assert_int_equal(header->error_code, 0xaaaaaaaa);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_task_is_read_as_written),
-    cmocka_unit_test(test_damaged_task),
-    cmocka_unit_test(test_image),
-    cmocka_unit_test(test_error),
-};
-
-TEST_MAIN(tests)

@@ -9,7 +9,7 @@ static void add(struct slow_list *list, uint64_t index, uint64_t ns)
     slow_list_add(list, &(struct slow_sample){.index = index, .ns = ns});
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
     static const struct {
         uint64_t index, ns;
@@ -29,7 +29,7 @@ static void test_order(void **state)
     }
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
     struct slow_list list = {0};
 
@@ -54,7 +54,7 @@ static void make_task(struct slow_watch *watch, uint64_t *made, uint64_t n, uint
 }
 
 /* What part of the time is slow samples': a few that take long, and none where all do. */
-static void test_share_of_slow(void **state)
+TEST(test_share_of_slow)
 {
     static const struct {
         uint64_t n, ns, rare, slow;
@@ -85,7 +85,7 @@ static void test_share_of_slow(void **state)
 }
 
 /* All of them are slower from some task on: that is soon what is usual. */
-static void test_slower_from_now_on(void **state)
+TEST(test_slower_from_now_on)
 {
     struct slow_watch watch = {0};
     uint64_t made = 0;
@@ -98,12 +98,3 @@ static void test_slower_from_now_on(void **state)
         make_task(&watch, &made, 16, 5000000, 0, 0);
     assert_int_equal(watch.slow_ns, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_order),
-    cmocka_unit_test(test_full),
-    cmocka_unit_test(test_share_of_slow),
-    cmocka_unit_test(test_slower_from_now_on),
-};
-
-TEST_MAIN(tests)

@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-static void test_content(void **state)
+TEST(test_content)
 {
     struct source source;
     const char *path = harness_file("content", "hello", 5);
@@ -22,7 +22,7 @@ static void test_content(void **state)
     assert_null(source.data);
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct source source;
 
@@ -46,7 +46,7 @@ static void refused(const char *path, const struct data_env *env, int code, stru
     assert_int_equal(ret->code, code);
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     struct dl_error err;
 
@@ -56,7 +56,7 @@ static void test_missing(void **state)
     refused("", &anywhere, ENOENT, &err);
 }
 
-static void test_not_a_file(void **state)
+TEST(test_not_a_file)
 {
     char fifo[PATH_MAX];
     struct dl_error err;
@@ -71,7 +71,7 @@ static void test_not_a_file(void **state)
     assert_error_has(&err, "is not a regular file");
 }
 
-static void test_name_errors(void **state)
+TEST(test_name_errors)
 {
     char path[PATH_MAX], loop[PATH_MAX];
     struct dl_error err;
@@ -84,7 +84,7 @@ static void test_name_errors(void **state)
     refused(loop, &anywhere, ELOOP, &err);
 }
 
-static void test_permission(void **state)
+TEST(test_permission)
 {
     const char *path = harness_file("secret", "x", 1);
     bool root = geteuid() == 0;
@@ -136,7 +136,7 @@ static void make_tree(struct tree_fixture *t)
     (void)!symlink(t->in_file, t->link_in);
 }
 
-static void test_roots_inside(void **state)
+TEST(test_roots_inside)
 {
     struct tree_fixture t;
     char slash[PATH_MAX + 2];
@@ -159,7 +159,7 @@ static void test_roots_inside(void **state)
     source_close(&source);
 }
 
-static void test_roots_outside(void **state)
+TEST(test_roots_outside)
 {
     struct tree_fixture t;
     char dotted[PATH_MAX + 16];
@@ -194,7 +194,7 @@ static void test_roots_outside(void **state)
 }
 
 /* Whether a file outside exists is nobody's business. */
-static void test_roots_tell_nothing(void **state)
+TEST(test_roots_tell_nothing)
 {
     struct tree_fixture t;
     char dotted[PATH_MAX + 16];
@@ -216,7 +216,7 @@ static void test_roots_tell_nothing(void **state)
 }
 
 /* What clients call a place, and where that is; the names alone, without any file. */
-static void test_seen_names(void **state)
+TEST(test_seen_names)
 {
     char *roots[] = {(char *)"/mnt/data", (char *)"/srv", (char *)"/mnt/data/deep", (char *)"/"};
     char *seen_as[] = {(char *)"/data", (char *)"", (char *)"/data/other", (char *)"/all"};
@@ -253,7 +253,7 @@ static void test_seen_names(void **state)
 }
 
 /* Files of clients that see them at /data: opened, judged and named. */
-static void test_roots_seen_elsewhere(void **state)
+TEST(test_roots_seen_elsewhere)
 {
     struct tree_fixture t;
     char want[DL_ERROR_MESSAGE_MAX];
@@ -296,7 +296,7 @@ static void test_roots_seen_elsewhere(void **state)
     assert_error_has(&err, "lies outside the daemon's data_roots (/data)");
 }
 
-static void test_alloc(void **state)
+TEST(test_alloc)
 {
     struct source source;
     struct dl_error err = {0};
@@ -345,7 +345,7 @@ static size_t make_packed(uint8_t *out, size_t room)
     return make_gzip(plain, sizeof plain, out, room);
 }
 
-static void test_gunzip(void **state)
+TEST(test_gunzip)
 {
     uint8_t gz[8192];
     struct dl_error err;
@@ -367,7 +367,7 @@ static void test_gunzip(void **state)
     }
 }
 
-static void test_gunzip_members(void **state)
+TEST(test_gunzip_members)
 {
     uint8_t gz[8192], out[9];
     struct dl_error err;
@@ -379,7 +379,7 @@ static void test_gunzip_members(void **state)
     assert_memory_equal(out, "abcdefghi", 9);
 }
 
-static void test_gunzip_wrong_size(void **state)
+TEST(test_gunzip_wrong_size)
 {
     uint8_t gz[8192];
     struct dl_error err;
@@ -392,7 +392,7 @@ static void test_gunzip_wrong_size(void **state)
     assert_error(&err, EINVAL, "f.gz", "unpacks to more bytes than its header says; it is damaged");
 }
 
-static void test_gunzip_truncated(void **state)
+TEST(test_gunzip_truncated)
 {
     uint8_t gz[8192];
     struct dl_error err;
@@ -408,7 +408,7 @@ static void test_gunzip_truncated(void **state)
 }
 
 /* A flipped bit is noticed, or changes nothing in what comes out (as in the time of the header). */
-static void test_gunzip_damaged(void **state)
+TEST(test_gunzip_damaged)
 {
     uint8_t gz[8192];
     struct dl_error err;
@@ -426,7 +426,7 @@ static void test_gunzip_damaged(void **state)
     assert_in_range(unnoticed, 1, len * 8 / 10);
 }
 
-static void test_gunzip_trailing(void **state)
+TEST(test_gunzip_trailing)
 {
     uint8_t gz[8192];
     struct dl_error err;
@@ -444,7 +444,7 @@ static void test_gunzip_trailing(void **state)
     assert_error_has(&err, "its gzip data is damaged (");
 }
 
-static void test_gunzip_bound(void **state)
+TEST(test_gunzip_bound)
 {
     static uint8_t zeros[1 << 20], gz[4096];
     size_t len = make_gzip(zeros, sizeof zeros, gz, sizeof gz);
@@ -453,27 +453,3 @@ static void test_gunzip_bound(void **state)
     assert_true(gunzip_bound(len) < 2 * sizeof zeros);
     assert_true(gunzip_bound(UINT64_MAX / 2) == UINT64_MAX);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_content),
-    cmocka_unit_test(test_empty),
-    cmocka_unit_test(test_missing),
-    cmocka_unit_test(test_not_a_file),
-    cmocka_unit_test(test_name_errors),
-    cmocka_unit_test(test_permission),
-    cmocka_unit_test(test_roots_inside),
-    cmocka_unit_test(test_roots_outside),
-    cmocka_unit_test(test_roots_tell_nothing),
-    cmocka_unit_test(test_seen_names),
-    cmocka_unit_test(test_roots_seen_elsewhere),
-    cmocka_unit_test(test_alloc),
-    cmocka_unit_test(test_gunzip),
-    cmocka_unit_test(test_gunzip_members),
-    cmocka_unit_test(test_gunzip_wrong_size),
-    cmocka_unit_test(test_gunzip_truncated),
-    cmocka_unit_test(test_gunzip_damaged),
-    cmocka_unit_test(test_gunzip_trailing),
-    cmocka_unit_test(test_gunzip_bound),
-};
-
-TEST_MAIN(tests)

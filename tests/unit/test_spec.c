@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
@@ -54,7 +54,7 @@ static const char full_text[] =
     "workers: {count: 5, prefetch: 3, timeout: 30s, retries: 0, on_error: raise}\n"
     "memory: {limit: 256MiB, pin: true, writable: true}\n";
 
-static void test_full(void **state)
+TEST(test_full)
 {
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
@@ -82,7 +82,7 @@ static void test_full(void **state)
     assert_true(spec.pin);
 }
 
-static void test_datasets(void **state)
+TEST(test_datasets)
 {
     _cleanup_(spec_deinit)
     struct dl_spec one = {0};
@@ -123,7 +123,7 @@ static void test_datasets(void **state)
 /* ---- limits and paths -------------------------------------------------------------------------
  */
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     static const char *const accepted[] = {
         "batch: {size: 1}",
@@ -157,7 +157,7 @@ static void test_limits(void **state)
     }
 }
 
-static void test_name_and_file_limits(void **state)
+TEST(test_name_and_file_limits)
 {
     for (size_t len = 127; len <= 129; len++) {
         _cleanup_(value_deinit)
@@ -202,7 +202,7 @@ static void test_name_and_file_limits(void **state)
     }
 }
 
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
     static const struct {
         const char *text;
@@ -225,7 +225,7 @@ static void test_seeds(void **state)
     }
 }
 
-static void test_paths(void **state)
+TEST(test_paths)
 {
     static const struct {
         const char *base;
@@ -277,7 +277,7 @@ static void test_paths(void **state)
     assert_int_equal(read_spec(relative, "", &spec, &err), -EINVAL);
 }
 
-static void test_long_paths(void **state)
+TEST(test_long_paths)
 {
     for (size_t len = 4095; len <= 4097; len++) {
         _cleanup_(spec_deinit)
@@ -329,7 +329,7 @@ static const char *const round_trips[] = {
     nested_text,
 };
 
-static void test_canonical_round_trip(void **state)
+TEST(test_canonical_round_trip)
 {
     for (size_t i = 0; i < ARRAY_SIZE(round_trips); i++) {
         _cleanup_(spec_deinit)
@@ -417,7 +417,7 @@ static void expect_canonical(const char *text, const char *want_text)
 
 /* The canonical form itself, key by key: other programs show and compare it. */
 /* It is a name, and no part of what is loaded. */
-static void test_label(void **state)
+TEST(test_label)
 {
     static const char text[] = "{label: 'train.py: a', dataset: {kind: range, length: 5}}";
     _cleanup_(spec_deinit)
@@ -438,7 +438,7 @@ static void test_label(void **state)
 }
 
 /* It stays a word, and is no part of what is loaded; the number is the one to begin with. */
-static void test_automatic_workers(void **state)
+TEST(test_automatic_workers)
 {
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0}, plain = {0};
@@ -457,7 +457,7 @@ static void test_automatic_workers(void **state)
     assert_string_equal(value_get(value_get(&canonical, "workers"), "count")->string, "auto");
 }
 
-static void test_canonical_form(void **state)
+TEST(test_canonical_form)
 {
     static const char want_text[] =
         "name: fashion/train-1_a.b\n"
@@ -475,7 +475,7 @@ static void test_canonical_form(void **state)
     expect_canonical(nested_text, nested_canonical);
 }
 
-static void test_nested(void **state)
+TEST(test_nested)
 {
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
@@ -536,7 +536,7 @@ static void check_units(int (*parse)(const char *, uint64_t *), const struct uni
     }
 }
 
-static void test_durations(void **state)
+TEST(test_durations)
 {
     static const struct unit_case cases[] = {
         {"0", 0, 0},
@@ -588,7 +588,7 @@ static void test_durations(void **state)
     }
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct unit_case cases[] = {
         {"0", 0, 0},
@@ -617,7 +617,7 @@ static void test_sizes(void **state)
     check_units(parse_bytes, cases, ARRAY_SIZE(cases));
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     assert_string_equal(dataset_kind_name(DATASET_RANGE), "range");
     assert_string_equal(dataset_kind_name(DATASET_RECORDS), "records");
@@ -627,7 +627,7 @@ static void test_names(void **state)
 }
 
 /* What the manual prints comes from the table: each row says all of it, no key is there twice. */
-static void test_table(void **state)
+TEST(test_table)
 {
     size_t n;
     const struct spec_key *keys = spec_keys(&n);
@@ -655,25 +655,3 @@ static void test_table(void **state)
     assert_null(spec_key_find("batch", "colour"));
     assert_null(dl_spec_word("colour"));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_defaults),
-    cmocka_unit_test(test_full),
-    cmocka_unit_test(test_datasets),
-    cmocka_unit_test(test_limits),
-    cmocka_unit_test(test_name_and_file_limits),
-    cmocka_unit_test(test_seeds),
-    cmocka_unit_test(test_paths),
-    cmocka_unit_test(test_long_paths),
-    cmocka_unit_test(test_canonical_round_trip),
-    cmocka_unit_test(test_label),
-    cmocka_unit_test(test_automatic_workers),
-    cmocka_unit_test(test_canonical_form),
-    cmocka_unit_test(test_nested),
-    cmocka_unit_test(test_durations),
-    cmocka_unit_test(test_sizes),
-    cmocka_unit_test(test_names),
-    cmocka_unit_test(test_table),
-};
-
-TEST_MAIN(tests)

@@ -9,7 +9,7 @@
 #define RANGE "dataset: {kind: range, length: 3}\n"
 #define PAD   "\ncollate: {kind: pad}"
 
-static void test_forms(void **state)
+TEST(test_forms)
 {
     static const struct {
         const char *section;
@@ -258,14 +258,14 @@ static const struct refusal size_refusals[] = {
     {"batch: {tokens: 64, max_length: 32}\ncollate: {kind: pack, length: 32}", NULL, NULL},
 };
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     EXPECT_REFUSALS(RANGE, value_refusals);
     EXPECT_REFUSALS(RANGE, together_refusals);
 }
 
 /* The last size that fits, and the first that does not. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     for (size_t i = 0; i < ARRAY_SIZE(size_refusals); i++) {
         _cleanup_(spec_deinit)
@@ -282,7 +282,7 @@ static void test_sizes(void **state)
 }
 
 /* What an iterable dataset and an empty one refuse, told by the spec or found when it is open. */
-static void test_datasets(void **state)
+TEST(test_datasets)
 {
     static const char iterable[] =
         "64 has no meaning, as the dataset is iterable: the lengths of its samples are not "
@@ -309,7 +309,7 @@ static void test_datasets(void **state)
 }
 
 /* What stands in the fields, and what the plan is made with. */
-static void test_plan_tokens(void **state)
+TEST(test_plan_tokens)
 {
     static const struct {
         const char *text;
@@ -467,7 +467,7 @@ static void check_accepted(const struct dl_spec *spec)
                 (t->strategy == PLAN_BUCKET && !params.replacement && !params.num_samples));
 }
 
-static void test_any_keys(void **state)
+TEST(test_any_keys)
 {
     uint64_t rng = 5;
     unsigned accepted = 0, of_tokens = 0;
@@ -501,7 +501,7 @@ static void test_any_keys(void **state)
 }
 
 /* What depends on the world size, and what iterable datasets make of shard modes. */
-static void test_shard_modes(void **state)
+TEST(test_shard_modes)
 {
     _cleanup_(spec_deinit)
     struct dl_spec split = {0}, tar = {0};
@@ -524,7 +524,7 @@ static void test_shard_modes(void **state)
 }
 
 /* Of an iterable dataset, what a task asks for. */
-static void test_round_samples(void **state)
+TEST(test_round_samples)
 {
     struct dl_spec spec = {.batch_size = 12, .shard = SHARD_STRIDED};
 
@@ -540,12 +540,3 @@ static void test_round_samples(void **state)
     spec.shard = SHARD_BATCH;
     assert_int_equal(spec_round_samples(&spec, 3), 1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shard_modes), cmocka_unit_test(test_forms),
-    cmocka_unit_test(test_refusals),    cmocka_unit_test(test_sizes),
-    cmocka_unit_test(test_datasets),    cmocka_unit_test(test_plan_tokens),
-    cmocka_unit_test(test_any_keys),    cmocka_unit_test(test_round_samples),
-};
-
-TEST_MAIN(tests)

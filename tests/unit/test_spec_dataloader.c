@@ -159,7 +159,7 @@ static const struct check {
      "1.5 is not a fraction from 0 to 1"},
 };
 
-static void test_dataloader_checks(void **state)
+TEST(test_dataloader_checks)
 {
     for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
         const struct check *check = &checks[i];
@@ -180,9 +180,3 @@ static void test_dataloader_checks(void **state)
                      check->theirs, err.path, err.message);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dataloader_checks),
-};
-
-TEST_MAIN(tests)

@@ -20,7 +20,7 @@
 #define NO_SHARE \
     " is neither a number of samples, such as 100, nor a share of them, such as 1% or 0.01"
 
-static void test_shape_of_spec(void **state)
+TEST(test_shape_of_spec)
 {
     static const char takes[] =
         "a loader spec takes name, label, dataset, sampler, batch, collate, shard, "
@@ -268,7 +268,7 @@ static const struct refusal dataset_refusals[] = {
      "-1 is not a non-negative integer"},
 };
 
-static void test_dataset_refusals(void **state)
+TEST(test_dataset_refusals)
 {
     EXPECT_REFUSALS("dataset: ", dataset_refusals);
 }
@@ -359,7 +359,7 @@ static const struct refusal nested_refusals[] = {
      "\"int32\" is not one of int64, none; did you mean int64?"},
 };
 
-static void test_nested_refusals(void **state)
+TEST(test_nested_refusals)
 {
     EXPECT_REFUSALS("dataset: ", nested_refusals);
 }
@@ -388,7 +388,7 @@ static struct value yaml(const char *text)
     return v;
 }
 
-static void test_too_much(void **state)
+TEST(test_too_much)
 {
     struct value list = yaml("{kind: concat, datasets: []}");
     struct value indices = yaml("{kind: subset, dataset: {kind: range, length: 1}, indices: []}");
@@ -678,7 +678,7 @@ static const struct refusal key_refusals[] = {
      "unknown key; did you mean limit? memory takes limit, pin, writable"},
 };
 
-static void test_key_refusals(void **state)
+TEST(test_key_refusals)
 {
     EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", key_refusals);
 }
@@ -732,7 +732,7 @@ static const char *dataset_with(const struct spec_key *key)
 }
 
 /* Whatever stands under any key, the answer is an error that names the key, or a spec. */
-static void test_every_key_every_type(void **state)
+TEST(test_every_key_every_type)
 {
     static const char *const written[] = {"null", "true",  "-1",      "18446744073709551615",
                                           "1.5",  "zz zz", "[1, []]", "{a: [b]}"};
@@ -791,11 +791,3 @@ static void test_every_key_every_type(void **state)
         assert_in_range(refused, 3, ARRAY_SIZE(written));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shape_of_spec),   cmocka_unit_test(test_dataset_refusals),
-    cmocka_unit_test(test_nested_refusals), cmocka_unit_test(test_too_much),
-    cmocka_unit_test(test_key_refusals),    cmocka_unit_test(test_every_key_every_type),
-};
-
-TEST_MAIN(tests)

@@ -23,7 +23,7 @@ static void join(const struct file_list *list, char *ret, size_t size)
         at += (size_t)snprintf(ret + at, size - at, "%s%s", i ? " " : "", list->paths[i] + skip);
 }
 
-static void test_each_kind(void **state)
+TEST(test_each_kind)
 {
     static const struct {
         const char *dataset;
@@ -86,7 +86,7 @@ static void test_each_kind(void **state)
 }
 
 /* The model is one of them, whether or not a tokenizer for it is built in. */
-static void test_a_model(void **state)
+TEST(test_a_model)
 {
     char path[] = "/x/a.txt", model[] = "/x/spm.model";
     struct spec_file file = {.path = path};
@@ -100,7 +100,7 @@ static void test_a_model(void **state)
     assert_string_equal(list.paths[1], model);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct file_list list = {0};
     struct dl_error err = {0};
@@ -109,11 +109,3 @@ static void test_refused(void **state)
     assert_non_null(strstr(err.message, "matches no file"));
     assert_int_equal(list.n, 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_each_kind),
-    cmocka_unit_test(test_a_model),
-    cmocka_unit_test(test_refused),
-};
-
-TEST_MAIN(tests)

@@ -15,7 +15,7 @@ static uint64_t fingerprint_of(const char *text)
     return fingerprint;
 }
 
-static void test_fingerprint(void **state)
+TEST(test_fingerprint)
 {
     static const char *const same[] = {
         "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
@@ -104,7 +104,7 @@ static void test_fingerprint(void **state)
                 UINT64_C(0xe0dc327bb669920e));
 }
 
-static void test_differs(void **state)
+TEST(test_differs)
 {
     static const struct {
         const char *have;
@@ -252,13 +252,13 @@ static const struct refusal share_refusals[] = {
      "false"},
 };
 
-static void test_share(void **state)
+TEST(test_share)
 {
     EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", share_refusals);
 }
 
 /* What jobs of different batch sizes have in common: the loader, and its name. */
-static void test_common(void **state)
+TEST(test_common)
 {
     static const char *const texts[] = {
         "batch: {size: 64}\nshare: {window: 2}",
@@ -286,12 +286,3 @@ static void test_common(void **state)
     for (int i = 0; i < 3; i++)
         spec_deinit(&specs[i]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_common),
-    cmocka_unit_test(test_fingerprint),
-    cmocka_unit_test(test_differs),
-    cmocka_unit_test(test_share),
-};
-
-TEST_MAIN(tests)

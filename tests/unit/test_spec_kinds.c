@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static void test_dataset_forms(void **state)
+TEST(test_dataset_forms)
 {
     static const struct form forms[] = {
         {"{kind: range, length: 9, iterable: false}", "{kind: range, length: 9}"},
@@ -102,7 +102,7 @@ static void test_dataset_forms(void **state)
     }
 }
 
-static void test_chat_forms(void **state)
+TEST(test_chat_forms)
 {
     expect_form("dataset",
                 "dataset: {kind: text, paths: x, tokenizer: huggingface, model: t.json,"
@@ -116,7 +116,7 @@ static void test_chat_forms(void **state)
                 " max_length: null}");
 }
 
-static void test_record_forms(void **state)
+TEST(test_record_forms)
 {
     static const struct form forms[] = {
         {"{kind: tar, paths: a.tar, index: 'off'}",
@@ -192,7 +192,7 @@ static void test_record_forms(void **state)
     }
 }
 
-static void test_column_forms(void **state)
+TEST(test_column_forms)
 {
     static const struct form forms[] = {
         {"{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
@@ -257,7 +257,7 @@ static void test_column_forms(void **state)
     }
 }
 
-static void test_other_forms(void **state)
+TEST(test_other_forms)
 {
     static const struct {
         const char *section;
@@ -309,7 +309,7 @@ static void test_other_forms(void **state)
 }
 
 /* What stands in the fields of the structs. */
-static void test_fields(void **state)
+TEST(test_fields)
 {
     _cleanup_(spec_deinit)
     struct dl_spec tar = {0}, text = {0}, pieces = {0}, plugin = {0}, folder = {0};
@@ -372,7 +372,7 @@ static void test_fields(void **state)
 }
 
 /* A dataset that does not say how long it is has an order only where the client makes it. */
-static void test_unknown_length(void **state)
+TEST(test_unknown_length)
 {
     static const char *const samplers[] = {"{}", "{kind: random}", "{kind: weighted, weights: [1]}",
                                            "{kind: indices, indices: [0]}"};
@@ -393,7 +393,7 @@ static void test_unknown_length(void **state)
     }
 }
 
-static void test_iterable(void **state)
+TEST(test_iterable)
 {
     static const struct {
         const char *dataset;
@@ -652,14 +652,14 @@ static const struct refusal other_refusals[] = {
      "not a key of collate of kind none; it takes kind"},
 };
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     EXPECT_REFUSALS("dataset: ", dataset_refusals);
     EXPECT_REFUSALS("dataset: {kind: range, length: 1}\n", other_refusals);
 }
 
 /* One path, one leaf more than there may be. */
-static void test_too_many(void **state)
+TEST(test_too_many)
 {
     static const struct {
         const char *section;
@@ -698,13 +698,3 @@ static void test_too_many(void **state)
         assert_string_equal(err.message, cases[i].message);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dataset_forms),  cmocka_unit_test(test_chat_forms),
-    cmocka_unit_test(test_record_forms),   cmocka_unit_test(test_column_forms),
-    cmocka_unit_test(test_other_forms),    cmocka_unit_test(test_fields),
-    cmocka_unit_test(test_unknown_length), cmocka_unit_test(test_iterable),
-    cmocka_unit_test(test_refusals),       cmocka_unit_test(test_too_many),
-};
-
-TEST_MAIN(tests)

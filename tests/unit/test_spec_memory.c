@@ -174,7 +174,7 @@ static const struct {
     {copy, false, 30},       {build, false, 8},
 };
 
-static void test_every_allocation(void **state)
+TEST(test_every_allocation)
 {
     struct dl_error err = {0};
 
@@ -210,9 +210,3 @@ static void test_every_allocation(void **state)
     spec_deinit(&spec);
     buffer_deinit(&packed);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_allocation),
-};
-
-TEST_MAIN(tests)

@@ -3,7 +3,7 @@
 
 #define TWO "datasets: [{kind: range, length: 3}, {kind: range, length: 4}]"
 
-static void test_forms(void **state)
+TEST(test_forms)
 {
     static const struct form forms[] = {
         {"{kind: mix, " TWO ", weights: [1, 3]}",
@@ -31,7 +31,7 @@ static void test_forms(void **state)
     }
 }
 
-static void test_weights_refused(void **state)
+TEST(test_weights_refused)
 {
     static const struct refusal cases[] = {
         {"}", "dataset.weights", "missing; a mix needs one for each dataset, or a schedule"},
@@ -94,7 +94,7 @@ static void test_weights_refused(void **state)
 }
 
 /* As many entries as there may be, and one more. */
-static void test_longest_schedule(void **state)
+TEST(test_longest_schedule)
 {
     for (unsigned more = 0; more < 2; more++) {
         _cleanup_(spec_deinit)
@@ -121,7 +121,7 @@ static void test_longest_schedule(void **state)
     }
 }
 
-static void test_order_refused(void **state)
+TEST(test_order_refused)
 {
     static const struct refusal cases[] = {
         {", weights: [1, 1], draw: random}", "dataset.draw",
@@ -211,7 +211,7 @@ static void test_order_refused(void **state)
 }
 
 /* As its datasets are; of foreign ones alone only they know. */
-static void test_iterable(void **state)
+TEST(test_iterable)
 {
     static const struct {
         const char *datasets;
@@ -242,14 +242,4 @@ static void test_iterable(void **state)
         assert_int_equal(spec_dataset_is_iterable(&spec.dataset), rows[i].iterable);
         assert_int_equal(spec_check_iterable(&spec, NULL), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms), cmocka_unit_test(test_iterable),
-        cmocka_unit_test(test_weights_refused), cmocka_unit_test(test_longest_schedule),
-        cmocka_unit_test(test_order_refused)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void expect_paths(size_t kind, const char *value, const char *want)
         fail_msg("%s\n  is  %s\n  not %s", text, got, want);
 }
 
-static void test_the_table_has_every_kind(void **state)
+TEST(test_the_table_has_every_kind)
 {
     const struct spec_key *paths = spec_key_find("dataset", "paths");
 
@@ -112,7 +112,7 @@ static void test_the_table_has_every_kind(void **state)
     }
 }
 
-static void test_what_paths_may_be(void **state)
+TEST(test_what_paths_may_be)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         bool many = kinds[i].count == MANY;
@@ -139,7 +139,7 @@ static void test_what_paths_may_be(void **state)
     }
 }
 
-static void test_what_paths_may_not_be(void **state)
+TEST(test_what_paths_may_not_be)
 {
     static const char *const words[] = {
         [ONE] = "is not the path of a file",
@@ -161,7 +161,7 @@ static void test_what_paths_may_not_be(void **state)
 }
 
 /* Alone, in another dataset, and before the kind is known. */
-static void test_former_names_are_refused(void **state)
+TEST(test_former_names_are_refused)
 {
     static const char *const around[][3] = {
         {"", "", "dataset"},
@@ -227,7 +227,7 @@ static void expect_known(const char *text, const char *former, uint64_t fingerpr
 }
 
 /* Saved states, names of loaders, trainers that reconnect: they know a spec by these. */
-static void test_what_the_last_release_wrote(void **state)
+TEST(test_what_the_last_release_wrote)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         _cleanup_free_ char *text = spec_of("", i, "paths", "a", "");
@@ -255,7 +255,7 @@ static void test_what_the_last_release_wrote(void **state)
 
 /* Only a kind's own former name, and only where `paths` is not there, too; whatever a client sends.
  */
-static void test_what_it_did_not_write(void **state)
+TEST(test_what_it_did_not_write)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
         for (size_t j = 0; j < ARRAY_SIZE(former_names); j++) {
@@ -283,14 +283,3 @@ static void test_what_it_did_not_write(void **state)
         assert_int_equal(read_former(others[i], &spec, NULL), -EINVAL);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_the_table_has_every_kind),
-    cmocka_unit_test(test_what_paths_may_be),
-    cmocka_unit_test(test_what_paths_may_not_be),
-    cmocka_unit_test(test_former_names_are_refused),
-    cmocka_unit_test(test_what_the_last_release_wrote),
-    cmocka_unit_test(test_what_it_did_not_write),
-};
-
-TEST_MAIN(tests)

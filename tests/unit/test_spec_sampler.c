@@ -21,7 +21,7 @@ static void expect_spec(const char *text, struct dl_spec *ret)
         fail_msg("%s: %s: %s", text, err.path, err.message);
 }
 
-static void test_samplers(void **state)
+TEST(test_samplers)
 {
     static const struct {
         const char *sampler;
@@ -87,7 +87,7 @@ static void test_samplers(void **state)
 }
 
 /* As many as may be still fit the canonical form, which must fit a message. */
-static void test_the_longest_lists(void **state)
+TEST(test_the_longest_lists)
 {
     for (int weights = 0; weights < 2; weights++) {
         for (uint64_t over = 0; over < 2; over++) {
@@ -127,7 +127,7 @@ static void test_the_longest_lists(void **state)
     }
 }
 
-static void test_check_length(void **state)
+TEST(test_check_length)
 {
     static const struct {
         const char *sampler;
@@ -171,11 +171,3 @@ static void test_check_length(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_samplers),
-    cmocka_unit_test(test_the_longest_lists),
-    cmocka_unit_test(test_check_length),
-};
-
-TEST_MAIN(tests)

@@ -136,7 +136,7 @@ static void read_views(const char *yaml, struct spent *ret)
     value_deinit(&all);
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
@@ -156,7 +156,7 @@ static void test_table(void **state)
 }
 
 /* A run that took no time, and one that waited for longer than it was there. */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
     struct spent before = {0}, after = {0};
     struct verdict v;
@@ -169,10 +169,3 @@ static void test_bounds(void **state)
     spent_deinit(&before);
     spent_deinit(&after);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_table),
-    cmocka_unit_test(test_bounds),
-};
-
-TEST_MAIN(tests)

@@ -47,7 +47,7 @@ static size_t written(const struct state_token *token, uint8_t *buf)
     return len;
 }
 
-static void test_comes_back(void **state)
+TEST(test_comes_back)
 {
     struct state_token largest = {.identity = {.dataset = UINT64_MAX,
                                                .length = UINT64_MAX,
@@ -80,7 +80,7 @@ static void test_comes_back(void **state)
     }
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     struct state_token token = some_token();
     char json[STATE_JSON_MAX];
@@ -99,7 +99,7 @@ static void test_json(void **state)
 }
 
 /* Each bit, and each way of being cut off. */
-static void test_damage_is_seen(void **state)
+TEST(test_damage_is_seen)
 {
     struct state_token token = some_token(), again;
     uint8_t buf[STATE_TOKEN_MAX + 1];
@@ -131,7 +131,7 @@ static void expect_difference(const struct state_identity *loader, const char *p
         fail_msg("'%s' is not in '%s'", words, err.message);
 }
 
-static void test_differences_have_names(void **state)
+TEST(test_differences_have_names)
 {
     static const char *const parts[] = {"dataset", "sampler", "batch", "collate", "shard"};
     const struct state_identity own = some_token().identity;
@@ -165,7 +165,7 @@ static void test_differences_have_names(void **state)
 
 /* ---- other numbers of ranks ----------------------------------------------------------------- */
 
-static void test_places(void **state)
+TEST(test_places)
 {
     struct state_token token = some_token();
     struct state_place place;
@@ -201,7 +201,7 @@ static void expect_no_place(const struct state_token *token, const char *words)
         fail_msg("'%s' is not in '%s'", words, err.message);
 }
 
-static void test_worlds_that_cannot_be(void **state)
+TEST(test_worlds_that_cannot_be)
 {
     struct state_token token = some_token();
     struct state_place place;
@@ -222,7 +222,7 @@ static void test_worlds_that_cannot_be(void **state)
 }
 
 /* Where batches may pass others, a state is one rank's, and says which came. */
-static void test_passed(void **state)
+TEST(test_passed)
 {
     struct state_token token = some_token(), read;
     uint8_t bytes[STATE_TOKEN_MAX];
@@ -263,7 +263,7 @@ static void parts_of(const char *text, uint64_t ret[static STATE_PARTS])
 
 #define SPEC(dataset, rest) "{dataset: {" dataset "}" rest "}"
 
-static void test_parts_of_specs(void **state)
+TEST(test_parts_of_specs)
 {
     static const struct {
         const char *one, *other;
@@ -322,7 +322,7 @@ static void test_parts_of_specs(void **state)
     }
 }
 
-static void test_histories_of_specs(void **state)
+TEST(test_histories_of_specs)
 {
     static const struct {
         const char *text, *path; /* NULL: fine */
@@ -345,17 +345,3 @@ static void test_histories_of_specs(void **state)
             assert_string_equal(err.path, rows[i].path);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_comes_back),
-    cmocka_unit_test(test_json),
-    cmocka_unit_test(test_damage_is_seen),
-    cmocka_unit_test(test_differences_have_names),
-    cmocka_unit_test(test_places),
-    cmocka_unit_test(test_worlds_that_cannot_be),
-    cmocka_unit_test(test_passed),
-    cmocka_unit_test(test_parts_of_specs),
-    cmocka_unit_test(test_histories_of_specs),
-};
-
-TEST_MAIN(tests)

@@ -84,7 +84,7 @@ static uint32_t spares(const struct stream *stream)
 
 /* ---- windows -------------------------------------------------------------------------------- */
 
-static void test_far_steps(void **state)
+TEST(test_far_steps)
 {
     struct stream *stream = stream_of(UINT64_MAX - 2, UINT64_MAX, 5);
 
@@ -101,7 +101,7 @@ static void test_far_steps(void **state)
 /* ---- delivery ------------------------------------------------------------------------------- */
 
 /* The steps become ready in every order; they are delivered in their own. */
-static void test_delivery_is_in_order(void **state)
+TEST(test_delivery_is_in_order)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2},
                                     {2, 0, 3, 1}, {3, 0, 1, 2}, {1, 2, 3, 0}};
@@ -135,7 +135,7 @@ static void test_delivery_is_in_order(void **state)
 }
 
 /* What a step has in tokens counts once it is delivered; one that is used anew has none. */
-static void test_tokens_are_counted_at_delivery(void **state)
+TEST(test_tokens_are_counted_at_delivery)
 {
     struct stream *stream = stream_of(0, 3, 1);
     struct step *step = run_next(stream);
@@ -154,7 +154,7 @@ static void test_tokens_are_counted_at_delivery(void **state)
     end(stream);
 }
 
-static void test_faults_stand_in_their_step_s_place(void **state)
+TEST(test_faults_stand_in_their_step_s_place)
 {
     struct stream *stream = stream_of(0, 3, 3);
     struct step *steps[3];
@@ -193,7 +193,7 @@ static void test_faults_stand_in_their_step_s_place(void **state)
     end(stream);
 }
 
-static void test_lost_steps_run_again(void **state)
+TEST(test_lost_steps_run_again)
 {
     struct stream *stream = stream_of(0, 2, 2);
     struct step *a = run_next(stream);
@@ -219,7 +219,7 @@ static void test_lost_steps_run_again(void **state)
 }
 
 /* Steps that follow are foreseen once one was made, up to where they may yet become others. */
-static void test_steps_are_foreseen(void **state)
+TEST(test_steps_are_foreseen)
 {
     static const struct {
         uint32_t made, running; /* steps from the first one on */
@@ -256,7 +256,7 @@ static void test_steps_are_foreseen(void **state)
 
 /* ---- leases and pins ------------------------------------------------------------------------ */
 
-static void test_pins_return_their_credit(void **state)
+TEST(test_pins_return_their_credit)
 {
     struct stream *stream = stream_of(0, 10, 1);
 
@@ -281,7 +281,7 @@ static void test_pins_return_their_credit(void **state)
     end(stream);
 }
 
-static void test_used_steps_are_reused(void **state)
+TEST(test_used_steps_are_reused)
 {
     struct stream *stream = stream_of(0, 1000, 2);
     struct step *known[2] = {run_next(stream), run_next(stream)};
@@ -387,7 +387,7 @@ static void misuse(void *arg)
     }
 }
 
-static void test_misuse_aborts(void **state)
+TEST(test_misuse_aborts)
 {
     for (int i = 0; i < MISUSES; i++) {
         enum misuse kind = (enum misuse)i;
@@ -397,7 +397,7 @@ static void test_misuse_aborts(void **state)
     }
 }
 
-static void test_null(void **state)
+TEST(test_null)
 {
     assert_null(stream_free(NULL));
 }
@@ -441,7 +441,7 @@ static void lose_client(struct stream *stream)
 
 /* All that follows its position is delivered once, in order, and what was there is not made anew.
  */
-static void test_rewind(void **state)
+TEST(test_rewind)
 {
     for (unsigned seed = 0; seed < 2000; seed++) {
         struct stream *stream = stream_of(0, REWOUND_STEPS, REWOUND_CREDITS);
@@ -477,7 +477,7 @@ static void test_rewind(void **state)
 }
 
 /* What the client has of a daemon before this one holds the position, and goes with the client. */
-static void test_lease_of_a_former_daemon(void **state)
+TEST(test_lease_of_a_former_daemon)
 {
     enum { FIRST = 4, STEPS = 6 };
     static const struct {
@@ -525,7 +525,7 @@ static void test_lease_of_a_former_daemon(void **state)
 
 /* Batches that are parts of larger ones: which part of which, and how many of its samples only even
  * ranks out, as these are the last ones. */
-static void test_slices(void **state)
+TEST(test_slices)
 {
     static const struct {
         struct slices slices;
@@ -559,21 +559,3 @@ static void test_slices(void **state)
         assert_int_equal(got.repeated, rows[i].rows.repeated);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_far_steps),
-    cmocka_unit_test(test_slices),
-    cmocka_unit_test(test_delivery_is_in_order),
-    cmocka_unit_test(test_tokens_are_counted_at_delivery),
-    cmocka_unit_test(test_faults_stand_in_their_step_s_place),
-    cmocka_unit_test(test_lost_steps_run_again),
-    cmocka_unit_test(test_steps_are_foreseen),
-    cmocka_unit_test(test_pins_return_their_credit),
-    cmocka_unit_test(test_used_steps_are_reused),
-    cmocka_unit_test(test_lease_of_a_former_daemon),
-    cmocka_unit_test(test_misuse_aborts),
-    cmocka_unit_test(test_null),
-    cmocka_unit_test(test_rewind),
-};
-
-TEST_MAIN(tests)

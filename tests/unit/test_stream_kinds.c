@@ -160,20 +160,20 @@ static void play_once(uint32_t seed, bool any_order)
     assert_null(stream_free(play.stream));
 }
 
-static void test_round_robin_whatever_the_timing(void **state)
+TEST(test_round_robin_whatever_the_timing)
 {
     for (uint32_t seed = 0; seed < 20000; seed++)
         play_once(seed, false);
 }
 
-static void test_out_of_order_nothing_is_lost(void **state)
+TEST(test_out_of_order_nothing_is_lost)
 {
     for (uint32_t seed = 0; seed < 20000; seed++)
         play_once(seed, true);
 }
 
 /* A worker that dies makes its unfinished steps come again: what is settled goes back with them. */
-static void test_settled_goes_back_with_lost_steps(void **state)
+TEST(test_settled_goes_back_with_lost_steps)
 {
     struct stream *stream = new_stream(
         (struct stream_params){.world = 1, .steps = STEPS_UNKNOWN, .credits = 6, .replicas = 2});
@@ -205,7 +205,7 @@ static bool feed(struct stream *stream, uint64_t a, uint64_t b)
     return stream_feed(stream, (const uint8_t *)indices, 2);
 }
 
-static void test_feeding_is_bounded_and_in_order(void **state)
+TEST(test_feeding_is_bounded_and_in_order)
 {
     enum { STEPS = 50 };
     struct stream *stream = new_stream(
@@ -248,7 +248,7 @@ static void test_feeding_is_bounded_and_in_order(void **state)
     assert_null(stream_free(stream));
 }
 
-static void test_what_was_fed_goes_with_its_stream(void **state)
+TEST(test_what_was_fed_goes_with_its_stream)
 {
     struct stream *stream = new_stream((struct stream_params){
         .world = 1, .steps = STEPS_UNKNOWN, .credits = 2, .first = 7, .fed = true});
@@ -266,7 +266,7 @@ static void test_what_was_fed_goes_with_its_stream(void **state)
 /* ---- dispatched ----------------------------------------------------------------------------- */
 
 /* A source goes on where its ranks need it; a step that is lost has let go of its slot. */
-static void test_a_source(void **state)
+TEST(test_a_source)
 {
     struct stream *source = new_stream((struct stream_params){
         .rank = PLAN_ALL, .source = true, .world = 3, .first = 2, .steps = 20, .credits = 4});
@@ -295,7 +295,7 @@ static void test_a_source(void **state)
 }
 
 /* What a rank has of a slot is counted by its samples; it repeats no more than it has. */
-static void test_a_share(void **state)
+TEST(test_a_share)
 {
     struct stream *stream =
         new_stream((struct stream_params){.rank = 1, .world = 3, .steps = 9, .credits = 1});
@@ -312,15 +312,3 @@ static void test_a_share(void **state)
     stream_forget(stream, step);
     assert_null(stream_free(stream));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_a_source),
-    cmocka_unit_test(test_a_share),
-    cmocka_unit_test(test_round_robin_whatever_the_timing),
-    cmocka_unit_test(test_out_of_order_nothing_is_lost),
-    cmocka_unit_test(test_settled_goes_back_with_lost_steps),
-    cmocka_unit_test(test_feeding_is_bounded_and_in_order),
-    cmocka_unit_test(test_what_was_fed_goes_with_its_stream),
-};
-
-TEST_MAIN(tests)

@@ -128,7 +128,7 @@ static void assert_whole(const int64_t *got, size_t n)
 }
 
 /* Rank, then worker; and each replica has all where they do not divide. */
-static void test_divide(void **state)
+TEST(test_divide)
 {
     static const struct {
         uint32_t world;
@@ -166,7 +166,7 @@ static void test_divide(void **state)
     }
 }
 
-static void test_shuffle(void **state)
+TEST(test_shuffle)
 {
     static const uint64_t sizes[] = {1, 2, 5, 27, 28, 1000000};
     int64_t a[MOST], b[MOST];
@@ -209,7 +209,7 @@ static void test_shuffle(void **state)
 }
 
 /* Every sample has its chance to come first, and a buffer of n delays none by... more than it. */
-static void test_shuffle_reaches_all(void **state)
+TEST(test_shuffle_reaches_all)
 {
     struct dataset *ds = open_shards(1000, true);
     bool first[SHARDS * 100] = {false};
@@ -239,7 +239,7 @@ static int pass_over(struct dataset_iter *it, uint64_t n)
 }
 
 /* What skip() passes over is what next() would have given. */
-static void test_skip(void **state)
+TEST(test_skip)
 {
     static const uint64_t shuffles[] = {0, 1, 4, 100};
 
@@ -266,7 +266,7 @@ static void test_skip(void **state)
 }
 
 /* Samples stay until their arena is cleared, whatever was closed before. */
-static void test_samples_outlive_all(void **state)
+TEST(test_samples_outlive_all)
 {
     struct tar_file tar = tar_new();
     struct spec_file files[3];
@@ -298,7 +298,7 @@ static void test_samples_outlive_all(void **state)
 }
 
 /* Bad samples, a damaged shard, one that vanished: errors in their places, and it goes on. */
-static void test_errors_in_place(void **state)
+TEST(test_errors_in_place)
 {
     static const int64_t want[] = {1, -1, 2, -1, -1, 3};
     static const char *const says[] = {
@@ -367,7 +367,7 @@ static void test_errors_in_place(void **state)
     tar_free(&tar);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *data;
@@ -402,7 +402,7 @@ static void test_refusals(void **state)
 }
 
 /* Each allocation fails once; nothing leaks, and every failure is told. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct dataset *ds = open_shards(100, false);
     struct replica_params params = replica(0, 0, 1, 0, 1);
@@ -433,16 +433,3 @@ static void test_memory(void **state)
     assert_true(k > SHARDS);
     dataset_close(ds);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_divide),
-    cmocka_unit_test(test_shuffle),
-    cmocka_unit_test(test_shuffle_reaches_all),
-    cmocka_unit_test(test_skip),
-    cmocka_unit_test(test_samples_outlive_all),
-    cmocka_unit_test(test_errors_in_place),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_memory),
-};
-
-TEST_MAIN(tests)

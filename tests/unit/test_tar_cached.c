@@ -157,7 +157,7 @@ static void forge(uint32_t uid)
 
 /* ---- on disk -------------------------------------------------------------------------------- */
 
-static void test_kept(void **state)
+TEST(test_kept, set_up)
 {
     expect_opens(UID, 0);
     expect_opens(UID, 0);
@@ -168,7 +168,7 @@ static void test_kept(void **state)
 }
 
 /* A shard that was written to is scanned anew; the others are not, and the cache has all then. */
-static void test_changed(void **state)
+TEST(test_changed, set_up)
 {
     struct dl_buffer bytes = {0};
 
@@ -193,7 +193,7 @@ static void test_changed(void **state)
 }
 
 /* One that was written to just now may be written to once more in the same tick. */
-static void test_unsettled(void **state)
+TEST(test_unsettled, set_up)
 {
     struct dl_buffer bytes = {0};
     struct stat st;
@@ -215,7 +215,7 @@ static void test_unsettled(void **state)
     expect_opens(UID, 0);
 }
 
-static void test_damaged_file(void **state)
+TEST(test_damaged_file, set_up)
 {
     char path[4600];
 
@@ -237,7 +237,7 @@ static void test_damaged_file(void **state)
 }
 
 /* A cache that cannot be read or written costs time, and nothing else. */
-static void test_no_cache(void **state)
+TEST(test_no_cache, set_up)
 {
     snprintf(cache, sizeof cache, "%s", harness_file("no-directory", "", 0));
     expect_opens(UID, 0);
@@ -246,7 +246,7 @@ static void test_no_cache(void **state)
 }
 
 /* Few samples that were found at once are no file. */
-static void test_not_worth_it(void **state)
+TEST(test_not_worth_it, set_up)
 {
     struct spec_dataset spec = spec_of_all();
     struct tar_file tar = tar_new();
@@ -291,7 +291,7 @@ static int on_offer(void *owner, const char *place, uint32_t form, uint64_t key,
     return 0;
 }
 
-static void test_shared(void **state)
+TEST(test_shared, set_up)
 {
     struct offered offered = {.fd = -1};
     const struct shared_indexes none = {.offer = on_offer, .owner = &offered};
@@ -331,7 +331,7 @@ static void test_shared(void **state)
 }
 
 /* Each allocation of ours fails once, from an empty cache, from a full one, and for others. */
-static void test_memory(void **state)
+TEST(test_memory, set_up)
 {
     struct spec_dataset spec = spec_of_all();
     struct offered offered = {.fd = -1};
@@ -367,7 +367,7 @@ static void test_memory(void **state)
 
 /* ---- bytes that are wrong in one place ------------------------------------------------------ */
 
-static void test_unsound(void **state)
+TEST(test_unsound)
 {
     static const struct {
         uint64_t at; /* a number of so many bytes there becomes */
@@ -408,17 +408,3 @@ static void test_unsound(void **state)
     }
     buffer_deinit(&good);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(test_kept, set_up),
-    cmocka_unit_test_setup(test_changed, set_up),
-    cmocka_unit_test_setup(test_unsettled, set_up),
-    cmocka_unit_test_setup(test_damaged_file, set_up),
-    cmocka_unit_test_setup(test_no_cache, set_up),
-    cmocka_unit_test_setup(test_not_worth_it, set_up),
-    cmocka_unit_test_setup(test_shared, set_up),
-    cmocka_unit_test_setup(test_memory, set_up),
-    cmocka_unit_test(test_unsound),
-};
-
-TEST_MAIN(tests)

@@ -133,7 +133,7 @@ static size_t energon(const struct tar_index *index, uint64_t end, uint8_t *out)
     return 8 * (index->n + 1);
 }
 
-static void test_energon(void **state)
+TEST(test_energon)
 {
     uint8_t bytes[128];
     struct tar_file tar = make_shard();
@@ -151,7 +151,7 @@ static void test_energon(void **state)
     tar_free(&tar);
 }
 
-static void test_dali(void **state)
+TEST(test_dali)
 {
     /* Data of s0 begin behind one header, of s2 behind three blocks; see make_shard(). */
     static const char lines[] = "v1.2 5\n"
@@ -170,7 +170,7 @@ static void test_dali(void **state)
     dataset_close(ds);
 }
 
-static void test_wids(void **state)
+TEST(test_wids)
 {
     static const char good[] = "{\"shardlist\": [{\"url\": \"s3://b/other.tar\", \"nsamples\": 9},"
                                "{\"url\": \"s3://b/wids.tar\", \"nsamples\": 5}]}";
@@ -202,7 +202,7 @@ static void test_wids(void **state)
 }
 
 /* Index files that are wrong in one place. */
-static void test_bad_index(void **state)
+TEST(test_bad_index)
 {
     static const struct {
         const char *text;
@@ -242,7 +242,7 @@ static void test_bad_index(void **state)
 }
 
 /* An index of another shard is found out when a sample is made. */
-static void test_stale_index(void **state)
+TEST(test_stale_index)
 {
     struct tar_file tar = tar_new();
     uint64_t offsets[] = {0, 512, 2048};
@@ -266,7 +266,7 @@ static void test_stale_index(void **state)
     tar_free(&tar);
 }
 
-static void test_damaged_shard(void **state)
+TEST(test_damaged_shard)
 {
     struct tar_file tar = make_shard();
     struct spec_dataset spec = spec_of(harness_file("cut.tar", tar.data, 6145));
@@ -281,7 +281,7 @@ static void test_damaged_shard(void **state)
     expect_refused(&spec, "/nowhere/scanned2.idx", "no such file");
 }
 
-static void test_chosen(void **state)
+TEST(test_chosen)
 {
     static struct spec_field fields[] = {{(char *)"label", (char *)"index;cls"},
                                          {(char *)"name", (char *)"__key__"}};
@@ -347,7 +347,7 @@ static int count_streamed(const struct spec_dataset *spec, struct dl_error *err)
 }
 
 /* A stream takes a compressed shard; an index does not. */
-static void test_compressed_shard(void **state)
+TEST(test_compressed_shard)
 {
     struct tar_file tar = make_shard();
 
@@ -372,7 +372,7 @@ static void test_compressed_shard(void **state)
     tar_free(&tar);
 }
 
-static void test_compressed_member(void **state)
+TEST(test_compressed_member)
 {
     for (size_t way = 0; way < ARRAY_SIZE(ways); way++) {
         struct tar_file tar = tar_new();
@@ -403,7 +403,7 @@ static void test_compressed_member(void **state)
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static struct spec_field fields[] = {{(char *)"label", (char *)"cls"}};
     struct spec_dataset spec = spec_of(shard_in("memory.tar"));
@@ -412,18 +412,3 @@ static void test_memory(void **state)
     spec.n_fields = 1;
     expect_memory_failures(&spec, 3);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_energon),
-    cmocka_unit_test(test_dali),
-    cmocka_unit_test(test_wids),
-    cmocka_unit_test(test_bad_index),
-    cmocka_unit_test(test_stale_index),
-    cmocka_unit_test(test_damaged_shard),
-    cmocka_unit_test(test_chosen),
-    cmocka_unit_test(test_compressed_shard),
-    cmocka_unit_test(test_compressed_member),
-};
-
-TEST_MAIN(tests)

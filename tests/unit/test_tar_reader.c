@@ -42,7 +42,7 @@ static void expect(const struct tar_file *tar, const char *want)
     assert_string_equal(got, want);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
     struct tar_file tar = tar_new();
 
@@ -63,7 +63,7 @@ static void test_ends(void **state)
     tar_free(&tar);
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
     static const struct {
         char type;
@@ -98,7 +98,7 @@ static void test_types(void **state)
     tar_free(&tar);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char name[5000], want[6000], prefix[160];
     struct tar_file tar = tar_new();
@@ -161,7 +161,7 @@ static void test_names(void **state)
     tar_free(&tar);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct {
         const char field[13];
@@ -209,7 +209,7 @@ static void test_sizes(void **state)
     tar_free(&tar);
 }
 
-static void test_old_checksum(void **state)
+TEST(test_old_checksum)
 {
     struct tar_file tar = tar_new();
     int sum = 0;
@@ -243,7 +243,7 @@ static void expect_refusal(const struct tar_file *tar, const char *says)
     assert_int_equal(tar_next(&reader, &m, &err), -EINVAL);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *records;
@@ -312,7 +312,7 @@ static void test_refusals(void **state)
 }
 
 /* Cut off anywhere: an error, but right behind a member, and never one byte behind it. */
-static void test_cuts(void **state)
+TEST(test_cuts)
 {
     struct tar_file tar = tar_new();
     char name[300];
@@ -374,7 +374,7 @@ static int next_by_its_head(const struct tar_file *tar, uint64_t *at, struct tar
 }
 
 /* The same members, and the same error at the same byte of the file. */
-static void test_heads(void **state)
+TEST(test_heads)
 {
     static char name[DL_BOUND_PATH_BYTES + 1], link[3000];
     struct tar_file whole = tar_new();
@@ -411,7 +411,7 @@ static void test_heads(void **state)
 }
 
 /* What is asked for is no more than a header says, and no size makes it wrap around. */
-static void test_head_sizes(void **state)
+TEST(test_head_sizes)
 {
     static const struct {
         const char *size; /* with its first bit set it is binary */
@@ -441,7 +441,7 @@ static void test_head_sizes(void **state)
 }
 
 /* A header of which one field is changed, and whether programs differ over it. */
-static void test_odd(void **state)
+TEST(test_odd)
 {
     static const struct {
         unsigned at;
@@ -482,7 +482,7 @@ static void test_odd(void **state)
 }
 
 /* Extended headers: of one that names the member programs agree. */
-static void test_odd_headers(void **state)
+TEST(test_odd_headers)
 {
     static const char *const rows[] = {"x", "L", "g", "X", "K", "xL", "xx", "gx"};
 
@@ -503,14 +503,3 @@ static void test_odd_headers(void **state)
         tar_free(&tar);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ends),         cmocka_unit_test(test_types),
-    cmocka_unit_test(test_names),        cmocka_unit_test(test_sizes),
-    cmocka_unit_test(test_old_checksum), cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_cuts),         cmocka_unit_test(test_heads),
-    cmocka_unit_test(test_head_sizes),   cmocka_unit_test(test_odd),
-    cmocka_unit_test(test_odd_headers),
-};
-
-TEST_MAIN(tests)

@@ -76,7 +76,7 @@ static void expect_refusal(const struct tar_file *tar, const char *says)
 
 enum { MOST = 8 };
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
     static const struct {
         const char *names[MOST];
@@ -126,7 +126,7 @@ static int free_decoder(void **state)
     return 0;
 }
 
-static void test_fields(void **state)
+TEST(test_fields, make_decoder, free_decoder)
 {
     static const struct {
         const char *name;
@@ -194,7 +194,7 @@ static void test_fields(void **state)
     }
 }
 
-static void test_npy(void **state)
+TEST(test_npy)
 {
     struct tar_file tar = tar_new();
     uint8_t data[300];
@@ -261,7 +261,7 @@ static void make_npz_shard(struct tar_file *tar, const void *data, size_t len)
     tar_end(tar);
 }
 
-static void test_npz(void **state)
+TEST(test_npz)
 {
     struct tar_file tar = tar_new();
 
@@ -279,7 +279,7 @@ static void test_npz(void **state)
 }
 
 /* One place of a whole archive, and what is said then. */
-static void test_bad_npz(void **state)
+TEST(test_bad_npz)
 {
     enum { DIRECTORY = 1 << 16, END = 1 << 17 }; /* from where a place counts */
     static const struct {
@@ -344,7 +344,7 @@ static void test_bad_npz(void **state)
     tar_free(&tar);
 }
 
-static void test_bad_arrays(void **state)
+TEST(test_bad_arrays)
 {
     static const struct {
         const char *dict;
@@ -379,7 +379,7 @@ static void test_bad_arrays(void **state)
     tar_free(&tar);
 }
 
-static void test_duplicates(void **state)
+TEST(test_duplicates)
 {
     struct tar_file tar = tar_new();
 
@@ -394,7 +394,7 @@ static void test_duplicates(void **state)
     tar_free(&tar);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     struct tar_file tar = tar_new();
     char name[400], text[2000];
@@ -437,7 +437,7 @@ static void test_limits(void **state)
 }
 
 /* A damaged header: the sample it is behind may lack members, so it is lost with it. */
-static void test_damage(void **state)
+TEST(test_damage)
 {
     struct tar_file tar = tar_new();
 
@@ -463,17 +463,3 @@ static void test_damage(void **state)
     arena_deinit(&arena);
     tar_free(&tar);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_groups),
-    cmocka_unit_test_setup_teardown(test_fields, make_decoder, free_decoder),
-    cmocka_unit_test(test_npy),
-    cmocka_unit_test(test_npz),
-    cmocka_unit_test(test_bad_npz),
-    cmocka_unit_test(test_bad_arrays),
-    cmocka_unit_test(test_duplicates),
-    cmocka_unit_test(test_limits),
-    cmocka_unit_test(test_damage),
-};
-
-TEST_MAIN(tests)

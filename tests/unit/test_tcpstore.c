@@ -147,7 +147,7 @@ static void play(const struct line *lines, size_t n, size_t piece)
     end(w);
 }
 
-static void test_conversations_that_were_captured(void **state)
+TEST(test_conversations_that_were_captured)
 {
     for (size_t piece = 0; piece < 4; piece++) {
         play(v1_captures, ARRAY_SIZE(v1_captures), piece);
@@ -155,7 +155,7 @@ static void test_conversations_that_were_captured(void **state)
     }
 }
 
-static void test_all_keys_are_listed(void **state)
+TEST(test_all_keys_are_listed)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
     struct dl_span out;
@@ -238,7 +238,7 @@ static const struct line waits[] = {
     {0, "", ""},
 };
 
-static void test_waiting(void **state)
+TEST(test_waiting)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
@@ -250,7 +250,7 @@ static void test_waiting(void **state)
     end(w);
 }
 
-static void test_who_goes_waits_no_longer(void **state)
+TEST(test_who_goes_waits_no_longer)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
     uint64_t bytes = tcpstore_count(w->store).stored_bytes;
@@ -265,7 +265,7 @@ static void test_who_goes_waits_no_longer(void **state)
 }
 
 /* Both generations share one store. */
-static void test_dialects_meet(void **state)
+TEST(test_dialects_meet)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
     struct tcpstore_peer *old = tcpstore_peer_new(w->store, NULL);
@@ -290,7 +290,7 @@ static const struct line numbers[] = {
     {0, "04 'n' #-1", "#9223372036854775807"},
 };
 
-static void test_adding(void **state)
+TEST(test_adding)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
@@ -313,7 +313,7 @@ static struct tcpstore_peer *next_broken(struct tcpstore *store)
     return peer;
 }
 
-static void test_what_is_against_the_rules_breaks_one_peer(void **state)
+TEST(test_what_is_against_the_rules_breaks_one_peer)
 {
     static const struct {
         const char *says;
@@ -352,7 +352,7 @@ static void test_what_is_against_the_rules_breaks_one_peer(void **state)
     }
 }
 
-static void test_a_key_that_is_not_there_is_empty_in_v2(void **state)
+TEST(test_a_key_that_is_not_there_is_empty_in_v2)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
@@ -377,7 +377,7 @@ static void feed_set(struct tcpstore_peer *peer, const char *key, size_t len, in
     tcpstore_check(peer->store);
 }
 
-static void test_stored_bytes_are_bounded(void **state)
+TEST(test_stored_bytes_are_bounded)
 {
     static const char *const more[] = {
         "01 'another' '0123456789012345678901234567890123456789'",
@@ -408,7 +408,7 @@ static void test_stored_bytes_are_bounded(void **state)
     }
 }
 
-static void test_keys_are_bounded(void **state)
+TEST(test_keys_are_bounded)
 {
     struct tcpstore_limits limits = tcpstore_default_limits;
     struct world *w;
@@ -423,7 +423,7 @@ static void test_keys_are_bounded(void **state)
     end(w);
 }
 
-static void test_a_value_does_not_grow_beyond_its_bound(void **state)
+TEST(test_a_value_does_not_grow_beyond_its_bound)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
 
@@ -433,7 +433,7 @@ static void test_a_value_does_not_grow_beyond_its_bound(void **state)
 }
 
 /* Who does not read is not answered further, until it does. */
-static void test_requests_wait_while_answers_are_not_read(void **state)
+TEST(test_requests_wait_while_answers_are_not_read)
 {
     struct world *w = begin_v2(&tcpstore_default_limits);
     struct tcpstore_peer *peer = w->peers[0];
@@ -460,7 +460,7 @@ static void test_requests_wait_while_answers_are_not_read(void **state)
     end(w);
 }
 
-static void test_output_to_one_is_bounded(void **state)
+TEST(test_output_to_one_is_bounded)
 {
     struct tcpstore_limits limits = tcpstore_default_limits;
     struct world *w;
@@ -485,7 +485,7 @@ static void test_output_to_one_is_bounded(void **state)
 }
 
 /* Halves of requests that never end cost the one who holds the most of them. */
-static void test_buffers_are_bounded_together(void **state)
+TEST(test_buffers_are_bounded_together)
 {
     struct tcpstore_limits limits = tcpstore_default_limits;
     _cleanup_free_ uint8_t *much = calloc(1, 1 << 20);
@@ -510,7 +510,7 @@ static void test_buffers_are_bounded_together(void **state)
 }
 
 /* Wherever memory ends, one peer does, or nobody; the books agree, and others go on. */
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
     static const char *const says[] = {
         "01 'a' 'x' 09 'a' '0123456789012345678901234567890123456789' 03 'a'",
@@ -541,23 +541,3 @@ static void test_without_memory(void **state)
     assert_null(tcpstore_new(&tcpstore_default_limits, 0));
     fail_in = -1;
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_conversations_that_were_captured),
-    cmocka_unit_test(test_all_keys_are_listed),
-    cmocka_unit_test(test_waiting),
-    cmocka_unit_test(test_who_goes_waits_no_longer),
-    cmocka_unit_test(test_dialects_meet),
-    cmocka_unit_test(test_adding),
-    cmocka_unit_test(test_what_is_against_the_rules_breaks_one_peer),
-    cmocka_unit_test(test_a_key_that_is_not_there_is_empty_in_v2),
-    cmocka_unit_test(test_stored_bytes_are_bounded),
-    cmocka_unit_test(test_keys_are_bounded),
-    cmocka_unit_test(test_a_value_does_not_grow_beyond_its_bound),
-    cmocka_unit_test(test_requests_wait_while_answers_are_not_read),
-    cmocka_unit_test(test_output_to_one_is_bounded),
-    cmocka_unit_test(test_buffers_are_bounded_together),
-    cmocka_unit_test(test_without_memory),
-};
-
-TEST_MAIN(tests)

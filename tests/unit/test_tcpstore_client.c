@@ -152,7 +152,7 @@ static const enum tcpstore_dialect dialects[] = {TCPSTORE_ANY, TCPSTORE_V1, TCPS
 
 /* ---- a store that is well ------------------------------------------------------------------- */
 
-static void test_what_is_asked_is_answered(void **state)
+TEST(test_what_is_asked_is_answered)
 {
     for (size_t i = 0; i < ARRAY_SIZE(dialects); i++) {
         struct world *w = begin();
@@ -180,7 +180,7 @@ static void test_what_is_asked_is_answered(void **state)
     }
 }
 
-static void test_many_at_once_are_answered_in_order(void **state)
+TEST(test_many_at_once_are_answered_in_order)
 {
     struct world *w = begin();
     static struct heard heard[500];
@@ -196,7 +196,7 @@ static void test_many_at_once_are_answered_in_order(void **state)
     end(w);
 }
 
-static void test_a_wait_is_answered_when_another_sets(void **state)
+TEST(test_a_wait_is_answered_when_another_sets)
 {
     for (size_t i = 0; i < ARRAY_SIZE(dialects); i++) {
         struct world *w = begin();
@@ -222,7 +222,7 @@ static void test_a_wait_is_answered_when_another_sets(void **state)
 }
 
 /* What comes after it gets its own answers, whatever becomes of the key. */
-static void test_a_wait_that_times_out_shifts_nothing(void **state)
+TEST(test_a_wait_that_times_out_shifts_nothing)
 {
     for (size_t i = 0; i < ARRAY_SIZE(dialects); i++) {
         struct world *w = begin();
@@ -250,7 +250,7 @@ static void test_a_wait_that_times_out_shifts_nothing(void **state)
     }
 }
 
-static void test_what_the_dialect_has_not_is_said(void **state)
+TEST(test_what_the_dialect_has_not_is_said)
 {
     struct world *w = begin();
     struct heard heard = {0};
@@ -265,7 +265,7 @@ static void test_what_the_dialect_has_not_is_said(void **state)
     end(w);
 }
 
-static void test_what_no_store_takes_is_refused_at_once(void **state)
+TEST(test_what_no_store_takes_is_refused_at_once)
 {
     struct world *w = begin();
     static char long_key[TCPSTORE_KEY_MAX + 2];
@@ -290,7 +290,7 @@ static uint16_t free_port(struct world *w)
     return w->port;
 }
 
-static void test_nobody_there(void **state)
+TEST(test_nobody_there)
 {
     struct world *w = begin();
     struct heard heard = {0};
@@ -309,7 +309,7 @@ static void test_nobody_there(void **state)
     end(w);
 }
 
-static void test_a_store_that_comes_later(void **state)
+TEST(test_a_store_that_comes_later)
 {
     struct world *w = begin();
     struct heard early = {0}, later = {0};
@@ -327,7 +327,7 @@ static void test_a_store_that_comes_later(void **state)
     end(w);
 }
 
-static void test_a_store_that_goes_and_comes_back(void **state)
+TEST(test_a_store_that_goes_and_comes_back)
 {
     struct world *w = begin();
     struct heard waited = {0};
@@ -348,7 +348,7 @@ static void test_a_store_that_goes_and_comes_back(void **state)
 }
 
 /* At every moment of a connection's life, and from inside an answer. */
-static void test_it_can_be_freed_at_any_time(void **state)
+TEST(test_it_can_be_freed_at_any_time)
 {
     for (int turns = 0; turns < 12; turns++) {
         struct world *w = begin();
@@ -455,7 +455,7 @@ static void end_impostor(struct world *w, struct impostor *im)
         close_fdp(&im->peer);
 }
 
-static void test_what_is_no_store_is_told_as_such(void **state)
+TEST(test_what_is_no_store_is_told_as_such)
 {
     static const struct {
         enum tcpstore_dialect dialect;
@@ -505,19 +505,3 @@ static void test_what_is_no_store_is_told_as_such(void **state)
         end(w);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_is_asked_is_answered),
-    cmocka_unit_test(test_many_at_once_are_answered_in_order),
-    cmocka_unit_test(test_a_wait_is_answered_when_another_sets),
-    cmocka_unit_test(test_a_wait_that_times_out_shifts_nothing),
-    cmocka_unit_test(test_what_the_dialect_has_not_is_said),
-    cmocka_unit_test(test_what_no_store_takes_is_refused_at_once),
-    cmocka_unit_test(test_nobody_there),
-    cmocka_unit_test(test_a_store_that_comes_later),
-    cmocka_unit_test(test_a_store_that_goes_and_comes_back),
-    cmocka_unit_test(test_it_can_be_freed_at_any_time),
-    cmocka_unit_test(test_what_is_no_store_is_told_as_such),
-};
-
-UV_TEST_MAIN(tests)

@@ -5,7 +5,7 @@
 
 /* ---- dialects ------------------------------------------------------------------------------- */
 
-static void test_dialects_are_told_by_their_first_bytes(void **state)
+TEST(test_dialects_are_told_by_their_first_bytes)
 {
     static const struct {
         const char *bytes;
@@ -80,7 +80,7 @@ static const struct request_row {
 };
 
 /* Whole with its last byte and not before, given byte by byte or cut once anywhere. */
-static void test_requests_are_whole_wherever_they_are_cut(void **state)
+TEST(test_requests_are_whole_wherever_they_are_cut)
 {
     for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
         const struct request_row *row = &requests[i];
@@ -107,7 +107,7 @@ static void test_requests_are_whole_wherever_they_are_cut(void **state)
     }
 }
 
-static void test_every_request_is_in_the_table(void **state)
+TEST(test_every_request_is_in_the_table)
 {
     bool seen[3][TCPSTORE_OPS] = {0};
 
@@ -122,7 +122,7 @@ static void test_every_request_is_in_the_table(void **state)
     }
 }
 
-static void test_fields_come_in_order(void **state)
+TEST(test_fields_come_in_order)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = bytes_of("0b #2 '/m1' 'A' '' 'BB' ff");
@@ -144,7 +144,7 @@ static void test_fields_come_in_order(void **state)
     assert_int_equal(tcpstore_take_i64(&got.fields), -7);
 }
 
-static void test_what_is_no_request_is_refused_at_once(void **state)
+TEST(test_what_is_no_request_is_refused_at_once)
 {
     static const struct {
         enum tcpstore_dialect dialect;
@@ -181,7 +181,7 @@ static void test_what_is_no_request_is_refused_at_once(void **state)
 }
 
 /* Eight values of 8 MiB are beyond what one message may have, and are refused as they begin. */
-static void test_messages_are_bounded(void **state)
+TEST(test_messages_are_bounded)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = bytes_of("0b #9");
@@ -207,7 +207,7 @@ static void test_messages_are_bounded(void **state)
 
 /* ---- replies -------------------------------------------------------------------------------- */
 
-static void test_replies_are_whole_wherever_they_are_cut(void **state)
+TEST(test_replies_are_whole_wherever_they_are_cut)
 {
     static const struct {
         enum tcpstore_op op;
@@ -250,7 +250,7 @@ static void test_replies_are_whole_wherever_they_are_cut(void **state)
     }
 }
 
-static void test_replies_that_are_too_large_are_refused(void **state)
+TEST(test_replies_that_are_too_large_are_refused)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = bytes_of("#8388609");
@@ -266,7 +266,7 @@ static void test_replies_that_are_too_large_are_refused(void **state)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-static void test_numbers_are_read_as_stoll_does(void **state)
+TEST(test_numbers_are_read_as_stoll_does)
 {
     static const struct {
         const char *text;
@@ -301,7 +301,7 @@ static void test_numbers_are_read_as_stoll_does(void **state)
     }
 }
 
-static void test_a_connection_begins_in_one_piece(void **state)
+TEST(test_a_connection_begins_in_one_piece)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer hello = {0};
@@ -312,18 +312,3 @@ static void test_a_connection_begins_in_one_piece(void **state)
     assert_int_equal(hello.len, captured.len);
     assert_memory_equal(hello.data, captured.data, captured.len);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dialects_are_told_by_their_first_bytes),
-    cmocka_unit_test(test_requests_are_whole_wherever_they_are_cut),
-    cmocka_unit_test(test_every_request_is_in_the_table),
-    cmocka_unit_test(test_fields_come_in_order),
-    cmocka_unit_test(test_what_is_no_request_is_refused_at_once),
-    cmocka_unit_test(test_messages_are_bounded),
-    cmocka_unit_test(test_replies_are_whole_wherever_they_are_cut),
-    cmocka_unit_test(test_replies_that_are_too_large_are_refused),
-    cmocka_unit_test(test_numbers_are_read_as_stoll_does),
-    cmocka_unit_test(test_a_connection_begins_in_one_piece),
-};
-
-TEST_MAIN(tests)

@@ -61,7 +61,7 @@ static void expect_refusal(struct dataset *ds, uint64_t index, const char *path,
 enum { MOST = 6 };
 
 /* As Python's open() has them, by its universal newlines. */
-static void test_lines(void **state)
+TEST(test_lines)
 {
     static const struct {
         const char *text;
@@ -111,7 +111,7 @@ static void test_lines(void **state)
     }
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     static const struct {
         const char *line;
@@ -159,7 +159,7 @@ static void test_json(void **state)
     }
 }
 
-static void test_format_and_field(void **state)
+TEST(test_format_and_field)
 {
     const char *line = "{\"text\": \"a\", \"body\": \"b\"}";
 
@@ -233,7 +233,7 @@ static void expect_fields(const char *line, struct spec_field *fields, uint32_t 
 
 /* A text with a label, a second text, numbers: each under its name, and tokens in the text's
  * place. */
-static void test_fields(void **state)
+TEST(test_fields)
 {
     static struct spec_field two[] = {{"label", "y"}, {"text", "body"}};
     static struct spec_field one[] = {{"text", "text"}};
@@ -255,7 +255,7 @@ static void test_fields(void **state)
                   "line 1: its field \"body\" is not a string");
 }
 
-static void test_fields_refused(void **state)
+TEST(test_fields_refused)
 {
     static struct spec_field other[] = {{"label", "y"}};
     static struct spec_field taken[] = {{"text", "body"}, {"tokens", "n"}};
@@ -285,7 +285,7 @@ static void test_fields_refused(void **state)
     }
 }
 
-static void test_json_strings_stay(void **state)
+TEST(test_json_strings_stay)
 {
     const char *line = "{\"text\": \"a\\u0000b\"}\n{\"text\": \"second\"}\n";
     struct arena arena = {0};
@@ -306,7 +306,7 @@ static void test_json_strings_stay(void **state)
     dataset_close(ds);
 }
 
-static void test_files_in_order(void **state)
+TEST(test_files_in_order)
 {
     static const char *const contents[] = {"", "a\nb", "", "", "c\n", "d\ne\nf\n", ""};
 
@@ -333,7 +333,7 @@ static void test_files_in_order(void **state)
     dataset_close(ds);
 }
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     static const struct {
         uint64_t max_length;
@@ -364,7 +364,7 @@ static void test_tokens(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct dataset *ds = NULL;
     struct dl_error err = {0};
@@ -395,7 +395,7 @@ static void test_refusals(void **state)
 }
 
 /* A string of a plain file is used where it is mapped: nothing is taken from the arena. */
-static void test_no_copy(void **state)
+TEST(test_no_copy)
 {
     struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
     _cleanup_free_ char *got = NULL;
@@ -410,7 +410,7 @@ static void test_no_copy(void **state)
 }
 
 /* What text_lines.h says of memory; and distances of every width come back. */
-static void test_table(void **state)
+TEST(test_table)
 {
     static const struct {
         uint64_t line; /* bytes of each, with LF */
@@ -475,7 +475,7 @@ static void compare_file(const char *path)
     dataset_close(ds);
 }
 
-static void test_real_dictionary(void **state)
+TEST(test_real_dictionary)
 {
     const char *path = "/usr/share/dictd/gcide.index";
 
@@ -486,7 +486,7 @@ static void test_real_dictionary(void **state)
     compare_file(path);
 }
 
-static void test_real_documents(void **state)
+TEST(test_real_documents)
 {
     static const char *const packed[] = {"/usr/share/doc/linux-doc/CREDITS.gz",
                                          "/usr/share/doc/linux-doc/MAINTAINERS.gz"};
@@ -507,7 +507,7 @@ static void test_real_documents(void **state)
 }
 
 /* Each allocation fails once; nothing leaks, and every failure is told. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     _cleanup_free_ char *text = malloc(40000);
     int r = -ENOMEM, k = 0;
@@ -535,22 +535,3 @@ static void test_memory(void **state)
     }
     assert_true(k > 8);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lines),
-    cmocka_unit_test(test_json),
-    cmocka_unit_test(test_format_and_field),
-    cmocka_unit_test(test_fields),
-    cmocka_unit_test(test_fields_refused),
-    cmocka_unit_test(test_json_strings_stay),
-    cmocka_unit_test(test_files_in_order),
-    cmocka_unit_test(test_tokens),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_no_copy),
-    cmocka_unit_test(test_table),
-    cmocka_unit_test(test_real_dictionary),
-    cmocka_unit_test(test_real_documents),
-    cmocka_unit_test(test_memory),
-};
-
-TEST_MAIN(tests)

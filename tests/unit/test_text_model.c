@@ -45,7 +45,7 @@ static bool skipped(void)
     return true;
 }
 
-static void test_built_without(void **state)
+TEST(test_built_without)
 {
     struct spec_dataset spec = text_by("/nonexistent/a.model");
     struct dataset *ds = NULL;
@@ -68,7 +68,7 @@ static void test_built_without(void **state)
     "is not a SentencePiece model, or a damaged one; name the .model file that spm_train wrote, " \
     "or fetch it again"
 
-static void test_no_models(void **state)
+TEST(test_no_models)
 {
     static const struct {
         const char *bytes;
@@ -94,7 +94,7 @@ static void test_no_models(void **state)
                        rows[i].says);
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     char inside[4200], outside[4200], link[4300], huge[4200];
     struct data_env env = {.roots = (char *[]){inside}, .n_roots = 1};
@@ -120,7 +120,7 @@ static void test_places(void **state)
 }
 
 /* The model is asked for before the text is read: an error in it comes at once. */
-static void test_model_before_text(void **state)
+TEST(test_model_before_text)
 {
     const char *model = harness_file("m.model", "x", 1);
 
@@ -132,7 +132,7 @@ static void test_model_before_text(void **state)
 }
 
 /* Each allocation of ours fails once; nothing leaks, and every failure is told. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct spec_dataset spec = text_by(harness_file("m.model", "x", 1));
     int r = -ENOMEM, k = 0;
@@ -158,14 +158,4 @@ static int group_begin(void **state)
     return 0;
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_built_without), cmocka_unit_test(test_no_models),
-    cmocka_unit_test(test_places),        cmocka_unit_test(test_model_before_text),
-    cmocka_unit_test(test_memory),
-};
-
-int main(void)
-{
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, group_begin, NULL));
-}
+TEST_GROUP(group_begin, NULL)

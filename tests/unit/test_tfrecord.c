@@ -113,8 +113,14 @@ static void expect_field(const struct sample *sample, const char *name, uint32_t
         assert_memory_equal(sample->data[i], data, len);
 }
 
+static int setup(void **state)
+{
+    crc32c_init(&crc);
+    return 0;
+}
+
 /* As published: RFC 3720, B.4. */
-static void test_crc(void **state)
+TEST(test_crc, setup)
 {
     uint8_t bytes[32] = {0};
 
@@ -127,7 +133,7 @@ static void test_crc(void **state)
     assert_int_equal(crc32c_of(&crc, (const uint8_t *)"123456789", 9), 0xE3069283);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     static const int64_t ints[] = {150, -1, 5}, label[] = {7};
     struct bytes features = all_kinds(), records = {.len = 0};
@@ -158,7 +164,7 @@ static void test_values(void **state)
     dataset_close(ds);
 }
 
-static void test_raw(void **state)
+TEST(test_raw)
 {
     struct bytes records = {.len = 0};
     struct taken t;
@@ -182,7 +188,7 @@ static void test_raw(void **state)
 }
 
 /* A last number without an end; half a float; a list of bytes that is none; another wire type. */
-static void test_damaged_lists(void **state)
+TEST(test_damaged_lists)
 {
     static const struct {
         unsigned kind;
@@ -215,7 +221,7 @@ static void test_damaged_lists(void **state)
     }
 }
 
-static void test_chosen(void **state)
+TEST(test_chosen)
 {
     static struct spec_field fields[] = {{(char *)"y", (char *)"label"}};
     static struct spec_field missing[] = {{(char *)"x", (char *)"picture"}};
@@ -255,7 +261,7 @@ static void test_chosen(void **state)
 }
 
 /* A file that is cut anywhere, or has one byte changed, is refused when it is opened or read. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     struct bytes whole = {.len = 0};
     struct dl_error err = {0};
@@ -291,7 +297,7 @@ static void test_damaged(void **state)
     }
 }
 
-static void test_compressed(void **state)
+TEST(test_compressed)
 {
     struct bytes whole = {.len = 0}, packed = {.len = 0};
     struct dataset *ds = NULL;
@@ -304,14 +310,8 @@ static void test_compressed(void **state)
     assert_error_has(&err, "unpack it with gunzip");
 }
 
-static int setup(void **state)
-{
-    crc32c_init(&crc);
-    return 0;
-}
-
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
-static void test_memory(void **state)
+TEST(test_memory, setup)
 {
     static char *images[] = {(char *)"picture"};
     struct bytes features = all_kinds(), records = {.len = 0};
@@ -377,7 +377,7 @@ static struct bytes some_records(size_t n)
     return records;
 }
 
-static void test_scanned_once(void **state)
+TEST(test_scanned_once, setup)
 {
     struct bytes records = some_records(10), more = some_records(11);
     struct spec_dataset spec = spec_of("shared.tfrecord", &records);
@@ -401,7 +401,7 @@ static void test_scanned_once(void **state)
     close(other);
 }
 
-static void test_indexes_of_any_bytes(void **state)
+TEST(test_indexes_of_any_bytes, setup)
 {
     struct bytes records = some_records(3);
     const struct tfrecord_view view = {
@@ -435,18 +435,3 @@ static void test_indexes_of_any_bytes(void **state)
     assert_true(refused > 200);
     buffer_deinit(&index);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(test_memory, setup),
-    cmocka_unit_test_setup(test_crc, setup),
-    cmocka_unit_test(test_damaged_lists),
-    cmocka_unit_test(test_values),
-    cmocka_unit_test(test_raw),
-    cmocka_unit_test(test_chosen),
-    cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_compressed),
-    cmocka_unit_test_setup(test_scanned_once, setup),
-    cmocka_unit_test_setup(test_indexes_of_any_bytes, setup),
-};
-
-TEST_MAIN(tests)

@@ -3,7 +3,7 @@
 
 #include "daemon/serve/ring/timing.h"
 
-static void test_names(void **state)
+TEST(test_names)
 {
     assert_string_equal(stage_name(STAGE_QUEUED), "queued");
     assert_string_equal(stage_name(STAGE_HELD), "held");
@@ -12,7 +12,7 @@ static void test_names(void **state)
 }
 
 /* A quantile is not below the number, and not above it by more than a quarter. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     for (uint64_t ns = 0; ns < (uint64_t)1 << 41; ns = ns + ns / 37 + 1) {
         struct timing t = {0};
@@ -31,7 +31,7 @@ static void test_buckets(void **state)
     assert_true(timing_quantile(&t, STAGE_READY, 1) > (uint64_t)3600 * 1000000000);
 }
 
-static void test_quantiles(void **state)
+TEST(test_quantiles)
 {
     struct timing t = {0};
 
@@ -47,7 +47,7 @@ static void test_quantiles(void **state)
 }
 
 /* Sums are of all, quantiles of the first ones and then of every eighth. */
-static void test_many(void **state)
+TEST(test_many)
 {
     struct timing t = {0};
 
@@ -59,7 +59,7 @@ static void test_many(void **state)
     assert_int_equal(timing_quantile(&t, STAGE_READY, 0.99), 3);
 }
 
-static void test_made(void **state)
+TEST(test_made)
 {
     static const struct {
         const char *what;
@@ -93,7 +93,7 @@ static void test_made(void **state)
 }
 
 /* What a worker says of Python's code is no more than the time that it took. */
-static void test_python(void **state)
+TEST(test_python)
 {
     static const struct {
         struct made_times made;
@@ -118,10 +118,3 @@ static void test_python(void **state)
     }
     assert_int_equal(all, 67);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names), cmocka_unit_test(test_buckets), cmocka_unit_test(test_quantiles),
-    cmocka_unit_test(test_many),  cmocka_unit_test(test_made),    cmocka_unit_test(test_python),
-};
-
-TEST_MAIN(tests)

@@ -143,7 +143,7 @@ static void write_row(const struct row *row)
     assert_false(is_there(row->name, ".idx.part"));
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         write_row(&rows[i]);
@@ -152,7 +152,7 @@ static void test_table(void **state)
 }
 
 /* What is not a token is refused, and what was there stays. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const int64_t bad[] = {-1, INT64_C(1) + INT32_MAX, INT64_MIN, INT64_MAX};
     static const struct row kept = {"kept", DOCUMENTS, 40, UINT64_MAX, 0, 2}, *row = &kept;
@@ -174,7 +174,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_no_place(void **state)
+TEST(test_no_place)
 {
     static char longest[2 * PATH_MAX];
     struct token_files *files;
@@ -194,11 +194,3 @@ static void test_no_place(void **state)
     token_files_free(files);
     assert_false(is_there("full", ".bin"));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_table),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_no_place),
-};
-
-TEST_MAIN(tests)

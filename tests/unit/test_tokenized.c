@@ -75,7 +75,7 @@ static const char *with_model(const char *format, const char *file)
 /* ---- where the leaves stand ----------------------------------------------------------------- */
 
 /* At the field's place, between what the reader has besides. */
-static void test_fields(void **state)
+TEST(test_fields)
 {
     const char *rows = write_text("rows.csv", "n,text,last\n1,AB,x\n2,\"\",y\n3,ABCDE,z\n");
     struct dataset *ds =
@@ -122,7 +122,7 @@ static const char *shard_of_texts(const char *name)
     return path;
 }
 
-static void test_inside(void **state)
+TEST(test_inside)
 {
     const char *shard = shard_of_texts("inside.tar");
     struct dataset *ds =
@@ -140,7 +140,7 @@ static void test_inside(void **state)
 
 /* Two texts of a sample, as of a translation, in every kind alike: each with marks and a greatest
  * length of its own, the second under its own name. */
-static void test_two_texts(void **state)
+TEST(test_two_texts)
 {
     const char *csv = write_text("pairs.csv", "target,n,text\nABCDE,1,ab\n,2,c\n");
     const char *lines =
@@ -191,7 +191,7 @@ static bool no_tokenizers(void)
 }
 
 /* The same conversation, in a list and as JSON in a cell. */
-static void test_chats(void **state)
+TEST(test_chats)
 {
     const char *shard = shard_of_texts("chats.tar");
     struct taken t;
@@ -264,7 +264,7 @@ static uint64_t next_hidden(struct dataset_iter *it)
 }
 
 /* What is hidden of a stream's sample is the same where others were passed over. */
-static void test_stream(void **state)
+TEST(test_stream)
 {
     struct tar_file tar = tar_new();
     char text[41] = "", name[16];
@@ -315,7 +315,7 @@ static void expect_sample_refused(const char *format, const char *file, const ch
     dataset_close(ds);
 }
 
-static void test_samples_refused(void **state)
+TEST(test_samples_refused)
 {
     const char *rows = write_text("bad.csv", "n,text\n1,y\n");
     const char *twice = write_text("twice.csv", "tokens,text\nx,y\n");
@@ -354,7 +354,7 @@ static void expect_refused(const char *text, int code, const char *path, const c
     spec_deinit(&spec);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     char text[2048];
     const char *rows = write_text("names.csv", "n,text\n1,\xff\n");
@@ -386,7 +386,7 @@ static void test_refused(void **state)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     const char *shard = shard_of_texts("memory.tar");
     const char *specs[] = {
@@ -410,12 +410,3 @@ static void test_memory(void **state)
     expect_memory_failures(&spec.dataset, 20);
     spec_deinit(&spec);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fields),    cmocka_unit_test(test_inside),
-    cmocka_unit_test(test_two_texts), cmocka_unit_test(test_chats),
-    cmocka_unit_test(test_stream),    cmocka_unit_test(test_samples_refused),
-    cmocka_unit_test(test_refused),   cmocka_unit_test(test_memory),
-};
-
-TEST_MAIN(tests)

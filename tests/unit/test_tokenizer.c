@@ -18,7 +18,7 @@ static bool skipped(void)
     return true;
 }
 
-static void test_built_without(void **state)
+TEST(test_built_without)
 {
     struct hf_tokenizer *tokenizer = NULL;
     struct dl_error err = {0};
@@ -127,7 +127,7 @@ static const struct {
      "has no ids"},
 };
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     if (skipped())
         return;
@@ -175,7 +175,7 @@ static void expect_ids(struct hf_tokenizer *tokenizer, const char *text, bool sp
     assert_string_equal(got, want);
 }
 
-static void test_specials_and_most(void **state)
+TEST(test_specials_and_most)
 {
     if (skipped())
         return;
@@ -219,7 +219,7 @@ static const char *corpus_file(const char *name)
 }
 
 /* Files with a small table of normal forms, and the ids that Hugging Face's library gives. */
-static void test_unigram(void **state)
+TEST(test_unigram)
 {
     static const char text[] = "hello \u00c4\u00df \u2126e\u0301 \ufb01\tA\x01x zz";
     static const struct {
@@ -237,7 +237,7 @@ static void test_unigram(void **state)
     }
 }
 
-static void test_long_words(void **state)
+TEST(test_long_words)
 {
     enum { MOST = 400 };
     char text[MOST + 1];
@@ -272,7 +272,7 @@ static struct spec_dataset text_by(const char *model)
                                  .model = (char *)model};
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     static const char lines[] = "ababab\n\nb\xff\n";
     struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
@@ -366,7 +366,7 @@ static struct value token(const char *text)
     return (struct value){.type = VALUE_STRING, .string = (char *)(uintptr_t)text};
 }
 
-static void test_bos_and_eos(void **state)
+TEST(test_bos_and_eos)
 {
     struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
     struct taken t;
@@ -414,7 +414,7 @@ static void test_bos_and_eos(void **state)
 
 /* Of many tokens about as many are hidden as asked for, of these 8 in 10 by the mask; special ones
  * never are; another epoch hides others, and the same one the same. */
-static void test_masked(void **state)
+TEST(test_masked)
 {
     enum { WORDS = 20000 };
     struct spec_dataset spec = text_by(harness_file("w.json", MASKABLE, strlen(MASKABLE)));
@@ -469,7 +469,7 @@ static void test_masked(void **state)
     "\"ab\"}]}\n"                                                                                 \
     "{\"text\": \"ab\"}\n{\"text\": [{\"role\": \"a\"}]}\n{\"text\": []}\n"
 
-static void test_chat(void **state)
+TEST(test_chat)
 {
     struct spec_dataset spec = text_by(harness_file("c.json", CHAT, strlen(CHAT)));
     struct dl_error err = {0};
@@ -512,7 +512,7 @@ static void test_chat(void **state)
     expect_open_refusal(&spec, "dataset.chat", "messages and mlm_probability do not go together");
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     struct data_env env = {.roots = (char *[]){(char *)"/nonexistent"}, .n_roots = 1};
     struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
@@ -545,26 +545,10 @@ static void fail_each_allocation(const char *path)
     assert_true(k >= 8);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     if (skipped())
         return;
     fail_each_allocation(harness_file("m.json", MARKED, strlen(MARKED)));
     fail_each_allocation(corpus_file("unigram"));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_built_without),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_specials_and_most),
-    cmocka_unit_test(test_unigram),
-    cmocka_unit_test(test_long_words),
-    cmocka_unit_test(test_lines),
-    cmocka_unit_test(test_places),
-    cmocka_unit_test(test_bos_and_eos),
-    cmocka_unit_test(test_masked),
-    cmocka_unit_test(test_chat),
-    cmocka_unit_test(test_memory),
-};
-
-TEST_MAIN(tests)

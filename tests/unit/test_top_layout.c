@@ -189,7 +189,7 @@ static const struct {
     {80, 0, false, false, "other", NULL, SCREEN_OTHER},
 };
 
-static void test_screens(void **state)
+TEST(test_screens)
 {
     struct top_model *m = two_looks(&THEN, &NOW);
 
@@ -208,7 +208,7 @@ static void test_screens(void **state)
     top_model_free(m);
 }
 
-static void test_nothing_yet(void **state)
+TEST(test_nothing_yet)
 {
     struct top_state s = {0};
     char *text = screen_of(NULL, &s, "no daemon", 30, 4, false, true);
@@ -259,7 +259,7 @@ static struct top_model *some_active(void)
     return two_looks(&texts, &texts);
 }
 
-static void test_active_first(void **state)
+TEST(test_active_first)
 {
     struct top_model *m = some_active();
     struct top_state s = {0};
@@ -384,7 +384,7 @@ static void check_size(const struct top_model *m, int width, int height)
     }
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     struct top_model *many = crowd(), *few = two_looks(&THEN, &NOW);
 
@@ -400,7 +400,7 @@ static void test_sizes(void **state)
 }
 
 /* A screen is full from top to bottom before anything is left out, and says what is. */
-static void test_crowd(void **state)
+TEST(test_crowd)
 {
     struct top_model *m = crowd();
 
@@ -462,7 +462,7 @@ static const struct {
     {{-1, 'z', 0x2026, '\t'}, .row = 0},
 };
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
     struct top_model *m = top_case_model(&THREE, 1, NULL);
 
@@ -487,7 +487,7 @@ static void test_keys(void **state)
 }
 
 /* Of two users' loaders of one name each is a row of its own. */
-static void test_keys_of_users(void **state)
+TEST(test_keys_of_users)
 {
     static const struct top_texts texts = {
         "{pid: 1}", "[{name: a, uid: 1}, {name: a, uid: 2}, {name: b, uid: 1}]", NULL, NULL, NULL};
@@ -512,7 +512,7 @@ static void test_keys_of_users(void **state)
 }
 
 /* With nothing to choose from. */
-static void test_keys_of_nothing(void **state)
+TEST(test_keys_of_nothing)
 {
     static const int keys[] = {TOP_KEY_UP, TOP_KEY_DOWN, TOP_KEY_ENTER, TOP_KEY_ESCAPE, 's', 'p'};
     struct top_model *empty = top_case_model(&(struct top_texts){0}, 1, NULL);
@@ -530,7 +530,7 @@ static void test_keys_of_nothing(void **state)
     top_model_free(empty);
 }
 
-static void test_selected_is_seen(void **state)
+TEST(test_selected_is_seen)
 {
     struct top_model *m = crowd();
     struct top_state s = {0};
@@ -555,23 +555,9 @@ static void test_selected_is_seen(void **state)
     top_model_free(m);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_screens),
-    cmocka_unit_test(test_nothing_yet),
-    cmocka_unit_test(test_active_first),
-    cmocka_unit_test(test_sizes),
-    cmocka_unit_test(test_crowd),
-    cmocka_unit_test(test_keys),
-    cmocka_unit_test(test_keys_of_nothing),
-    cmocka_unit_test(test_keys_of_users),
-    cmocka_unit_test(test_selected_is_seen),
-};
-
-int main(void)
+/* How wide characters are is the locale's to say. */
+BEFORE_TESTS
 {
-    /* How wide characters are is the locale's to say. */
     if (!setlocale(LC_CTYPE, "C.UTF-8"))
-        return 77;
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+        exit(77);
 }

@@ -52,7 +52,7 @@ static int layout_again(const struct top_model *model)
     return r;
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     int (*const all[])(const struct top_model *) = {model_again, value_again, layout_again};
     struct top_model *model = top_case_model(&TEXTS, 1, NULL);
@@ -73,9 +73,3 @@ static void test_memory(void **state)
     }
     top_model_free(model);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),
-};
-
-TEST_MAIN(tests)

@@ -73,7 +73,7 @@ static char *rows_of(const char *fixed, const char *rest)
     return text;
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rank_rows); i++) {
         _cleanup_free_ char *then = rows_of(RANK, rank_rows[i].then);
@@ -96,7 +96,7 @@ static void test_ranks(void **state)
 }
 
 /* The time left goes by more than the last look: one without a step does not make it endless. */
-static void test_left(void **state)
+TEST(test_left)
 {
     struct top_model *before = NULL, *model = NULL;
 
@@ -119,7 +119,7 @@ static void test_left(void **state)
     top_model_free(model);
 }
 
-static void test_epochs(void **state)
+TEST(test_epochs)
 {
     static const char before_rows[] =
         "[{loader: a, rank: 0, world: 4, epoch: 1, step: 10, steps: 100, state: running},"
@@ -166,7 +166,7 @@ static const struct {
     {"pid: 5, tasks: 4", "pid: 5, tasks: 5", NAN, NAN, 0.5},
 };
 
-static void test_workers(void **state)
+TEST(test_workers)
 {
     for (size_t i = 0; i < ARRAY_SIZE(worker_rows); i++) {
         static const char fixed[] = "loader: a, worker: 1, state: ready, ";
@@ -215,7 +215,7 @@ static const struct top_texts LOADERS_NOW = {
     " {loader: a, uid: 1, leased: 10}, {loader: b, uid: 1, free: 1}, 7, [x]]",
 };
 
-static void test_loaders(void **state)
+TEST(test_loaders)
 {
     struct top_model *before = top_case_model(&LOADERS_THEN, 100, NULL);
     struct top_model *m = top_case_model(&LOADERS_NOW, 102, before);
@@ -241,7 +241,7 @@ static void test_loaders(void **state)
 }
 
 /* Two users may have loaders of one name. */
-static void test_users(void **state)
+TEST(test_users)
 {
     static const struct top_texts then = {
         STATUS, "[{name: a, uid: 1}, {name: a, uid: 2}]", NULL,
@@ -274,7 +274,7 @@ static void test_users(void **state)
 }
 
 /* Another process behind the same socket. */
-static void test_another_daemon(void **state)
+TEST(test_another_daemon)
 {
     static const char other[] = "{version: 1, state: running, pid: 8}";
     struct top_texts now = LOADERS_NOW;
@@ -298,7 +298,7 @@ static const struct {
     {TOP_BY_MEMORY, false, "acb"}, {TOP_BY_MEMORY, true, "bca"}, {TOP_BY_ERRORS, false, "bac"},
 };
 
-static void test_sort(void **state)
+TEST(test_sort)
 {
     struct top_model *before = top_case_model(&LOADERS_THEN, 100, NULL);
     struct top_model *m = top_case_model(&LOADERS_NOW, 102, before);
@@ -331,7 +331,7 @@ static const char *const shapes[] = {
     "{a: [{}]}", "[{name: 7, loader: [], state: {}, samples: 1, verdict: null, job: 3}]",
 };
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
         const struct top_texts texts = {shapes[i], shapes[i], shapes[i], shapes[i], shapes[i]};
@@ -350,7 +350,7 @@ static void test_shapes(void **state)
 }
 
 /* For programs: only what is picked, and null where nothing is known. */
-static void test_value(void **state)
+TEST(test_value)
 {
     struct top_model *m = top_case_model(&LOADERS_NOW, 102, NULL);
     struct value v = {0};
@@ -375,13 +375,3 @@ static void test_value(void **state)
     value_deinit(&v);
     top_model_free(m);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ranks),   cmocka_unit_test(test_left),
-    cmocka_unit_test(test_epochs),  cmocka_unit_test(test_workers),
-    cmocka_unit_test(test_loaders), cmocka_unit_test(test_another_daemon),
-    cmocka_unit_test(test_sort),    cmocka_unit_test(test_shapes),
-    cmocka_unit_test(test_value),   cmocka_unit_test(test_users),
-};
-
-TEST_MAIN(tests)

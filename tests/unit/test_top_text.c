@@ -54,7 +54,7 @@ static const struct {
     {true, 0, 8, "𝄞é", "𝄞é"},
 };
 
-static void test_put(void **state)
+TEST(test_put)
 {
     for (size_t i = 0; i < ARRAY_SIZE(puts_rows); i++) {
         struct top_screen screen = {.width = 8, .height = 2, .unicode = puts_rows[i].unicode};
@@ -96,7 +96,7 @@ static const struct {
     {5, "", "", ""},
 };
 
-static void test_break(void **state)
+TEST(test_break)
 {
     const struct top_screen screen = {.width = 8, .unicode = true};
 
@@ -132,7 +132,7 @@ static const struct {
     {{0, 0, 0, 0}, 2, "-", "-"},       {{0x1p64, 0, 0, 0x1p64}, 2, "█░", "#."},
 };
 
-static void test_bars(void **state)
+TEST(test_bars)
 {
     char text[512];
 
@@ -154,17 +154,9 @@ static void test_bars(void **state)
     assert_int_equal(strlen(text), 3 * TOP_BAR_MAX);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_put),
-    cmocka_unit_test(test_break),
-    cmocka_unit_test(test_bars),
-};
-
-int main(void)
+/* How wide characters are is the locale's to say. */
+BEFORE_TESTS
 {
-    /* How wide characters are is the locale's to say. */
     if (!setlocale(LC_CTYPE, "C.UTF-8"))
-        return 77;
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+        exit(77);
 }

@@ -117,7 +117,7 @@ static const struct refused {
     {"[{kind: RandomChoice, transforms: [RandAugment], p: [0]}]", ".0.p", "all 0"},
 };
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         struct transforms *transforms = NULL;
@@ -134,7 +134,7 @@ static void test_refused(void **state)
 /* ---- what comes out ---------------------------------------------------------------------------
  */
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     static const struct {
         const char *list;
@@ -182,7 +182,7 @@ static void test_shapes(void **state)
 }
 
 /* Everything at once, with every allocation failing in turn. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     static const char list[] =
         "[{kind: RandomResizedCrop, size: [9, 8]}, {kind: Pad, padding: 1}, RandomVerticalFlip, "
@@ -262,7 +262,7 @@ static void keyed_shares(struct draws *draws)
     assert_true(chosen[1] == 0 && chosen[0] > 2200 && chosen[0] < 2800);
 }
 
-static void test_keyed_draws(void **state)
+TEST(test_keyed_draws)
 {
     static const float weights[] = {0, 3, 0, 1};
     struct draws_keyed keyed, again;
@@ -337,7 +337,7 @@ static int run_pixels(const char *text, const struct transforms_how *how,
     return r;
 }
 
-static void test_pixels(void **state)
+TEST(test_pixels)
 {
     static const uint8_t pixels[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     struct transforms_pixels colour = {.pixels = pixels, .size = {2, 2}};
@@ -366,7 +366,7 @@ static void test_pixels(void **state)
 }
 
 /* Of a picture of 3 × 4: how often a RandomCrop draws. */
-static void test_first_generation(void **state)
+TEST(test_first_generation)
 {
     static const struct {
         const char *list;
@@ -425,7 +425,7 @@ static void run_file(const char *text, bool fast, const struct image_file *file,
 }
 
 /* Boxes of all kinds of places and scales are near to what the whole scale gives. */
-static void test_fast(void **state)
+TEST(test_fast)
 {
     static const char *const lists[] = {
         "[{kind: RandomResizedCrop, size: [9, 8], scale: [0.02, 1]}]",
@@ -463,7 +463,7 @@ static void test_fast(void **state)
  */
 
 /* Of rows of each width up to some registers: what comes from both ends, and what is between. */
-static void test_flip(void **state)
+TEST(test_flip)
 {
     enum { HEIGHT = 3, WIDTH_MAX = 41 };
     struct picture p = {0};
@@ -494,7 +494,7 @@ static double drawn_corner(uint64_t *seed, unsigned size, bool far)
 
 /* What 64 bits of a number leave of a coefficient that is 0 is up to 1e-16, and other processors'
  * would be other ones. */
-static void test_perspective_has_128_bits(void **state)
+TEST(test_perspective_has_128_bits)
 {
     uint64_t seed = 1;
     unsigned zeros = 0;
@@ -519,7 +519,7 @@ static void test_perspective_has_128_bits(void **state)
     assert_true(zeros > 50);
 }
 
-static void test_the_manual_has_them_all(void **state)
+TEST(test_the_manual_has_them_all)
 {
     FILE *file = fopen(SPEC_PAGE, "r");
 
@@ -536,17 +536,3 @@ static void test_the_manual_has_them_all(void **state)
     }
     free(text);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_shapes),
-    cmocka_unit_test(test_out_of_memory),
-    cmocka_unit_test(test_keyed_draws),
-    cmocka_unit_test(test_pixels),
-    cmocka_unit_test(test_first_generation),
-    cmocka_unit_test(test_fast),
-    cmocka_unit_test(test_flip),
-    cmocka_unit_test(test_perspective_has_128_bits),
-    cmocka_unit_test(test_the_manual_has_them_all),
-};
-TEST_MAIN(tests)

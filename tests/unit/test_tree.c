@@ -75,7 +75,7 @@ static void assert_damaged(struct encoded *e)
     free(e->nodes);
 }
 
-static void test_build(void **state)
+TEST(test_build)
 {
     struct encoded e = sample();
 
@@ -96,7 +96,7 @@ static void test_build(void **state)
     assert_good(&e);
 }
 
-static void test_lone_tensor(void **state)
+TEST(test_lone_tensor)
 {
     static const uint64_t shape[] = {1, 2, 3, 4, 5, 6, 7, 8};
     struct tree tree = {0};
@@ -108,7 +108,7 @@ static void test_lone_tensor(void **state)
 }
 
 /* A dict that holds a key of no bytes, and one of the longest. */
-static void test_keys(void **state)
+TEST(test_keys)
 {
     struct tree tree = {0};
     char key[130];
@@ -126,7 +126,7 @@ static void test_keys(void **state)
     assert_good(&e);
 }
 
-static void test_limits_of_building(void **state)
+TEST(test_limits_of_building)
 {
     static const uint64_t huge[] = {1ULL << 62, 2}, big[] = {1ULL << 32, 1ULL << 32};
     struct tree tree = {0};
@@ -147,7 +147,7 @@ static void test_limits_of_building(void **state)
     assert_good(&e);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     for (int k = 0; k < 2; k++) {
         struct tree tree = {0};
@@ -162,7 +162,7 @@ static void test_out_of_memory(void **state)
     }
 }
 
-static void test_tensor_bytes(void **state)
+TEST(test_tensor_bytes)
 {
     static const struct {
         uint32_t dtype, ndim;
@@ -197,7 +197,7 @@ static void test_tensor_bytes(void **state)
 #define FIELD(member) offsetof(struct tree_node, member), sizeof(((struct tree_node *)0)->member)
 
 /* One field of one node of sample(), set to what it must not be. */
-static void test_damaged_fields(void **state)
+TEST(test_damaged_fields)
 {
     static const struct {
         uint32_t node;
@@ -291,7 +291,7 @@ static struct encoded text_sample(void)
     return encode(&tree);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     static _Alignas(64) uint8_t slot[SLOT];
     const uint64_t numbers[] = {0, 2, 2, 5};
@@ -323,7 +323,7 @@ static void test_text(void **state)
 }
 
 /* Numbers that a writer spoils after the check. */
-static void test_text_leads_out(void **state)
+TEST(test_text_leads_out)
 {
     static const struct {
         uint64_t begin, end;
@@ -348,7 +348,7 @@ static void test_text_leads_out(void **state)
     assert_good(&e);
 }
 
-static void test_damaged_text(void **state)
+TEST(test_damaged_text)
 {
     static const struct {
         uint32_t node;
@@ -398,7 +398,7 @@ static void test_damaged_text(void **state)
 #undef FIELD
 
 /* An object: its pickle, then nothing but tensors. */
-static void test_objects(void **state)
+TEST(test_objects)
 {
     static const struct {
         enum tree_kind first, second;
@@ -436,7 +436,7 @@ static void test_objects(void **state)
     }
 }
 
-static void test_damaged_sizes(void **state)
+TEST(test_damaged_sizes)
 {
     struct encoded e = sample();
     size_t whole = e.len;
@@ -470,7 +470,7 @@ static void test_damaged_sizes(void **state)
     assert_damaged(&e);
 }
 
-static void test_damaged_keys(void **state)
+TEST(test_damaged_keys)
 {
     static const char bytes[] = {'\0', '\x80', '\xFF'};
 
@@ -481,7 +481,7 @@ static void test_damaged_keys(void **state)
     }
 }
 
-static void test_two_roots(void **state)
+TEST(test_two_roots)
 {
     struct tree tree = {0};
 
@@ -494,7 +494,7 @@ static void test_two_roots(void **state)
     assert_damaged(&e);
 }
 
-static void test_depth(void **state)
+TEST(test_depth)
 {
     for (uint32_t depth = 1; depth < 40; depth++) {
         struct tree tree = {0};
@@ -510,16 +510,3 @@ static void test_depth(void **state)
             assert_damaged(&e);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_build),          cmocka_unit_test(test_lone_tensor),
-    cmocka_unit_test(test_keys),           cmocka_unit_test(test_limits_of_building),
-    cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_tensor_bytes),
-    cmocka_unit_test(test_damaged_fields), cmocka_unit_test(test_objects),
-    cmocka_unit_test(test_damaged_sizes),  cmocka_unit_test(test_damaged_keys),
-    cmocka_unit_test(test_two_roots),      cmocka_unit_test(test_depth),
-    cmocka_unit_test(test_text),           cmocka_unit_test(test_text_leads_out),
-    cmocka_unit_test(test_damaged_text),
-};
-
-TEST_MAIN(tests)

@@ -48,7 +48,7 @@ static char take(struct bed *bed, uint64_t ns)
  * Each session waits again at once after its turn, which takes as long as `costs` says of it: the
  * order of turns.
  */
-static void test_orders(void **state)
+TEST(test_orders)
 {
     static const struct {
         const char *users;
@@ -85,7 +85,7 @@ static void test_orders(void **state)
 }
 
 /* Who comes now has saved nothing up, and who has been greedy is not excused by a pause. */
-static void test_pauses(void **state)
+TEST(test_pauses)
 {
     struct bed bed;
 
@@ -114,7 +114,7 @@ static void test_pauses(void **state)
 }
 
 /* A user who waits twice has one turn; one who is gone has none. */
-static void test_who_waits(void **state)
+TEST(test_who_waits)
 {
     struct bed bed;
 
@@ -133,7 +133,7 @@ static void test_who_waits(void **state)
 
 /* After a long turn its user pauses for those who are there, though nobody waits; a user who is
  * alone does not. */
-static void test_long_turns(void **state)
+TEST(test_long_turns)
 {
     static const struct {
         const char *users;
@@ -168,7 +168,7 @@ static void test_long_turns(void **state)
 }
 
 /* Who pauses holds up nobody else. */
-static void test_pauses_are_ones_own(void **state)
+TEST(test_pauses_are_ones_own)
 {
     struct bed bed;
 
@@ -186,7 +186,7 @@ static void test_pauses_are_ones_own(void **state)
 }
 
 /* Who was paused while another went on does not make up for all of it afterwards. */
-static void test_credit_is_bounded(void **state)
+TEST(test_credit_is_bounded)
 {
     enum { SHORT = 1000 };
     unsigned in_a_row = 0;
@@ -237,7 +237,7 @@ static unsigned turns_beside_door(const char *users, uint32_t comes, uint64_t ns
 
 /* Who connects without end has that time counted with all else: another user has half of the turns,
  * whether sessions of those connections are there or not. */
-static void test_door(void **state)
+TEST(test_door)
 {
     assert_in_range(turns_beside_door("a", 'b', 10), 499, 501);
     assert_in_range(turns_beside_door("ab", 'b', 10), 499, 501);
@@ -247,7 +247,7 @@ static void test_door(void **state)
 }
 
 /* Nobody waits for ever at the door, whatever else the user who came last does. */
-static void test_door_has_its_turn(void **state)
+TEST(test_door_has_its_turn)
 {
     unsigned passed = 0;
     struct turn door;
@@ -271,16 +271,3 @@ static void test_door_has_its_turn(void **state)
     assert_true(passed >= 10);
     end(&bed);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_orders),
-    cmocka_unit_test(test_pauses),
-    cmocka_unit_test(test_who_waits),
-    cmocka_unit_test(test_long_turns),
-    cmocka_unit_test(test_credit_is_bounded),
-    cmocka_unit_test(test_pauses_are_ones_own),
-    cmocka_unit_test(test_door),
-    cmocka_unit_test(test_door_has_its_turn),
-};
-
-TEST_MAIN(tests)

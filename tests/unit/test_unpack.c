@@ -38,7 +38,7 @@ static const struct {
     {BYTES("hi"), COMPRESSION_NONE, NULL},
 };
 
-static void test_what_it_is(void **state)
+TEST(test_what_it_is)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_free_ uint8_t *exact = malloc(rows[i].bytes);
@@ -49,7 +49,7 @@ static void test_what_it_is(void **state)
     assert_int_equal(compression_of(NULL, 0), COMPRESSION_NONE);
 }
 
-static void test_what_comes_out(void **state)
+TEST(test_what_comes_out)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_free_ uint8_t *exact = malloc(rows[i].bytes), *out = NULL;
@@ -67,10 +67,3 @@ static void test_what_comes_out(void **state)
         assert_memory_equal(out, rows[i].out, bytes);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_it_is),
-    cmocka_unit_test(test_what_comes_out),
-};
-
-TEST_MAIN(tests)

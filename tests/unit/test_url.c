@@ -42,7 +42,7 @@ static const struct {
     {"is it https://h/?:", NULL},
 };
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_free_ char *text = strdup(rows[i].text);
@@ -56,7 +56,7 @@ static void test_rows(void **state)
 }
 
 /* Every error: where it is, and its words; also what was cut. */
-static void test_errors(void **state)
+TEST(test_errors)
 {
     char url[2 * DL_ERROR_MESSAGE_MAX] = "https://user:SECRET@host/file?X-Amz-Signature=";
     struct dl_error err = {0};
@@ -72,7 +72,7 @@ static void test_errors(void **state)
 
 /* Whatever follows a query: no text becomes longer, the query is gone, and nothing is left to hide.
  */
-static void test_random(void **state)
+TEST(test_random)
 {
     static const char *const pieces[] = {"https://", "s3://", "hf://", "://", "SECRET", "@", "?",
                                          ":",        "/",     "#",     "\"",  " ",      ".", "\n"};
@@ -92,11 +92,3 @@ static void test_random(void **state)
         assert_string_equal(again, text);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_random),
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_errors),
-};
-
-TEST_MAIN(tests)

@@ -22,7 +22,7 @@ static const struct {
     {"a b c\n", false, 0},
 };
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     uint64_t n;
 
@@ -35,7 +35,7 @@ static void test_texts(void **state)
     }
 }
 
-static void test_schedstat(void **state)
+TEST(test_schedstat)
 {
     static const struct {
         const char *text;
@@ -75,7 +75,7 @@ static void *map(int flags, size_t len)
 
 /* Its own pages count, and those that it shares do not. The kernel's counts of pages lag behind by
  * up to some 64 for each thread, so both are far more. */
-static void test_own_memory(void **state)
+TEST(test_own_memory)
 {
     enum { LEN = 64 << 20 };
     struct usage before, shared, own;
@@ -101,7 +101,7 @@ static uint64_t cpu_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-static void test_own_time(void **state)
+TEST(test_own_time)
 {
     struct usage usage;
     uint64_t before = cpu_clock_ns();
@@ -112,7 +112,7 @@ static void test_own_time(void **state)
 }
 
 /* One that has computed for a while, and says so. */
-static void test_another_process(void **state)
+TEST(test_another_process)
 {
     enum { COMPUTED_NS = 20 * 1000 * 1000 };
     struct usage usage;
@@ -139,7 +139,7 @@ static void test_another_process(void **state)
     assert_int_equal(close(fds[1]), 0);
 }
 
-static void test_no_process(void **state)
+TEST(test_no_process)
 {
     struct usage usage;
     pid_t pid = fork();
@@ -149,11 +149,3 @@ static void test_no_process(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_false(usage_read(pid, &usage));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_texts),           cmocka_unit_test(test_schedstat),
-    cmocka_unit_test(test_own_memory),      cmocka_unit_test(test_own_time),
-    cmocka_unit_test(test_another_process), cmocka_unit_test(test_no_process),
-};
-
-TEST_MAIN(tests)

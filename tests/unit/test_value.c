@@ -12,7 +12,7 @@ static void check(int r)
     assert_int_equal(r, 0);
 }
 
-static void test_builders(void **state)
+TEST(test_builders)
 {
     _cleanup_(value_deinit)
     struct value map = {0};
@@ -57,7 +57,7 @@ static void test_builders(void **state)
     assert_string_equal(map.items[7].key, "list");
 }
 
-static void test_move_and_copy(void **state)
+TEST(test_move_and_copy)
 {
     _cleanup_(value_deinit)
     struct value from = {0};
@@ -96,7 +96,7 @@ static struct value number(enum value_type type, int64_t i)
                           .number = type == VALUE_FLOAT ? (double)i : 0};
 }
 
-static void test_equality(void **state)
+TEST(test_equality)
 {
     const struct value all[] = {
         number(VALUE_NULL, 0),
@@ -135,7 +135,7 @@ static void test_equality(void **state)
     assert_false(value_equal(&a, &b));
 }
 
-static void test_type_names(void **state)
+TEST(test_type_names)
 {
     static const char *const names[] = {
         [VALUE_NULL] = "null",       [VALUE_BOOL] = "a boolean", [VALUE_INT] = "an integer",
@@ -146,7 +146,7 @@ static void test_type_names(void **state)
         assert_string_equal(value_type_name(&(struct value){.type = (enum value_type)i}), names[i]);
 }
 
-static void test_duplicate(void **state)
+TEST(test_duplicate)
 {
     _cleanup_(value_deinit)
     struct value map = {.type = VALUE_MAP};
@@ -190,7 +190,7 @@ static void round_trip(const struct value *v)
     assert_memory_equal(buf.data, again.data, buf.len);
 }
 
-static void test_round_trip_numbers(void **state)
+TEST(test_round_trip_numbers)
 {
     for (int bit = 0; bit < 64; bit++)
         for (int d = -1; d <= 1; d++) {
@@ -245,7 +245,7 @@ static void fill_randomly(struct value *v, uint32_t *seed, uint32_t depth)
     }
 }
 
-static void test_round_trip_random(void **state)
+TEST(test_round_trip_random)
 {
     uint32_t seed = 2463534242;
 
@@ -271,7 +271,7 @@ static void nest(struct value *v, uint32_t depth)
     }
 }
 
-static void test_pack_limits(void **state)
+TEST(test_pack_limits)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer buf = {0};
@@ -341,7 +341,7 @@ static const struct bytes_case refused[] = {
      "the bytes are not exactly one msgpack value"},
 };
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         const struct bytes_case *c = &refused[i];
@@ -362,7 +362,7 @@ static void test_refused(void **state)
 }
 
 /* Forms that msgpack has several of: all are read, the shortest is written. */
-static void test_forms(void **state)
+TEST(test_forms)
 {
     static const struct {
         const char *data;
@@ -390,7 +390,7 @@ static void test_forms(void **state)
     }
 }
 
-static void test_truncated_everywhere(void **state)
+TEST(test_truncated_everywhere)
 {
     _cleanup_(value_deinit)
     struct value v = {0};
@@ -418,7 +418,7 @@ static void test_truncated_everywhere(void **state)
 }
 
 /* 32,767 keys in one map must not cost 32,767² comparisons. */
-static void test_many_keys(void **state)
+TEST(test_many_keys)
 {
     _cleanup_(value_deinit)
     struct value v = {.type = VALUE_MAP};
@@ -431,20 +431,3 @@ static void test_many_keys(void **state)
     }
     round_trip(&v);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_builders),
-    cmocka_unit_test(test_move_and_copy),
-    cmocka_unit_test(test_equality),
-    cmocka_unit_test(test_type_names),
-    cmocka_unit_test(test_duplicate),
-    cmocka_unit_test(test_round_trip_numbers),
-    cmocka_unit_test(test_round_trip_random),
-    cmocka_unit_test(test_pack_limits),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_forms),
-    cmocka_unit_test(test_truncated_everywhere),
-    cmocka_unit_test(test_many_keys),
-};
-
-TEST_MAIN(tests)

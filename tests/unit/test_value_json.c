@@ -16,7 +16,7 @@ static void expect_json(const struct value *v, const char *want)
     buffer_deinit(&out);
 }
 
-static void test_by_table(void **state)
+TEST(test_by_table)
 {
     static const struct {
         const char *yaml, *json;
@@ -52,7 +52,7 @@ static void test_by_table(void **state)
 }
 
 /* What no parser makes. */
-static void test_what_has_no_json(void **state)
+TEST(test_what_has_no_json)
 {
     char bad[] = "a\xff\xc3\xa9";
     const struct value text = {.type = VALUE_STRING, .string = bad};
@@ -61,14 +61,4 @@ static void test_what_has_no_json(void **state)
     expect_json(&(struct value){.type = VALUE_FLOAT, .number = -INFINITY}, "null");
     expect_json(&(struct value){.type = VALUE_UINT, .uinteger = 7}, "7");
     expect_json(&text, "\"a???\"");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_table),
-        cmocka_unit_test(test_what_has_no_json),
-    };
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

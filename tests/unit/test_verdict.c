@@ -437,7 +437,7 @@ static size_t count_workers(const struct row *row)
     return n;
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
@@ -469,7 +469,7 @@ static void test_rows(void **state)
 }
 
 /* Numbers that make no sense are not divided by, and do not overflow. */
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
     static const struct verdict_rank ranks[] = {
         {UINT64_MAX, 0, UINT64_MAX, UINT64_MAX}, {0, UINT64_MAX, 0, 1}, {1, 1, UINT64_MAX, 8}};
@@ -492,10 +492,3 @@ static void test_nonsense(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_nonsense),
-};
-
-TEST_MAIN(tests)

@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     static const struct {
         const char *said, *token;
@@ -32,7 +32,7 @@ static void test_tokens(void **state)
         assert_int_equal(visitor_has_token(rows[i].said, rows[i].token), rows[i].right);
 }
 
-static void test_names_of_this_machine(void **state)
+TEST(test_names_of_this_machine)
 {
     static const struct {
         const char *host;
@@ -109,17 +109,17 @@ static void expect_owner(int family)
     close(pair[0]);
 }
 
-static void test_owner_by_v4(void **state)
+TEST(test_owner_by_v4)
 {
     expect_owner(AF_INET);
 }
 
-static void test_owner_by_v6(void **state)
+TEST(test_owner_by_v6)
 {
     expect_owner(AF_INET6);
 }
 
-static void test_other_descriptors(void **state)
+TEST(test_other_descriptors)
 {
     int pair[2];
 
@@ -129,17 +129,4 @@ static void test_other_descriptors(void **state)
     close(pair[1]);
     assert_false(visitor_is_own(pair[0], getuid()));
     assert_false(visitor_is_own(STDIN_FILENO, getuid()));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_names_of_this_machine),
-        cmocka_unit_test(test_owner_by_v4),
-        cmocka_unit_test(test_owner_by_v6),
-        cmocka_unit_test(test_other_descriptors),
-    };
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -42,7 +42,7 @@ static void add(struct mix_changes **list, uint64_t position, const double *weig
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static void test_weights(void **state)
+TEST(test_weights)
 {
     static const struct {
         double weights[3];
@@ -80,7 +80,7 @@ static void test_weights(void **state)
     }
 }
 
-static void test_memfds(void **state)
+TEST(test_memfds)
 {
     const double weights[] = {1, 2, 3};
     uint64_t sum = weight_table_sum(weights, 3);
@@ -120,7 +120,7 @@ static void test_memfds(void **state)
     close(pipes[1]);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     const double weights[] = {1, 0, 0.5};
     uint64_t sum = weight_table_sum(weights, 3);
@@ -156,7 +156,7 @@ static void test_files(void **state)
     rmdir(top);
 }
 
-static void test_where_files_are(void **state)
+TEST(test_where_files_are)
 {
     static const struct {
         const char *named, *state, *home, *dir;
@@ -185,7 +185,7 @@ static void test_where_files_are(void **state)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void test_list(void **state)
+TEST(test_list)
 {
     const double one[] = {1, 2, 3}, two[] = {3, 2, 1};
     struct mix_changes *list = NULL, *again = NULL, *other = NULL;
@@ -239,7 +239,7 @@ static void test_list(void **state)
     buffer_deinit(&bytes);
 }
 
-static void test_of_epoch(void **state)
+TEST(test_of_epoch)
 {
     const double weights[] = {1, 1};
     static const struct {
@@ -402,7 +402,7 @@ static void check_worlds(const struct drawn *d, const uint64_t *order, uint64_t 
         assert_int_equal(counts[i], 0);
 }
 
-static void test_orders(void **state)
+TEST(test_orders)
 {
     uint64_t g = 1;
 
@@ -428,7 +428,7 @@ static void test_orders(void **state)
 }
 
 /* From what is left, each comes next as often as its weight says. */
-static void test_how_often(void **state)
+TEST(test_how_often)
 {
     const double changed[] = {5, 1, 2, 2, 0, 3};
     unsigned next[6] = {0}, at[6] = {0};
@@ -454,7 +454,7 @@ static void test_how_often(void **state)
         assert_true(fabs((double)next[i] / at[5] - changed[i] / 10) < 0.04);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const double weights[] = {1, 2, 3};
     struct plan_params params = {.length = 3,
@@ -506,13 +506,3 @@ static void test_refused(void **state)
     mix_changes_unref(list);
     mix_changes_unref(wide);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_weights), cmocka_unit_test(test_memfds),
-    cmocka_unit_test(test_files),   cmocka_unit_test(test_where_files_are),
-    cmocka_unit_test(test_list),    cmocka_unit_test(test_of_epoch),
-    cmocka_unit_test(test_orders),  cmocka_unit_test(test_how_often),
-    cmocka_unit_test(test_refused),
-};
-
-TEST_MAIN(tests)

@@ -472,7 +472,7 @@ static void sim_move_ranks_of(unsigned node)
 
 /* A node is lost at the epoch's end, and another one asks in vain how far it was, tells its ranks
  * what may be missing, and asks once more. The loader goes on there, too. */
-static void test_asked_in_vain(void **state)
+TEST(test_asked_in_vain)
 {
     sim_set_up(sim_seed = 0);
     sim->faults = 0;
@@ -501,7 +501,7 @@ static void test_asked_in_vain(void **state)
 
 /* At the epoch's end a daemon that has taken another's place is late for longer than the fence.
  * Once it is there again it has the time to say that the same ranks go on. */
-static void test_heir_is_late(void **state)
+TEST(test_heir_is_late)
 {
     sim_set_up(sim_seed = 0);
     sim->faults = 0;
@@ -532,7 +532,7 @@ static bool sim_any_asks(void)
 
 /* All trainers are started again, while some had their last batch in their hands, and the others
  * waited for the next one. By their daemons alone they resume at one step. */
-static void test_started_again_at_one_step(void **state)
+TEST(test_started_again_at_one_step)
 {
     sim_set_up(sim_seed = 0);
     sim->faults = 0;
@@ -552,7 +552,7 @@ static void test_started_again_at_one_step(void **state)
 
 /* The epoch has ended, without what a node lacked that was lost; then all ranks go back to before
  * that, and it is told once more, as far as it is before the place that they go back to. */
-static void test_told_again(void **state)
+TEST(test_told_again)
 {
     sim_set_up(sim_seed = 0);
     sim->faults = 0;
@@ -571,7 +571,7 @@ static void test_told_again(void **state)
 
 /* Its end is told while a node is out. That comes back, and all ranks go back to the end, before
  * all other nodes know that their round is over. */
-static void test_back_at_the_end(void **state)
+TEST(test_back_at_the_end)
 {
     sim_set_up(sim_seed = 0);
     sim->faults = 0;
@@ -599,7 +599,7 @@ static void test_back_at_the_end(void **state)
 
 /* A rank had used a step more than others, and waits for them, when its daemon is replaced; before
  * it has asked the new one for anything a node is lost that was as far. */
-static void test_lost_before_it_asks(void **state)
+TEST(test_lost_before_it_asks)
 {
     sim_set_up(sim_seed = 0);
     sim->faults = 0;
@@ -635,7 +635,7 @@ static uint64_t env_number(const char *name, uint64_t otherwise)
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules, NULL, say_seed)
 {
     uint64_t first = env_number("WORLD_SIM_FIRST", 0),
              n = env_number("WORLD_SIM_SCHEDULES", SCHEDULES);
@@ -651,15 +651,3 @@ static void test_schedules(void **state)
     for (sim_seed = first; sim_seed < first + n; sim_seed += harness_stride())
         sim_play(sim_seed);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_asked_in_vain),
-    cmocka_unit_test(test_heir_is_late),
-    cmocka_unit_test(test_started_again_at_one_step),
-    cmocka_unit_test(test_told_again),
-    cmocka_unit_test(test_lost_before_it_asks),
-    cmocka_unit_test(test_back_at_the_end),
-    cmocka_unit_test_teardown(test_schedules, say_seed),
-};
-
-TEST_MAIN(tests)

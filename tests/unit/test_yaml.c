@@ -124,7 +124,7 @@ static const struct {
     {"a: \\ud83d\\ude00", "{a='\\ud83d\\ude00'}"},
 };
 
-static void test_values(void **state)
+TEST(test_values)
 {
     for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
         _cleanup_(value_deinit)
@@ -207,7 +207,7 @@ static const struct {
     {TEXT("1e400"), "t.yaml:1", "1e400 does not fit a 64-bit number; put text in quotes"},
 };
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         struct value v = {.type = VALUE_BOOL, .line = 77};
@@ -223,7 +223,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     static const char text[] =
         "# c\na: 1\n\nb:\n  - x\n  -\n    c: 2\n    d: {e: 3,\n      f: 4}\n";
@@ -263,7 +263,7 @@ static void expect_size_error(const char *text, const char *path, const char *me
         fail_msg("%d, %s: %s", r, err.path, err.message);
 }
 
-static void test_nesting(void **state)
+TEST(test_nesting)
 {
     static const char too_deep[] = "nested more than 16 levels deep";
     _cleanup_(value_deinit)
@@ -287,7 +287,7 @@ static void test_nesting(void **state)
 }
 
 /* What the parser accepts must be accepted as msgpack by the other side, to the last node. */
-static void test_node_limit(void **state)
+TEST(test_node_limit)
 {
     _cleanup_(value_deinit)
     struct value v = {0};
@@ -304,7 +304,7 @@ static void test_node_limit(void **state)
     expect_size_error(maps, "t.yaml:1", "more than 65536 elements in all");
 }
 
-static void test_huge(void **state)
+TEST(test_huge)
 {
     _cleanup_(value_deinit)
     struct value v = {0};
@@ -316,7 +316,7 @@ static void test_huge(void **state)
     expect_size_error(larger, "t.yaml", "262145 bytes of text are above the maximum of 262144");
 }
 
-static void test_truncated_everywhere(void **state)
+TEST(test_truncated_everywhere)
 {
     static const char text[] = "name: \"\xC3\xA9\"\nfiles: {image: a.gz, label: 'b'}\n"
                                "list:\n  - 0x1F\n  - 1.5\n  - |\n    t\n  - [1, {\"k\": null}]\n";
@@ -329,7 +329,7 @@ static void test_truncated_everywhere(void **state)
     }
 }
 
-static void test_source_names(void **state)
+TEST(test_source_names)
 {
     struct value v;
     struct dl_error err = {0};
@@ -345,7 +345,7 @@ static void test_source_names(void **state)
 
 /* A program that follows its user's locale must still read 1.5 as 1.5: in each that is installed.
  */
-static void test_locale(void **state)
+TEST(test_locale)
 {
     static const char *const names[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8", "nl_NL.UTF-8", "de_DE"};
 
@@ -359,17 +359,3 @@ static void test_locale(void **state)
         assert_true(v.type == VALUE_FLOAT && v.number == 1.5);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_values),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_lines),
-    cmocka_unit_test(test_nesting),
-    cmocka_unit_test(test_node_limit),
-    cmocka_unit_test(test_huge),
-    cmocka_unit_test(test_truncated_everywhere),
-    cmocka_unit_test(test_source_names),
-    cmocka_unit_test(test_locale),
-};
-
-TEST_MAIN(tests)
