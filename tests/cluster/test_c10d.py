@@ -3,7 +3,6 @@
 import socket
 import struct
 import threading
-import unittest
 
 import backend_case
 import stores
@@ -284,7 +283,3 @@ class Hosting(C10dCase):
             probe = self.node(timeout_ms=500)
             self.wait_said(probe, "is in use: this daemon uses the store there")
             self.assertIn("no TCPStore answered", probe.get("key"))
-
-
-if __name__ == "__main__":
-    unittest.main()

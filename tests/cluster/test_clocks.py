@@ -152,7 +152,3 @@ class Clocks(TestCase):
         self.node("c", -5, rate=0.5)
         self.live(lambda clock: clock.hours + self.random.choice((0, 0, 1, 30)), always=False)
         self.die()
-
-
-if __name__ == "__main__":
-    unittest.main()

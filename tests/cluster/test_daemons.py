@@ -655,7 +655,3 @@ class MeetAtOne(Meet, ClusterCase):
         wait_until(lambda: "node a has left" in daemons[1].log, "a to be gone")
         self.assertIn("round 1 is open: a has left", daemons[1].log)
         self.assertNotIn("sign of life", daemons[1].log)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -301,7 +301,3 @@ class NoEtcd(Case):
                 probe = stores.Probe(endpoints=endpoints or " ")
                 self.assertTrue(probe.take().startswith("error 22 rendezvous.endpoint: "))
                 self.assertEqual(probe.close(), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import time
-import unittest
 
 import stores
 import test_daemons
@@ -387,7 +386,3 @@ class WithTcpStore(LeftOut, test_daemons.ClusterCase):
         self.store.start()
         wait_until(lambda: "batches are given out again" in daemon.log, "the store")
         self.finish(trainers)
-
-
-if __name__ == "__main__":
-    unittest.main()

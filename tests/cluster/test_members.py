@@ -202,7 +202,3 @@ class EtcdMembers(Members, unittest.TestCase):
 
 class C10dMembers(Members, unittest.TestCase):
     STORE = stores.C10d
-
-
-if __name__ == "__main__":
-    unittest.main()

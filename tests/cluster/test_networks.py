@@ -446,7 +446,3 @@ def load_tests(loader, _tests, _pattern):
     only = os.environ.get("NETWORK_STORE")
     return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in
                               [*([cases[only]] if only else cases.values()), Runner])
-
-
-if __name__ == "__main__":
-    unittest.main()

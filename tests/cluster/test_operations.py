@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import unittest
 import urllib.error
 import urllib.request
 
@@ -207,7 +206,3 @@ class Secrets(Case):
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn("rendezvous.password_file: ", done.stderr)
             self.assertIn(said, done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

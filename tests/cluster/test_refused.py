@@ -193,7 +193,3 @@ class RefusedByEtcd(RefusedByOthers, Asking):
 
 class RefusedByTcpStore(RefusedByOthers, Asking):
     STORE = stores.C10d
-
-
-if __name__ == "__main__":
-    unittest.main()

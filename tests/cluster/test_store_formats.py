@@ -5,7 +5,6 @@ LATER knows the present one and the next, FAR one after that alone.
 import errno
 import json
 import os
-import unittest
 
 import stores
 import test_daemons
@@ -104,7 +103,3 @@ class WithEtcd(Formats, test_daemons.ClusterCase):
 
 class WithTcpStore(Formats, test_daemons.ClusterCase):
     STORE = stores.C10d
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -178,7 +178,3 @@ class Ports(unittest.TestCase):
         Raw(server.port).close()
         with self.assertRaises(OSError):
             Raw(server.port, host="::1")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -413,7 +413,3 @@ class Elastic(StoreCase):
         (rank0, world0, other0, _), (rank1, world1, other1, _) = [c.result() for c in children]
         self.assertEqual((world0, world1, sorted((rank0, rank1))), (2, 2, [0, 1]))
         self.assertEqual((other0, other1), ("b", "a"))
-
-
-if __name__ == "__main__":
-    unittest.main()

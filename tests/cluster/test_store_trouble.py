@@ -6,7 +6,6 @@ import errno
 import json
 import subprocess
 import signal
-import unittest
 import urllib.error
 
 import stores
@@ -370,7 +369,3 @@ class LostByEtcd(Lost, test_daemons.ClusterCase):
         lasts = [self.store.ask("lease/timetolive", {"ID": str(lease)})["grantedTTL"]
                  for lease, _ in (run, other)]
         self.assertEqual(lasts, ["7200", "9000000000"])
-
-
-if __name__ == "__main__":
-    unittest.main()

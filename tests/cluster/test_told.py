@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import unittest
 
 import stores
 import test_c10d
@@ -253,7 +252,3 @@ class LogOfTcpStore(Log, test_daemons.ClusterCase):
 
 class ViewOfTcpStore(View, test_daemons.ClusterCase):
     STORE = stores.C10d
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -11,7 +11,6 @@ import sys
 import struct
 import subprocess
 import tempfile
-import unittest
 
 import stores
 
@@ -404,7 +403,3 @@ class WeightsByTcpStore(Weights, ClusterCase):
 class WeightsByHosted(Weights, ClusterCase):
     """The first node serves the store: what lay there goes with it, and is put back by the other."""
     STORE = stores.Hosted
-
-
-if __name__ == "__main__":
-    unittest.main()

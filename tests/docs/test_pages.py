@@ -31,7 +31,3 @@ class Pages(unittest.TestCase):
             page.run(text)
         except page.PageError as error:
             self.fail(f"{path.relative_to(page.ROOT)}: {error}")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -82,7 +82,3 @@ class Runner(unittest.TestCase):
             page.run(fenced("sh", f"mkdir deep; touch deep/file; sleep 61 & echo $! >{pid}"))
             self.assertEqual(os.listdir(folder), ["pid"])
             self.assertFalse(pathlib.Path("/proc", pid.read_text().strip()).exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,15 +5,13 @@ way of loading, counted once, and listed.
 import itertools
 import os
 import struct
-import sys
 import tarfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (ERROR, FAULT, PIN, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
+from dltest import (ERROR, FAULT, PIN, DaemonError, TestCase, dlctl, dlctl_json,
                     wait_until)
-from tap import slow  # noqa: E402
+from tap import slow
 
 COUNT = 60
 BAD = [3, 4, 17, 58]
@@ -425,7 +423,3 @@ class Unread(BadCase):
         wait_until(lambda: self.row(other)["leased"] == 2, "faults to be told of")
         client.send(PIN, stream, struct.pack("<Q", 0))
         self.assertIn("step 0 of stream", str(client.recv_number(ERROR)))
-
-
-if __name__ == "__main__":
-    main()

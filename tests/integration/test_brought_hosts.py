@@ -9,13 +9,10 @@ import os
 import signal
 import socket
 import struct
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from dltest import (CLOSE, ERROR, HOST, OPEN, OPENED, PATIENCE, children_of, main, pack,  # noqa: E402
+from dltest import (CLOSE, ERROR, HOST, OPEN, OPENED, PATIENCE, children_of, pack,
                     unpack, wait_until)
-from test_python_host import HostCase, gone, python  # noqa: E402
+from test_python_host import HostCase, gone, python
 
 
 def hosted(name, number, args=None, **extra):
@@ -548,7 +545,3 @@ class Ends(HostCase):
         os.waitpid(pid, 0)
         self.assertEqual(host.wait(PATIENCE), 0)
         self.check_nothing_is_left(pids)
-
-
-if __name__ == "__main__":
-    main()

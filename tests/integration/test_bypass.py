@@ -5,10 +5,8 @@ same, in the order of a journal if there is one, also behind a state and when wo
 import json
 import os
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import STOP, DaemonError, TestCase, dlctl_json, main  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl_json
 
 LENGTH, BATCH = 2000, 4
 STEPS = LENGTH // BATCH
@@ -131,7 +129,3 @@ class Runs(BypassCase):
         found.update(self.take(client, stream))
         self.assertEqual(list(found)[:4], [3, 0, 1, 2])
         self.assertEqual(dict(sorted(found.items())), want)
-
-
-if __name__ == "__main__":
-    main()

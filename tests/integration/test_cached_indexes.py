@@ -8,14 +8,12 @@ import random
 import pathlib
 import re
 import signal
-import sys
 import tarfile
 import threading
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (Daemon, RawClient, TestCase, as_user, dlctl, dlctl_json, main, ready_workers,  # noqa: E402
+from dltest import (Daemon, RawClient, TestCase, as_user, dlctl, dlctl_json, ready_workers,
                     settle_files, wait_until)
 
 WORKERS = 3
@@ -226,7 +224,3 @@ class KeptIndexes(TestCase):
         self.kept()
         self.client(daemon).open(self.keys("next"))
         self.assertEqual(self.walkers(client, first, "next"), 0)
-
-
-if __name__ == "__main__":
-    main()

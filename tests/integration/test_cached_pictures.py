@@ -6,11 +6,9 @@ import os
 import pathlib
 import random
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import STOP, DaemonError, TestCase, dlctl_json, main, settle_files, wait_until  # noqa: E402
-import media  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl_json, settle_files, wait_until
+import media
 
 MIB = 1 << 20
 FILES = 40
@@ -184,7 +182,3 @@ class KeptPictures(TestCase):
                 client.open({"name": "refused", **spec})
             self.assertEqual(refused.exception.path, "dataset.cache")
             self.assertIn(said, str(refused.exception))
-
-
-if __name__ == "__main__":
-    main()

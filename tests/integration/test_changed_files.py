@@ -9,12 +9,10 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl_json, main, ready_workers, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
-from digest_datasets import COLLATES, DATASETS, ROWS, folder, sounds, write  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl_json, ready_workers, wait_until
+from tap import slow
+from digest_datasets import COLLATES, DATASETS, ROWS, folder, sounds, write
 
 # Of digest_datasets.py: one of each kind, of each that reads something besides, and of those made of others.
 OF_FILES = [
@@ -291,7 +289,3 @@ class InUse(ChangedCase):
             client.send(2, 1, "/", {"workers": {"count": 1}, **spec})
         self.assertEqual({client.recv_number(33)[4] for client in clients}, {5})
         self.assertEqual(list(self.loaders().values()), [8])
-
-
-if __name__ == "__main__":
-    main()

@@ -2,11 +2,7 @@
 slow or dies; and what each job gets is what it gets alone.
 """
 
-import os
-import sys
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import STOP, DaemonError, TestCase, dlctl, main, wait_until  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl, wait_until
 
 SAMPLES, SIZE = 240, 4
 STEPS = SAMPLES // SIZE
@@ -312,7 +308,3 @@ class CompanionsTest(TestCase):
         self.assertIn("companions", dlctl("epochs", "--wide", daemon=self.served, check=False).stdout.lower()
                       or dlctl("epochs", daemon=self.served).stdout.lower())
         self.assertEqual(len({job.next().offset for job in jobs}), 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -173,7 +173,3 @@ class OtherShells(dltest.TestCase):
                      FOLDER / f"{name}.fish", line], text=True, stdout=subprocess.PIPE, timeout=60,
                     check=True, env={**os.environ, "HOME": self.dir})
                 self.assertEqual({one.split("\t")[0] for one in done.stdout.splitlines()}, wanted)
-
-
-if __name__ == "__main__":
-    dltest.main()

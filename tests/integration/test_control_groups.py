@@ -11,9 +11,8 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
-from dltest import PATIENCE, TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
+from dltest import PATIENCE, TestCase, dlctl, dlctl_json, named, wait_until  # noqa: E402
 from groups import Group  # noqa: E402
 
 # A client that opens what it is told, says how that went, and stays.
@@ -137,7 +136,3 @@ class Charge(TestCase):
         for end in (ours, theirs):
             end.close()
         os.close(fds[0])
-
-
-if __name__ == "__main__":
-    main()

@@ -7,11 +7,9 @@ import os
 import signal
 import struct
 import subprocess
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DLCTL, OPEN, Daemon, DaemonError, TestCase, dlctl, main, named, preloaded, wait_until  # noqa: E402
+from dltest import DLCTL, OPEN, Daemon, DaemonError, TestCase, dlctl, named, preloaded, wait_until
 
 POISON_LIB = os.environ.get("POISON_LIB", "poison.so")
 POISON = "{name: poison, dataset: {kind: range, length: 10}, batch: {size: 1}}"
@@ -168,7 +166,3 @@ class Crashes(TestCase):
         with open(target, encoding="ascii") as file:
             self.assertEqual(file.read(), "words")
         os.unlink(self.path("socket.crashes"))
-
-
-if __name__ == "__main__":
-    main()

@@ -8,11 +8,9 @@ import json
 import os
 import pathlib
 import re
-import sys
 import tarfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl, main, settle_files, wait_until  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl, settle_files, wait_until
 
 ROWS, WIDTH, PAGE = 64, 4096, 4096
 
@@ -226,7 +224,3 @@ class Overwritten(TestCase):
         self.read(0)
         self.write()
         self.assert_told(self.read(1), "it was last modified")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,12 +8,10 @@ import pathlib
 import signal
 import socket
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import DLCTL, PATIENCE, Daemon, TestCase, main, named  # noqa: E402
-from test_reconnect import TRAINER  # noqa: E402
+from dltest import DLCTL, PATIENCE, Daemon, TestCase, named
+from test_reconnect import TRAINER
 
 STRANGER, SECOND = 65534, 65533
 
@@ -143,7 +141,3 @@ class DaemonUser(TestCase):
         finally:
             os.seteuid(0)
         return listener
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,7 @@ import urllib.parse
 import urllib.request
 
 from bucket import Bucket
-from dltest import PATIENCE, Daemon, LifeCase, main, wait_until
+from dltest import PATIENCE, Daemon, LifeCase, wait_until
 from test_metrics import PROMTOOL
 from test_metrics_http import ADDRESS, free_port
 
@@ -192,7 +192,3 @@ class Asked(LifeCase):
         [waits] = self.answer(server, "rate(dloader_rank_wait_seconds_total[30s])")
         self.assertEqual([label for label in waits["metric"] if label.startswith("exported_")], [])
         self.assertEqual((waits["metric"]["loader"], waits["metric"]["job_name"]), ("tokens", "j"))
-
-
-if __name__ == "__main__":
-    main()

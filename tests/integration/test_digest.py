@@ -19,17 +19,15 @@ import random
 import re
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import QUICK, Daemon, DaemonError, TestCase, dlctl_json, main  # noqa: E402
-from tap import slow  # noqa: E402
-from digest_datasets import COLLATES, DATASETS, ITERABLE, ROWS  # noqa: E402
-import dltest  # noqa: E402
+from dltest import QUICK, Daemon, DaemonError, TestCase, dlctl_json
+from tap import slow
+from digest_datasets import COLLATES, DATASETS, ITERABLE, ROWS
+import dltest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TURN = os.environ.get("DLOADER_TEST_TURN")
@@ -574,7 +572,3 @@ class Completeness(TestCase):
             file.seek(-1, os.SEEK_END)
             file.write(bytes([last ^ 1]))
         self.assertNotEqual(dlctl_json("check", spec, "--digest")["digest"], before)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,12 +4,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from dltest import (DELIVER, DLCTL, FAULT, FINISHED, STOP, Daemon, DaemonError,  # noqa: E402,F401
-                    TestCase, dlctl, dlctl_json, main, wait_until)
+import dltest
+from dltest import (DELIVER, DLCTL, FAULT, FINISHED, STOP, Daemon, DaemonError,  # noqa: F401
+                    TestCase, dlctl, dlctl_json, wait_until)
 
 SAMPLES, SIZE, WORLD = 203, 5, 4
 GLOBAL = SIZE * WORLD
@@ -761,7 +759,3 @@ class Memory(DispatchCase):
         for batch in pinned:
             batch.release()
         self.assertEqual(other.pass_step(), [10, 11])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,8 @@
 """Dispatch of iterable datasets: a round of one worker's samples is one batch of all ranks."""
 
-import os
-import sys
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import dlctl_json, main  # noqa: E402
-from rounds import dispatched  # noqa: E402
-from test_dispatch import DispatchCase  # noqa: E402
+from dltest import dlctl_json
+from rounds import dispatched
+from test_dispatch import DispatchCase
 
 
 class Iterables(DispatchCase):
@@ -85,7 +81,3 @@ class Iterables(DispatchCase):
                     self.assertEqual((run["digest"], run["batches"], run["samples"]),
                                      (want["digest"], want["batches"], want["samples"]))
             daemon.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -190,7 +190,3 @@ class Find(dltest.TestCase):
         self.assertEqual(self.names(), ["seen"])
         self.program("eval.py", 802)
         self.assertIn(f"one at {daemon.socket}, eval.py (pid 802)", self.fails("loaders", code="EINVAL"))
-
-
-if __name__ == "__main__":
-    dltest.main()

@@ -5,12 +5,9 @@ import os
 import pathlib
 import re
 import resource
-import sys
-import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from offline import Case, dlctl  # noqa: E402
-from tap import slow  # noqa: E402
+from offline import Case, dlctl
+from tap import slow
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -580,7 +577,3 @@ class Help(Case):
         for args in (["--help"], ["help"], ["help", "run"]):
             with open("/dev/full", "wb") as full:
                 self.assertEqual(dlctl(*args, stdout=full)[0], 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -9,14 +9,12 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 from unittest import mock
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import media  # noqa: E402
-from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
+import media
+from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, named, wait_until
+from tap import slow
 
 # What is for programs alone; and below the row, where it is not on its line.
 NEVER = ("padded", "overlong", "carried", "repeated", "buckets", "lengths", "mixture")
@@ -518,7 +516,3 @@ class Control(TestCase):
                 done = dlctl("status", daemon=daemon, check=False)
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
                 self.assertIn(daemon.socket, done.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,12 +9,10 @@ import pty
 import socket
 import struct
 import subprocess
-import sys
 import threading
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (DELIVER, DLCTL, FINISHED, HELLO, INFO, OPEN, OPENED, QUERY, RELEASE,  # noqa: E402
-                    SEGMENT, START, STARTED, WELCOME, TestCase, dlctl, dlctl_json, main, pack,
+from dltest import (DELIVER, DLCTL, FINISHED, HELLO, INFO, OPEN, OPENED, QUERY, RELEASE,
+                    SEGMENT, START, STARTED, WELCOME, TestCase, dlctl, dlctl_json, pack,
                     unpack)
 
 WARNING = 42
@@ -205,7 +203,3 @@ class Run(TestCase):
         self.assertEqual([json.loads(line) for line in done.stderr.splitlines()],
                          [{"warning": {"message": "more samples?than length says"}},
                           {"warning": {"message": "the last one"}}])
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 from browser import CHROMIUM, MISSING, Browser
-from dltest import RANGE, TestCase, dlctl, dlctl_json, main, named, wait_until
+from dltest import RANGE, TestCase, dlctl, dlctl_json, named, wait_until
 
 PAGE = pathlib.Path(__file__).parent.parent.parent / "daemon/serve/page"
 sys.path.insert(0, str(PAGE))
@@ -263,7 +263,3 @@ class Drawn(ReportCase):
         place, = places
         plan = dlctl("plan", self.spec("shared", **spec), *place.split(), "--steps", "1", "--json").stdout
         self.assertEqual(json.loads(plan)["indices"], want[2])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,11 @@
 """dlctl without a daemon on batches of tokens: plan, check, lengths."""
 
 import json
-import os
 import pathlib
-import sys
-import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import media  # noqa: E402
-from offline import Case, dlctl, write_npy  # noqa: E402
-from tap import slow  # noqa: E402
+import media
+from offline import Case, dlctl, write_npy
+from tap import slow
 
 
 def real(x):
@@ -297,7 +293,3 @@ class Lengths(TokenCase):
         self.assert_error(1, "EINVAL", "dataset", r"sample 0 is uint8 \[[\d, ]+\], which is not "
                                                   r"a sequence",
                           "lengths", folder)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -9,11 +9,9 @@ import os
 import random
 import re
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import STOP, DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl_json, wait_until
+from tap import slow
 
 RANGE = {"dataset": {"kind": "range", "length": 1000},
          "sampler": {"kind": "random"}, "batch": {"size": 8}, "seed": 5}
@@ -381,7 +379,3 @@ class Signals(TestCase):
 def client_is_new(client, pid):
     worker = [m for m in client.query("workers")][0] if client else None
     return worker["state"] == "ready" and worker["pid"] != pid
-
-
-if __name__ == "__main__":
-    main()

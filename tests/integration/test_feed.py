@@ -6,13 +6,10 @@ import random
 import signal
 import struct
 import subprocess
-import sys
 import threading
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-
-from dltest import (DELIVER, ERROR, FAULT, FEED, FINISHED, PATIENCE, STOP,  # noqa: E402
-                    TestCase, main)
+from dltest import (DELIVER, ERROR, FAULT, FEED, FINISHED, PATIENCE, STOP,
+                    TestCase)
 
 FEEDER = os.environ.get("FEEDER", "feeder")
 ROWS = 64
@@ -243,7 +240,3 @@ class Wire(FeedCase):
         batch, = again.next_batches()
         self.assertEqual(batch.indices, [7, 7])
         again.send(STOP, stream)
-
-
-if __name__ == "__main__":
-    main()

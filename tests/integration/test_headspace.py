@@ -8,7 +8,6 @@ import struct
 import subprocess
 import threading
 import time
-import unittest
 
 import dltest
 from dltest import (DLCTL, ERROR, HEADSPACE, INFO, PATIENCE, PIN, STOP, DaemonError, TestCase, dlctl,
@@ -380,7 +379,3 @@ class Ends(HeadspaceCase):
         trainer.join(PATIENCE)
         self.assertEqual(daemon.process.wait(PATIENCE), 0)
         self.assertEqual([step for _, step, _ in trainer.steps], list(range(40)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -9,9 +9,8 @@ import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import CLOSE, DLCTL, ERROR, OPEN, PATIENCE, RawClient, TestCase, main, wait_until  # noqa: E402
-from hostile_user import ATTACKS, large_spec  # noqa: E402
+from dltest import CLOSE, DLCTL, ERROR, OPEN, PATIENCE, RawClient, TestCase, wait_until
+from hostile_user import ATTACKS, large_spec
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HONEST, HOSTILE = 60201, 60202
@@ -314,7 +313,3 @@ class FewDescriptors(Beside):
         report = self.alone("descriptors", refused=1)
         self.assertEqual(report["named"], ["limits.descriptors"])
         self.assertEqual(self.users()[HOSTILE]["limit_descriptors"], 150)
-
-
-if __name__ == "__main__":
-    main()

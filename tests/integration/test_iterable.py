@@ -4,13 +4,11 @@ several ranks and sessions; and steps in any order.
 
 import os
 import signal
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
-from rounds import parts, round_robin, shares  # noqa: E402
-from tap import slow  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl, dlctl_json, wait_until
+from rounds import parts, round_robin, shares
+from tap import slow
 
 UNKNOWN = 2**64 - 1
 
@@ -370,7 +368,3 @@ class AnyOrder(TestCase):
                          batch={"size": 3}, workers={"count": 3, "in_order": False})
         run = dlctl_json("run", spec, "--epochs", "3", daemon=daemon)
         self.assertEqual((run["batches"], run["samples"]), (102, 300))
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import unittest
 
-from dltest import OPEN, Daemon, DaemonError, LifeCase, dlctl, main, named, wait_until
+from dltest import OPEN, Daemon, DaemonError, LifeCase, dlctl, named, wait_until
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 EVENTS = dict(re.findall(r'^EVENT\((\w+), "(\w+)"', (ROOT / "daemon/base/log.def").read_text(), re.M))
@@ -170,7 +170,3 @@ class Journal(LifeCase):
         self.journal.close()
         self.begin()
         wait_until(lambda: "<6>dloaderd: listening on " in self.server.log, "its log")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,6 @@
 """The last ten minutes, which the daemon keeps even if nobody looks: dlctl lately."""
 
-import os
-import sys
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
+from dltest import TestCase, dlctl, dlctl_json, named, wait_until
 
 
 class Lately(TestCase):
@@ -72,7 +68,3 @@ class Lately(TestCase):
         self.assertTrue(whole.startswith("drawn"))
         self.assertRegex(rank, r"^drawn +0 .*[▁▂▃▄▅▆▇█]$")
         self.assertEqual(len(self.rows(daemon)[0]), 2)
-
-
-if __name__ == "__main__":
-    main()

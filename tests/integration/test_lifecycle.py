@@ -13,11 +13,10 @@ import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from dltest import (DLOADERD, PATIENCE, Daemon, DaemonError, LifeCase, dlctl,  # noqa: E402
-                    dlctl_json, main, named, wait_until)
-from tap import slow  # noqa: E402
+import dltest
+from dltest import (DLOADERD, PATIENCE, Daemon, DaemonError, LifeCase, dlctl,
+                    dlctl_json, named, wait_until)
+from tap import slow
 
 NOBODY = 65534
 PIDFD_GETFD = 438  # the system call's number, on all machines
@@ -653,7 +652,3 @@ class Reload(LifeCase):
         daemon.process.send_signal(signal.SIGHUP)
         self.logged(daemon, "reloaded the defaults")
         self.client(daemon).query("status")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,11 +5,8 @@ That they are the batches of workers is shown by test_digest; here is what is ar
 import errno
 import os
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-
-from dltest import DLCTL, PATIENCE, DaemonError, TestCase, dlctl_json, main  # noqa: E402
+from dltest import DLCTL, PATIENCE, DaemonError, TestCase, dlctl_json
 
 FEEDER = os.environ.get("FEEDER", "feeder")
 ROWS = 50
@@ -100,7 +97,3 @@ class Local(TestCase):
             self.assertEqual((got.returncode, got.stdout), (1, ""))
             self.assertRegex(got.stderr, r"^workers.count: 0 loads in this process, which needs a module of "
                              r"libdlclient: /nonexistent.so: .* Install it, ")
-
-
-if __name__ == "__main__":
-    main()

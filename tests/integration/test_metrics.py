@@ -69,7 +69,3 @@ class Metrics(TestCase):
         done = subprocess.run([PROMTOOL, "check", "metrics"], input=self.text, capture_output=True,
                               text=True, check=False)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from dltest import PATIENCE, RANGE, LifeCase, dlctl, main, together, wait_until
+from dltest import PATIENCE, RANGE, LifeCase, dlctl, together, wait_until
 from tap import slow
 from test_metrics import PROMTOOL, samples
 
@@ -359,7 +359,3 @@ class Moved(HttpCase):
         self.assertIn("dloader_info", self.text(address))
         self.reload({"metrics": {"listen": "127.0.0.2:0"}, "rendezvous": nodes}, "reloaded ")
         self.assertEqual(self.address()[0], "127.0.0.2")
-
-
-if __name__ == "__main__":
-    main()

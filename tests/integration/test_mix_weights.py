@@ -2,15 +2,12 @@
 and the same order with other ranks, another daemon and none."""
 
 import json
-import os
 import struct
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (DLCTL, PATIENCE, STOP, Daemon, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
+from dltest import (DLCTL, PATIENCE, STOP, Daemon, DaemonError, TestCase, dlctl, dlctl_json,
                     wait_until)
-from tap import slow  # noqa: E402
+from tap import slow
 
 LENGTH = 3000  # samples of an epoch
 
@@ -420,7 +417,3 @@ class Changes(TestCase):
             done = dlctl(*args, check=False, daemon=self.running)
             self.assertEqual(done.returncode, 1)
             self.assertIn("changed weights", done.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,11 +5,9 @@ import os
 import random
 import re
 import struct
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, dlctl, dlctl_json, main, report_views, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
+from dltest import TestCase, dlctl, dlctl_json, report_views, wait_until
+from tap import slow
 
 
 class Mixtures(TestCase):
@@ -344,7 +342,3 @@ class Blends(TestCase):
         self.assertLess(read, self.SETS * os.stat(f"{paths[0]}.idx").st_size // 4, "an index was read")
         self.assertEqual(sorted(name for name in os.listdir(self.dir) if name.startswith("corpus")),
                          sorted(os.path.basename(path) + end for path in paths for end in (".bin", ".idx")))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ import time
 import unittest
 
 from browser import CHROMIUM, MISSING, Browser
-from dltest import PATIENCE, RANGE, DaemonError, dlctl_json, main, named, together, wait_until
+from dltest import PATIENCE, RANGE, DaemonError, dlctl_json, named, together, wait_until
 from test_metrics_http import HttpCase
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -570,7 +570,3 @@ CONTRAST = """(() => { const luminance = %s, weak = [];
     if ((x + 0.05) / (y + 0.05) < 4.5) weak.push(e.tagName + ' ' + e.textContent.slice(0, 40));
   }
   return weak; })()""" % LUMINANCE
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """The live page without colours: in the system's own few (forced-colors), and by lightness alone."""
 
 import test_page
-from dltest import main
 
 # What the eye can tell apart without colour: WCAG 2 wants 3 between a graphic and what is behind it.
 GRAPHICS_LEAST = 3
@@ -115,7 +114,3 @@ class WithoutColour(test_page.BrowserCase):
     def path_of(self, name):
         self.spec("unused")  # the directory is there
         return self.path(name)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,11 +14,9 @@ import shlex
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl_json, wait_until
 
 SOURCE = pathlib.Path(os.environ["SOURCE"])
 CC = shlex.split(os.environ.get("CC", "cc"))
@@ -397,7 +395,3 @@ class Loaders(BuildCase):
                                   "config": {"path": path}})
         self.assertIn('csv.so: sample 1: line 3: "x" in column a is not a number',
                       self.run_in_vain(daemon, spec))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,11 +2,9 @@
 
 import os
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import DLOADERD, PATIENCE, RANGE, DaemonError, TestCase, main, named  # noqa: E402
-from groups import Group  # noqa: E402
+from dltest import DLOADERD, PATIENCE, RANGE, DaemonError, TestCase, named
+from groups import Group
 
 OWN = 1 + 4  # the daemon, and the threads of its loop
 # At its end a sanitizer looks for leaks from a process of its own, which it could not start.
@@ -43,7 +41,3 @@ class Limits(TestCase):
         self.group.limit("max")
         loader = client.open({"name": "second", **RANGE})["loader"]
         self.assertEqual(len(client.epoch_indices(loader)), 10)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,11 +13,9 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DELIVER, ERROR, FAULT, FEED, HOST, OPEN, PATIENCE, DaemonError, TestCase,  # noqa: E402
-                    children_of, dlctl, main, pack, wait_until)
+from dltest import (DELIVER, ERROR, FAULT, FEED, HOST, OPEN, PATIENCE, DaemonError, TestCase,
+                    children_of, dlctl, pack, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 KEYS_MARK = 0x80646c6b65797300
@@ -637,7 +635,3 @@ class Environment(HostCase):
         env = self.surroundings(self.link())
         self.assertEqual((env["MINE"], env["PYTHONPATH"], env["CWD"]),
                          ("1", "/x", os.path.realpath(self.dir)))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,14 +2,11 @@
 
 import os
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from dltest import (CLOSE, LEAVE, RETIRE, STOP, DaemonError, children_of, main,  # noqa: E402
+from dltest import (CLOSE, LEAVE, RETIRE, STOP, DaemonError, children_of,
                     wait_until)
-from tap import slow  # noqa: E402
-from test_python_host import HostCase, gone, python  # noqa: E402
+from tap import slow
+from test_python_host import HostCase, gone, python
 
 
 class Lives(HostCase):
@@ -152,7 +149,3 @@ class Sessions(HostCase):
         sessions = [os.getsid(pid) for pid in pids]
         self.assertEqual(len(pids), 3)  # a host, and two workers
         self.assertEqual(sessions, pids)
-
-
-if __name__ == "__main__":
-    main()

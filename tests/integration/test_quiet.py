@@ -6,7 +6,7 @@ import signal
 import subprocess
 import urllib.request
 
-from dltest import RANGE, LifeCase, dlctl, dlctl_json, main, named, wait_until
+from dltest import RANGE, LifeCase, dlctl, dlctl_json, named, wait_until
 from test_metrics_http import free_port
 
 FAKE_HOST = os.environ["FAKE_HOST"]
@@ -109,7 +109,3 @@ class Quiet(LifeCase):
             self.assertIn(len(found), range(1, most + 1), f"{pattern} in {lines}")
             lines = [line for line in lines if line not in found]
         self.assertEqual(lines, [])
-
-
-if __name__ == "__main__":
-    main()

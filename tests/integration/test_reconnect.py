@@ -12,9 +12,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DLCTL, PATIENCE, Daemon, TestCase, children_of, dlctl, dlctl_json, main,  # noqa: E402
-                    wait_until)
+from dltest import DLCTL, PATIENCE, Daemon, TestCase, children_of, dlctl, dlctl_json, wait_until
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 FEEDER = os.environ.get("FEEDER", "feeder")
@@ -538,7 +536,3 @@ class Upgrade(RestartCase):
         self.assertEqual((trainer.wait(PATIENCE), err), (0, ""))
         steps = [line.split()[:2] for line in out.splitlines()]
         self.assertEqual(steps, [[str(e), str(s)] for e in range(3) for s in range(10)][1:])
-
-
-if __name__ == "__main__":
-    main()

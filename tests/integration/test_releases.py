@@ -10,7 +10,7 @@ import sys
 
 import dltest
 import test_reconnect
-from dltest import DLCTL, DLOADERD, PATIENCE, TestCase, dlctl_json, main, pack, wait_until
+from dltest import DLCTL, DLOADERD, PATIENCE, TestCase, dlctl_json, pack, wait_until
 from releases import find
 from test_mix_weights import mix
 from test_reconnect import TRAINER
@@ -310,7 +310,3 @@ class OldestVersion(TestCase):
     def test_replicas_are_not_in_it(self):
         error = self.ask(dltest.OPEN, 1, "/", dltest.named("b", shard={"replicas": 2}), 0, 0)
         self.assertEqual(error[:4], [dltest.ERROR, 0, 93, "OPENED"])
-
-
-if __name__ == "__main__":
-    main()

@@ -4,10 +4,8 @@ acknowledges for itself, dies and comes back as any rank does.
 
 import os
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import STOP, Daemon, DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import STOP, Daemon, DaemonError, TestCase, wait_until
 
 SAMPLES, SIZE, WORLD, REPLICAS = 120, 4, 2, 3
 STEPS = SAMPLES // SIZE // WORLD
@@ -251,7 +249,3 @@ class ReplicasTest(TestCase):
             Replica(self, daemon, 0, 1, job="job")
         with self.assertRaisesRegex(DaemonError, "read by 3 replicas in another session, and here by 2"):
             Replica(self, daemon, 0, 0, replicas=2, job="job")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ import errno
 import threading
 import time
 
-from dltest import ERROR, OPEN, OPENED, STOP, DaemonError, TestCase, dlctl, dlctl_json, main, wait_until
+from dltest import ERROR, OPEN, OPENED, STOP, DaemonError, TestCase, dlctl, dlctl_json, wait_until
 
 # Each batch takes the worker 50 ms, in which it does nothing: tests/fault/bad_worker.c.
 SLOW = "slow-always-1"
@@ -245,7 +245,3 @@ class Automatic(ResizeCase):
         client.open({"name": "stream", "dataset": {**RANGE, "iterable": True}, "workers": {"count": "auto"}})
         said = dlctl("why", "stream", daemon=self.served).stdout
         self.assertIn("2 workers, and no other number: the order of its samples", " ".join(said.split()))
-
-
-if __name__ == "__main__":
-    main()

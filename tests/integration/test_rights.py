@@ -17,11 +17,10 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import dltest  # noqa: E402
-import test_digest  # noqa: E402
-from dltest import DaemonError, LifeCase, RawClient, as_user, dlctl_json, main, named, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
+import dltest
+import test_digest
+from dltest import DaemonError, LifeCase, RawClient, as_user, dlctl_json, named, wait_until
+from tap import slow
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 BAD_PLUGIN = os.environ.get("BAD_PLUGIN", "bad_plugin.so")
@@ -658,7 +657,3 @@ class Sockets(RightsCase):
         self.assertEqual(as_user(OTHER, lambda: self.open_code(daemon, self.path("data/public.npy"))), 0)
         self.assertEqual(as_user(OTHER, lambda: self.open_code(daemon, self.path("none/x.npy"))),
                          errno.ENOENT)
-
-
-if __name__ == "__main__":
-    main()

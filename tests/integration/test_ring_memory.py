@@ -12,9 +12,8 @@ import re
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
-from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import DaemonError, TestCase, wait_until  # noqa: E402
 from groups import Group  # noqa: E402
 from tap import slow  # noqa: E402
 
@@ -498,7 +497,3 @@ class Descriptors(MemoryCase):
         client.next_batches()
         for fd in self.descriptors():
             mmap.mmap(fd, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE).close()
-
-
-if __name__ == "__main__":
-    main()

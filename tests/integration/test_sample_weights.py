@@ -5,12 +5,10 @@ import json
 import os
 import shutil
 import struct
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import QUICK, TestCase, dlctl, dlctl_json, main  # noqa: E402
-from tap import slow  # noqa: E402
-from test_mix_weights import check_another_daemon, check_state  # noqa: E402
+from dltest import QUICK, TestCase, dlctl, dlctl_json
+from tap import slow
+from test_mix_weights import check_another_daemon, check_state
 
 N = 60  # samples
 
@@ -282,7 +280,3 @@ class SampleWeights(TestCase):
         got = self.read([reader], 200)
         self.assertEqual(set(got[98 * 4:]), {n - 1})
         self.assertGreater(len(set(got[:98 * 4])), 300)
-
-
-if __name__ == "__main__":
-    main()

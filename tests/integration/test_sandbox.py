@@ -7,10 +7,8 @@ import errno
 import os
 import re
 import shutil
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, dlctl_json, main, named  # noqa: E402
+from dltest import TestCase, dlctl_json, named
 
 SECCOMP = os.environ["SECCOMP"] == "1"
 
@@ -119,7 +117,3 @@ class Escapes(TestCase):
         self.assertEqual({name for name in OPEN | ALLOWED if got[name] != 0}, set())
         self.assertEqual(self.sandbox, "off")
         self.assertNotIn("Landlock", daemon.log)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,11 +5,9 @@ everything.
 
 import errno
 import os
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import BAD_WORKER, DaemonError, TestCase, main, preloaded, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
+from dltest import BAD_WORKER, DaemonError, TestCase, preloaded, wait_until
+from tap import slow
 
 FAIL_CALL_LIB = os.environ.get("FAIL_CALL_LIB", "fail_call.so")
 MOST = 40  # calls of one kind that opening and reading a loader may take
@@ -100,7 +98,3 @@ class Scarce(TestCase):
                               "limits": {"workers": 1000}})
         for call, code in WORKER:
             self.check(daemon, call, code)
-
-
-if __name__ == "__main__":
-    main()

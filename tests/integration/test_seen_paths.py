@@ -5,12 +5,10 @@ own, as in a container, and they share only the socket's directory. Needs root, 
 import json
 import os
 import subprocess
-import sys
 import tarfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import DLCTL, PATIENCE, TestCase, main  # noqa: E402
+from dltest import DLCTL, PATIENCE, TestCase
 
 NOBODY = 61002
 PLACE, SEEN = "/mnt/store", "/srv/data"  # the same directory: of the daemon, and of its clients
@@ -126,7 +124,3 @@ class SeenPaths(TestCase):
             self.assertNotIn(PLACE, done.stdout)
             shown.append(done.stdout)
         self.assertIn(f"{SEEN}/part*.txt", shown[-1])
-
-
-if __name__ == "__main__":
-    main()

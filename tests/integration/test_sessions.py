@@ -10,11 +10,9 @@ import random
 import signal
 import socket
 import struct
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from dltest import PATIENCE, DaemonError, TestCase, main, pack, wait_until  # noqa: E402
+import dltest
+from dltest import PATIENCE, DaemonError, TestCase, pack, wait_until
 
 F_ADD_SEALS, F_GET_SEALS = 1033, 1034
 SEAL_EXEC = 0x20  # from MFD_NOEXEC_SEAL, where the kernel has it
@@ -794,7 +792,3 @@ class Violations(TestCase):
         client.close()
         wait_until(lambda: all(s["leased"] == 0 and s["free"] == s["slots"]
                                for s in self.bystander.query("ring")), "the slots to be free")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,12 +4,10 @@ none, however much fits; each group is decoded once for all loaders of a user, w
 
 import os
 import pathlib
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl_json, main, settle_files  # noqa: E402
-import media  # noqa: E402
-from tap import slow  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl_json, settle_files
+import media
+from tap import slow
 
 MIB = 1 << 20
 ROWS, GROUP = 60_000, 5_000  # of 24 bytes each, 120 kB a group, 1.4 MB in all
@@ -86,7 +84,3 @@ class SharedGroups(TestCase):
         with self.assertRaisesRegex(DaemonError, "lower dataset.shared|limits.bytes"):
             client.open({"name": "large", **self.keys("65MiB")})
         self.assertEqual(self.epoch(client, "small", shared="1MiB")["bytes"], MIB)
-
-
-if __name__ == "__main__":
-    main()

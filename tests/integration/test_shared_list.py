@@ -8,13 +8,11 @@ import re
 import shutil
 import signal
 import struct
-import sys
 import threading
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import media  # noqa: E402
-from dltest import DaemonError, TestCase, main, ready_workers, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
+import media
+from dltest import DaemonError, TestCase, ready_workers, wait_until
+from tap import slow
 
 IN_OPEN, IN_ISDIR = 0x20, 0x40000000
 WORKERS = 4
@@ -242,7 +240,3 @@ class SharedList(TestCase):
         self.assertIn("limits.bytes", str(caught.exception))
         users = client.query("users")
         self.assertEqual([row["memory_bytes"] for row in users], [0] * len(users), users)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,13 +6,11 @@ import json
 import os
 import pathlib
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import fuse  # noqa: E402
-import media  # noqa: E402
-from dltest import ERROR, DaemonError, TestCase, dlctl, main, named, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
+import fuse
+import media
+from dltest import ERROR, DaemonError, TestCase, dlctl, named, wait_until
+from tap import slow
 
 LIMIT = "1s"
 HANGS = r"opening the dataset hangs: worker \d \(pid \d+\) has waited for 1 s \(open_timeout\) and got no further"
@@ -182,7 +180,3 @@ class SlowOpening(TestCase):
             "kind": "text", "paths": "more-*.txt", "tokenizer": "bytes"}))["length"]
         self.assertEqual(length, 40)
         self.assertGreater(self.storage.delayed, 2)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,11 @@
 """Which samples took longest to make, with their names: dlctl slowest, and the report."""
 
 import io
-import os
 import pathlib
-import sys
 import tarfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import media  # noqa: E402
-from dltest import TestCase, dlctl_json, main, report_views, together, wait_until  # noqa: E402
+import media
+from dltest import TestCase, dlctl_json, report_views, together, wait_until
 
 
 class SlowSamples(TestCase):
@@ -119,7 +116,3 @@ class SlowSamples(TestCase):
         wait_until(lambda: self.rows(daemon, "wide"), "a row that is told of")
         for row in self.rows(daemon, "wide"):
             self.assertEqual(row["name"], f"{path}: row {row['sample']}"[-255:])
-
-
-if __name__ == "__main__":
-    main()

@@ -5,12 +5,10 @@ time out, workers that cannot be killed are replaced and counted, and nobody els
 import os
 import pathlib
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import fuse  # noqa: E402
-import media  # noqa: E402
-from dltest import (OPEN, OPENED, STOP, DaemonError, TestCase, dlctl, dlctl_json, main, named,  # noqa: E402
+import fuse
+import media
+from dltest import (OPEN, OPENED, STOP, DaemonError, TestCase, dlctl, dlctl_json, named,
                     together, wait_until)
 
 ROWS, WIDTH = 64, 65536
@@ -275,7 +273,3 @@ class SlowStorage(TestCase):
         waiting.close()
         self.assert_others_do_not_notice("another")
         self.storage.release()
-
-
-if __name__ == "__main__":
-    main()

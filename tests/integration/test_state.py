@@ -3,10 +3,8 @@
 import json
 import os
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl, dlctl_json, wait_until
 
 LENGTH = 203
 
@@ -240,7 +238,3 @@ class Data(TestCase):
         self.assertIn("was written to or replaced", str(caught.exception))
         self.assertIn("npy", str(caught.exception))
         wait_until(lambda: not client.query("loaders"), "the loader is gone")
-
-
-if __name__ == "__main__":
-    main()

@@ -17,10 +17,9 @@ import time
 import unittest
 from unittest import mock
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from dltest import (PATIENCE, Daemon, DaemonError, LifeCase, RawClient, as_user, children_of, dlctl,  # noqa: E402
-                    dlctl_json, main, named, wait_until)
+import dltest
+from dltest import (PATIENCE, Daemon, DaemonError, LifeCase, RawClient, as_user, children_of, dlctl,
+                    dlctl_json, named, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 NOBODY = 65534
@@ -543,7 +542,3 @@ class WorkerProcess(LifeCase):
         with open(f"/proc/{worker}/limits") as file:
             limits = file.read()
         self.assertRegex(limits, r"Max core file size +0 +0 ")
-
-
-if __name__ == "__main__":
-    main()

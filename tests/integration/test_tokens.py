@@ -6,13 +6,11 @@ import os
 import random
 import re
 import struct
-import sys
 import threading
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import OPEN, OPENED, STOP, DaemonError, TestCase, main, wait_until  # noqa: E402
-from tap import slow  # noqa: E402
-from slot import HEADER_BYTES  # noqa: E402
+from dltest import OPEN, OPENED, STOP, DaemonError, TestCase, wait_until
+from tap import slow
+from slot import HEADER_BYTES
 
 
 class TokenCase(TestCase):
@@ -327,7 +325,3 @@ class Planning(TokenCase):
         thread.join()
         self.assertEqual(started, [-(-3000000 // 512)])
         self.assertGreater(answers, 3)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import subprocess
-import unittest
 
 import dltest
 from dltest import PATIENCE, TestCase, dlctl, named, wait_until
@@ -190,7 +189,3 @@ class Usage(TestCase):
             done = dlctl("top", *args, check=False)
             self.assertEqual(done.returncode, 2, args)
             self.assertIn(want, done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -394,7 +394,3 @@ class OverSsh(ScreenCase):
         screen.wait("Esc all loaders")
         screen.keys("q")
         screen.wait(r"^rc=0")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 
 import collections
 import json
-import unittest
 
 from dltest import RANGE, TestCase, dlctl, named
 
@@ -166,7 +165,3 @@ class Trace(TestCase):
                          (1, "dlctl: nobody: no loader of that name is open; see dlctl loaders\n"))
         done = dlctl("trace", "--output", "/nonexistent/file", check=False, daemon=daemon)
         self.assertEqual((done.returncode, "/nonexistent/file: No such file" in done.stderr), (1, True))
-
-
-if __name__ == "__main__":
-    unittest.main()

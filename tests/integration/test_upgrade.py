@@ -11,7 +11,7 @@ import subprocess
 
 import dltest
 import test_reconnect
-from dltest import DLOADERD, PATIENCE, Daemon, main, wait_until
+from dltest import DLOADERD, PATIENCE, Daemon, wait_until
 from test_reconnect import TRAINER
 
 WORKER = os.path.join(os.path.dirname(DLOADERD), "dloader-worker")
@@ -142,7 +142,3 @@ class Upgrade(test_reconnect.RestartCase):
         self.start("one")
         self.read_rest()
         self.assertEqual(self.programs() - {prefix + "/dloader-worker"}, {prefix + "/dloaderd"})
-
-
-if __name__ == "__main__":
-    main()

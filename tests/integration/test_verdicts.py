@@ -285,7 +285,3 @@ class Verdicts(TestCase):
         self.assertEqual(held(), said)
         batches = [row["batches"] for row in client.query("trace")]
         self.assertEqual(len(batches[0]), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

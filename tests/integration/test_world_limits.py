@@ -1,11 +1,8 @@
 """What one user may leave in a cluster's store, and have a node remember of its world."""
 
-import os
 import socket
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import CLOSE, STOP, DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import CLOSE, STOP, DaemonError, TestCase, wait_until
 
 
 def spec(number, **more):
@@ -90,7 +87,3 @@ class WorldLimits(TestCase):
         self.assertEqual(len(set(seeds)), 40)
         self.assertLess(max(seeds), 2 ** 53)
         self.assertNotEqual(self.opened(0, batch={"size": 9}), first)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,8 @@
 """Runs a file of unittest cases and prints TAP, so that every case is counted by itself.
 
-    tap.py FILE           the file is imported with its folder first on the path
+    tap.py FILE [CASE...]    all cases, or those: Class, or Class.test_name
+
+The file is imported with its folder first on the path, and this one's behind it.
 
 With DLOADER_LEAVE_OUT=slow, the slow cases are left out. What cases draw by `random` follows from DLOADER_TURN, a
 number, and the case's name; a failure names the number. With DLOADER_COSTS, a file, it gets a line for each case: the
@@ -114,7 +116,7 @@ def quick(suite):
                               for test in suite if isinstance(test, unittest.TestSuite) or not is_slow(test))
 
 
-def run(path, out):
+def run(path, cases, out):
     path = pathlib.Path(path).resolve()
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -127,7 +129,8 @@ def run(path, out):
         print(f"ok 1 - {path.stem} # SKIP {' '.join(str(reason).split())}\n1..1", file=out)
         return 0
     result = TapResult(out)
-    suite = unittest.defaultTestLoader.loadTestsFromModule(module)
+    loader = unittest.defaultTestLoader
+    suite = loader.loadTestsFromNames(cases, module) if cases else loader.loadTestsFromModule(module)
     if os.environ.get("DLOADER_LEAVE_OUT") == "slow":
         suite = quick(suite)
     suite.run(result)
@@ -139,9 +142,9 @@ def run(path, out):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: tap.py FILE")
+    if len(sys.argv) < 2:
+        sys.exit("usage: tap.py FILE [CASE...]")
     # Whatever a test prints goes to standard error: standard output is the protocol's.
     protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    sys.exit(run(sys.argv[1], protocol))
+    sys.exit(run(sys.argv[1], sys.argv[2:], protocol))

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 # `datasets` is Hugging Face's here, and not the file of that name beside this one.
 if HERE in sys.path:
     sys.path.remove(HERE)
-from dltest import QUICK, main  # noqa: E402
+from dltest import QUICK  # noqa: E402
 from tap import slow  # noqa: E402
 
 TABLES = int(os.environ.get("ARROW_TABLES", "60" if QUICK else "400"))
@@ -432,7 +432,3 @@ class Saved(Case):
                                      cache_dir=str(self.folder / "cache"))
         where = os.path.dirname(data.cache_files[0]["filename"])
         self.assertEqual([(row["i"], row["t"]) for row in self.samples(where)], [(row["i"], row["t"]) for row in data])
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from client_case import (NUMPY, RAW, TORCH, ClientCase, is_mapped, main, media,  # noqa: E402
+from client_case import (NUMPY, RAW, TORCH, ClientCase, is_mapped, media,  # noqa: E402
                          range_spec)
 from tap import slow  # noqa: E402
 
@@ -312,7 +312,3 @@ class Memory(ClientCase):
             thread.join()
         del batch
         self.assertEqual(epoch.held_bytes, 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from client_case import NUMPY, RAW, TORCH, ClientCase, _client, is_mapped, main  # noqa: E402
+from client_case import NUMPY, RAW, TORCH, ClientCase, _client, is_mapped  # noqa: E402
 from fake_ring import (BYTES_, DICT, LIST, OBJECT_NODE, STRING, TENSOR, TUPLE,  # noqa: E402
                        FakeRing, Tree)
 
@@ -265,7 +265,3 @@ class Messages(ClientCase):
             with self.assertRaises(error):
                 client.bring_host(fd, number)
         client.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from client_case import (NUMPY, RAW, ClientCase, _client, dltest, main,  # noqa: E402
+from client_case import (NUMPY, RAW, ClientCase, _client, dltest,  # noqa: E402
                          mappings, range_spec)
 from tap import slow  # noqa: E402
 from fake_ring import FakeRing  # noqa: E402
@@ -500,7 +500,3 @@ print(len(kept))
                 epoch.pin()
             self.assertEqual(caught.exception.path, "memory.pin")
         self.assertEqual(epoch.next().step, 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -24,7 +24,7 @@ from dloaderd import _contents, _figures
 
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
 sys.path.insert(0, LIB)
-from dltest import DLCTL, main  # noqa: E402
+from dltest import DLCTL  # noqa: E402
 from tap import slow  # noqa: E402
 
 TENSOR, DICT, LIST, TUPLE, STRING, BYTES, OBJECT = range(1, 8)
@@ -335,7 +335,3 @@ class Needs(unittest.TestCase):
                                   stderr=subprocess.PIPE, text=True)
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn("/nonexistent/socket", done.stderr)
-
-
-if __name__ == "__main__":
-    main()

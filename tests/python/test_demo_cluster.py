@@ -34,7 +34,3 @@ class Demo(unittest.TestCase):
 
     def test_on_loopback(self):
         self.assertIn("the daemons meet on loopback", self.show(CLUSTER / "demo.py"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -436,7 +436,3 @@ class Kubernetes(Case):
         for name in ("socket", "data"):
             self.assertEqual(hosts[0][name], hosts[1][name])
         self.assertEqual({pod["securityContext"]["runAsUser"] for pod in pods}, {1000})
-
-
-if __name__ == "__main__":
-    unittest.main()

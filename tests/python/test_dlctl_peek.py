@@ -10,7 +10,7 @@ import unittest.mock
 
 for folder in "lib", "integration":
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
-from dltest import FEED, TestCase, dlctl, dlctl_json, main, named  # noqa: E402
+from dltest import FEED, TestCase, dlctl, dlctl_json, named  # noqa: E402
 from tap import slow  # noqa: E402
 from test_dlctl_peer import (BYTES, DATA_AT, DICT, SLOT_BYTES, SLOTS, TENSOR, TREE_AT,  # noqa: E402
                              UINT8, Peer, node)
@@ -269,7 +269,3 @@ class Peek(TestCase):
                            ("--rank", ["--rank", "1"]), ("--step", ["--step", "x"])):
             with self.subTest(args=args[1][:20]):
                 self.assert_fails(2, "EINVAL", path, "", "x.yaml", *args)
-
-
-if __name__ == "__main__":
-    main()

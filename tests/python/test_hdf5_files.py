@@ -9,7 +9,6 @@ import numpy
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
-from dltest import main  # noqa: E402
 from test_kinds import KindCase, needs  # noqa: E402
 
 
@@ -110,7 +109,3 @@ class Files(KindCase):
                              (["group"], "its dataset group is not a dataset"), (["none"], "has no dataset none"),
                              (["three", "four"], "its dataset three has 3 rows, but four has 4")):
             self.assert_refused({**dataset, "fields": fields}, says)
-
-
-if __name__ == "__main__":
-    main()

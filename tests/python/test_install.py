@@ -255,7 +255,3 @@ class Backend(unittest.TestCase):
         told = self.refusal("sysconfig.get_config_var = {'Py_GIL_DISABLED': 1}.get; "
                             "sys.version_info = (3, 13, 5)")
         self.assertIn("free-threaded Python 3.13.5: of these dloaderd needs 3.14", told)
-
-
-if __name__ == "__main__":
-    unittest.main()

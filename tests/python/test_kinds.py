@@ -23,7 +23,7 @@ from dloaderd import Loader
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
 sys.path.insert(0, LIB)
 import media  # noqa: E402
-from dltest import PATIENCE, main  # noqa: E402
+from dltest import PATIENCE  # noqa: E402
 
 ROWS = 23
 
@@ -793,7 +793,3 @@ class Shards(KindCase):
             dataset = {"kind": "tar", "paths": str(self.folder / f"{name}.tar"), "index": "auto"}
             self.assert_refused(dataset, says)
             self.assertEqual(bytes(self.samples({**dataset, "decode": False})[0]["npz"][0]), data.getvalue())
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,6 @@ from dloaderd import Loader
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import arrow_files  # noqa: E402
 import media  # noqa: E402
-from dltest import main  # noqa: E402
 
 READ, WRITE, MP3 = 0x10, 0x20, 0x230082
 SET_LEVEL, SET_MODE = 0x1301, 0x1305
@@ -174,7 +173,3 @@ class Mp3(unittest.TestCase):
             theirs, their_rate = soundfile.read(path, dtype="float32", always_2d=True)
             self.assertEqual(rate, their_rate)
             numpy.testing.assert_allclose(theirs, want, rtol=0, atol=1e-6)
-
-
-if __name__ == "__main__":
-    main()

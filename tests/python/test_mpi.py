@@ -5,7 +5,6 @@ Environment: what the package takes.
 
 import shutil
 import sys
-import unittest
 
 from launched import Launched, check_alone, check_shares
 
@@ -27,7 +26,3 @@ class Mpi(Launched):
 
     def test_mpich(self):
         self.check("mpiexec.hydra")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -143,7 +143,3 @@ class OpenFiles(unittest.TestCase):
                     self.assertRegex(done.stderr, REMEDY)
                 told.append(done.returncode)
             self.assertIn(0, told)
-
-
-if __name__ == "__main__":
-    unittest.main()

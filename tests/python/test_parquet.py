@@ -19,7 +19,6 @@ import numpy
 from dloaderd import Loader
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import main  # noqa: E402
 
 TABLES = int(os.environ.get("DLOADER_PARQUET_TABLES", 40))
 SEED = int(os.environ.get("DLOADER_PARQUET_SEED", 1))
@@ -399,7 +398,3 @@ class Damage(unittest.TestCase):
                         load(str(path), nulls=FILL)
                     except Exception as e:
                         self.assertRegex(str(e), "t.parquet|dataset|sample", f"seed {seed}")
-
-
-if __name__ == "__main__":
-    main()

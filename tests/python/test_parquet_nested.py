@@ -17,7 +17,6 @@ import numpy
 from dloaderd import Loader
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import main  # noqa: E402
 
 SEED = int(os.environ.get("DLOADER_PARQUET_SEED", 1))
 FILL = 1  # what every type has, booleans too
@@ -244,7 +243,3 @@ class Nested(unittest.TestCase):
             leaf = ("int32", "string")[(at // 2) % 2]
             with self.subTest(leaf=leaf, nesting=nesting, null_at=null_at, null=null):
                 self.check(rng, *self.table(rng, leaf, [nesting], null, null_at))
-
-
-if __name__ == "__main__":
-    main()

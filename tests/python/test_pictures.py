@@ -3,7 +3,6 @@ pixel.
 """
 
 import struct
-import sys
 import unittest
 import warnings
 import zlib
@@ -356,7 +355,3 @@ class Sheet(unittest.TestCase):
                 except _sheet.NoPictures:
                     pass
         self.assertGreater(drawn, 50)
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

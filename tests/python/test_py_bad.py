@@ -4,7 +4,7 @@ native collate and through Python's, with any number of workers, and with worker
 
 import os
 
-from spec_case import RawClient, SpecCase, dltest, main, python
+from spec_case import RawClient, SpecCase, dltest, python
 from tap import slow
 
 LENGTH = 47
@@ -182,7 +182,3 @@ class Slow(SpecCase):
                     batch.release()
             self.assertEqual(sorted(came), list(range(length)))
             client.close()
-
-
-if __name__ == "__main__":
-    main()

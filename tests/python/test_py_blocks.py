@@ -115,7 +115,3 @@ class TestBlocks(unittest.TestCase):
                 (RandomSampler(range(4), replacement=True), False),
                 (BatchSampler(SequentialSampler(range(4)), 2, False), False)):  # keys are lists
             self.assertIsNone(_blocks.blocks(sampler, batched))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -332,7 +332,3 @@ class Cluster(TestCase):
             Loader(SPEC, world_size="cluster", resume="yes", socket="/nonexistent")
         with self.assertRaises(OSError):
             iter(Loader({**SPEC, "workers": {"count": 0}}, world_size="cluster"))
-
-
-if __name__ == "__main__":
-    unittest.main()

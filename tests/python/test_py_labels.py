@@ -109,7 +109,3 @@ class Labels(unittest.TestCase):
             Dataset.__name__ = name
             said = _label._one_line(_label._dataset(Dataset()))
             self.assertEqual(said, want)
-
-
-if __name__ == "__main__":
-    unittest.main()

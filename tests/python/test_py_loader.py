@@ -684,7 +684,3 @@ class Native(unittest.TestCase):
         with contextlib.redirect_stderr(out), Loader(RANGE, progress=True) as loader:
             self.assertEqual(values(loader), ORDER)
         self.assertIn("4/4", out.getvalue())
-
-
-if __name__ == "__main__":
-    unittest.main()

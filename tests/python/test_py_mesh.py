@@ -6,7 +6,7 @@ import sys
 import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, main  # noqa: E402
+from dltest import TestCase  # noqa: E402
 from tap import slow  # noqa: E402
 
 import dloaderd  # noqa: E402
@@ -190,7 +190,3 @@ class Sequences(TestCase):
                 self.assertEqual(joined.reshape(whole.shape).tolist(), whole.tolist())
             self.assertEqual(tokens.shape[1], 32)
         self.assertGreater(steps, 4)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "cluster")]
 
 import stores  # noqa: E402
-from dltest import DLCTL, PATIENCE, Daemon, TestCase, dlctl_json, main, wait_until  # noqa: E402
+from dltest import DLCTL, PATIENCE, Daemon, TestCase, dlctl_json, wait_until  # noqa: E402
 
 import dloaderd  # noqa: E402
 
@@ -237,7 +237,3 @@ class Nodes(NodesCase):
     @unittest.skipUnless(HAS_ETCD, "no etcd")
     def test_one_dies_away_from_its_group(self):
         self.check_death(GROUPS_ON_BOTH)
-
-
-if __name__ == "__main__":
-    main()

@@ -111,7 +111,3 @@ class Packed(unittest.TestCase):
                   lambda t: t.sort(key=repr), lambda t: t.__iadd__([fresh]) is t,
                   lambda t: t.__imul__(1) is t]
         return chance.choice(reads if chance.random() < 0.8 else writes)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,7 +10,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, main  # noqa: E402
+from dltest import TestCase  # noqa: E402
 from tap import slow  # noqa: E402
 
 import dloaderd  # noqa: E402
@@ -226,7 +226,3 @@ class Places(TestCase):
     @slow
     def test_more(self):  # a step that divides no axis
         self.check_all(CELLS[3::5])
-
-
-if __name__ == "__main__":
-    main()

@@ -308,7 +308,3 @@ class WithoutDaemon(InFolder):
         environ = _private._environment()
         self.assertEqual(environ["DLOADER_PRELOAD"], "numpy,torch")
         self.assertIn(PACKAGE, environ["PYTHONPATH"].split(os.pathsep))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -285,7 +285,3 @@ class Groups(Case):
                         self.check_ends(program, number)
                     finally:
                         program.kill()
-
-
-if __name__ == "__main__":
-    unittest.main()

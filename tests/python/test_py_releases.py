@@ -7,7 +7,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "lib"), str(HERE.parent / "integration")]
@@ -66,7 +65,3 @@ class Loaders(test_releases.ReleaseCase):
 
     def test_at_the_week_before(self):
         self.check("week", {kind: BOTH for kind in KINDS + PICTURES if kind != "no workers"})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -18,7 +18,7 @@ import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from client_case import NUMPY, ClientCase, dltest, main, media  # noqa: E402
+from client_case import NUMPY, ClientCase, dltest, media  # noqa: E402
 from dltest import dlctl, dlctl_json  # noqa: E402
 from spec_case import LIB, pydata, python  # noqa: E402
 
@@ -574,7 +574,3 @@ class Place(ReplayCase):
         self.assertEqual([nodes[key]["array"] for key in ("a/b", "λ")], ["a/b", "λ"])
         for key in "bell\a", "two\nlines":
             self.assertRegex(nodes[key]["array"], r"\Aarr_\d+\Z")
-
-
-if __name__ == "__main__":
-    main()

@@ -190,7 +190,3 @@ class OpenWorker(unittest.TestCase):
                            ("json", ValueError)):
             with self.assertRaises(error):
                 _bootstrap.open_named(0, 2, 9, bad, None, None, True)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -206,7 +206,3 @@ class Tables(unittest.TestCase):
 
     def test_cells_are_text(self):
         self.assertNotIn("<b>", _html.table(("<b>",), [("<b>",)], "<b>") + _html.facts("<b>", [("<b>", "<b>")]))
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

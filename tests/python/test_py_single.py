@@ -393,7 +393,3 @@ class State(unittest.TestCase):
                 loader.load_state_dict({**good, **change})
         with self.assertRaises(dloaderd.StateError):
             loader.load_state_dict(None)
-
-
-if __name__ == "__main__":
-    unittest.main()

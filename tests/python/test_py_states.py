@@ -445,7 +445,3 @@ class LateStates(SpecCase):
         with self.assertRaisesRegex(StateError, "a pass that began later, such as that of a replica which the others "
                                                 "had continued without, .*; begin all ranks again"):
             list(late[1])
-
-
-if __name__ == "__main__":
-    spec_case.main()

@@ -113,7 +113,3 @@ class TestSteps(unittest.TestCase):
         self.assertEqual(steps(12), got)
         drawn = [x for batch in got for x in batch[1]]
         self.assertEqual(len(set(drawn)), 24)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -27,7 +27,3 @@ class Systemd(unittest.TestCase):
             if line.startswith("# "):
                 print(line, flush=True)
         self.assertEqual(done.returncode, 0, done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

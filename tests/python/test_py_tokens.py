@@ -181,7 +181,3 @@ class Tokens(unittest.TestCase):
             loader = {**lines, "batch": {"tokens": 8}, "collate": {"kind": "pad"}}
             with dloaderd.Loader(loader, as_="numpy") as left_out:
                 self.assertEqual(sum(len(batch["tokens"]) for batch in left_out), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

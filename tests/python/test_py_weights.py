@@ -6,7 +6,7 @@ import json
 import os
 
 import numpy
-from client_case import ClientCase, main
+from client_case import ClientCase
 from dltest import dlctl
 from tap import slow
 
@@ -197,7 +197,3 @@ class SampleWeights(ClientCase):
             loader.load_state_dict(state)
             with self.assertRaisesRegex(Exception, "the state needs these weights of samples"):
                 next(iter(loader))
-
-
-if __name__ == "__main__":
-    main()

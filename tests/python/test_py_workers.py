@@ -419,7 +419,3 @@ class State(Base):
                 self.assertEqual(rest[0], straight[0][stop:], (n, batch_size, stop))
                 self.assertLessEqual(Stateful.loads, n - stop * (batch_size or 1) + n % 2 * 4)
                 self.assertEqual(run(loader)[0], straight[1], (n, batch_size, stop))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 
-from spec_case import QUICK, RawClient, SpecCase, children_of, dlctl_json, main, media, pydata, python
+from spec_case import QUICK, RawClient, SpecCase, children_of, dlctl_json, media, pydata, python
 
 ROWS = 61  # prime: divides into neither batches nor ranks
 SEED = 77
@@ -520,7 +520,3 @@ class Killed(DigestCase):
             over.set()
             shooter.join()
         self.assertGreater(len(shot), 3)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 from dltest import report_views, wait_until
-from spec_case import EXAMPLES, SpecCase, dlctl, dlctl_json, main, python
+from spec_case import EXAMPLES, SpecCase, dlctl, dlctl_json, python
 from tap import slow
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -225,7 +225,3 @@ class Report(SpecCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("python", done.stderr)
         self.assertIn("daemon", done.stderr)
-
-
-if __name__ == "__main__":
-    main()

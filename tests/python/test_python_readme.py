@@ -93,7 +93,3 @@ class PythonReadme(unittest.TestCase):
 
     def test_started_by_a_launcher(self):
         self.run_example("Started by a launcher")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -113,7 +113,3 @@ class Slurm(unittest.TestCase):
         check_alone(self, [first])
         check_shares(self, sorted(steps[:2]), "slurm-1.0")
         check_shares(self, sorted(steps[2:]), "slurm-1.1")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 # `datasets` is Hugging Face's here, and not the file of that name beside this one.
 if HERE in sys.path:
     sys.path.remove(HERE)
-from dltest import QUICK, main  # noqa: E402
+from dltest import QUICK  # noqa: E402
 from tap import slow  # noqa: E402
 
 ROWS = 60 if QUICK else 400
@@ -241,7 +241,3 @@ class Templates(unittest.TestCase):
         for name in TEMPLATES:
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 self.check(pathlib.Path(folder), name)
-
-
-if __name__ == "__main__":
-    main()

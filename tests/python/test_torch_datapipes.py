@@ -170,7 +170,3 @@ class TestRanks(Case):
             for epoch in range(2):
                 self.assertEqual(sorted(told[0][kind][epoch] + told[1][kind][epoch]),
                                  list(range(N)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -280,7 +280,3 @@ class TestLibraries(Case):
         for options in WAYS[:2]:
             with self.subTest(options):
                 self.both(lambda cls: told(cls, options))
-
-
-if __name__ == "__main__":
-    black_box.unittest.main()

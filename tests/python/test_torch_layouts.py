@@ -219,7 +219,3 @@ class TestSentOn(Case):
                               if hasattr(batch, "untyped_storage") else True))
             return found
         self.both(told)
-
-
-if __name__ == "__main__":
-    black_box.unittest.main()

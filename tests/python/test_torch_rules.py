@@ -221,7 +221,3 @@ class TestOtherTorch(Case):
         batch = next(iter(DataLoader(samples, batch_size=2, num_workers=1)))
         self.assertEqual({key: _native_probe.told(value) for key, value in batch.items()},
                          {name: _native_probe.told(made) for name, _, made in kinds})
-
-
-if __name__ == "__main__":
-    black_box.unittest.main()

@@ -209,7 +209,3 @@ class TestMadeOfAttributes(Case):
                       DataLoader(data, rank=1, world_size=3).sampler):
             with self.assertRaisesRegex(ValueError, "mutually exclusive with sampler"):
                 DataLoader(data, sampler=share, rank=1, world_size=2)
-
-
-if __name__ == "__main__":
-    black_box.unittest.main()

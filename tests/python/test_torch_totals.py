@@ -6,7 +6,6 @@ import json
 import random
 import re
 import threading
-import unittest
 import warnings
 
 import numpy
@@ -323,7 +322,3 @@ class Unnoticed(TotalsCase):
             return json.dumps([batches, torch.rand(1).item(), numpy.random.rand(), random.random()])
 
         self.assertEqual(play(dloaderd.DataLoader, socket=self.running.socket), play(TorchLoader))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -439,7 +439,3 @@ class TestAdopt(Case):
         for other in ([1], Own(range(3))):
             with self.assertRaisesRegex(TypeError, r"^adopt\(\): (list|Own) "):
                 adopt(other)
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

@@ -435,7 +435,3 @@ class Urls(unittest.TestCase):
 
     def test_secrets(self):
         self.assertEqual(_native_urls.shown("https://h/a?X-Amz-Signature=1"), "https://h/a?*")
-
-
-if __name__ == "__main__":
-    unittest.main()

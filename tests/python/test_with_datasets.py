@@ -6,9 +6,7 @@ import itertools
 import json
 import os
 import random
-import sys
 import tempfile
-import unittest
 import warnings
 from unittest import mock
 
@@ -682,7 +680,3 @@ class TestKilled(Case):
             # In the first epoch, and at its end: those that come are whole.
             for dies in (2, STEPS // EPOCHS):
                 trainers.check_killed(self, train, STEPS, True, workers, stays, dies=dies)
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

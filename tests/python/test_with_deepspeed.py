@@ -3,7 +3,6 @@
 import base64
 import json
 import sys
-import unittest
 
 import launched
 import trainers
@@ -17,7 +16,3 @@ class TestLauncher(launched.Launched):
         launched.check_shares(self, self.launch(
             sys.executable, "-m", "deepspeed.launcher.launch", f"--world_info={here}",
             "--log_level=error", str(self.program)), None)
-
-
-if __name__ == "__main__":
-    unittest.main()

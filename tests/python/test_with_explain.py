@@ -326,7 +326,3 @@ class TestNames(unittest.TestCase):
                     outermost = outermost.f_back
                 self.assertEqual(_sampled.function_of(frame, outermost.f_code), want)
                 self.assertIsNone(_sampled.function_of(frame, None))  # not called by it
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 import tempfile
-import unittest
 import warnings
 
 import torch
@@ -360,7 +359,3 @@ class TestTwoRanks(Case):
 
     def test_killed_and_resumed_by_fabric(self):
         trainers.check_killed(self, train_by_fabric, 3 * -(-N // (2 * BATCH)), 2, world=2)
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

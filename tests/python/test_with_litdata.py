@@ -344,7 +344,3 @@ class Recognised(Litdata):
         with mock.patch("dloaderd._worker.open_files", return_value=161), self.assertWarns(UserWarning) as told:
             self.assertFalse(known.opens())
         self.assertRegex(str(told.warning), "C does not read .* 161 samples.* 61")
-
-
-if __name__ == "__main__":
-    unittest.main()

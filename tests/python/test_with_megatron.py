@@ -6,8 +6,6 @@ for a checkpoint save_state(), once for each data-parallel rank.
 
 import os
 import pathlib
-import sys
-import unittest
 
 import torch
 
@@ -104,7 +102,3 @@ class TestExternal(Case):
         self.same([next(iterator)["tokens"] for _ in range(12)], batches)
         iterator.advance()
         self.assertEqual(next(iterator)["tokens"][0, 0], 36)
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

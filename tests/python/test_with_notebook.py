@@ -3,9 +3,7 @@ defined anew, and an iterator is left behind by a cell that was interrupted.
 """
 
 import queue
-import sys
 import time
-import unittest
 
 import trainers
 from black_box import PATIENCE, Case
@@ -132,7 +130,3 @@ class TestNotebook(Case):
     def stop_once(kernel):
         stops = [kernel.manager.interrupt_kernel]
         return lambda: stops.pop()() if stops else None
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

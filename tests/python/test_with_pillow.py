@@ -633,7 +633,3 @@ class TestFrames(unittest.TestCase):
         run()
         wanted = [True, True, False, False, False, False, True, False, False, False, False, False]
         self.assertEqual(one.told, 2 * wanted)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -373,7 +373,3 @@ class TestWorkers(Case):
             found = self.told(DataLoader, folder, "hook", num_workers=0)
             self.assertEqual(found, [described(torch.tensor([False] * 2))] * 2)
         self.assertIs(Image.open, _lazy._open)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,9 +5,7 @@ import os
 import pathlib
 import random
 import signal
-import sys
 import tempfile
-import unittest
 
 import torch
 
@@ -156,7 +154,3 @@ class TestRuns(Case):
             self.assertEqual({step for step, *_ in killed[rank]}, set(range(1, STEPS + 1)))
             for line in killed[rank]:
                 self.assertEqual(line, whole[rank][line[0] - 1])
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

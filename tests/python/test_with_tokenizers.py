@@ -552,7 +552,3 @@ class TestWorkers(Case):
         for options, wanted in (({}, [True, True]), ({"native": "off"}, [False, False])):
             self.assertEqual(self.batches(DataLoader, "text", is_hooked, **options)[-1], wanted)
         self.assertFalse(hasattr(vars(_lazy_texts._base()[0])["_encode_plus"], "__wrapped__"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,8 +1,6 @@
 """torchtitan: a loader that its trainer takes, beside its own, in checkpoints of torch.distributed."""
 
 import pickle
-import sys
-import unittest
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -103,7 +101,3 @@ class TestLoader(Case):
     def test_a_run_that_is_killed_goes_on(self):
         for workers in (0, 2):
             trainers.check_killed(self, train, STEPS, workers)
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

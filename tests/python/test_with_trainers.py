@@ -72,7 +72,3 @@ class TestOrders(Case):
 
     def test_switched_off(self):
         self.check("ours last", {name: "torch" for name in HERE if name not in GET_OURS}, DLOADER_ADOPT="0")
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

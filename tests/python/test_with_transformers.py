@@ -5,9 +5,7 @@ of five lines our workers load, or a loader of one's own is prepared and stays o
 import functools
 import random
 import signal
-import sys
 import tempfile
-import unittest
 import warnings
 
 import torch
@@ -189,7 +187,3 @@ class TestTwoRanks(TrainerCase):
 
     def test_killed_and_resumed_bit_for_bit(self):
         self.check_killed(world=2)
-
-
-if __name__ == "__main__":
-    sys.exit(unittest.main())

@@ -256,7 +256,3 @@ class Surroundings(BroughtCase):
         worker = self.opened(daemon, 1)
         worker.ask([5])
         self.assertEqual(daemon.receive(), [W_EXITED, 1, 7, 0])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -669,7 +669,3 @@ class Iterable(unittest.TestCase):
         loader = Loader(Source(Looks(), iterable=True), 1, seed=4)
         loader.step(0, epoch=2)
         self.assertEqual(keys[-1], (4, 2, None))
-
-
-if __name__ == "__main__":
-    unittest.main()

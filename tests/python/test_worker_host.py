@@ -543,7 +543,3 @@ class HostCase(unittest.TestCase):
         private = int(fields["Private_Dirty"].split()[0])
         shared = int(fields["Rss"].split()[0]) - private
         self.assertLess(private, shared)
-
-
-if __name__ == "__main__":
-    unittest.main()

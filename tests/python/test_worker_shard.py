@@ -129,7 +129,3 @@ class Shards(unittest.TestCase):
         source = Source(Stream(3), iterable=True)
         Loader(source, 2, shard=STRIDED).step(0, rank=1, world=2)
         self.assertEqual(source.passes, [(1, 2, 0)])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -237,7 +237,3 @@ class DefaultCollate(unittest.TestCase):
         self.assertLess(grown(rounds), 1_000)
         after = [sys.getrefcount(item) for item in held]
         self.assertLess(max(abs(b - a) for a, b in zip(before, after)), 20, (before, after))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -281,7 +281,3 @@ assert code != 0 and "torch" in got.error[0], got.error
                                self.CODE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -129,7 +129,3 @@ class TestTexts(unittest.TestCase):
         frozen = numpy.zeros((2, 2), "i8")
         frozen.flags.writeable = False
         self.assertRaises((BufferError, TypeError, ValueError), _worker.text_fill, handle, IDS, frozen, 2, False, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -148,7 +148,3 @@ class Everywhere(unittest.TestCase):
             status, lines = self.run_file("pass", DLOADER_SANITIZERS="address", CC=str(compiler))
         self.assertEqual(status, 0)
         self.assertRegex(lines[0], "^ok 1 - test_it # SKIP .* has no libasan.so")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -64,7 +64,3 @@ class Globals(unittest.TestCase):
     def test_they_are_found(self):
         self.assertIn("io_interrupt", mutable(os.environ["DLCLIENT"]))
         self.assertIn("max_level", mutable(os.environ["DLOADERD"]))
-
-
-if __name__ == "__main__":
-    unittest.main()

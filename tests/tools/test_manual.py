@@ -177,7 +177,3 @@ class Numbers(unittest.TestCase):
             self.assertEqual(status, 1)
             for name in ("UNIT", "LIVES"):
                 self.assertIn(f"and what it includes define no {name}", out)
-
-
-if __name__ == "__main__":
-    unittest.main()

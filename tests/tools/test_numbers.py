@@ -48,7 +48,3 @@ class Numbers(unittest.TestCase):
                  for path in (ROOT / folder).rglob("*")
                  if path.suffix in (".c", ".h", ".def", ".cc") and mark.search(path.read_text(encoding="utf-8"))]
         self.assertEqual(found, ["proto/segment_layout.h"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -62,7 +62,3 @@ class Programs(unittest.TestCase):
             self.assertIsNone(process.poll())
             process.kill()
         self.assertEqual(process.returncode, -signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -144,7 +144,3 @@ class Documentation(unittest.TestCase):
         done = self.run_it(ROOT / "dev", "frobnicate")
         self.assertEqual(done.returncode, 2)
         self.assertIn('there is no verb "frobnicate"', done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -196,7 +196,3 @@ class Unsteady(unittest.TestCase):
         done = subprocess.run(["bash", script], text=True, capture_output=True, check=False, env=environment())
         self.assertEqual(done.stdout.splitlines()[-1], "2 passed, 1 failed", done)
         self.assertIn("unsteady, to be mended next: once\n", done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

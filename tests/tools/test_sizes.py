@@ -17,7 +17,3 @@ class Sizes(unittest.TestCase):
             lines = sum(len(path.read_bytes().splitlines()) for path in files)
             with self.subTest(folder=folder, lines=lines):
                 self.assertLessEqual(lines, most)
-
-
-if __name__ == "__main__":
-    unittest.main()

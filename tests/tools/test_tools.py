@@ -741,7 +741,3 @@ class SpecMan(unittest.TestCase):
                 spec_man.entries(bad)
         with self.assertRaises(ValueError):
             generated.replace("no marks\n", "", "begin", "end")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -135,7 +135,3 @@ class Units(unittest.TestCase):
                            env={**ENV, "DESTDIR": str(self.folder)})
             self.assertEqual(target.read_text(), expected)
             target.write_text("log_level: debug\n")
-
-
-if __name__ == "__main__":
-    unittest.main()
