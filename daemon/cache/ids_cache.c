@@ -345,12 +345,17 @@ void ids_cache_put(struct ids_cache *cache, const struct ids_key *key, const uin
 
     if (n > UINT32_MAX)
         return;
+    assert(n == 0 || ids != cache->ids);
     bytes = align_up(sizeof head + n * head.width, IDS_UNIT);
-    if (!ids_take(cache, bytes, &at) || !ids_allocate(cache, at, at + bytes))
+    if (!ids_make_room(cache, max_u64(n, 1)) || !ids_take(cache, bytes, &at) ||
+        !ids_allocate(cache, at, at + bytes))
         return;
+    /* The checksum is of these, not of what lies there: whoever was kept from a processor for a
+     * whole turn of the ring shares the place with another writer. */
+    ids_write((char *)cache->ids, ids, n, head.width);
+    head.check = ids_check(&head, cache->ids);
     char *out = (char *)cache->arena + at;
-    ids_write(out + sizeof head, ids, n, head.width);
-    head.check = ids_check(&head, out + sizeof head);
+    memcpy(out + sizeof head, cache->ids, n * head.width);
     memcpy(out, &head, sizeof head);
     ids_publish(cache, key, at);
 }
