@@ -2,15 +2,12 @@
 gone for a while. Batches are the same whatever happens.
 """
 
-import os
 import shutil
 import signal
-import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import stores
-from dltest import dlctl_json, main, wait_until
+from dltest import dlctl_json, wait_until
 from lent import HelperCase
 
 RUN = "train"
@@ -126,7 +123,3 @@ class TestHosted(HelperCase):
 
 
 del Found  # whose cases are those of its children
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import threading
-import unittest
 import urllib.parse
 
 for folder in "lib", "integration":
@@ -276,7 +275,3 @@ class Trouble(PeerCase):
             self.assertEqual(self.ask(address, bad, prove("GET", bad, ""))[0], 400)
         self.assertEqual(self.ask(address, "/" + "x" * 40000, None)[0], 431)
         self.run_all(self.number_spec, 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -7,16 +7,14 @@ import os
 import pathlib
 import signal
 import socket
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from bucket import Bucket  # noqa: E402
-import media  # noqa: E402
-from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
-from dltest import QUICK, dlctl_json, main, wait_until  # noqa: E402
-from lent import SECRET, Authority, HelperCase, Way  # noqa: E402
-from tap import slow  # noqa: E402
+import dltest
+from bucket import Bucket
+import media
+from digest_datasets import COLLATES, DATASETS, ITERABLE
+from dltest import QUICK, dlctl_json, wait_until
+from lent import SECRET, Authority, HelperCase, Way
+from tap import slow
 
 
 class SameBatches(HelperCase):
@@ -386,7 +384,3 @@ class Configuration(dltest.LifeCase):
             rows = [line.split() for line in sockets.splitlines()[1:]]
             listening = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
             self.assertFalse(own & listening)
-
-
-if __name__ == "__main__":
-    main()

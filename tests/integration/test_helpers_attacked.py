@@ -5,14 +5,12 @@ import os
 import pathlib
 import random
 import socket
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from dltest import dlctl_json, main, wait_until  # noqa: E402
-from lent import HelperCase, Way  # noqa: E402
+import dltest
+from dltest import dlctl_json, wait_until
+from lent import HelperCase, Way
 
 
 def place(address):
@@ -180,7 +178,3 @@ class Attacked(HelperCase):
 
             for result in list(pool.map(work, daemons, specs)):
                 self.assert_same(*result)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,13 +4,11 @@ import os
 import random
 import signal
 import socket
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from dltest import dlctl_json, main, wait_until  # noqa: E402
-from lent import HelperCase, Way  # noqa: E402
-from tap import slow  # noqa: E402
+import dltest
+from dltest import dlctl_json, wait_until
+from lent import HelperCase, Way
+from tap import slow
 
 
 class Misfortunes(HelperCase):
@@ -143,7 +141,3 @@ class Misfortunes(HelperCase):
 
     def finished(self, daemon):
         return sum(row["tasks"] for row in self.rows(daemon, "run"))
-
-
-if __name__ == "__main__":
-    main()

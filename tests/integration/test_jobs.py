@@ -7,10 +7,8 @@ import os
 import random
 import struct
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (ERROR, FEED, FORMER_LEASE, PATIENCE, STOP, DaemonError, TestCase,  # noqa: E402
+from dltest import (ERROR, FEED, FORMER_LEASE, PATIENCE, STOP, DaemonError, TestCase,
                     main, named, wait_until)
 
 TRAINER = os.environ.get("TRAINER", "trainer")
@@ -451,7 +449,3 @@ class Disagree(JobCase):
             other.open(named("spec", batch={"size": 7}))
         self.assertEqual(caught.exception.path, "batch.size")
         self.assertRegex(caught.exception.message, '"spec" is open with another spec: .*10.*7|7.*10')
-
-
-if __name__ == "__main__":
-    main()

@@ -6,12 +6,10 @@ import json
 import os
 import random
 import struct
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (HELLO, STOP, WELCOME, DaemonError, TestCase, dlctl_json, main,  # noqa: E402
+from dltest import (HELLO, STOP, WELCOME, DaemonError, TestCase, dlctl_json,
                     wait_until)
-from slot import HEADER_BYTES  # noqa: E402
+from slot import HEADER_BYTES
 
 UNKNOWN = 2 ** 64 - 1
 ROW = 512
@@ -507,7 +505,3 @@ class Memory(LazyCase):
             for batch in batches:
                 batch.release()
         self.assertEqual(sorted(i for step in got for row in step for i in row), list(range(3000)))
-
-
-if __name__ == "__main__":
-    main()

@@ -7,14 +7,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import test_remote_files  # noqa: E402
-from bucket import BLOCK  # noqa: E402
-from dltest import Daemon, dlctl, dlctl_json, main, wait_until  # noqa: E402
-from web import fetchers_of  # noqa: E402
+import test_remote_files
+from bucket import BLOCK
+from dltest import Daemon, dlctl, dlctl_json, wait_until
+from web import fetchers_of
 
 PICTURES = 120
 LITTLE = "1MiB"  # in memory: next to nothing
@@ -350,7 +348,3 @@ class Configured(CacheCase):
     def test_relative(self):
         with self.assertRaisesRegex(AssertionError, 'remote.cache: "blocks" is not the absolute path'):
             self.daemon({"remote": {"cache": "blocks"}})
-
-
-if __name__ == "__main__":
-    main()

@@ -9,15 +9,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import media  # noqa: E402
-from bucket import Bucket  # noqa: E402
-from digest_datasets import COLLATES, DATASETS, ITERABLE, SOURCE  # noqa: E402
-from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main  # noqa: E402
-from web import fetchers_of  # noqa: E402
+import media
+from bucket import Bucket
+from digest_datasets import COLLATES, DATASETS, ITERABLE, SOURCE
+from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json
+from web import fetchers_of
 
 # Which read no file, or what is local by its nature: code, a library that opens files by itself.
 LOCAL = {"range", "plugin", "python"}
@@ -385,7 +383,3 @@ class Refused(RemoteCase):
         done = dlctl("check", spec, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "s3://bucket/numbers.npy: .*open it with a daemon")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,13 +3,11 @@ lists of pages, files that are elsewhere, repositories that not everybody may re
 
 import os
 import re
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import test_remote_files  # noqa: E402
-from digest_datasets import DATASETS  # noqa: E402
-from dltest import dlctl, dlctl_json, main  # noqa: E402
-from hub import COMMIT, Hub  # noqa: E402
+import test_remote_files
+from digest_datasets import DATASETS
+from dltest import dlctl, dlctl_json
+from hub import COMMIT, Hub
 
 TOKEN = "hf_secret_of_the_tests"
 
@@ -128,7 +126,3 @@ class Refused(HubCase):
         with self.assertRaisesRegex(Exception, "hf://datasets/o/n/numbers.npy: .*changed"):
             for _ in range(800):
                 client.next_batches()[0].release()
-
-
-if __name__ == "__main__":
-    main()

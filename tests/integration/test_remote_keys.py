@@ -16,11 +16,10 @@ import unittest
 import unittest.mock
 import urllib.parse
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import dltest  # noqa: E402
-from bucket import Bucket  # noqa: E402
-from dltest import DaemonError, TestCase, as_user, dlctl, main, wait_until  # noqa: E402
-from web import Web, fetchers_of  # noqa: E402
+import dltest
+from bucket import Bucket
+from dltest import DaemonError, TestCase, as_user, dlctl, wait_until
+from web import Web, fetchers_of
 
 SESSION, IDENTITY, ROLE = "imds-session-token", "an.identity.token", "arn:aws:iam::1:role/Reader"
 
@@ -446,7 +445,3 @@ class Found(unittest.TestCase):
             self.assertEqual(list(fetchers_of(daemon)), [child.pid])
             with unittest.mock.patch("web.open", ending, create=True):
                 self.assertEqual(fetchers_of(daemon), {})
-
-
-if __name__ == "__main__":
-    main()

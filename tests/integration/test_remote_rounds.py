@@ -4,14 +4,12 @@ are counted by a store that answers nothing before all who may ask it do nothing
 
 import os
 import pathlib
-import sys
 import threading
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import media  # noqa: E402
-import test_remote_files as files  # noqa: E402
-from digest_datasets import COLLATES, DATASETS, ITERABLE  # noqa: E402
-from dltest import children_of, main  # noqa: E402
+import media
+import test_remote_files as files
+from digest_datasets import COLLATES, DATASETS, ITERABLE
+from dltest import children_of
 
 FIRST = 4  # at most, from open to the first batch
 # To open: listings one below the other, an index, a file's end, and what that says, of datasets in datasets.
@@ -117,7 +115,3 @@ class Rounds(files.RemoteCase):
             with self.subTest(gap=gap):
                 dataset = {"kind": "parquet", "paths": path, "cache": "1MiB"}
                 self.check(f"pages, {gap} bytes before the end", self.first_batch(dataset, batch={"size": 16}))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,12 +4,10 @@ not lead to, no server without its certificate; and what it could do if it were 
 import os
 import re
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, dlctl, main  # noqa: E402
-from web import Web, fetchers_of  # noqa: E402
+from dltest import TestCase, dlctl
+from web import Web, fetchers_of
 
 TOKEN = "hf_secret_of_the_tests"
 QUIET = {"AWS_EC2_METADATA_DISABLED": "true"}
@@ -183,7 +181,3 @@ class Bounds(SecurityCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertRegex(done.stderr, f"s3://bucket/d/.*({pattern})")
                 self.assertLessEqual(len(web.asked), most)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,15 +6,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import termios
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from bucket import Bucket  # noqa: E402
-from digest_datasets import folder  # noqa: E402
-from dltest import DLCTL, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
-from test_metrics import samples  # noqa: E402
-from web import fetchers_of  # noqa: E402
+from bucket import Bucket
+from digest_datasets import folder
+from dltest import DLCTL, TestCase, dlctl, dlctl_json, wait_until
+from test_metrics import samples
+from web import fetchers_of
 
 VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times",
          "trace", "mixtures", "lately", "slowest", "remote", "specs")
@@ -305,7 +303,3 @@ class Secrets(SightCase):
                     self.assert_hidden(done.stdout + done.stderr, command)
         daemon.stop()
         self.assert_hidden(daemon.log, "log")
-
-
-if __name__ == "__main__":
-    main()

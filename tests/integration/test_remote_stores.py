@@ -2,14 +2,12 @@
 tests/lib/object_stores.py that are installed. All check signatures."""
 
 import os
-import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import test_remote_files  # noqa: E402
-from digest_datasets import DATASETS  # noqa: E402
-from dltest import dlctl, main  # noqa: E402
-from object_stores import MOTO, NGINX, RCLONE, SWIFT, WEED, Moto, Nginx, Rclone, Swift, Weed  # noqa: E402
+import test_remote_files
+from digest_datasets import DATASETS
+from dltest import dlctl
+from object_stores import MOTO, NGINX, RCLONE, SWIFT, WEED, Moto, Nginx, Rclone, Swift, Weed
 
 
 def needs_list(value):
@@ -99,7 +97,3 @@ class Stores(test_remote_files.RemoteCase):
     @unittest.skipUnless(SWIFT, "no Swift")
     def test_swift(self):
         self.all_from(Swift)
-
-
-if __name__ == "__main__":
-    main()

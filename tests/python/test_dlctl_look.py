@@ -15,7 +15,7 @@ for folder in "lib", "integration":
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 import media  # noqa: E402
 from dloaderd import _canvas, _worker  # noqa: E402
-from dltest import TestCase, dlctl, dlctl_json, main, named  # noqa: E402
+from dltest import TestCase, dlctl, dlctl_json, named  # noqa: E402
 from tap import slow  # noqa: E402
 from test_pictures import decode  # noqa: E402
 
@@ -324,7 +324,3 @@ class Tokens(Look):
         from dloaderd import _detokenize
         with self.assertRaisesRegex(ValueError, "m.json: is not a tokenizer.json"):
             _detokenize.of_spec({"dataset": {"tokenizer": "huggingface", "model": "m.json"}}, str(self.folder))
-
-
-if __name__ == "__main__":
-    main()

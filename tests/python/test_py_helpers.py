@@ -175,7 +175,3 @@ class Python(HelperCase):
             wait_until(lambda: "this machine's workers load it alone: worker w makes steps w, w + N" in daemon.log,
                        lambda: daemon.log)
             self.assertEqual(self.away(daemon, "run"), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -214,7 +214,3 @@ class Conversations(RowsCase):
                         self.assertIn(got, [whole[at:at + ROW] for at in range(0, len(whole), ROW - 5)])
                         count += 1
         self.assertGreater(count, 120)
-
-
-if __name__ == "__main__":
-    unittest.main()

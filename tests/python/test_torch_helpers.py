@@ -219,7 +219,3 @@ class Words(unittest.TestCase):
         vars(thing[3])["x"] = 1
         self.assertEqual(_sent.modules_of(cloudpickle.dumps(thing, protocol=5)), ["tap"])
         self.assertEqual(calls, [])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -135,7 +135,3 @@ class TestHelpers(unittest.TestCase):
             with open(f"/proc/{pid}/stat", encoding="ascii") as file:
                 pid = int(file.read().rsplit(")", 1)[1].split()[1])
         return pid in raylets
-
-
-if __name__ == "__main__":
-    unittest.main()
