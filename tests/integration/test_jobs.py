@@ -8,8 +8,8 @@ import random
 import struct
 import subprocess
 
-from dltest import (ERROR, FEED, FORMER_LEASE, PATIENCE, STOP, DaemonError, TestCase,
-                    main, named, wait_until)
+from dltest import (ERROR, FEED, FORMER_LEASE, PATIENCE, STOP, DaemonError, TestCase, named,
+                    wait_until)
 
 TRAINER = os.environ.get("TRAINER", "trainer")
 RESUME = 2 ** 64 - 1

@@ -121,8 +121,8 @@ class Kinds(RemoteCase):
                 self.assertGreater(want["samples"], 1)
 
     def test_many(self):
-        """Of 2,000 objects the pages of their list are not asked for by each worker, and a first batch does not wait for
-        all of them."""
+        """Of 2,000 objects the pages of their list are not asked for by each worker, and a first batch does not wait
+        for all of them."""
         count, page = 2000, 100
         os.makedirs(self.path("sounds/c0"))
         for i in range(count):

@@ -61,7 +61,8 @@ TEST(test_shape_of_spec)
          "unknown key; did you mean memory.pin? workers takes count, prefetch, timeout, retries, "
          "on_error, max_bad, in_order, bypass, helpers"},
         {"{dataset: {kind: range, length: 1}, memory: {size: 3}}", "memory.size",
-         "unknown key; did you mean dataset.size or batch.size? memory takes limit, pin, writable"},
+         "unknown key; did you mean dataset.size or batch.size or share.size? memory takes limit, "
+         "pin, writable"},
         {"{dataset: {kind: range, length: 1}, memory: {seed: 3}}", "memory.seed",
          "unknown key; did you mean dataset.seed or seed? memory takes limit, pin, writable"},
         {"{dataset: {kind: range, length: 1}, batch: {memory: {pin: true}}}", "batch.memory",
