@@ -306,9 +306,8 @@ static void peer_call_on_done(void *owner, const struct http_answer *http)
     struct peer *peer = peers_find(call->peers, call->id);
 
     call->call = NULL;
-    if (http->status == 400 && !call->done) /* an earlier release does not know what that is */
-        peer_call_fail(call, NULL);
-    else if (call->ask.method == PEER_DELETE)
+    /* An earlier release does not know what that is. */
+    if ((http->status == 400 && !call->done) || call->ask.method == PEER_DELETE)
         peer_call_fail(call, NULL);
     else if (http->status == 0)
         peer_call_fail(call, http->why);

@@ -20,7 +20,7 @@ from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label, _length, _measured,
-               _native, _open_files, _order, _private, _reraise, _sent, _states, state)
+               _native, _open_files, _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 from ._worker_processes import WorkerProcess
@@ -73,8 +73,10 @@ class Connection:
         self.pid = os.getpid()
         spec, job = _spec(loader, next(_numbers), args), _job(loader, args, states)
         self.keeps = "cache" in spec["dataset"]
-        self.sent = _sent.Sent(job) if loader._options.helpers else None
-        if self.sent is not None:
+        self.sent = None
+        if loader._options.helpers:
+            from . import _sent
+            self.sent = _sent.Sent(job)
             spec["dataset"]["args"]["sent"] = self.sent.path
         context = loader.multiprocessing_context or torch.multiprocessing
         if isinstance(context.Process, type) and issubclass(context.Process, threading.Thread):
