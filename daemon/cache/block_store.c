@@ -17,9 +17,6 @@ enum {
     STORE_VERSION = 1,
 };
 
-#define STORE_ENTRY_COPY \
-    (UINT32_C(1) << 31) /* an earlier release takes none of these for a block */
-
 /* The index begins with it. */
 struct store_header {
     char magic[8];
@@ -33,7 +30,7 @@ struct store_header {
 struct store_entry {
     uint64_t key; /* 0: nothing is in it */
     uint32_t point;
-    uint32_t bytes; /* of the record, | STORE_ENTRY_COPY */
+    uint32_t bytes; /* of the record */
     uint64_t check;
 };
 _Static_assert(sizeof(struct store_header) == 32 && sizeof(struct store_entry) == 24,
@@ -63,18 +60,16 @@ static uint64_t store_key(const struct block_store *store, const char *where, ui
     return key ? key : 1;
 }
 
-static uint32_t store_order(const struct block_store *store, uint32_t point, bool is_copy)
+static uint32_t store_order(const struct block_store *store, uint32_t point)
 {
-    return store->placement ? placement_order(store->placement, point, is_copy) : point;
+    return store->placement ? placement_order(store->placement, point) : point;
 }
 
 /* As its entry has it, or where it is another: an earlier release's points were the store's own. */
 static void store_set_point(struct block_store *store, uint32_t slot, uint32_t point)
 {
-    struct shelf_slot *is = &store->shelf.slots[slot];
-
-    is->point = point;
-    shelf_reorder(&store->shelf, slot, store_order(store, point, is->copy));
+    store->shelf.slots[slot].point = point;
+    shelf_reorder(&store->shelf, slot, store_order(store, point));
 }
 
 static uint64_t store_entry_check(const struct block_store *store, uint32_t slot,
@@ -181,15 +176,11 @@ static bool store_read_header(struct block_store *store)
 static void store_load_entry(struct block_store *store, uint32_t slot,
                              const struct store_entry *entry)
 {
-    uint32_t bytes = entry->bytes & ~STORE_ENTRY_COPY;
-    struct shelf_slot *is = &store->shelf.slots[slot];
-
-    if (entry->key == 0 || bytes == 0 || bytes > RECORD_SLOT_BYTES ||
-        entry->check != store_entry_check(store, slot, entry) ||
-        !shelf_load(&store->shelf, slot, entry->key, entry->point, bytes))
+    if (entry->key == 0 || entry->bytes == 0 || entry->bytes > RECORD_SLOT_BYTES ||
+        entry->check != store_entry_check(store, slot, entry))
         return;
-    is->point = entry->point;
-    is->copy = bytes != entry->bytes;
+    if (shelf_load(&store->shelf, slot, entry->key, entry->point, entry->bytes))
+        store->shelf.slots[slot].point = entry->point;
 }
 
 /* Of slots without a block something may be there: whoever wrote it was killed before its entry. */
@@ -327,7 +318,7 @@ static uint64_t store_typical(const struct block_store *store)
 
 bool block_store_wants(struct block_store *store, const char *where, uint64_t block)
 {
-    uint32_t order = store_order(store, placement_point(where, block), false);
+    uint32_t order = store_order(store, placement_point(where, block));
 
     return !store->closed &&
            shelf_find(&store->shelf, store_key(store, where, block)) == SHELF_NONE &&
@@ -335,38 +326,11 @@ bool block_store_wants(struct block_store *store, const char *where, uint64_t bl
             shelf_victim(&store->shelf, order) != SHELF_NONE);
 }
 
-/* Of blocks of an object whose size is known. */
-static uint64_t store_taken_by(const struct block_name *first, uint64_t n)
-{
-    uint64_t at = first->block * REMOTE_BLOCK_BYTES, taken = 0;
-
-    for (; n > 0 && at < first->bytes; n--, at += REMOTE_BLOCK_BYTES)
-        taken +=
-            store_taken(record_head_bytes(first) + min_u64(first->bytes - at, REMOTE_BLOCK_BYTES));
-    return taken;
-}
-
-enum store_room block_store_room(const struct block_store *store, const struct block_name *first,
-                                 uint64_t n, uint64_t promised)
-{
-    const struct shelf *shelf = &store->shelf;
-    bool is_known = first->bytes != STORE_UNKNOWN;
-    uint64_t typical = store_typical(store), exact = is_known ? store_taken_by(first, n) : 0;
-
-    if (store->closed)
-        return STORE_NO_ROOM;
-    if (shelf_fits_first(shelf, promised * typical + (is_known ? exact : RECORD_SLOT_BYTES)))
-        return STORE_HAS_ROOM;
-    return shelf_fits_first(shelf, is_known ? exact : typical) ? STORE_MAY_HAVE_ROOM
-                                                               : STORE_NO_ROOM;
-}
-
 void block_store_place(struct block_store *store, const struct placement *placement)
 {
-    struct shelf *shelf = &store->shelf;
+    const struct shelf *shelf = &store->shelf;
 
     store->placement = placement;
-    shelf_set_first(shelf, placement ? placement_first(placement) : UINT32_MAX);
     for (uint32_t slot = 0; slot < shelf->n_slots; slot++)
         if (shelf->slots[slot].key != 0)
             store_set_point(store, slot, shelf->slots[slot].point);
@@ -475,9 +439,8 @@ static void store_give_back_gone(struct block_store *store, const struct block_w
 /* It takes the place of one that goes, if one does: the files do not grow. */
 static bool store_admit(struct block_store *store, struct block_write *write)
 {
-    uint32_t order = store_order(store, write->point, write->copy);
-    uint32_t above = write->if_room ? store->shelf.first : order; /* these may go */
-    bool fits = store_make_room(store, above, write->bytes, write);
+    uint32_t order = store_order(store, write->point);
+    bool fits = store_make_room(store, order, write->bytes, write);
 
     write->replaces = fits && write->n_gone > 0;
     if (write->replaces)
@@ -485,7 +448,6 @@ static bool store_admit(struct block_store *store, struct block_write *write)
     if (fits && shelf_add(&store->shelf, write->key, order, write->bytes, &write->slot) == 0) {
         store->shelf.slots[write->slot].busy = 1;
         store->shelf.slots[write->slot].point = write->point;
-        store->shelf.slots[write->slot].copy = write->copy;
         return true;
     }
     store_erase_gone(write);
@@ -494,7 +456,7 @@ static bool store_admit(struct block_store *store, struct block_write *write)
 }
 
 bool block_write_begin(struct block_store *store, const struct block_name *name,
-                       struct dl_span data, enum store_terms terms, struct block_write *ret)
+                       struct dl_span data, struct block_write *ret)
 {
     uint64_t key = store_key(store, name->where, name->block);
     size_t head = record_head_bytes(name);
@@ -502,17 +464,14 @@ bool block_write_begin(struct block_store *store, const struct block_name *name,
 
     shelf_pass(&store->shelf, taken);
     if (store->closed || head + data.len > RECORD_SLOT_BYTES ||
-        (!*name->etag && name->modified < 0) || shelf_find(&store->shelf, key) != SHELF_NONE ||
-        (terms == STORE_IF_ROOM && !shelf_fits_first(&store->shelf, taken)))
+        (!*name->etag && name->modified < 0) || shelf_find(&store->shelf, key) != SHELF_NONE)
         return false;
     *ret = (struct block_write){.store = store,
                                 .data = data,
                                 .head_bytes = head,
                                 .key = key,
                                 .point = placement_point(name->where, name->block),
-                                .bytes = taken,
-                                .copy = terms == STORE_COPY,
-                                .if_room = terms == STORE_IF_ROOM};
+                                .bytes = taken};
     if (!(ret->head = malloc(head)))
         return false;
     record_fill_head(name, data.len, ret->head);
@@ -525,9 +484,7 @@ bool block_write_begin(struct block_store *store, const struct block_name *name,
 static int store_write_record(struct block_write *write)
 {
     const struct block_store *store = write->store;
-    struct store_entry entry = {.key = write->key,
-                                .point = write->point,
-                                .bytes = write->bytes | (write->copy ? STORE_ENTRY_COPY : 0)};
+    struct store_entry entry = {.key = write->key, .point = write->point, .bytes = write->bytes};
     uint64_t at = write->slot * (uint64_t)RECORD_SLOT_BYTES;
     struct stat st;
     int r;

@@ -141,22 +141,13 @@ static void fetch_on_written(void *owner, const struct kept_result *result)
     fetch_finish(owner, 0, result->data, NULL);
 }
 
-static enum store_terms fetch_terms(const struct fetch *fetch)
-{
-    if (fetch->keeper.who != KEEPER_SELF)
-        return STORE_COPY;
-    return fetch->keeper.room == STORE_NO_ROOM ? STORE_BY_ORDER : STORE_IF_ROOM;
-}
-
 /* They came from the store, or another node. */
 void fetch_keep(struct fetch *fetch, struct dl_span data)
 {
     if (fetch->unread)
         kept_drop_blocks(fetch->desk->kept, fetch->object, fetch->first, fetch->n);
-    fetch->task = kept_write(fetch->desk->kept, fetch->object, fetch->first, data,
-                             fetch_terms(fetch), fetch_on_written, fetch);
-    if (!fetch->task && fetch_terms(fetch) == STORE_IF_ROOM)
-        peers_pass_on(fetch->desk->peers, fetch->object, fetch->first, data);
+    fetch->task =
+        kept_write(fetch->desk->kept, fetch->object, fetch->first, data, fetch_on_written, fetch);
     if (!fetch->task)
         fetch_finish(fetch, 0, data, NULL);
 }
@@ -169,12 +160,14 @@ static void fetch_on_blocks(void *owner, const struct transfer_result *result)
     fetch->transfer = NULL;
     if (r == 0 && result->body.len != object_bytes_of(fetch->object, fetch->first, fetch->n))
         r = -EBADMSG;
+    if (fetch->wanted && r < 0)
+        peers_bring_not(fetch->desk->peers, fetch->object, fetch->first, fetch->n);
+    else if (fetch->wanted)
+        peers_bring(fetch->desk->peers, fetch->object, fetch->first, result->body);
     if (r < 0) {
-        peers_bring_not(fetch->desk->peers, &fetch->keeper, fetch->object, fetch->first, fetch->n);
         fetch_finish(fetch, r, result->body, result->err);
         return;
     }
-    peers_bring(fetch->desk->peers, &fetch->keeper, fetch->object, fetch->first, result->body);
     fetch_keep(fetch, result->body);
 }
 
@@ -240,7 +233,7 @@ static void fetch_on_peer(void *owner, const struct peer_result *result)
         return;
     }
     fetch_split(fetch, result->n);
-    fetch->keeper = result->keeper;
+    fetch->wanted = result->wanted;
     fetch->from_peer = result->data.len > 0;
     if (fetch->from_peer)
         fetch_keep(fetch, result->data);
@@ -250,12 +243,10 @@ static void fetch_on_peer(void *owner, const struct peer_result *result)
 
 static void fetch_ask_peer(struct fetch *fetch)
 {
-    fetch->call = peers_ask(fetch->desk->peers, fetch->object, fetch->first, fetch->n,
-                            &fetch->keeper, fetch_on_peer, fetch);
-    if (fetch->call)
-        return;
-    fetch_split(fetch, fetch->keeper.n);
-    fetch_ask_blocks(fetch);
+    fetch->call =
+        peers_ask(fetch->desk->peers, fetch->object, fetch->first, fetch->n, fetch_on_peer, fetch);
+    if (!fetch->call)
+        fetch_ask_blocks(fetch);
 }
 
 /* Where a block is to be had. */

@@ -23,7 +23,7 @@ static uint64_t fetch_identity(const struct object *object, const char *etag, ui
 }
 
 /* As much of them as are whole blocks, or the object's end. */
-static void fetch_put_first(struct fetch *fetch, struct dl_span body)
+static void fetch_put_first(const struct fetch *fetch, struct dl_span body)
 {
     struct desk *desk = fetch->desk;
     struct object *object = fetch->object;
@@ -32,13 +32,12 @@ static void fetch_put_first(struct fetch *fetch, struct dl_span body)
     if (n == 0)
         return;
     body.len = object_bytes_of(object, 0, n);
-    peers_bring(desk->peers, &fetch->keeper, object, 0, body);
+    if (fetch->wanted || fetch->offer)
+        peers_bring(desk->peers, object, 0, body);
     object_await(&desk->objects, object, 0, n);
     struct fetch *first = fetch_new(desk, object, 0, n, true);
     if ((first->for_disk = fetch->for_disk && !fetch->urgent))
         object_no_more_ahead(&desk->objects, object, 0, n);
-    first->keeper = fetch->keeper;
-    fetch->keeper.who = KEEPER_NONE;
     fetch_keep(first, body);
 }
 
@@ -71,7 +70,7 @@ static int fetch_learn(const struct fetch *fetch, uint64_t bytes, const char *et
     return 0;
 }
 
-static int fetch_take_first(struct fetch *fetch, const struct transfer_result *result,
+static int fetch_take_first(const struct fetch *fetch, const struct transfer_result *result,
                             struct dl_error *err)
 {
     const char *url = fetch->object->url;
@@ -147,17 +146,6 @@ static void fetch_go_on(const struct fetch *fetch)
     desk->for_disk = for_disk;
 }
 
-/* There is no block that whoever is to keep it could get. */
-static void fetch_give_up_keeping(const struct fetch *fetch)
-{
-    struct desk *desk = fetch->desk;
-
-    if (fetch->keeper.who == KEEPER_SELF)
-        peers_came(desk->peers, fetch->object, 0, 1);
-    else if (!fetch->offer)
-        peers_bring_not(desk->peers, &fetch->keeper, fetch->object, 0, 1);
-}
-
 static void fetch_on_first(void *owner, const struct transfer_result *result)
 {
     struct fetch *fetch = owner;
@@ -173,7 +161,10 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
         r = fetch_accept(fetch, &err);
     else if (object->bytes == REMOTE_UNKNOWN)
         r = fetch_take_first(fetch, result, &err);
-    fetch_give_up_keeping(fetch);
+    if (r < 0)
+        peers_came(desk->peers, object, 0, 1);
+    if (r < 0 && fetch->wanted)
+        peers_bring_not(desk->peers, object, 0, 1);
     if (fetch_is_replaced(object, result)) {
         fetch_tell_replaced(desk, object);
     } else if (r < 0) {
@@ -229,8 +220,7 @@ static void fetch_on_first_offered(void *owner, const struct peer_result *result
         fetch_probe(fetch);
         return;
     }
-    fetch->keeper = result->keeper;
-    (void)fetch_take_offer(fetch, result);
+    fetch->wanted = !fetch_take_offer(fetch, result) && result->wanted;
     fetch_ask_first(fetch);
 }
 
@@ -278,15 +268,12 @@ static void fetch_probe(struct fetch *fetch)
     struct object *object = fetch->object;
     bool is_known = object->bytes != REMOTE_UNKNOWN;
 
-    if (!is_known)
-        fetch->keeper = peers_keeper(desk->peers, object, 0, 1);
     if (!is_known && kept_has(desk->kept, object, 0)) {
         fetch->task = kept_read(desk->kept, object, 0, 1, fetch_on_recalled, fetch);
         return;
     }
     if (!is_known && fetch->bytes >= REMOTE_BLOCK_BYTES)
-        fetch->call =
-            peers_ask(desk->peers, object, 0, 1, &fetch->keeper, fetch_on_first_offered, fetch);
+        fetch->call = peers_ask(desk->peers, object, 0, 1, fetch_on_first_offered, fetch);
     if (!fetch->call)
         fetch_ask_first(fetch);
 }

@@ -12,7 +12,7 @@ struct fetch {
     struct kept_task *task;       /* at the disk */
     struct peer_call *call;       /* at another node */
     struct fetch_offer *offer;    /* owned; what that gave of an object that was not known */
-    struct peer_keeper keeper;    /* who keeps what the store gives */
+    bool wanted;                  /* that node's: it gets what the store gives */
     bool unread;                  /* another object's are in its place on the disk */
     bool urgent;                  /* somebody waits for it */
     bool for_disk;                /* what is kept there is not held in memory */

@@ -1,6 +1,7 @@
 #include "daemon/fetcher/kept.h"
 
 #include "daemon/base/memory.h"
+#include "daemon/cache/block_store.h"
 #include "daemon/cache/disk_cache.h"
 
 #include <assert.h>
@@ -12,8 +13,6 @@ enum {
     KEPT_WRITING_MOST = 64 << 20, /* bytes; a disk that is slower than the net does not get all */
     KEPT_RETRY_MS = 1000,         /* whether the other process has gone */
 };
-
-_Static_assert(STORE_UNKNOWN == REMOTE_UNKNOWN, "they are handed on");
 
 struct kept {
     uv_loop_t *loop;
@@ -225,30 +224,6 @@ bool kept_wants(const struct kept *kept, const struct object *object, uint64_t b
     return kept_store(kept) && block_store_wants(kept->store, object->where, block);
 }
 
-static bool kept_owns(const struct kept *kept, const struct object *object, uint64_t block)
-{
-    uint32_t point = placement_point(object->where, block);
-
-    return !kept->placement || placement_owner(kept->placement, point) == kept->placement->self;
-}
-
-bool kept_takes(const struct kept *kept, const struct object *object, uint64_t first, uint64_t *n,
-                uint64_t promised, enum store_room *ret)
-{
-    const struct block_name name = {.where = object->where,
-                                    .block = first,
-                                    .etag = object->etag,
-                                    .modified = object->modified,
-                                    .bytes = object->bytes};
-
-    *ret = STORE_NO_ROOM;
-    for (uint64_t some = *n; kept_store(kept) && *ret == STORE_NO_ROOM && some > 0; some--)
-        if ((*ret = block_store_room(kept->store, &name, some, promised)) != STORE_NO_ROOM)
-            *n = some;
-    return *ret != STORE_NO_ROOM || kept_has(kept, object, first) ||
-           (kept_owns(kept, object, first) && kept_wants(kept, object, first));
-}
-
 /* ---- tasks ---------------------------------------------------------------------------------- */
 
 static struct kept_task *kept_task_new(struct kept *kept, const struct object *object,
@@ -413,7 +388,7 @@ static void kept_on_written(uv_work_t *work, int status)
 }
 
 /* Those blocks that the store takes, of its copy. */
-static void kept_task_offer(struct kept_task *task, struct dl_span data, enum store_terms terms)
+static void kept_task_offer(struct kept_task *task, struct dl_span data)
 {
     struct block_name name = {.where = task->where,
                               .block = task->first,
@@ -424,7 +399,7 @@ static void kept_task_offer(struct kept_task *task, struct dl_span data, enum st
     for (uint64_t at = 0; at < data.len; at += REMOTE_BLOCK_BYTES, name.block++) {
         struct dl_span block = {data.data + at, min_u64(data.len - at, REMOTE_BLOCK_BYTES)};
         struct block_write *write = &task->writes[task->n];
-        if (block_write_begin(task->kept->store, &name, block, terms, write))
+        if (block_write_begin(task->kept->store, &name, block, write))
             task->n++;
     }
     if (task->n == 0)
@@ -437,13 +412,12 @@ static void kept_task_offer(struct kept_task *task, struct dl_span data, enum st
 }
 
 struct kept_task *kept_write(struct kept *kept, const struct object *object, uint64_t first,
-                             struct dl_span data, enum store_terms terms, kept_done *done,
-                             void *owner)
+                             struct dl_span data, kept_done *done, void *owner)
 {
     if (!kept_store(kept) || object->replaced || kept->writing + data.len > KEPT_WRITING_MOST)
         return NULL;
     struct kept_task *task = kept_task_new(kept, object, first, done, owner);
-    kept_task_offer(task, data, terms);
+    kept_task_offer(task, data);
     if (task->n == 0) {
         kept_task_free(task);
         return NULL;

@@ -9,7 +9,7 @@
 #ifndef DL_REMOTE_KEPT_H
 #define DL_REMOTE_KEPT_H
 
-#include "daemon/cache/block_store.h"
+#include "daemon/cache/placement.h"
 #include "daemon/fetcher/objects.h"
 #include "proto/remote_counts.h"
 
@@ -54,12 +54,6 @@ void kept_drop_blocks(struct kept *kept, const struct object *object, uint64_t f
 void kept_set_placement(struct kept *kept, const struct placement *placement);
 /* Whether the block would be kept if it came. */
 bool kept_wants(const struct kept *kept, const struct object *object, uint64_t block);
-/* Whether these, which are not here, are to be kept here for other nodes, too: where there is room,
- * or may be; where another object's are in their place; and those that are this node's own instead
- * of others. *ret: whether there is room without that, for the first *n of them, beside so
- * many blocks that are promised. */
-bool kept_takes(const struct kept *kept, const struct object *object, uint64_t first, uint64_t *n,
-                uint64_t promised, enum store_room *ret);
 
 /* Reads blocks that may be there, at most KEPT_BLOCKS. Of an object whose size is not known, the
  * first one. What is damaged goes; what is of another object stays, as that may be the newer one.
@@ -69,8 +63,7 @@ struct kept_task *kept_read(struct kept *kept, const struct object *object, uint
 /* Writes those blocks of `data` that are to be kept; the result has all of them. NULL: none is, or
  * too much is being written. */
 struct kept_task *kept_write(struct kept *kept, const struct object *object, uint64_t first,
-                             struct dl_span data, enum store_terms terms, kept_done *done,
-                             void *owner);
+                             struct dl_span data, kept_done *done, void *owner);
 /* NULL is fine; returns NULL. */
 struct kept_task *kept_cancel(struct kept_task *task);
 

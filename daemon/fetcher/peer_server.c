@@ -173,8 +173,10 @@ static void visit_answer(struct visit *visit, const char *status, const struct p
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-struct object peer_ask_object(const struct peer_ask *ask)
+/* As the disk knows objects. */
+static struct object visit_object(const struct visit *visit)
 {
+    const struct peer_ask *ask = &visit->request.ask;
     struct object object = {.where = ask->where,
                             .bytes = ask->bytes ? ask->bytes : REMOTE_UNKNOWN,
                             .modified = ask->modified};
@@ -243,13 +245,9 @@ static void visit_say_absent(struct visit *visit, const struct object *object)
 {
     const struct peer_ask *ask = &visit->request.ask;
     struct peer_answer answer = {.n = visit_run(visit, object, false), .modified = -1};
-    enum store_room room;
 
-    answer.wanted = kept_takes(visit->server->kept, object, ask->first, &answer.n,
-                               promises_count(visit->server->promises), &room);
-    answer.bytes = room == STORE_HAS_ROOM        ? PEER_ROOM
-                   : room == STORE_MAY_HAVE_ROOM ? PEER_MAY_ROOM
-                                                 : PEER_ABSENT;
+    answer.wanted = kept_wants(visit->server->kept, object, ask->first) ||
+                    kept_has(visit->server->kept, object, ask->first);
     if (answer.wanted)
         promises_make(visit->server->promises, ask->where, ask->first, answer.n, visit);
     visit_answer(visit, "404 Not Found", &answer, (struct dl_span){0});
@@ -259,7 +257,7 @@ static void visit_get(struct visit *visit)
 {
     struct peer_server *server = visit->server;
     const struct peer_ask *ask = &visit->request.ask;
-    const struct object object = peer_ask_object(ask);
+    const struct object object = visit_object(visit);
 
     /* The right one may have come while another was read. */
     if (visit->failed < VISIT_READS && kept_has(server->kept, &object, ask->first)) {
@@ -273,13 +271,13 @@ static void visit_get(struct visit *visit)
 }
 
 /* What was promised is there, or does not come. */
-static void visit_end_promise(struct visit *visit, bool good)
+static void visit_end_promise(struct visit *visit)
 {
     const struct peer_ask *ask = &visit->request.ask;
     const struct peer_answer answer = {.n = ask->n, .modified = -1};
 
     promises_end(visit->server->promises, ask->where, ask->first, ask->n);
-    visit_answer(visit, good ? "200 OK" : "404 Not Found", &answer, (struct dl_span){0});
+    visit_answer(visit, "200 OK", &answer, (struct dl_span){0});
 }
 
 static void visit_on_put(void *owner, const struct kept_result *result)
@@ -288,7 +286,7 @@ static void visit_on_put(void *owner, const struct kept_result *result)
 
     (void)result;
     visit->task = NULL;
-    visit_end_promise(visit, true);
+    visit_end_promise(visit);
 }
 
 /* What is there under that name is older: it was said not to be there, or the store has another. */
@@ -296,7 +294,7 @@ static void visit_put(struct visit *visit)
 {
     struct peer_server *server = visit->server;
     const struct peer_ask *ask = &visit->request.ask;
-    const struct object object = peer_ask_object(ask);
+    const struct object object = visit_object(visit);
     struct dl_span body = {visit->in.data + visit->head, visit->request.length};
     char sum[PEER_PROOF_MAX];
 
@@ -307,11 +305,9 @@ static void visit_put(struct visit *visit)
     }
     promises_make(server->promises, ask->where, ask->first, ask->n, visit);
     kept_drop_blocks(server->kept, &object, ask->first, ask->n);
-    visit->task =
-        kept_write(server->kept, &object, ask->first, body,
-                   ask->method == PEER_POST ? STORE_IF_ROOM : STORE_BY_ORDER, visit_on_put, visit);
+    visit->task = kept_write(server->kept, &object, ask->first, body, visit_on_put, visit);
     if (!visit->task)
-        visit_end_promise(visit, ask->method != PEER_POST);
+        visit_on_put(visit, NULL);
 }
 
 static void visit_serve(struct visit *visit)
@@ -321,11 +317,10 @@ static void visit_serve(struct visit *visit)
         visit_get(visit);
         break;
     case PEER_PUT:
-    case PEER_POST:
         visit_put(visit);
         break;
     case PEER_DELETE:
-        visit_end_promise(visit, true);
+        visit_end_promise(visit);
     }
 }
 

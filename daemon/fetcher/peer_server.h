@@ -34,7 +34,4 @@ void peer_server_listen(struct peer_server *server, int fd);
 /* What others have to prove; "": nobody can. */
 void peer_server_set_token(struct peer_server *server, const char *token);
 
-/* What is asked for, as the disk knows objects. */
-struct object peer_ask_object(const struct peer_ask *ask);
-
 #endif

@@ -40,18 +40,13 @@ struct peers {
     uint64_t bringing; /* bytes */
 };
 
-/* What is asked of the nodes of a chain, one after another: a request, or a wait for what is
- * promised to this node. */
+/* One request, or a wait for what is promised to this node. */
 struct peer_call {
     struct peers *peers;
     struct peer_call **in; /* the list that it is in; NULL: it waits for a promise */
     struct peer_call *prev, *next;
     uint64_t id; /* of the node; it may be gone from the list by now */
     struct peer_ask ask;
-    uint64_t chain[PLACEMENT_CHAIN]; /* nodes, this one, too; */
-    uint32_t n_chain, at;            /* whose turn it is */
-    struct peer_keeper keeper;       /* who waits for the first n_kept of the blocks by now */
-    uint64_t n_kept;
     char *target, *url; /* owned */
     char *body;         /* owned; NULL: none */
     char proof[PEER_PROOF_MAX], sum[PEER_PROOF_MAX];
@@ -158,37 +153,13 @@ static void peer_call_end(struct peer_call *call, const struct peer_result *resu
     peers_run(peers);
 }
 
-static bool peer_call_walk(struct peer_call *call);
-
-/* It asks whoever is next, or knows that nobody has them. */
-static void peer_call_go_on(struct peer_call *call)
-{
-    struct peers *peers = call->peers;
-
-    peer_call_move(call, NULL);
-    if (peer_call_walk(call))
-        peers_run(peers);
-    else
-        peer_call_end(call, &(struct peer_result){.n = call->ask.n, .keeper = call->keeper});
-}
-
-static void peer_call_pass(struct peer_call *call)
-{
-    call->at++;
-    peer_call_go_on(call);
-}
-
-/* That node is not to be asked, or not any more. */
-static void peer_call_fail(struct peer_call *call, const char *why)
+static void peer_call_end_in_vain(struct peer_call *call, const char *why)
 {
     struct peer *peer = peers_find(call->peers, call->id);
 
     if (peer && why)
         peer_note_failed(call->peers, peer, why);
-    if (call->done)
-        peer_call_pass(call);
-    else
-        peer_call_end(call, &(struct peer_result){0});
+    peer_call_end(call, &(struct peer_result){.n = call->ask.n});
 }
 
 static void peer_call_on_header(void *owner, struct dl_span line)
@@ -228,76 +199,22 @@ static bool peer_call_fits(const struct peer_call *call, struct dl_span body)
     return body.len == peer_ask_bytes(&given);
 }
 
-/* ---- who keeps them ------------------------------------------------------------------------- */
-
-static void peers_tell_not(struct peers *peers, uint64_t id, const struct peer_ask *ask,
-                           uint64_t first, uint64_t n);
-
-/* Of those that whoever is to keep them waits for, only the first `n` come. */
-static void peer_call_trim(struct peer_call *call, uint64_t n)
-{
-    struct peers *peers = call->peers;
-    const struct peer_keeper keeper = call->keeper;
-    uint64_t first = call->ask.first + n, rest = call->n_kept - n;
-
-    if (n >= call->n_kept)
-        return;
-    call->n_kept = n;
-    if (n == 0)
-        call->keeper = (struct peer_keeper){0};
-    if (keeper.who == KEEPER_OTHER)
-        peers_tell_not(peers, keeper.id, &call->ask, first, rest);
-    else
-        promises_end(peers->promises, call->ask.where, first, rest);
-}
-
-/* The first one of those that most surely have room; if none has, the first one where others make
- * it. */
-static void peer_call_keep(struct peer_call *call, struct peer_keeper keeper)
-{
-    if (call->keeper.who == KEEPER_NONE || keeper.room > call->keeper.room) {
-        peer_call_trim(call, 0);
-        call->keeper = keeper;
-        call->n_kept = call->ask.n;
-    } else if (keeper.who == KEEPER_OTHER) {
-        peers_tell_not(call->peers, keeper.id, &call->ask, call->ask.first, call->ask.n);
-    }
-}
-
-/* ---- answers -------------------------------------------------------------------------------- */
-
-static void peer_call_take_blocks(struct peer_call *call, struct dl_span body)
+static void peer_call_take(struct peer_call *call, int status, struct dl_span body)
 {
     const struct peer_answer *answer = &call->answer;
+    struct peer_result result = {.n = min_u64(answer->n, call->ask.n),
+                                 .wanted = answer->wanted,
+                                 .bytes = answer->bytes,
+                                 .etag = answer->etag,
+                                 .modified = answer->modified};
 
-    peer_call_trim(call, 0);
-    peer_call_end(call, &(struct peer_result){.n = answer->n,
-                                              .keeper = {.who = KEEPER_OTHER, .id = call->id},
-                                              .data = body,
-                                              .bytes = answer->bytes,
-                                              .etag = answer->etag,
-                                              .modified = answer->modified});
-}
-
-/* Whoever surely has room has no less than those behind it, if it lacks them. */
-static void peer_call_take_absent(struct peer_call *call)
-{
-    const struct peer_answer *answer = &call->answer;
-    enum store_room room = answer->bytes == PEER_ROOM       ? STORE_HAS_ROOM
-                           : answer->bytes == PEER_MAY_ROOM ? STORE_MAY_HAVE_ROOM
-                                                            : STORE_NO_ROOM;
-
-    if (answer->bytes == PEER_COMING && !answer->wanted) {
-        peer_call_go_on(call);
-        return;
+    if (status == 200 && call->done && peer_call_fits(call, body)) {
+        result.data = body;
+        result.wanted = false;
     }
-    call->ask.n = max_u64(min_u64(answer->n, call->ask.n), 1);
-    peer_call_trim(call, call->ask.n);
-    if (answer->wanted)
-        peer_call_keep(call,
-                       (struct peer_keeper){.who = KEEPER_OTHER, .room = room, .id = call->id});
-    call->at = answer->wanted && room == STORE_HAS_ROOM ? call->n_chain : call->at + 1;
-    peer_call_go_on(call);
+    result.again = status == 404 && answer->bytes == PEER_COMING;
+    result.n = max_u64(result.n, 1);
+    peer_call_end(call, &result);
 }
 
 static void peer_call_on_done(void *owner, const struct http_answer *http)
@@ -306,28 +223,20 @@ static void peer_call_on_done(void *owner, const struct http_answer *http)
     struct peer *peer = peers_find(call->peers, call->id);
 
     call->call = NULL;
-    /* An earlier release does not know what that is. */
-    if ((http->status == 400 && !call->done) || call->ask.method == PEER_DELETE)
-        peer_call_fail(call, NULL);
+    if (call->ask.method == PEER_DELETE) /* whatever it says: an earlier release knows none */
+        peer_call_end_in_vain(call, NULL);
     else if (http->status == 0)
-        peer_call_fail(call, http->why);
+        peer_call_end_in_vain(call, http->why);
     else if (http->status == 403)
-        peer_call_fail(call, "it does not take this node's proof");
+        peer_call_end_in_vain(call, "it does not take this node's proof");
     else if (!call->answered || (http->status != 200 && http->status != 404))
-        peer_call_fail(call, "it answers in a way that is none");
+        peer_call_end_in_vain(call, "it answers in a way that is none");
     else if (!peer_call_is_proven(call, http->body))
-        peer_call_fail(call, "its answer is not proven to be its own");
+        peer_call_end_in_vain(call, "its answer is not proven to be its own");
     else {
         if (peer)
             peer->away_ms = peer->away_until = 0;
-        if (call->done && http->status == 404)
-            peer_call_take_absent(call);
-        else if (call->done && peer_call_fits(call, http->body))
-            peer_call_take_blocks(call, http->body);
-        else if (call->done || (call->ask.method == PEER_POST && http->status == 404))
-            peer_call_pass(call);
-        else
-            peer_call_fail(call, NULL);
+        peer_call_take(call, http->status, http->body);
     }
 }
 
@@ -354,7 +263,7 @@ static bool peer_call_send(struct peer_call *call)
     return http_send(call->peers->http, &request, &call->call) == 0;
 }
 
-/* Those that have waited; one whose node has failed meanwhile asks the next. */
+/* Those that have waited; one whose node has failed meanwhile ends. */
 static void peers_run(struct peers *peers)
 {
     while (peers->waiting && peers->n_running < PEERS_AT_ONCE) {
@@ -363,7 +272,7 @@ static void peers_run(struct peers *peers)
 
         peer_call_move(call, &peers->running);
         if (!peer || peer_is_away(peers, peer) || !peer_call_send(call))
-            peer_call_fail(call, NULL);
+            peer_call_end_in_vain(call, NULL);
     }
 }
 
@@ -373,7 +282,6 @@ static struct peer_call *peer_call_new(struct peers *peers, const struct object 
                                        uint64_t first, uint64_t n)
 {
     struct peer_call *call = must_alloc(sizeof *call);
-    uint32_t chain[PLACEMENT_CHAIN];
     bool known = object->bytes != REMOTE_UNKNOWN;
 
     call->peers = peers;
@@ -384,20 +292,13 @@ static struct peer_call *peer_call_new(struct peers *peers, const struct object 
                                   .where = must_strdup(object->where)};
     if (known)
         memcpy(call->ask.etag, object->etag, sizeof call->ask.etag);
-    call->n_chain =
-        placement_chain(&peers->placement, placement_point(object->where, first), chain);
-    for (uint32_t i = 0; i < call->n_chain; i++)
-        call->chain[i] = peers->list[chain[i]].id;
     return call;
 }
 
 /* False: it is too long to be asked. */
 static bool peer_call_address(struct peer_call *call, const struct peer *peer)
 {
-    free(steal_ptr(call->target));
-    free(steal_ptr(call->url));
     call->id = peer->id;
-    call->answered = false;
     memcpy(call->token, peer->card.token, sizeof call->token);
     call->target = peer_target(&call->ask);
     if (!call->target || strlen(call->ask.where) >= PEER_WHERE_MAX)
@@ -409,25 +310,36 @@ static bool peer_call_address(struct peer_call *call, const struct peer *peer)
     return true;
 }
 
-/* False: that node is not to be asked. */
-static bool peer_call_begin(struct peer_call *call, uint64_t id)
+/* False: it cannot be sent, and is gone. */
+static bool peer_call_begin(struct peer_call *call, const struct peer *peer)
 {
     struct peers *peers = call->peers;
-    const struct peer *peer = peers_find(peers, id);
     bool now = peers->n_running < PEERS_AT_ONCE;
 
-    if (!peer || peer_is_away(peers, peer) || !peer_call_address(call, peer))
-        return false;
-    peer_call_move(call, now ? &peers->running : &peers->waiting);
-    if (!now || peer_call_send(call))
-        return true;
-    peer_call_move(call, NULL);
+    if (peer_call_address(call, peer)) {
+        peer_call_move(call, now ? &peers->running : &peers->waiting);
+        if (!now || peer_call_send(call))
+            return true;
+    }
+    peer_call_free(call);
     return false;
 }
 
-static uint64_t peers_self(const struct peers *peers)
+/* The node that is to be asked for them; NULL: none, or it is this one. */
+static struct peer *peers_owner(const struct peers *peers, const struct object *object,
+                                uint64_t block, bool *ret_own)
 {
-    return peers->list[peers->placement.self].id;
+    uint32_t owner = placement_owner(&peers->placement, placement_point(object->where, block));
+
+    *ret_own = owner != PLACEMENT_NONE && owner == peers->placement.self;
+    return owner == PLACEMENT_NONE || *ret_own ? NULL : &peers->list[owner];
+}
+
+bool peers_leave_to_other(const struct peers *peers, const struct object *object, uint64_t block)
+{
+    bool own;
+
+    return peers && peers_owner(peers, object, block, &own) != NULL;
 }
 
 static void peer_call_on_promise_over(void *owner)
@@ -435,58 +347,7 @@ static void peer_call_on_promise_over(void *owner)
     struct peer_call *call = owner;
 
     call->wait = NULL;
-    peer_call_trim(call, 0);
     peer_call_end(call, &(struct peer_result){.n = call->ask.n, .again = true});
-}
-
-/* This node is in the chain: somebody may be bringing them, all or none; or it is to keep them. */
-static bool peer_call_ask_self(struct peer_call *call)
-{
-    struct peers *peers = call->peers;
-    struct peer_ask *ask = &call->ask;
-    const struct object object = peer_ask_object(ask);
-    enum store_room room;
-
-    if (promises_have(peers->promises, ask->where, ask->first)) {
-        call->wait =
-            promises_wait(peers->promises, ask->where, ask->first, peer_call_on_promise_over, call);
-        return true;
-    }
-    if (kept_takes(peers->kept, &object, ask->first, &ask->n, promises_count(peers->promises),
-                   &room)) {
-        peer_call_trim(call, ask->n);
-        peer_call_keep(call, (struct peer_keeper){.who = KEEPER_SELF, .room = room});
-    }
-    if (call->keeper.who == KEEPER_SELF)
-        promises_make(peers->promises, ask->where, ask->first, ask->n, NULL);
-    if (room == STORE_HAS_ROOM)
-        call->at = call->n_chain;
-    return false;
-}
-
-/* False: nobody is left to be asked. */
-static bool peer_call_walk(struct peer_call *call)
-{
-    const struct peers *peers = call->peers;
-
-    for (; call->at < call->n_chain && peers->placement.n > 0; call->at++) {
-        uint64_t id = call->chain[call->at];
-
-        if (id != peers_self(peers) ? peer_call_begin(call, id)
-                                    : call->done && peer_call_ask_self(call))
-            return true;
-    }
-    return false;
-}
-
-bool peers_leave_to_other(const struct peers *peers, const struct object *object, uint64_t block)
-{
-    uint32_t point = placement_point(object->where, block), owner;
-
-    if (!peers)
-        return false;
-    owner = placement_owner(&peers->placement, point);
-    return owner != PLACEMENT_NONE && owner != peers->placement.self;
 }
 
 bool peers_have_promised(const struct peers *peers, const struct object *object, uint64_t block)
@@ -494,105 +355,82 @@ bool peers_have_promised(const struct peers *peers, const struct object *object,
     return peers && promises_have(peers->promises, object->where, block);
 }
 
-struct peer_keeper peers_keeper(const struct peers *peers, const struct object *object,
-                                uint64_t first, uint64_t n)
+/* This node's own: somebody else may be bringing them, all or none; else this node does. */
+static struct peer_call *peers_ask_self(struct peers *peers, const struct object *object,
+                                        uint64_t first, uint64_t n, peers_done *done, void *owner)
 {
-    bool other = peers_leave_to_other(peers, object, first);
-
-    return (struct peer_keeper){.who = other ? KEEPER_NONE : KEEPER_SELF, .n = n};
+    if (!peers_have_promised(peers, object, first)) {
+        promises_make(peers->promises, object->where, first, n, NULL);
+        return NULL;
+    }
+    struct peer_call *call = peer_call_new(peers, object, first, n);
+    call->done = done;
+    call->owner = owner;
+    call->wait =
+        promises_wait(peers->promises, object->where, first, peer_call_on_promise_over, call);
+    return call;
 }
 
 struct peer_call *peers_ask(struct peers *peers, const struct object *object, uint64_t first,
-                            uint64_t n, struct peer_keeper *ret, peers_done *done, void *owner)
+                            uint64_t n, peers_done *done, void *owner)
 {
-    bool is_known = object->bytes != REMOTE_UNKNOWN;
+    bool is_known = object->bytes != REMOTE_UNKNOWN, own;
 
-    *ret = peers_keeper(peers, object, first, n);
     if (!peers || peers->placement.n < 2 || object->replaced || (is_known && !*object->etag))
+        return NULL;
+    const struct peer *peer = peers_owner(peers, object, first, &own);
+    if (own)
+        return peers_ask_self(peers, object, first, n, done, owner);
+    if (!peer || peer_is_away(peers, peer))
         return NULL;
     struct peer_call *call = peer_call_new(peers, object, first, n);
     call->done = done;
     call->owner = owner;
-    if (peer_call_walk(call))
-        return call;
-    *ret = call->keeper;
-    ret->n = call->ask.n;
-    peer_call_free(call);
-    return NULL;
+    return peer_call_begin(call, peer) ? call : NULL;
 }
 
-/* ---- what is brought ------------------------------------------------------------------------ */
-
-static void peers_tell_not(struct peers *peers, uint64_t id, const struct peer_ask *ask,
-                           uint64_t first, uint64_t n)
+/* To whom they belong, which hears only once of each. NULL: to nobody who hears. */
+static struct peer_call *peer_call_new_to_owner(struct peers *peers, const struct object *object,
+                                                uint64_t first, uint64_t n, enum peer_method method,
+                                                const struct peer **ret_peer)
 {
-    struct peer_call *call = must_alloc(sizeof *call);
+    bool own;
 
-    call->peers = peers;
-    call->ask = *ask;
-    call->ask.where = must_strdup(ask->where);
-    call->ask.method = PEER_DELETE;
-    call->ask.first = first;
-    call->ask.n = n;
-    if (!peer_call_begin(call, id))
-        peer_call_free(call);
-}
-
-void peers_bring_not(struct peers *peers, const struct peer_keeper *keeper,
-                     const struct object *object, uint64_t first, uint64_t n)
-{
-    if (!peers || keeper->who != KEEPER_OTHER)
-        return;
+    *ret_peer = peers ? peers_owner(peers, object, first, &own) : NULL;
+    if (!*ret_peer || peer_is_away(peers, *ret_peer))
+        return NULL;
     struct peer_call *call = peer_call_new(peers, object, first, n);
-    peers_tell_not(peers, keeper->id, &call->ask, first, n);
-    peer_call_free(call);
-}
-
-static bool peers_can_bring(const struct peers *peers, const struct object *object,
-                            struct dl_span data)
-{
-    return *object->etag && !object->replaced && peers->bringing + data.len <= PEERS_BRINGING_MOST;
-}
-
-static struct peer_call *peer_call_new_to_bring(struct peers *peers, const struct object *object,
-                                                uint64_t first, struct dl_span data)
-{
-    struct peer_call *call = peer_call_new(peers, object, first, blocks_of(data.len));
-
-    peer_sum(&peers->crypto, data, call->sum);
-    call->body = memcpy(must_have(malloc(data.len)), data.data, data.len);
-    peers->bringing += data.len;
+    call->ask.method = method;
     return call;
 }
 
-void peers_bring(struct peers *peers, const struct peer_keeper *keeper, const struct object *object,
-                 uint64_t first, struct dl_span data)
+void peers_bring_not(struct peers *peers, const struct object *object, uint64_t first, uint64_t n)
 {
-    if (!peers || keeper->who != KEEPER_OTHER)
-        return;
-    if (!peers_can_bring(peers, object, data)) {
-        peers_bring_not(peers, keeper, object, first, blocks_of(data.len));
-        return;
-    }
-    struct peer_call *call = peer_call_new_to_bring(peers, object, first, data);
-    call->ask.method = keeper->room == STORE_NO_ROOM ? PEER_PUT : PEER_POST;
-    while (call->at < call->n_chain && call->chain[call->at] != keeper->id)
-        call->at++;
-    if (!peer_call_begin(call, keeper->id))
-        peer_call_free(call);
+    const struct peer *peer;
+    struct peer_call *call = peer_call_new_to_owner(peers, object, first, n, PEER_DELETE, &peer);
+
+    if (call)
+        (void)!peer_call_begin(call, peer);
 }
 
-void peers_pass_on(struct peers *peers, const struct object *object, uint64_t first,
-                   struct dl_span data)
+void peers_bring(struct peers *peers, const struct object *object, uint64_t first,
+                 struct dl_span data)
 {
-    if (!peers || peers->placement.n < 2 || !peers_can_bring(peers, object, data))
+    const struct peer *peer;
+    uint64_t n = blocks_of(data.len);
+
+    if (!*object->etag || object->replaced ||
+        (peers && peers->bringing + data.len > PEERS_BRINGING_MOST)) {
+        peers_bring_not(peers, object, first, n);
         return;
-    struct peer_call *call = peer_call_new_to_bring(peers, object, first, data);
-    call->ask.method = PEER_POST;
-    while (call->at < call->n_chain && call->chain[call->at] != peers_self(peers))
-        call->at++;
-    if (!peer_call_walk(call))
-        peer_call_free(call);
+    }
+    struct peer_call *call = peer_call_new_to_owner(peers, object, first, n, PEER_PUT, &peer);
+    if (!call)
+        return;
+    peer_sum(&peers->crypto, data, call->sum);
+    call->body = memcpy(must_have(malloc(data.len)), data.data, data.len);
+    peers->bringing += data.len;
+    (void)!peer_call_begin(call, peer);
 }
 
 void peers_came(struct peers *peers, const struct object *object, uint64_t first, uint64_t n)

@@ -7,14 +7,12 @@
  * It gives the list, and the socket that listens, to this process (daemon/fetcher/service.c), which
  * alone talks to them. Which node keeps a block follows from the list (daemon/cache/placement.h).
  *
- * A fetch asks memory, the disk, the nodes of the block's chain one after another, and the store.
- * What the store gives is brought to the first of the chain that has room for it; this may be the
- * node that asks. If none has, the one that owns it keeps it instead of others, if it comes before
- * those. A node that has not got a block says so at once, and asks nobody for it; behind one that
- * surely has room nobody is asked. Of two that need the same block at the same time the second
- * waits for what the first one brings (promises.h): it asks again and again, and the node that is
- * to keep it says each time that it is coming, until it is there or its promise has ended. Messages
- * are in daemon/remote/peer_wire.h.
+ * A fetch asks memory, the disk, the node that owns the block, and the store. Of what the store
+ * gives the owner gets a copy, if it has said that it wants one. A node that has not got a block
+ * says so at once, and asks nobody for it. Of two that need the same block at the same time the
+ * second waits for what the first one brings (promises.h): it asks again and again, and the owner
+ * says each time that it is coming, until it is there or its promise has ended. Messages are in
+ * daemon/remote/peer_wire.h.
  *
  * Rights: each node asks the store itself, with its user's keys, whether the object is the one that
  * was given, as for what its own disk keeps; until it has said so, and since each worker came, no
@@ -37,22 +35,13 @@ struct peer_call;
 
 enum { PEER_MS = 3000 };
 
-/* Who keeps what the store gives. */
-struct peer_keeper {
-    enum { KEEPER_NONE, KEEPER_SELF, KEEPER_OTHER } who; /* none: this node a copy */
-    enum store_room room;                                /* none: instead of others */
-    uint64_t id;                                         /* of another one */
-    uint64_t n;                                          /* so many of the blocks, the first ones */
-};
-
 struct peer_result {
     uint64_t n;          /* blocks that it is about: at least one; fewer than were asked for: of the
                             others nothing is said */
-    bool again;          /* they may be here by now */
-    struct dl_span data; /* of all of them; NULL: nobody has them */
-    /* Of those that nobody has, and then to be told by peers_bring(), or that they are not to be
-     * had by peers_bring_not(); else who gave them. */
-    struct peer_keeper keeper;
+    bool again;          /* they may be there by now */
+    bool wanted;         /* they are not there, and it is to be told by peers_bring(), or that they
+                            are not to be had by peers_bring_not() */
+    struct dl_span data; /* of all of them; NULL: they are not there */
     /* Of what object, where it was not known. */
     uint64_t bytes;
     const char *etag;
@@ -71,24 +60,16 @@ void peers_listen(struct peers *peers, int fd);
 /* Who takes part: lines as peers_told.c writes them, "self ID" or "node ID CARD". */
 void peers_set_list(struct peers *peers, struct dl_span text);
 
-/* Asks for some of these blocks, which are of one group, those who may have them. Of an object that
- * is not known, for the first one. NULL: ret->n of them are to be had from the store, for *ret. If
- * that is this node, here or in the result, peers_came() says when they are here. All take NULL for
- * `peers`. */
+/* Asks whoever owns these blocks, which are of one group, for some of them. Of an object that is
+ * not known, for the first one. NULL: they are to be had from the store; if that is since they are
+ * this node's own, peers_came() says when they are here. All take NULL for `peers`. */
 struct peer_call *peers_ask(struct peers *peers, const struct object *object, uint64_t first,
-                            uint64_t n, struct peer_keeper *ret, peers_done *done, void *owner);
-/* Of blocks for which nobody was asked. */
-struct peer_keeper peers_keeper(const struct peers *peers, const struct object *object,
-                                uint64_t first, uint64_t n);
-/* If that is another node. */
-void peers_bring(struct peers *peers, const struct peer_keeper *keeper, const struct object *object,
-                 uint64_t first, struct dl_span data);
-void peers_bring_not(struct peers *peers, const struct peer_keeper *keeper,
-                     const struct object *object, uint64_t first, uint64_t n);
-/* This node was to keep them, and has no room for them: those behind it in their chain may. */
-void peers_pass_on(struct peers *peers, const struct object *object, uint64_t first,
-                   struct dl_span data);
-/* Another node keeps it, as far as there is room. */
+                            uint64_t n, peers_done *done, void *owner);
+/* They were wanted. */
+void peers_bring(struct peers *peers, const struct object *object, uint64_t first,
+                 struct dl_span data);
+void peers_bring_not(struct peers *peers, const struct object *object, uint64_t first, uint64_t n);
+/* Another node keeps it, as far as one does. */
 bool peers_leave_to_other(const struct peers *peers, const struct object *object, uint64_t block);
 /* Somebody brings it to this node, which owns it. */
 bool peers_have_promised(const struct peers *peers, const struct object *object, uint64_t block);

@@ -103,11 +103,6 @@ bool promises_have(const struct promises *promises, const char *where, uint64_t 
     return promises_find(promises, promise_key(where, block)) != NULL;
 }
 
-uint64_t promises_count(const struct promises *promises)
-{
-    return HASH_COUNT(promises->table);
-}
-
 /* New, or the one that there is; not in the list. */
 static struct promise *promises_take(struct promises *promises, uint64_t key)
 {

@@ -24,8 +24,6 @@ struct promises *promises_new(uv_loop_t *loop);
 struct promises *promises_free(struct promises *promises);
 
 bool promises_have(const struct promises *promises, const char *where, uint64_t block);
-/* Of how many blocks. */
-uint64_t promises_count(const struct promises *promises);
 /* By `maker`, NULL: this node; also those that another one has made. */
 void promises_make(struct promises *promises, const char *where, uint64_t first, uint64_t n,
                    const void *maker);

@@ -3,9 +3,9 @@
  * asks for blocks, brings some, or says that it does not bring what it was told is wanted; each has
  * one answer.
  *
- *   GET|PUT|POST|DELETE /blocks/1/FIRST/N/BYTES/MODIFIED/ETAG/WHERE HTTP/1.1
+ *   GET|PUT|DELETE /blocks/1/FIRST/N/BYTES/MODIFIED/ETAG/WHERE HTTP/1.1
  *   Authorization: Peer PROOF
- *   Dloader-Sum: SHA-256 of the body      of a PUT or POST
+ *   Dloader-Sum: SHA-256 of the body      of a PUT
  *
  *   HTTP/1.1 200 OK, 404 Not Found, ...
  *   Dloader-Peer: N WANTED BYTES MODIFIED ETAG PROOF
@@ -14,9 +14,8 @@
  * BYTES, MODIFIED and ETAG; of a GET BYTES may be 0 and ETAG "-": whichever object is there, and
  * the answer says which. ETAG and WHERE are percent-encoded. A 200 has as many blocks as are there
  * one after another, from FIRST on; of a 404 N says how many are not there, WANTED that the node
- * would keep them: 1 or 0, and BYTES more of it (enum peer_absent). An earlier release takes that
- * for 0, and says nothing else; it knows no POST, which is asked only of who has said that it has
- * room, and is answered with 404 if it has none by then.
+ * would keep them: 1 or 0, and BYTES whether somebody brings them now: PEER_COMING, and they are to
+ * be asked for again; or 0, and who asks fetches them. An earlier release fetches them either way.
  *
  * A PROOF is an HMAC with the token of the node that is asked, of the method, the target and the
  * sum of the body; that of an answer is of the request's proof besides. The token lies in the store
@@ -35,7 +34,8 @@
 #include "proto/peer_card.h"
 
 enum {
-    PEER_BLOCKS_MAX = 16,        /* of one request */
+    PEER_BLOCKS_MAX = 16, /* of one request */
+    PEER_COMING = 1,
     PEER_PROOF_MAX = 65,         /* with the final NUL */
     PEER_LINE_MAX = 1024,        /* of an answer */
     PEER_WHERE_MAX = 8 * 1024,   /* decoded */
@@ -43,20 +43,7 @@ enum {
     PEER_HEAD_MAX = 32 * 1024,   /* of a request: its lines, the empty one included */
 };
 
-/* What is not there: */
-enum peer_absent {
-    PEER_ABSENT,   /* wanted: instead of others (PUT) */
-    PEER_COMING,   /* somebody brings it now; it is to be asked for again */
-    PEER_ROOM,     /* wanted: there is room (POST) */
-    PEER_MAY_ROOM, /* wanted: there may be room (POST) */
-};
-
-enum peer_method { PEER_GET, PEER_PUT, PEER_DELETE, PEER_POST };
-
-static inline bool peer_brings(enum peer_method method)
-{
-    return method == PEER_PUT || method == PEER_POST;
-}
+enum peer_method { PEER_GET, PEER_PUT, PEER_DELETE };
 
 /* Blocks, and of what. */
 struct peer_ask {

@@ -25,20 +25,11 @@ struct peers {
 
 static struct peers others;
 
-struct peer_keeper peers_keeper(const struct peers *peers, const struct object *object,
-                                uint64_t first, uint64_t n)
-{
-    (void)object;
-    return (struct peer_keeper){.who = !peers || first % 3 == 0 ? KEEPER_SELF : KEEPER_NONE,
-                                .n = n};
-}
-
 struct peer_call *peers_ask(struct peers *peers, const struct object *object, uint64_t first,
-                            uint64_t n, struct peer_keeper *ret, peers_done *done, void *owner)
+                            uint64_t n, peers_done *done, void *owner)
 {
     struct peer_call *call;
 
-    *ret = peers_keeper(peers, object, first, n);
     if (!peers || next_random(&peers->random) % 4 == 0)
         return NULL;
     assert_true(n > 0 && first / 16 == (first + n - 1) / 16);
@@ -57,27 +48,17 @@ struct peer_call *peers_ask(struct peers *peers, const struct object *object, ui
     return call;
 }
 
-void peers_bring(struct peers *peers, const struct peer_keeper *keeper, const struct object *object,
-                 uint64_t first, struct dl_span data)
+void peers_bring(struct peers *peers, const struct object *object, uint64_t first,
+                 struct dl_span data)
 {
-    if (keeper->who != KEEPER_OTHER)
-        return;
     assert_true(peers && *object->etag && data.len > 0 && first < object->n_blocks);
     peers->brought++;
 }
 
-void peers_bring_not(struct peers *peers, const struct peer_keeper *keeper,
-                     const struct object *object, uint64_t first, uint64_t n)
+void peers_bring_not(struct peers *peers, const struct object *object, uint64_t first, uint64_t n)
 {
     (void)object, (void)first;
-    assert_true(keeper->who != KEEPER_OTHER || (peers && n > 0));
-}
-
-void peers_pass_on(struct peers *peers, const struct object *object, uint64_t first,
-                   struct dl_span data)
-{
-    (void)peers;
-    assert_true(*object->etag && data.len > 0 && first < object->n_blocks);
+    assert_true(peers && n > 0);
 }
 
 bool peers_leave_to_other(const struct peers *peers, const struct object *object, uint64_t block)
