@@ -21,7 +21,6 @@
 
 #include <sys/socket.h>
 
-/* A loader this session opened. */
 /* What a client's own batches are, where they are parts of the loader's (share.size). */
 struct own_batches {
     struct slices slices; /* .n 0: they are the loader's, and the rest is not set */
@@ -29,6 +28,7 @@ struct own_batches {
     uint64_t parts[STATE_PARTS];
 };
 
+/* A loader this session opened. */
 struct opened {
     struct loader_user user;
     UT_hash_handle hh; /* session.opened, by id */
