@@ -6,9 +6,11 @@ import os
 import pathlib
 import re
 import select
+import shlex
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -193,3 +195,30 @@ class HelperCase(TestCase):
     def assert_same(self, run, check):
         for key in ("digest", "batches", "samples", "bytes", "length", "steps"):
             self.assertEqual(run[key], check[key], key)
+
+
+class PythonHelperCase(HelperCase):
+    """Helpers that run Python: `module` is the text of a module that they can import, `module_name` its name."""
+
+    module, module_name = "", ""
+
+    def setUp(self):
+        super().setUp()
+        self.modules = self.folder("modules")
+        self.interpreter = self.path("python")
+        preload, options = (shlex.quote(os.environ.get(name, "")) for name in ("LD_PRELOAD", "ASAN_OPTIONS"))
+        pathlib.Path(self.interpreter).write_text(
+            f"#!/bin/sh\nexport LD_PRELOAD={preload} ASAN_OPTIONS={options}\nexec {sys.executable} \"$@\"\n")
+        os.chmod(self.interpreter, 0o755)
+
+    def folder(self, name):
+        """Of the module."""
+        folder = pathlib.Path(self.path(name))
+        folder.mkdir()
+        (folder / f"{self.module_name}.py").write_text(self.module)
+        return folder
+
+    def config(self, folder=None, **config):
+        """Of a daemon whose Python finds what that folder has."""
+        path = [str(folder or self.modules), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        return {"python": [self.interpreter], "python_path": path, **config}

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shlex
 import signal
 import sys
 import unittest
@@ -13,7 +12,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 import dltest  # noqa: E402
 from dltest import children_of, dlctl_json, wait_until  # noqa: E402
-from lent import HelperCase  # noqa: E402
+from lent import PythonHelperCase  # noqa: E402
 
 HAS_DAEMON = bool(os.environ.get("DLOADERD"))
 
@@ -41,26 +40,8 @@ class Draws:
 
 
 @unittest.skipUnless(HAS_DAEMON, "needs $DLOADERD")
-class Python(HelperCase):
-    def setUp(self):
-        super().setUp()
-        self.modules = self.folder("modules")
-        self.interpreter = self.path("python")
-        preload, options = (shlex.quote(os.environ.get(name, "")) for name in ("LD_PRELOAD", "ASAN_OPTIONS"))
-        pathlib.Path(self.interpreter).write_text(
-            f"#!/bin/sh\nexport LD_PRELOAD={preload} ASAN_OPTIONS={options}\nexec {sys.executable} \"$@\"\n")
-        os.chmod(self.interpreter, 0o755)
-
-    def folder(self, name):
-        """Of modules."""
-        folder = pathlib.Path(self.path(name))
-        folder.mkdir()
-        (folder / "far_sets.py").write_text(MODULE)
-        return folder
-
-    def config(self, folder=None, **config):
-        path = [str(folder or self.modules), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
-        return {"python": [self.interpreter], "python_path": path, **config}
+class Python(PythonHelperCase):
+    module, module_name = MODULE, "far_sets"
 
     def start(self, helper, **helpers):
         own = {"addresses": [helper.address], "count": 2, "secret_file": str(self.secret), **helpers}

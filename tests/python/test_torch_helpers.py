@@ -6,7 +6,6 @@ import itertools
 import os
 import pathlib
 import random
-import shlex
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 import dltest  # noqa: E402
 from dltest import wait_until  # noqa: E402
-from lent import HelperCase  # noqa: E402
+from lent import PythonHelperCase  # noqa: E402
 from tap import slow  # noqa: E402
 
 from dloaderd import DataLoader, _sent  # noqa: E402
@@ -63,26 +62,12 @@ def plain(batch):
 
 @unittest.skipUnless(HAS_DAEMON, "needs $DLOADERD")
 @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
-class Sent(HelperCase):
-    def setUp(self):
-        super().setUp()
-        self.modules = self.folder("modules")
-        self.interpreter = self.path("python")
-        preload, options = (shlex.quote(os.environ.get(name, "")) for name in ("LD_PRELOAD", "ASAN_OPTIONS"))
-        pathlib.Path(self.interpreter).write_text(
-            f"#!/bin/sh\nexport LD_PRELOAD={preload} ASAN_OPTIONS={options}\nexec {sys.executable} \"$@\"\n")
-        os.chmod(self.interpreter, 0o755)
-
-    def folder(self, name):
-        folder = pathlib.Path(self.path(name))
-        folder.mkdir()
-        (folder / "named_sets.py").write_text(MODULE)
-        return folder
+class Sent(PythonHelperCase):
+    module, module_name = MODULE, "named_sets"
 
     def lending(self, folder=None, **config):
-        """A helper whose Python finds modules of that folder."""
-        path = [str(folder or self.modules), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
-        return self.helper(python=[self.interpreter], python_path=path, **config)
+        """A helper whose Python finds the module of that folder."""
+        return self.helper(**self.config(folder, **config))
 
     def daemon_of(self, *helpers, name="daemon", **more):
         os.mkdir(self.path(name))
