@@ -304,13 +304,6 @@ class Job:
         from . import _versions
         return not _versions.not_compared("PIL")
 
-    def prepare(self) -> None:
-        """In a host, before it forks workers: finds out once what each of them would. Packages for texts import Pillow,
-        too, and their first batch need not wait for that."""
-        if self.may_open_pictures() and ("torchvision" in sys.modules or "PIL.JpegImagePlugin" in sys.modules):
-            from . import _lazy
-            _lazy.why_not()
-
     def has_lazy_texts(self) -> bool:
         """Whether C makes tokens of those that transformers is called with."""
         return self.lazy and self.columns is None and "transformers.tokenization_utils_base" in sys.modules

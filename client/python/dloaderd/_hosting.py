@@ -133,7 +133,6 @@ def _run(theirs: Any, client: int, job: Any, keeps_errors: bool, mask: Any) -> N
     # lines, which those of others do not come between.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    job.prepare()
     # What is here now is never collected, so a worker need not write to it.
     gc.freeze()
     _worker.serve(functools.partial(_open_worker, job), channel=channel, client=client,

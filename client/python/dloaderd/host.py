@@ -43,9 +43,7 @@ def bootstrap_of(arguments: list[str]) -> Any:
     if arguments != ["--sent"]:
         return _bootstrap.open_named_telling
     from . import _hosting, _sent
-    job = _sent.load()
-    job.prepare()
-    return functools.partial(_hosting._open_worker, job)
+    return functools.partial(_hosting._open_worker, _sent.load())
 
 
 def main() -> int:
