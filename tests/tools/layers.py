@@ -15,9 +15,10 @@ import sys
 PROTO = {"proto/common/", "proto/", "proto/shared/"}
 
 # The floors of data/, from the ground up: what a sample is; files and their indexes; bytes that become pictures,
-# sounds and tokens; samples that become a batch; the kinds of dataset; what workers and loading without a daemon call.
+# sounds and tokens; foreign code; samples that become a batch; fields of records; the kinds of dataset; what workers
+# and loading without a daemon call.
 DATA = ("daemon/data/base/", "daemon/data/files/", "daemon/data/decode/", "daemon/data/plugin/", "daemon/data/collate/",
-        "daemon/data/kinds/", "daemon/data/")
+        "daemon/data/field/", "daemon/data/kinds/", "daemon/data/")
 
 CLUSTER = ("daemon/cluster/store/", "daemon/cluster/rendezvous/", "daemon/cluster/progress/")
 

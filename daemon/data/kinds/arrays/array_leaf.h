@@ -6,8 +6,8 @@
 #ifndef DL_DATA_ARRAY_LEAF_H
 #define DL_DATA_ARRAY_LEAF_H
 
-#include "daemon/data/base/field_choice.h"
 #include "daemon/data/base/sample.h"
+#include "daemon/data/field/field_choice.h"
 
 enum { ARRAY_UNPACKED_MAX = 1 << 30 };
 

@@ -8,7 +8,7 @@
 #ifndef DL_DATA_ARROW_TABLE_H
 #define DL_DATA_ARROW_TABLE_H
 
-#include "daemon/data/base/field_choice.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/files/globs.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/arrow/arrow_column.h"

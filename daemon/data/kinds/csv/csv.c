@@ -12,7 +12,7 @@
  */
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/base/field_choice.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/files/globs.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/csv/csv_columns.h"

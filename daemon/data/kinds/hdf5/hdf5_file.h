@@ -8,7 +8,7 @@
 #ifndef DL_DATA_HDF5_FILE_H
 #define DL_DATA_HDF5_FILE_H
 
-#include "daemon/data/base/field_choice.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/hdf5/hdf5_array.h"
 #include "daemon/data/kinds/hdf5/hdf5_foreign.h"

@@ -1,6 +1,6 @@
 #include "daemon/data/kinds/litdata/litdata_nested.h"
 
-#include "daemon/data/base/json_field.h"
+#include "daemon/data/field/json_field.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 #ifndef DL_DATA_LITDATA_PRIVATE_H
 #define DL_DATA_LITDATA_PRIVATE_H
 
-#include "daemon/data/base/field_choice.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/kinds/litdata/litdata.h"
 #include "daemon/data/kinds/litdata/litdata_index.h"
 

@@ -11,8 +11,8 @@
  */
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/base/field_choice.h"
 #include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/lmdb/lmdb_tree.h"
 

@@ -1,7 +1,7 @@
 #include "daemon/data/kinds/mds/mds.h"
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/base/field_choice.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/kinds/mds/mds_index.h"
 
 #include <errno.h>

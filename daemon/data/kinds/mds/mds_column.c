@@ -1,8 +1,8 @@
 #include "daemon/data/kinds/mds/mds_column.h"
 
-#include "daemon/data/base/json_field.h"
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/decode/image/image_raw.h"
+#include "daemon/data/field/json_field.h"
 #include "proto/dtype.h"
 
 #include <errno.h>

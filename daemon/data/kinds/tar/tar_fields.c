@@ -1,6 +1,6 @@
 /* What becomes of a member by its extension. */
-#include "daemon/data/base/json_field.h"
 #include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/field/json_field.h"
 #include "daemon/data/files/unpack.h"
 #include "daemon/data/kinds/arrays/array_leaf.h"
 #include "daemon/data/kinds/tar/tar_sample.h"

@@ -27,9 +27,9 @@
 #define DL_DATA_TAR_SAMPLE_H
 
 #include "daemon/data/base/dataset.h"
-#include "daemon/data/base/field_choice.h"
 #include "daemon/data/decode/audio/audio_field.h"
 #include "daemon/data/decode/image/image.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/kinds/tar/tar_reader.h"
 
 struct tar_options {

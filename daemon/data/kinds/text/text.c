@@ -11,10 +11,10 @@
  */
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/base/field_choice.h"
-#include "daemon/data/base/json_field.h"
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/decode/tokenizer/token_leaves.h"
+#include "daemon/data/field/field_choice.h"
+#include "daemon/data/field/json_field.h"
 #include "daemon/data/files/globs.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/text/text_lines.h"

@@ -10,7 +10,7 @@
  */
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/base/field_choice.h"
+#include "daemon/data/field/field_choice.h"
 #include "daemon/data/files/globs.h"
 #include "daemon/data/files/remote.h"
 #include "daemon/data/files/shared_index.h"

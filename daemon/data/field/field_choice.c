@@ -1,4 +1,4 @@
-#include "daemon/data/base/field_choice.h"
+#include "daemon/data/field/field_choice.h"
 
 #include <errno.h>
 

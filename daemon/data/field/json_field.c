@@ -1,4 +1,4 @@
-#include "daemon/data/base/json_field.h"
+#include "daemon/data/field/json_field.h"
 
 #include <errno.h>
 #include <jansson.h>
