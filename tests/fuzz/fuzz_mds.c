@@ -4,10 +4,10 @@
 
 #include <errno.h>
 
-static int add_value(const void *value, const struct image_field *field, struct sample *ret,
+static int add_value(const void *value, const struct decoding *decoding, struct sample *ret,
                      struct dl_error *err)
 {
-    return mds_value_add(value, field, ret, err);
+    return mds_value_add(value, decoding, ret, err);
 }
 
 static void check_sample(const void *index, const uint8_t *at, uint64_t size)

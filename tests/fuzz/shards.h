@@ -6,7 +6,7 @@
 #ifndef DL_FUZZ_SHARDS_H
 #define DL_FUZZ_SHARDS_H
 
-#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/field/field.h"
 #include "daemon/data/files/shard_file.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -35,21 +35,21 @@ static inline struct shard_input shard_input_of(const uint8_t *data, size_t size
 /* A value that the format's own function adds to a sample. */
 struct shard_value {
     const void *value;
-    int (*add)(const void *value, const struct image_field *field, struct sample *ret,
+    int (*add)(const void *value, const struct decoding *decoding, struct sample *ret,
                struct dl_error *err);
     uint32_t length; /* of a row: what the format says before it is read */
     bool is_row;
 };
 
 static inline void shard_value_check(const struct shard_value *value,
-                                     const struct image_field *field)
+                                     const struct decoding *decoding)
 {
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};
     struct dl_error err = {0};
 
     sample_begin(&sample, TREE_LIST, NULL);
-    int r = value->add(value->value, field, &sample, &err);
+    int r = value->add(value->value, decoding, &sample, &err);
     FUZZ_ASSERT(r == 0 || sample.error < 0 || (r == -err.code && err.message[0]));
     if (value->is_row && r == 0)
         FUZZ_ASSERT(value->length == min_u64(sample.tree.nodes[1].shape[0], UINT32_MAX));
@@ -60,14 +60,14 @@ static inline void shard_value_check(const struct shard_value *value,
 /* As a picture, where it is one, and as it is. */
 static inline void shard_value_check_both(const struct shard_value *value)
 {
-    static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
+    static struct fields fields = {.decode = true,
+                                   .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
     static const struct sample_key key;
-    static struct image_decoder *decoder;
+    const struct decoding decoding = {.fields = &fields, .key = &key};
 
-    if (!decoder)
-        FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
-    struct image_field field = {.decoder = decoder, .spec = &image, .key = &key};
-    shard_value_check(value, &field);
+    if (!fields.images)
+        FUZZ_ASSERT(image_decoder_new(&fields.images, NULL) == 0);
+    shard_value_check(value, &decoding);
     shard_value_check(value, NULL);
 }
 

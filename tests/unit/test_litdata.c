@@ -456,22 +456,21 @@ TEST(test_rows_of_arrow)
 static const char *value_of(const char *format, const void *data, uint64_t bytes)
 {
     static char text[DL_ERROR_MESSAGE_MAX + 8];
-    static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
-    static struct image_decoder *decoder;
+    static struct fields fields = {.decode = true,
+                                   .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
     struct litdata_leaf leaf = {.format = (char *)format};
     struct litdata_value value = {.leaf = &leaf, .data = data, .size = bytes};
-    struct image_field field = {.spec = &image, .key = &key};
+    struct decoding decoding = {.fields = &fields, .key = &key};
     struct taken t = {.sample.arena = &t.arena};
     size_t len = 0;
 
-    if (!decoder)
-        assert_int_equal(image_decoder_new(&decoder, NULL), 0);
-    field.decoder = decoder;
+    if (!fields.images)
+        assert_int_equal(image_decoder_new(&fields.images, NULL), 0);
     litdata_leaf_parse(&leaf);
     if (leaf.sort == LITDATA_UNKNOWN)
         return strcpy(text, "no such format");
     sample_begin(&t.sample, TREE_DICT, NULL);
-    if (litdata_value_add(&value, "x", &field, &t.sample, &t.err) < 0) {
+    if (litdata_value_add(&value, "x", &decoding, &t.sample, &t.err) < 0) {
         assert_string_not_equal(t.err.message, "");
         snprintf(text, sizeof text, "error: %s", t.err.message);
         drop(&t);

@@ -361,23 +361,22 @@ TEST(test_damaged_shard)
 static const char *value_of(const char *encoding, uint32_t size, const void *data, uint64_t bytes)
 {
     static char text[DL_ERROR_MESSAGE_MAX + 8];
-    static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_CHW};
+    static struct fields fields = {.decode = true,
+                                   .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_CHW}};
     struct mds_column column = {.name = (char *)"x", .encoding = (char *)encoding, .size = size};
     struct mds_value value = {.column = &column, .name = "x", .data = data, .size = bytes};
-    static struct image_decoder *decoder;
-    struct image_field field = {.spec = &image, .key = &key};
+    struct decoding decoding = {.fields = &fields, .key = &key};
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};
     struct dl_error err = {0};
     size_t len = 0;
 
-    if (!decoder)
-        assert_int_equal(image_decoder_new(&decoder, NULL), 0);
-    field.decoder = decoder;
+    if (!fields.images)
+        assert_int_equal(image_decoder_new(&fields.images, NULL), 0);
     if (mds_column_parse(&column, "index", &err) < 0)
         return strcpy(text, "no such encoding");
     sample_begin(&sample, TREE_DICT, NULL);
-    int r = mds_value_add(&value, &field, &sample, &err);
+    int r = mds_value_add(&value, &decoding, &sample, &err);
     if (r < 0) {
         assert_string_not_equal(err.message, "");
         snprintf(text, sizeof text, "error: %s", err.message);

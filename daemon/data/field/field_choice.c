@@ -5,7 +5,7 @@
 int field_choice_init(struct field_choice *choice, const struct spec_dataset *spec,
                       const char *place, struct dl_error *err)
 {
-    if (!spec->fields)
+    if (spec->n_fields == 0)
         return 0;
     choice->fields = calloc(spec->n_fields, sizeof *choice->fields);
     for (uint32_t i = 0; choice->fields && i < spec->n_fields; i++) {
@@ -28,4 +28,32 @@ void field_choice_deinit(struct field_choice *choice)
     }
     free(choice->fields);
     *choice = (struct field_choice){0};
+}
+
+int field_names_copy(struct field_names *ret, char *const *names, uint32_t n, const char *place,
+                     struct dl_error *err)
+{
+    if (n == 0)
+        return 0;
+    ret->names = calloc(n, sizeof *ret->names);
+    while (ret->names && ret->n < n && (ret->names[ret->n] = strdup(names[ret->n])))
+        ret->n++;
+    return ret->n == n ? 0 : dl_error_set(err, ENOMEM, place, "out of memory");
+}
+
+bool field_names_have(const struct field_names *names, const char *name)
+{
+    uint32_t i = 0;
+
+    while (i < names->n && strcmp(names->names[i], name) != 0)
+        i++;
+    return i < names->n;
+}
+
+void field_names_deinit(struct field_names *names)
+{
+    for (uint32_t i = 0; i < names->n; i++)
+        free(names->names[i]);
+    free(names->names);
+    *names = (struct field_names){0};
 }

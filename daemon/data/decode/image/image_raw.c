@@ -1,6 +1,7 @@
 #include "daemon/data/decode/image/image_raw.h"
 
 #include "daemon/data/decode/image/colour.h"
+#include "daemon/data/decode/image/image.h"
 
 #include <errno.h>
 
@@ -45,7 +46,7 @@ static int image_raw_wrong_size(uint64_t bytes, struct dl_error *err)
                         (unsigned long long)bytes);
 }
 
-int image_raw_add(const uint8_t *data, uint64_t bytes, const struct image_field *field,
+int image_raw_add(const uint8_t *data, uint64_t bytes, const struct spec_image *spec,
                   const char *name, struct sample *ret, struct dl_error *err)
 {
     uint32_t head[3];
@@ -66,11 +67,11 @@ int image_raw_add(const uint8_t *data, uint64_t bytes, const struct image_field 
     if (mul_overflows(head[0], head[1], &n) || mul_overflows(n, channels, &stored) ||
         stored != bytes - sizeof head - head[2])
         return image_raw_wrong_size(bytes, err);
-    image_shape(field->spec, (struct image_size){.width = head[0], .height = head[1]}, shape);
-    uint8_t *out = sample_alloc(ret, image_channels(field->spec) * n);
-    if (out && field->spec->grey)
+    image_shape(spec, (struct image_size){.width = head[0], .height = head[1]}, shape);
+    uint8_t *out = sample_alloc(ret, image_channels(spec) * n);
+    if (out && spec->grey)
         image_raw_make_grey(pixels, channels, n, out);
     else if (out)
-        image_raw_copy(pixels, channels, n, field->spec->layout, out);
+        image_raw_copy(pixels, channels, n, spec->layout, out);
     return sample_tensor(ret, name, DL_DTYPE_UINT8, 3, shape, out);
 }

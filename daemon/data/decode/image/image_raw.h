@@ -10,14 +10,15 @@
 #ifndef DL_DATA_IMAGE_RAW_H
 #define DL_DATA_IMAGE_RAW_H
 
-#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/base/sample.h"
+#include "proto/spec.h"
 
 /*
  * Adds such an image of modes RGB, RGBA and L at the end of `ret`, uint8 [H, W, 3] or [3, H, W], at
  * the size it is stored. 0; or a negative errno with `err`, whose message continues the field's
  * name: "is an image of mode CMYK ...". An error of the sample's own is not in `err`, and sticks.
  */
-int _nodiscard_ image_raw_add(const uint8_t *data, uint64_t bytes, const struct image_field *field,
+int _nodiscard_ image_raw_add(const uint8_t *data, uint64_t bytes, const struct spec_image *spec,
                               const char *name, struct sample *ret, struct dl_error *err);
 
 #endif

@@ -11,8 +11,8 @@
 struct litdata_sample {
     struct litdata *lit;
     struct shard_file *chunk;
-    uint64_t number;                 /* in the chunk */
-    const struct image_field *field; /* NULL: images stay bytes */
+    uint64_t number; /* in the chunk */
+    struct decoding decoding;
     struct sample *ret;
     struct dl_error *err;
 };
@@ -67,7 +67,7 @@ static int litdata_split(struct litdata_sample *s, uint64_t index)
 static int litdata_add_leaf(const struct litdata_sample *s, uint32_t leaf, const char *name)
 {
     struct dl_error why = {0};
-    int r = litdata_value_add(&s->lit->values[leaf], name, s->field, s->ret, &why);
+    int r = litdata_value_add(&s->lit->values[leaf], name, &s->decoding, s->ret, &why);
 
     if (why.code)
         return litdata_refuse_item(s, &why, name);
@@ -97,7 +97,7 @@ static int litdata_add_fields(const struct litdata_sample *s)
     struct litdata *lit = s->lit;
     int r = 0;
 
-    if (lit->choice.n > 0)
+    if (lit->fields.choice.n > 0)
         sample_begin(s->ret, TREE_DICT, NULL);
     for (uint32_t i = 0; r == 0 && i < litdata_fields(lit); i++) {
         const char *name;
@@ -106,7 +106,7 @@ static int litdata_add_fields(const struct litdata_sample *s)
     }
     if (r < 0)
         return r;
-    if (lit->choice.n > 0)
+    if (lit->fields.choice.n > 0)
         sample_end(s->ret);
     return sample_check(s->ret, s->err);
 }
@@ -129,10 +129,10 @@ static int litdata_get(struct dataset *ds, const struct sample_key *key, uint64_
                        struct sample *ret, struct dl_error *err)
 {
     struct litdata *lit = container_of(ds, struct litdata, base);
-    struct image_field field = {
-        .decoder = lit->decoder, .spec = &lit->image, .key = key, .index = index};
-    struct litdata_sample s = {
-        .lit = lit, .field = lit->decoder ? &field : NULL, .ret = ret, .err = err};
+    struct litdata_sample s = {.lit = lit,
+                               .decoding = {.fields = &lit->fields, .key = key, .index = index},
+                               .ret = ret,
+                               .err = err};
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
@@ -155,7 +155,7 @@ static uint32_t litdata_length_leaf(const struct litdata *lit, const char *name)
             const struct litdata_node *node = &shape->nodes[j];
             const char *own = j == first ? called : node->key;
             /* A nested leaf's path would have to be parsed, which is not worth it here. */
-            bool flat = j == first || (first == 0 && lit->choice.n == 0 && node->key);
+            bool flat = j == first || (first == 0 && lit->fields.choice.n == 0 && node->key);
             if (node->leaf == LITDATA_NO_LEAF)
                 continue;
             if (name ? flat && own && strcmp(own, name) == 0
@@ -283,8 +283,7 @@ static void litdata_close(struct dataset *ds)
     struct litdata *lit = container_of(ds, struct litdata, base);
 
     tree_deinit(&ds->schema);
-    image_decoder_free(lit->decoder);
-    field_choice_deinit(&lit->choice);
+    fields_close(&lit->fields);
     litdata_index_deinit(&lit->index);
     free(lit->values);
     free(lit->item);

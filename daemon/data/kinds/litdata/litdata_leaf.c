@@ -1,7 +1,6 @@
 #include "daemon/data/kinds/litdata/litdata_leaf.h"
 
 #include "daemon/data/collate/lengths.h"
-#include "daemon/data/decode/image/image_raw.h"
 #include "daemon/data/kinds/litdata/litdata_nested.h"
 #include "proto/dtype.h"
 
@@ -107,13 +106,6 @@ bool litdata_leaf_has_dimensions(const struct litdata_leaf *leaf)
 
 /* ---- arrays --------------------------------------------------------------------------------- */
 
-struct litdata_array {
-    uint32_t dtype;
-    uint32_t ndim;
-    uint64_t shape[TREE_DIMS];
-    const uint8_t *elements;
-};
-
 static uint32_t litdata_value_u32(const uint8_t *at, bool big)
 {
     uint32_t n;
@@ -122,7 +114,7 @@ static uint32_t litdata_value_u32(const uint8_t *at, bool big)
     return big ? be32toh(n) : le32toh(n);
 }
 
-static bool litdata_value_read_header(const struct litdata_value *value, struct litdata_array *ret)
+static bool litdata_value_read_header(const struct litdata_value *value, struct field_array *ret)
 {
     bool torch = value->leaf->sort == LITDATA_TENSOR;
     uint64_t head = 8;
@@ -139,138 +131,97 @@ static bool litdata_value_read_header(const struct litdata_value *value, struct 
     return true;
 }
 
-static bool litdata_value_parse_array(const struct litdata_value *value, struct litdata_array *ret)
+static bool litdata_value_parse_array(const struct litdata_value *value, struct field_array *ret)
 {
     if (value->leaf->sort != LITDATA_ROW)
         return litdata_value_read_header(value, ret);
     uint64_t bytes = dtype_bytes(value->leaf->dtype);
-    *ret = (struct litdata_array){.dtype = value->leaf->dtype,
-                                  .ndim = 1,
-                                  .shape = {value->size / bytes},
-                                  .elements = value->data};
+    *ret = (struct field_array){.dtype = value->leaf->dtype,
+                                .ndim = 1,
+                                .shape = {value->size / bytes},
+                                .elements = value->data};
     return true;
 }
 
-static int litdata_value_wrong_size(const struct litdata_value *value, struct dl_error *err)
-{
-    return dl_error_set(err, EINVAL, "", "has %llu bytes, which \"%s\" cannot have",
-                        (unsigned long long)value->size, value->leaf->format);
-}
-
-static int litdata_value_add_array(const struct litdata_value *value, const char *name,
+static int litdata_value_add_array(const struct litdata_value *value, const struct field *field,
                                    struct sample *ret, struct dl_error *err)
 {
-    const uint8_t *end = value->data + value->size;
-    struct litdata_array array = {0};
-    uint64_t bytes;
+    struct field_array array = {0};
 
     if (!litdata_value_parse_array(value, &array))
         return dl_error_set(
             err, EINVAL, "",
             "is an array whose type or shape is damaged, or one that no tensor has");
-    if (!tensor_bytes(array.dtype, array.ndim, array.shape, &bytes) ||
-        bytes != (uint64_t)(end - array.elements))
-        return litdata_value_wrong_size(value, err);
-    return sample_tensor(ret, name, array.dtype, array.ndim, array.shape, array.elements);
+    return field_add_array(field, &array, value->leaf->format, ret, err);
 }
 
 uint32_t litdata_value_length(const struct litdata_value *value)
 {
-    struct litdata_array array = {0};
+    struct field_array array = {0};
 
     if (!litdata_value_parse_array(value, &array) || array.ndim == 0)
         return LENGTH_UNKNOWN;
     return (uint32_t)min_u64(array.shape[0], LENGTH_UNKNOWN);
 }
 
-/* ---- images --------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
-static int litdata_value_add_image(const uint8_t *data, uint64_t size, const char *name,
-                                   const struct image_field *field, struct sample *ret,
-                                   struct dl_error *err)
-{
-    struct image_file file = {.data = data, .bytes = size, .path = ""};
-
-    return image_field_add(field, &file, name, ret, err);
-}
-
-static int litdata_value_add_images(const struct litdata_value *value, const char *name,
-                                    const struct image_field *field, struct sample *ret,
+static int litdata_value_add_images(const struct field *field, const char *format,
+                                    const struct decoding *decoding, struct sample *ret,
                                     struct dl_error *err)
 {
-    const uint8_t *sizes = value->data + 4, *at;
-    uint64_t n = value->size < 4 ? 0 : litdata_value_u32(value->data, false);
-    uint64_t left = value->size - 4;
+    const uint8_t *sizes = field->data + 4;
+    uint64_t n = field->bytes < 4 ? 0 : litdata_value_u32(field->data, false);
+    uint64_t left = field->bytes - 4;
+    struct field image = {.sort = FIELD_IMAGE};
     int r = 0;
 
     if (n == 0 || n > left / 4)
-        return litdata_value_wrong_size(value, err);
-    at = sizes + 4 * n;
+        return field_refuse_size(field, format, err);
+    image.data = sizes + 4 * n;
     left -= 4 * n;
-    sample_begin(ret, TREE_LIST, name);
+    sample_begin(ret, TREE_LIST, field->name);
     for (uint64_t i = 0; r == 0 && i < n; i++) {
-        uint64_t size = litdata_value_u32(sizes + 4 * i, false);
-        if (size > left)
-            return litdata_value_wrong_size(value, err);
-        r = litdata_value_add_image(at, size, NULL, field, ret, err);
-        at += size;
-        left -= size;
+        image.bytes = litdata_value_u32(sizes + 4 * i, false);
+        if (image.bytes > left)
+            return field_refuse_size(field, format, err);
+        r = field_add(&image, decoding, ret, err);
+        image.data += image.bytes;
+        left -= image.bytes;
     }
     if (r < 0)
         return r;
-    return left == 0 ? sample_end(ret) : litdata_value_wrong_size(value, err);
+    return left == 0 ? sample_end(ret) : field_refuse_size(field, format, err);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
-
-static int litdata_value_add_string(const struct litdata_value *value, const char *name,
-                                    struct sample *ret, struct dl_error *err)
-{
-    int r = sample_text(ret, TREE_STRING, name, value->data, value->size);
-
-    return r == -EILSEQ ? dl_error_set(err, EILSEQ, "", "is not UTF-8") : r;
-}
-
-static int litdata_value_add_number(const struct litdata_value *value, const char *name,
+static int litdata_value_add_number(const struct litdata_value *value, const struct field *field,
                                     struct sample *ret, struct dl_error *err)
 {
     if (value->size != litdata_leaf_bytes(value->leaf))
-        return litdata_value_wrong_size(value, err);
+        return field_refuse_size(field, value->leaf->format, err);
     if (value->leaf->sort == LITDATA_BOOL)
-        return sample_bool(ret, name, value->data[0] != 0);
-    return sample_tensor(ret, name, value->leaf->dtype, 0, NULL, value->data);
+        return sample_bool(ret, field->name, value->data[0] != 0);
+    return sample_tensor(ret, field->name, value->leaf->dtype, 0, NULL, value->data);
 }
 
 int litdata_value_add(const struct litdata_value *value, const char *name,
-                      const struct image_field *field, struct sample *ret, struct dl_error *err)
+                      const struct decoding *decoding, struct sample *ret, struct dl_error *err)
 {
-    enum litdata_sort sort = value->leaf->sort;
+    static const enum field_sort sorts[] = {[LITDATA_STRING] = FIELD_TEXT,
+                                            [LITDATA_IMAGE] = FIELD_IMAGE,
+                                            [LITDATA_PIXELS] = FIELD_PIXELS,
+                                            [LITDATA_PICKLE] = FIELD_BYTES};
+    const struct litdata_leaf *leaf = value->leaf;
+    const struct field field = {sorts[leaf->sort], name, value->data, value->size};
+    bool decodes = decoding && decoding->fields->decode;
 
-    if (!field && sort >= LITDATA_IMAGE && sort <= LITDATA_JSON)
-        sort = LITDATA_BYTES;
-    switch (sort) {
-    case LITDATA_STRING:
-        return litdata_value_add_string(value, name, ret, err);
-    case LITDATA_BOOL:
-    case LITDATA_INT:
-    case LITDATA_FLOAT:
-        return litdata_value_add_number(value, name, ret, err);
-    case LITDATA_ROW:
-    case LITDATA_NUMPY:
-    case LITDATA_TENSOR:
-        return litdata_value_add_array(value, name, ret, err);
-    case LITDATA_IMAGE:
-        return litdata_value_add_image(value->data, value->size, name, field, ret, err);
-    case LITDATA_IMAGES:
-        return litdata_value_add_images(value, name, field, ret, err);
-    case LITDATA_PIXELS:
-        return image_raw_add(value->data, value->size, field, name, ret, err);
-    case LITDATA_JSON:
+    if (litdata_leaf_bytes(leaf) > 0)
+        return litdata_value_add_number(value, &field, ret, err);
+    if (leaf->sort >= LITDATA_ROW && leaf->sort <= LITDATA_TENSOR)
+        return litdata_value_add_array(value, &field, ret, err);
+    if (leaf->sort == LITDATA_IMAGES && decodes)
+        return litdata_value_add_images(&field, leaf->format, decoding, ret, err);
+    if (leaf->sort == LITDATA_JSON && decodes)
         return litdata_nested_add(value->data, value->size, name, ret, err);
-    case LITDATA_BYTES:
-    case LITDATA_PICKLE:
-    case LITDATA_UNKNOWN:
-        break;
-    }
-    return sample_text(ret, TREE_BYTES, name, value->data, value->size);
+    return field_add(&field, decoding, ret, err);
 }

@@ -21,7 +21,7 @@
 #ifndef DL_DATA_LITDATA_LEAF_H
 #define DL_DATA_LITDATA_LEAF_H
 
-#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/field/field.h"
 
 enum litdata_sort {
     LITDATA_UNKNOWN,
@@ -63,12 +63,12 @@ uint64_t litdata_leaf_bytes(const struct litdata_leaf *leaf);
 bool litdata_leaf_has_dimensions(const struct litdata_leaf *leaf);
 
 /*
- * Adds the value under `name` at the end of `ret`; `field` decodes images, or is NULL: encoded
- * values stay bytes. 0; or a negative errno with `err`, whose message continues the leaf's name:
+ * Adds the value under `name` at the end of `ret`; what `decoding` does not decode stays
+ * bytes. 0; or a negative errno with `err`, whose message continues the leaf's name:
  * "is not UTF-8". Bytes, strings and arrays lie where the value does.
  */
 int _nodiscard_ litdata_value_add(const struct litdata_value *value, const char *name,
-                                  const struct image_field *field, struct sample *ret,
+                                  const struct decoding *decoding, struct sample *ret,
                                   struct dl_error *err);
 
 /* The first dimension of an array, or LENGTH_UNKNOWN (lengths.h): it is damaged, as

@@ -44,7 +44,8 @@ static int litdata_check_node(const struct litdata *lit, uint32_t i, struct dl_e
                                 "its %s has the format \"%.60s\", which cannot be read; choose "
                                 "others with dataset.fields",
                                 key, lit->index.leaves[leaf].format);
-        if (sort == LITDATA_PIXELS && lit->decoder && lit->image.transform != TRANSFORM_NONE)
+        if (sort == LITDATA_PIXELS && lit->fields.images &&
+            lit->fields.image.transform != TRANSFORM_NONE)
             return dl_error_set(err, EINVAL, lit->root,
                                 "its %s has images that are not compressed, which cannot be "
                                 "resized; write them as jpeg, or leave dataset.size out",
@@ -57,13 +58,13 @@ static int litdata_choose(struct litdata *lit, struct dl_error *err)
 {
     int r = 0;
 
-    if (lit->choice.n == 0)
+    if (lit->fields.choice.n == 0)
         return litdata_check_node(lit, 0, err);
-    lit->chosen = calloc(lit->choice.n, sizeof *lit->chosen);
+    lit->chosen = calloc(lit->fields.choice.n, sizeof *lit->chosen);
     if (!lit->chosen)
         return dl_error_set(err, ENOMEM, lit->root, "out of memory");
-    for (uint32_t i = 0; r == 0 && i < lit->choice.n; i++) {
-        r = litdata_find_key(lit, lit->choice.fields[i].source, &lit->chosen[i], err);
+    for (uint32_t i = 0; r == 0 && i < lit->fields.choice.n; i++) {
+        r = litdata_find_key(lit, lit->fields.choice.fields[i].source, &lit->chosen[i], err);
         if (r == 0)
             r = litdata_check_node(lit, lit->chosen[i], err);
     }
@@ -139,8 +140,8 @@ static int litdata_describe(struct litdata *lit, struct dl_error *err)
                         sizeof *lit->order);
     if (!lit->order)
         return dl_error_set(err, ENOMEM, lit->root, "out of memory");
-    if (lit->choice.n > 0)
-        r = tree_add(&lit->base.schema, TREE_DICT, NULL, lit->choice.n);
+    if (lit->fields.choice.n > 0)
+        r = tree_add(&lit->base.schema, TREE_DICT, NULL, lit->fields.choice.n);
     for (uint32_t i = 0; r == 0 && i < litdata_fields(lit); i++) {
         const char *name;
         uint32_t node = litdata_field(lit, i, &name);
@@ -196,7 +197,7 @@ static int litdata_shape_samples(struct litdata *lit, const struct spec_dataset 
         return dl_error_set(err, EINVAL, lit->root,
                             "was not written for a TokensLoader, and has no blocks of tokens; "
                             "leave dataset.sequence_length out");
-    if (blocks && lit->choice.n == 0)
+    if (blocks && lit->fields.choice.n == 0)
         return litdata_describe_blocks(lit, spec->sequence_length, err);
     if ((r = litdata_mark_images(lit, spec, err)) < 0 || (r = litdata_choose(lit, err)) < 0)
         return r;
@@ -278,7 +279,6 @@ int litdata_open(const struct spec_dataset *spec, const char *place, const struc
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &lit->base;
     ds->ops = &litdata_ops;
-    lit->image = spec->image;
     lit->root = strdup(spec->files[0].path);
     if (!lit->root)
         return dl_error_set(err, ENOMEM, place, "out of memory");
@@ -287,8 +287,7 @@ int litdata_open(const struct spec_dataset *spec, const char *place, const struc
         return r;
     if (has_rows)
         return litdata_open_arrow(spec, place, env, &lit->index, ret, err);
-    if ((r = field_choice_init(&lit->choice, spec, place, err)) < 0 ||
-        (r = image_field_decoder(spec, place, &lit->decoder, err)) < 0 ||
+    if ((r = fields_open(&lit->fields, spec, true, place, err)) < 0 ||
         (r = litdata_begin(lit, spec, env, err)) < 0)
         return r;
     *ret = steal_ptr(ds);

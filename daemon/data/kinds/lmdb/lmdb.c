@@ -11,8 +11,7 @@
  */
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/decode/image/image_field.h"
-#include "daemon/data/field/field_choice.h"
+#include "daemon/data/field/field.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/lmdb/lmdb_tree.h"
 
@@ -28,11 +27,9 @@ struct lmdb {
     struct dataset base;
     char *path; /* owned; the file */
     struct source source;
-    struct lmdb_tree tree;      /* owned */
-    uint64_t first;             /* number of sample 0's record */
-    struct field_choice choice; /* owned */
-    struct spec_image image;
-    struct image_decoder *decoder; /* owned; NULL: values stay as they are stored */
+    struct lmdb_tree tree; /* owned */
+    uint64_t first;        /* number of sample 0's record */
+    struct fields fields;  /* owned; only the value can be decoded */
 };
 
 /* One that is being made. */
@@ -40,37 +37,26 @@ struct lmdb_sample {
     const struct lmdb *lmdb;
     uint64_t number; /* of the record */
     struct lmdb_record record;
-    struct image_field image;
+    struct decoding decoding;
     struct sample *ret;
 };
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-static int lmdb_add_image(const struct lmdb_sample *s, const char *name, struct dl_error *err)
+static int lmdb_add(const struct lmdb_sample *s, enum lmdb_part part, const char *name,
+                    struct dl_error *err)
 {
-    struct image_file file = {.data = s->record.value, .bytes = s->record.value_bytes, .path = ""};
+    const struct lmdb_record *record = &s->record;
+    const struct field parts[LMDB_PARTS] = {
+        [LMDB_KEY] = {FIELD_BYTES, name, record->key, record->key_bytes},
+        [LMDB_VALUE] = {FIELD_IMAGE, name, record->value, record->value_bytes}};
     struct dl_error why = {0};
-    int r = image_field_add(&s->image, &file, name, s->ret, &why);
+    int r = field_add(&parts[part], &s->decoding, s->ret, &why);
 
     if (!why.code)
         return r < 0 ? sample_check(s->ret, err) : 0;
     return dl_error_set(err, why.code, s->lmdb->path, "record %llu: its value %s",
                         (unsigned long long)s->number, why.message);
-}
-
-static int lmdb_add(const struct lmdb_sample *s, enum lmdb_part part, const char *name,
-                    struct dl_error *err)
-{
-    const struct lmdb_record *record = &s->record;
-    int r;
-
-    if (part == LMDB_VALUE && s->lmdb->decoder)
-        return lmdb_add_image(s, name, err);
-    if (part == LMDB_KEY)
-        r = sample_text(s->ret, TREE_BYTES, name, record->key, record->key_bytes);
-    else
-        r = sample_text(s->ret, TREE_BYTES, name, record->value, record->value_bytes);
-    return r < 0 ? sample_check(s->ret, err) : 0;
 }
 
 static enum lmdb_part lmdb_part_of(const char *source)
@@ -82,15 +68,14 @@ static int lmdb_get(struct dataset *ds, const struct sample_key *key, uint64_t i
                     struct sample *ret, struct dl_error *err)
 {
     const struct lmdb *lmdb = container_of(ds, struct lmdb, base);
-    const struct field_choice *choice = &lmdb->choice;
+    const struct field_choice *choice = &lmdb->fields.choice;
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
-    struct lmdb_sample s = {
-        .lmdb = lmdb,
-        .number = lmdb->first + index,
-        .image = {.decoder = lmdb->decoder, .spec = &lmdb->image, .key = key, .index = index},
-        .ret = ret};
+    struct lmdb_sample s = {.lmdb = lmdb,
+                            .number = lmdb->first + index,
+                            .decoding = {.fields = &lmdb->fields, .key = key, .index = index},
+                            .ret = ret};
     int r = lmdb_tree_get(&lmdb->tree, s.number, &s.record, err);
     if (r < 0)
         return r;
@@ -125,8 +110,7 @@ static void lmdb_close(struct dataset *ds)
 
     lmdb_tree_close(&lmdb->tree);
     source_close(&lmdb->source);
-    image_decoder_free(lmdb->decoder);
-    field_choice_deinit(&lmdb->choice);
+    fields_close(&lmdb->fields);
     free(lmdb->path);
     free(lmdb);
 }
@@ -183,15 +167,13 @@ static int lmdb_check_sources(const struct spec_dataset *spec, const char *place
     return dl_error_set(err, EINVAL, at, "is not a text, such as \"image-\"; put it in quotes");
 }
 
-/* Only the value can be decoded, whatever else `images` names. */
-static int lmdb_open_decoder(struct lmdb *lmdb, const struct spec_dataset *spec, const char *place,
-                             struct dl_error *err)
+static bool lmdb_has_pictures(const struct spec_dataset *spec)
 {
-    bool wanted = false;
+    bool has = false;
 
     for (uint32_t i = 0; i < spec->n_images; i++)
-        wanted |= lmdb_part_of(spec->images[i]) == LMDB_VALUE;
-    return wanted ? image_field_decoder(spec, place, &lmdb->decoder, err) : 0;
+        has |= lmdb_part_of(spec->images[i]) == LMDB_VALUE;
+    return has;
 }
 
 static int lmdb_take_prefix(struct lmdb *lmdb, const struct value *prefix, struct dl_error *err)
@@ -223,14 +205,12 @@ int lmdb_open(const struct spec_dataset *spec, const char *place, const struct d
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &lmdb->base;
     ds->ops = &lmdb_ops;
-    lmdb->image = spec->image;
     lmdb_file_of(spec->files[0].path, env, path);
     lmdb->path = strdup(path);
     if (!lmdb->path)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     if ((r = lmdb_check_sources(spec, place, err)) < 0 ||
-        (r = field_choice_init(&lmdb->choice, spec, place, err)) < 0 ||
-        (r = lmdb_open_decoder(lmdb, spec, place, err)) < 0 ||
+        (r = fields_open(&lmdb->fields, spec, lmdb_has_pictures(spec), place, err)) < 0 ||
         (r = source_open(lmdb->path, env, &lmdb->source, err)) < 0 ||
         (r = lmdb_tree_open(lmdb->source.data, lmdb->source.bytes, lmdb->path, &lmdb->tree, err)) <
             0 ||

@@ -1,7 +1,6 @@
 #include "daemon/data/kinds/mds/mds.h"
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/field/field_choice.h"
 #include "daemon/data/kinds/mds/mds_index.h"
 
 #include <errno.h>
@@ -10,13 +9,11 @@
 
 struct mds {
     struct dataset base;
-    char *root;                 /* owned; the directory */
-    struct mds_index index;     /* owned */
-    struct mds_value *values;   /* owned; of the sample in hand, for each column */
-    uint32_t *chosen;           /* owned; the column of each field, choice.n of them */
-    struct field_choice choice; /* owned */
-    struct spec_image image;
-    struct image_decoder *decoder; /* owned; NULL: images stay as they are stored */
+    char *root;               /* owned; the directory */
+    struct mds_index index;   /* owned */
+    struct mds_value *values; /* owned; of the sample in hand, for each column */
+    uint32_t *chosen;         /* owned; the column of each field, fields.choice.n of them */
+    struct fields fields;     /* owned */
 };
 
 /* ---- fields ------------------------------------------------------------------------------ */
@@ -24,17 +21,17 @@ struct mds {
 /* The column of field `i` of a sample, and what it is called there. */
 static const struct mds_column *mds_field(const struct mds *mds, uint32_t i, const char **ret_name)
 {
-    bool all = mds->choice.n == 0;
+    bool all = mds->fields.choice.n == 0;
     const struct mds_column *column = &mds->index.columns[all ? i : mds->chosen[i]];
 
     if (ret_name)
-        *ret_name = all ? column->name : mds->choice.fields[i].name;
+        *ret_name = all ? column->name : mds->fields.choice.fields[i].name;
     return column;
 }
 
 static uint32_t mds_fields(const struct mds *mds)
 {
-    return mds->choice.n > 0 ? mds->choice.n : mds->index.n_columns;
+    return mds->fields.choice.n > 0 ? mds->fields.choice.n : mds->index.n_columns;
 }
 
 /* The values of sample `index`, in mds->values, as long as its shard is kept. */
@@ -68,13 +65,13 @@ struct mds_sample {
 };
 
 static int mds_add_value(const struct mds_sample *s, uint32_t column, const char *name,
-                         const struct image_field *field, struct sample *ret, struct dl_error *err)
+                         const struct decoding *decoding, struct sample *ret, struct dl_error *err)
 {
     struct mds_value *value = &s->mds->values[column];
     struct dl_error why = {0};
 
     value->name = name;
-    int r = mds_value_add(value, field, ret, &why);
+    int r = mds_value_add(value, decoding, ret, &why);
     if (!why.code)
         return r < 0 ? sample_check(ret, err) : 0;
     return dl_error_set(err, why.code, s->path, "sample %llu: its %s %s",
@@ -85,16 +82,14 @@ static int mds_add_values(const struct mds_sample *s, const struct sample_key *k
                           struct sample *ret, struct dl_error *err)
 {
     const struct mds *mds = s->mds;
-    struct image_field field = {
-        .decoder = mds->decoder, .spec = &mds->image, .key = key, .index = index};
-    const struct image_field *decoding = mds->decoder ? &field : NULL;
+    const struct decoding decoding = {.fields = &mds->fields, .key = key, .index = index};
     int r = 0;
 
     sample_begin(ret, TREE_DICT, NULL);
     for (uint32_t i = 0; r == 0 && i < mds_fields(mds); i++) {
         const char *name;
         const struct mds_column *column = mds_field(mds, i, &name);
-        r = mds_add_value(s, (uint32_t)(column - mds->index.columns), name, decoding, ret, err);
+        r = mds_add_value(s, (uint32_t)(column - mds->index.columns), name, &decoding, ret, err);
     }
     if (r < 0)
         return r;
@@ -187,8 +182,7 @@ static void mds_close(struct dataset *ds)
     struct mds *mds = container_of(ds, struct mds, base);
 
     tree_deinit(&ds->schema);
-    image_decoder_free(mds->decoder);
-    field_choice_deinit(&mds->choice);
+    fields_close(&mds->fields);
     mds_index_deinit(&mds->index);
     free(mds->values);
     free(mds->chosen);
@@ -252,7 +246,8 @@ static int mds_check_column(const struct mds *mds, const struct mds_column *colu
                             "its column %s is pickled, and unpickling can run any code; choose "
                             "others with dataset.fields",
                             column->name);
-    if (column->sort == MDS_PIXELS && mds->decoder && mds->image.transform != TRANSFORM_NONE)
+    if (column->sort == MDS_PIXELS && mds->fields.images &&
+        mds->fields.image.transform != TRANSFORM_NONE)
         return dl_error_set(err, EINVAL, mds->root,
                             "its column %s has images that are not compressed, which cannot be "
                             "resized; write them as jpeg or png, or leave dataset.size "
@@ -265,15 +260,15 @@ static int mds_choose_columns(struct mds *mds, struct dl_error *err)
 {
     int r = 0;
 
-    mds->chosen = calloc(max_u64(mds->choice.n, 1), sizeof *mds->chosen);
+    mds->chosen = calloc(max_u64(mds->fields.choice.n, 1), sizeof *mds->chosen);
     if (!mds->chosen)
         return dl_error_set(err, ENOMEM, mds->root, "out of memory");
-    for (uint32_t i = 0; r == 0 && i < mds->choice.n; i++) {
-        r = mds_find_column(mds, mds->choice.fields[i].source, &mds->chosen[i], err);
+    for (uint32_t i = 0; r == 0 && i < mds->fields.choice.n; i++) {
+        r = mds_find_column(mds, mds->fields.choice.fields[i].source, &mds->chosen[i], err);
         if (r == 0)
             r = mds_check_column(mds, &mds->index.columns[mds->chosen[i]], err);
     }
-    for (uint32_t i = 0; r == 0 && mds->choice.n == 0 && i < mds->index.n_columns; i++)
+    for (uint32_t i = 0; r == 0 && mds->fields.choice.n == 0 && i < mds->index.n_columns; i++)
         r = mds_check_column(mds, &mds->index.columns[i], err);
     return r;
 }
@@ -319,12 +314,10 @@ int mds_open(const struct spec_dataset *spec, const char *place, const struct da
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &mds->base;
     ds->ops = &mds_ops;
-    mds->image = spec->image;
     mds->root = strdup(spec->files[0].path);
     if (!mds->root)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    if ((r = field_choice_init(&mds->choice, spec, place, err)) < 0 ||
-        (r = image_field_decoder(spec, place, &mds->decoder, err)) < 0 ||
+    if ((r = fields_open(&mds->fields, spec, true, place, err)) < 0 ||
         (r = mds_read_index(mds->root, env, &mds->index, err)) < 0 ||
         (r = mds_add_shards(mds, env, err)) < 0 || (r = mds_choose_columns(mds, err)) < 0 ||
         (r = mds_describe(mds, err)) < 0)

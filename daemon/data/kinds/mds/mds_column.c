@@ -1,8 +1,6 @@
 #include "daemon/data/kinds/mds/mds_column.h"
 
 #include "daemon/data/collate/lengths.h"
-#include "daemon/data/decode/image/image_raw.h"
-#include "daemon/data/field/json_field.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -140,41 +138,16 @@ bool mds_columns_equal(const struct mds_column *a, const struct mds_column *b)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static int mds_value_wrong_size(const struct mds_value *value, struct dl_error *err)
-{
-    return dl_error_set(err, EINVAL, "", "has %llu bytes, which \"%s\" cannot have",
-                        (unsigned long long)value->size, value->column->encoding);
-}
-
 /* By the code in front of an array without a type of its own; 0 if unknown. */
 static uint32_t mds_value_dtype(uint8_t code)
 {
-    switch (code) {
-    case 8:
-        return DL_DTYPE_UINT8;
-    case 9:
-        return DL_DTYPE_INT8;
-    case 16:
-        return DL_DTYPE_UINT16;
-    case 17:
-        return DL_DTYPE_INT16;
-    case 18:
-        return DL_DTYPE_FLOAT16;
-    case 32:
-        return DL_DTYPE_UINT32;
-    case 33:
-        return DL_DTYPE_INT32;
-    case 34:
-        return DL_DTYPE_FLOAT32;
-    case 64:
-        return DL_DTYPE_UINT64;
-    case 65:
-        return DL_DTYPE_INT64;
-    case 66:
-        return DL_DTYPE_FLOAT64;
-    default:
-        return 0;
-    }
+    static const uint8_t dtypes[] = {
+        [8] = DL_DTYPE_UINT8,  [9] = DL_DTYPE_INT8,     [16] = DL_DTYPE_UINT16,
+        [17] = DL_DTYPE_INT16, [18] = DL_DTYPE_FLOAT16, [32] = DL_DTYPE_UINT32,
+        [33] = DL_DTYPE_INT32, [34] = DL_DTYPE_FLOAT32, [64] = DL_DTYPE_UINT64,
+        [65] = DL_DTYPE_INT64, [66] = DL_DTYPE_FLOAT64};
+
+    return code < ARRAY_SIZE(dtypes) ? dtypes[code] : 0;
 }
 
 /* The shape in front of an array without one of its own: 4 times the dimensions plus the width of
@@ -197,15 +170,8 @@ static bool mds_value_read_shape(const uint8_t **at, const uint8_t *end, uint32_
     return true;
 }
 
-/* An array's parts; false: its type or shape is damaged. */
-struct mds_array {
-    uint32_t dtype;
-    uint32_t ndim;
-    uint64_t shape[TREE_DIMS];
-    const uint8_t *elements;
-};
-
-static bool mds_value_parse_array(const struct mds_value *value, struct mds_array *ret)
+/* false: its type or shape is damaged. */
+static bool mds_value_parse_array(const struct mds_value *value, struct field_array *ret)
 {
     const struct mds_column *column = value->column;
     const uint8_t *at = value->data, *end = at + value->size;
@@ -222,28 +188,19 @@ static bool mds_value_parse_array(const struct mds_value *value, struct mds_arra
     return true;
 }
 
-static int mds_value_add_array(const struct mds_value *value, struct sample *ret,
-                               struct dl_error *err)
+static int mds_value_add_array(const struct mds_value *value, const struct field *field,
+                               struct sample *ret, struct dl_error *err)
 {
-    const uint8_t *end = value->data + value->size;
-    struct mds_array array;
-    uint64_t bytes;
+    struct field_array array;
 
     if (!mds_value_parse_array(value, &array))
         return dl_error_set(err, EINVAL, "", "is an array whose type or shape is damaged");
-    bytes = dtype_bytes(array.dtype);
-    for (uint32_t i = 0; i < array.ndim; i++) {
-        if (mul_overflows(bytes, array.shape[i], &bytes))
-            return mds_value_wrong_size(value, err);
-    }
-    if (bytes != (uint64_t)(end - array.elements))
-        return mds_value_wrong_size(value, err);
-    return sample_tensor(ret, value->name, array.dtype, array.ndim, array.shape, array.elements);
+    return field_add_array(field, &array, value->column->encoding, ret, err);
 }
 
 uint32_t mds_value_length(const struct mds_value *value)
 {
-    struct mds_array array;
+    struct field_array array;
 
     if (!mds_value_parse_array(value, &array))
         return LENGTH_UNKNOWN;
@@ -285,51 +242,28 @@ static int mds_value_add_number(const struct mds_value *value, struct sample *re
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
-static int mds_value_add_image(const struct mds_value *value, const struct image_field *field,
-                               struct sample *ret, struct dl_error *err)
-{
-    struct image_file file = {.data = value->data, .bytes = value->size, .path = ""};
-
-    return image_field_add(field, &file, value->name, ret, err);
-}
-
-static int mds_value_add_string(const struct mds_value *value, struct sample *ret,
-                                struct dl_error *err)
-{
-    int r = sample_text(ret, TREE_STRING, value->name, value->data, value->size);
-
-    return r == -EILSEQ ? dl_error_set(err, EILSEQ, "", "is not UTF-8") : r;
-}
-
-int mds_value_add(const struct mds_value *value, const struct image_field *field,
+int mds_value_add(const struct mds_value *value, const struct decoding *decoding,
                   struct sample *ret, struct dl_error *err)
 {
+    static const enum field_sort sorts[] = {[MDS_STRING] = FIELD_TEXT,
+                                            [MDS_IMAGE] = FIELD_IMAGE,
+                                            [MDS_PIXELS] = FIELD_PIXELS,
+                                            [MDS_JSON] = FIELD_JSON,
+                                            [MDS_PICKLE] = FIELD_BYTES};
     const struct mds_column *column = value->column;
-    enum mds_encoding sort = column->sort;
+    const struct field field = {sorts[column->sort], value->name, value->data, value->size};
 
-    if (!field && (sort == MDS_IMAGE || sort == MDS_PIXELS || sort == MDS_JSON))
-        sort = MDS_BYTES;
-    switch (sort) {
-    case MDS_STRING:
-        return mds_value_add_string(value, ret, err);
+    switch (column->sort) {
     case MDS_SCALAR:
         return sample_tensor(ret, value->name, column->dtype, 0, NULL, value->data);
     case MDS_ARRAY:
-        return mds_value_add_array(value, ret, err);
+        return mds_value_add_array(value, &field, ret, err);
     case MDS_STRING_INT:
     case MDS_STRING_FLOAT:
         return mds_value_add_number(value, ret, err);
-    case MDS_IMAGE:
-        return mds_value_add_image(value, field, ret, err);
-    case MDS_PIXELS:
-        return image_raw_add(value->data, value->size, field, value->name, ret, err);
-    case MDS_JSON:
-        return json_field_add(value->data, value->size, value->name, ret, err);
-    case MDS_BYTES:
-    case MDS_PICKLE:
-        break;
+    default:
+        return field_add(&field, decoding, ret, err);
     }
-    return sample_text(ret, TREE_BYTES, value->name, value->data, value->size);
 }
 
 static uint32_t mds_columns_u32(const uint8_t *at)

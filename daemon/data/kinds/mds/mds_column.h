@@ -3,7 +3,7 @@
 #ifndef DL_DATA_MDS_COLUMN_H
 #define DL_DATA_MDS_COLUMN_H
 
-#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/field/field.h"
 
 enum mds_encoding {
     MDS_BYTES,
@@ -45,11 +45,11 @@ bool mds_column_has_dimensions(const struct mds_column *column);
 bool mds_columns_equal(const struct mds_column *a, const struct mds_column *b);
 
 /*
- * Adds the value at the end of `ret`; `field` decodes images, or is NULL: encoded values stay
- * bytes. 0; or a negative errno with `err`, whose message continues the column's name: "is not
- * UTF-8". Bytes, strings and arrays lie where the value does.
+ * Adds the value at the end of `ret`; what `decoding` does not decode stays bytes. 0; or a negative
+ * errno with `err`, whose message continues the column's name: "is not UTF-8". Bytes, strings and
+ * arrays lie where the value does.
  */
-int _nodiscard_ mds_value_add(const struct mds_value *value, const struct image_field *field,
+int _nodiscard_ mds_value_add(const struct mds_value *value, const struct decoding *decoding,
                               struct sample *ret, struct dl_error *err);
 
 /* The first dimension of an array, or LENGTH_UNKNOWN (lengths.h): it is damaged, as mds_value_add()

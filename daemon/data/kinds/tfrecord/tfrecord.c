@@ -10,7 +10,6 @@
  */
 #include "daemon/data/kinds/kinds.h"
 
-#include "daemon/data/field/field_choice.h"
 #include "daemon/data/files/globs.h"
 #include "daemon/data/files/remote.h"
 #include "daemon/data/files/shared_index.h"
@@ -34,12 +33,7 @@ struct tfrecord {
     struct file_list list;       /* owned */
     struct tfrecord_part *parts; /* owned; list.n of them */
     struct shared_index index;   /* owned */
-    struct field_choice choice;  /* owned */
-    char **images;               /* owned, and each of them; the features that are images */
-    uint32_t n_images;
-    bool decode;
-    struct spec_image image;
-    struct image_decoder *decoder; /* owned; NULL unless decode */
+    struct fields fields;        /* owned */
     struct crc32c crc;
 };
 
@@ -48,7 +42,7 @@ struct tfrecord_sample {
     const struct tfrecord *records;
     const struct tfrecord_part *part;
     uint64_t number; /* in the file */
-    const struct image_field *image;
+    struct decoding decoding;
 };
 
 /* ---- samples -------------------------------------------------------------------------------- */
@@ -65,13 +59,10 @@ static int tfrecord_refuse(const struct tfrecord_sample *s, const char *feature,
 static int tfrecord_add(const struct tfrecord_sample *s, const struct example_feature *feature,
                         const char *name, struct sample *ret, struct dl_error *err)
 {
-    const struct image_field *image = NULL;
+    bool is_image = field_names_have(&s->records->fields.pictures, feature->name);
     struct dl_error why = {0};
+    int r = example_add(feature, name, is_image ? &s->decoding : NULL, ret, &why);
 
-    for (uint32_t i = 0; i < s->records->n_images; i++)
-        if (strcmp(s->records->images[i], feature->name) == 0)
-            image = s->image;
-    int r = example_add(feature, name, image, ret, &why);
     if (why.code)
         return tfrecord_refuse(s, feature->name, &why, err);
     return r < 0 ? sample_check(ret, err) : 0;
@@ -80,7 +71,7 @@ static int tfrecord_add(const struct tfrecord_sample *s, const struct example_fe
 static int tfrecord_add_chosen(const struct tfrecord_sample *s, const struct example *example,
                                struct sample *ret, struct dl_error *err)
 {
-    const struct field_choice *choice = &s->records->choice;
+    const struct field_choice *choice = &s->records->fields.choice;
     int r = 0;
 
     for (uint32_t i = 0; r == 0 && i < choice->n; i++) {
@@ -103,9 +94,9 @@ static int tfrecord_make_example(const struct tfrecord_sample *s, const uint8_t 
     if (r < 0)
         return tfrecord_refuse(s, NULL, &why, err);
     sample_begin(ret, TREE_DICT, NULL);
-    if (s->records->choice.n > 0)
+    if (s->records->fields.choice.n > 0)
         r = tfrecord_add_chosen(s, &example, ret, err);
-    for (uint32_t i = 0; r == 0 && s->records->choice.n == 0 && i < example.n; i++)
+    for (uint32_t i = 0; r == 0 && s->records->fields.choice.n == 0 && i < example.n; i++)
         r = tfrecord_add(s, &example.features[i], example.features[i].name, ret, err);
     if (r < 0)
         return r;
@@ -139,15 +130,16 @@ static int tfrecord_get(struct dataset *ds, const struct sample_key *key, uint64
         return dataset_refuse_index(ds, index, err);
     const struct tfrecord_part *part = tfrecord_part_of(records, index);
     uint64_t number = index - part->first;
-    struct image_field image = {
-        .decoder = records->decoder, .spec = &records->image, .key = key, .index = index};
     struct tfrecord_sample s = {
-        .records = records, .part = part, .number = number, .image = &image};
+        .records = records,
+        .part = part,
+        .number = number,
+        .decoding = {.fields = &records->fields, .key = key, .index = index}};
     int r = tfrecord_data(&part->view, part->offsets[number], number, &data, &bytes, err);
     if (r < 0)
         return r;
-    return records->decode ? tfrecord_make_example(&s, data, bytes, ret, err)
-                           : tfrecord_make_bytes(data, bytes, ret, err);
+    return records->fields.decode ? tfrecord_make_example(&s, data, bytes, ret, err)
+                                  : tfrecord_make_bytes(data, bytes, ret, err);
 }
 
 static void tfrecord_expect(struct dataset *ds, uint64_t index)
@@ -176,12 +168,8 @@ static void tfrecord_close(struct dataset *ds)
     for (uint32_t i = 0; records->parts && i < records->list.n; i++)
         source_close(&records->parts[i].source);
     shared_index_deinit(&records->index);
-    for (uint32_t i = 0; i < records->n_images; i++)
-        free(records->images[i]);
-    image_decoder_free(records->decoder);
-    field_choice_deinit(&records->choice);
+    fields_close(&records->fields);
     file_list_deinit(&records->list);
-    free(records->images);
     free(records->parts);
     free(records);
 }
@@ -190,22 +178,6 @@ static const struct dataset_ops tfrecord_ops = {
     .get = tfrecord_get, .name = tfrecord_name, .expect = tfrecord_expect, .close = tfrecord_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
-
-static int tfrecord_copy_images(struct tfrecord *records, const struct spec_dataset *spec,
-                                const char *place, struct dl_error *err)
-{
-    if (spec->n_images == 0)
-        return 0;
-    records->images = calloc(spec->n_images, sizeof *records->images);
-    for (uint32_t i = 0; records->images && i < spec->n_images; i++) {
-        records->images[i] = strdup(spec->images[i]);
-        if (!records->images[i])
-            break;
-        records->n_images++;
-    }
-    return records->n_images == spec->n_images ? 0
-                                               : dl_error_set(err, ENOMEM, place, "out of memory");
-}
 
 static int tfrecord_open_part(struct tfrecord *records, uint32_t i, const struct data_env *env,
                               struct dl_error *err)
@@ -294,12 +266,8 @@ int tfrecord_open(const struct spec_dataset *spec, const char *place, const stru
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &records->base;
     ds->ops = &tfrecord_ops;
-    records->decode = spec->decode;
-    records->image = spec->image;
     crc32c_init(&records->crc);
-    if ((r = field_choice_init(&records->choice, spec, place, err)) < 0 ||
-        (r = tfrecord_copy_images(records, spec, place, err)) < 0 ||
-        (r = image_field_decoder(spec, place, &records->decoder, err)) < 0 ||
+    if ((r = fields_open(&records->fields, spec, true, place, err)) < 0 ||
         (r = file_list_make(spec, env, &records->list, err)) < 0)
         return r;
     records->parts = calloc(records->list.n, sizeof *records->parts);

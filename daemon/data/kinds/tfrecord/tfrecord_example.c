@@ -240,15 +240,6 @@ static int example_damaged(struct dl_error *err)
     return dl_error_set(err, EINVAL, "", "is a list that is damaged");
 }
 
-static int example_add_image(const struct wire_field *value, const char *name,
-                             const struct image_field *image, struct sample *ret,
-                             struct dl_error *err)
-{
-    struct image_file file = {.data = value->data, .bytes = value->bytes, .path = ""};
-
-    return image_field_add(image, &file, name, ret, err);
-}
-
 /* A list of bytes has an entry for each value: counts them, and keeps the last. */
 static int example_count_bytes(struct wire wire, uint64_t *ret_n, struct wire_field *ret)
 {
@@ -266,8 +257,7 @@ static int example_count_bytes(struct wire wire, uint64_t *ret_n, struct wire_fi
 }
 
 static int example_add_bytes(const struct example_feature *feature, const char *name,
-                             const struct image_field *image, struct sample *ret,
-                             struct dl_error *err)
+                             const struct decoding *image, struct sample *ret, struct dl_error *err)
 {
     struct wire wire = {feature->list, feature->list + feature->list_bytes};
     struct wire_field value = {.data = feature->list};
@@ -278,10 +268,9 @@ static int example_add_bytes(const struct example_feature *feature, const char *
     if (image && n != 1)
         return dl_error_set(err, EINVAL, "", "has %llu values, but an image is one value",
                             (unsigned long long)n);
-    if (image)
-        return example_add_image(&value, name, image, ret, err);
+    const struct field field = {image ? FIELD_IMAGE : FIELD_BYTES, name, value.data, value.bytes};
     if (n == 1)
-        return sample_text(ret, TREE_BYTES, name, value.data, value.bytes);
+        return field_add(&field, image, ret, err);
     sample_begin(ret, TREE_LIST, name);
     while (wire_next(&wire, &value) > 0)
         sample_text(ret, TREE_BYTES, NULL, value.data, value.bytes);
@@ -378,7 +367,7 @@ static int example_add_ints(const struct example_feature *feature, const char *n
 }
 
 int example_add(const struct example_feature *feature, const char *name,
-                const struct image_field *image, struct sample *ret, struct dl_error *err)
+                const struct decoding *image, struct sample *ret, struct dl_error *err)
 {
     if (image && feature->kind != FEATURE_BYTES)
         return dl_error_set(err, EINVAL, "", "is a list of numbers, not an image");

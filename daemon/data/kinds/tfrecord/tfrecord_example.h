@@ -12,7 +12,7 @@
 #ifndef DL_DATA_TFRECORD_EXAMPLE_H
 #define DL_DATA_TFRECORD_EXAMPLE_H
 
-#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/field/field.h"
 
 enum feature_kind { FEATURE_NONE, FEATURE_BYTES, FEATURE_FLOATS, FEATURE_INTS };
 
@@ -40,11 +40,10 @@ const struct example_feature *example_find(const struct example *example, const 
 
 /*
  * Adds the feature under `name`: float32 [n], int64 [n]; bytes, or a list of them unless there is
- * just one; with `image`, the only value is decoded. 0; or a negative errno with `err`, whose
- * message continues the feature's name. The sample's own errors stick in `ret`.
+ * just one; with `image`, NULL for another, the only value is decoded. 0; or a negative errno with
+ * `err`, whose message continues the feature's name. The sample's own errors stick in `ret`.
  */
 int _nodiscard_ example_add(const struct example_feature *feature, const char *name,
-                            const struct image_field *image, struct sample *ret,
-                            struct dl_error *err);
+                            const struct decoding *image, struct sample *ret, struct dl_error *err);
 
 #endif
