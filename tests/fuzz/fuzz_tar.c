@@ -10,6 +10,8 @@
 
 enum { LARGEST = 1 << 20 };
 
+static const struct sample_key no_key;
+
 /* In all blocks that may be headers. */
 static void mend(uint8_t *data, size_t size)
 {
@@ -26,13 +28,13 @@ static void mend(uint8_t *data, size_t size)
 }
 
 static void check_made(const struct tar_view *view, uint64_t begin, uint64_t end,
-                       const struct tar_options *options)
+                       const struct fields *fields)
 {
-    struct tar_randomness randomness = {.index = begin};
+    const struct decoding decoding = {.fields = fields, .key = &no_key, .index = begin};
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};
     struct dl_error err = {0};
-    int r = tar_make(view, begin, options, &randomness, &sample, &err);
+    int r = tar_make(view, begin, &decoding, &sample, &err);
 
     FUZZ_ASSERT(r == 0 || (r < 0 && r == -err.code && err.message[0]));
     if (r == 0) {
@@ -98,12 +100,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         mend(copy, size - 1);
     if (!decoder)
         FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
-    struct tar_options options = {.decode = data[0] & 1, .image = image, .decoder = decoder};
+    struct fields fields = {.decode = data[0] & 1, .image = image, .images = decoder};
     struct tar_view view = {.path = "fuzz", .data = copy, .bytes = size - 1};
     while ((r = tar_scan(&view, &offset, &err)) == 0) {
         FUZZ_ASSERT(offset > begin && offset <= view.bytes);
         check_head(&view, begin);
-        check_made(&view, begin, offset, &options);
+        check_made(&view, begin, offset, &fields);
         begin = offset;
     }
     FUZZ_ASSERT(r == TAR_END || (r == -EINVAL && err.code == EINVAL && offset == begin));
@@ -111,8 +113,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (r < 0) {
         struct arena arena = {0};
         struct sample sample = {.arena = &arena};
-        struct tar_randomness randomness = {0};
-        FUZZ_ASSERT(tar_make(&view, begin, &options, &randomness, &sample, &again) < 0);
+        const struct decoding decoding = {.fields = &fields, .key = &no_key};
+        FUZZ_ASSERT(tar_make(&view, begin, &decoding, &sample, &again) < 0);
         sample_deinit(&sample);
         arena_deinit(&arena);
     }

@@ -14,8 +14,8 @@ enum { LARGEST = 1 << 16, UNPACKED = 1 << 20 };
 
 static void check_places(const uint8_t *data, size_t size, const struct tar_view *view)
 {
-    static const struct tar_options options;
-    struct tar_randomness randomness = {.index = 0};
+    static const struct fields fields;
+    static const struct decoding decoding = {.fields = &fields};
     struct tar_index index = {0};
     struct dl_error err = {0};
     int r = tar_index_parse(data, size, "fuzz", view, &index, &err);
@@ -26,7 +26,7 @@ static void check_places(const uint8_t *data, size_t size, const struct tar_view
         struct sample sample = {.arena = &arena};
         uint64_t offset = tar_index_offset(&index, i);
         FUZZ_ASSERT(offset < view->bytes && (i == 0 || offset > tar_index_offset(&index, i - 1)));
-        (void)!tar_make(view, offset, &options, &randomness, &sample, &err);
+        (void)!tar_make(view, offset, &decoding, &sample, &err);
         sample_deinit(&sample);
         arena_deinit(&arena);
     }

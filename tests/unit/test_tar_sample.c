@@ -11,9 +11,11 @@
     {                                                     \
         .transform = TRANSFORM_NONE, .layout = LAYOUT_HWC \
     }
-static struct tar_options decoded = {.decode = true, .image = NO_IMAGE};
-static const struct tar_options raw = {.image = NO_IMAGE};
-static const struct tar_randomness no_randomness;
+static struct fields decoded = {.decode = true, .image = NO_IMAGE};
+static const struct fields raw = {.image = NO_IMAGE};
+static const struct sample_key no_key;
+static const struct decoding decoding_all = {.fields = &decoded, .key = &no_key};
+static const struct decoding decoding_none = {.fields = &raw, .key = &no_key};
 
 static struct tar_view view_of(const struct tar_file *tar)
 {
@@ -21,7 +23,7 @@ static struct tar_view view_of(const struct tar_file *tar)
 }
 
 /* Samples in words, one after another; or the error of the first bad one. */
-static void read_all(const struct tar_file *tar, const struct tar_options *options,
+static void read_all(const struct tar_file *tar, const struct decoding *decoding,
                      struct words *words, struct dl_error *err)
 {
     struct tar_view view = view_of(tar);
@@ -35,7 +37,7 @@ static void read_all(const struct tar_file *tar, const struct tar_options *optio
     *err = (struct dl_error){0};
     while ((r = tar_scan(&view, &offset, err)) == 0) {
         assert_true(offset > begin);
-        r = tar_make(&view, begin, options, &no_randomness, &sample, err);
+        r = tar_make(&view, begin, decoding, &sample, err);
         if (r < 0)
             break;
         assert_int_equal(r, 0);
@@ -48,17 +50,17 @@ static void read_all(const struct tar_file *tar, const struct tar_options *optio
     if (r < 0)
         assert_int_equal(err->code, -r);
     else
-        assert_int_equal(tar_make(&view, begin, options, &no_randomness, &sample, err), TAR_END);
+        assert_int_equal(tar_make(&view, begin, decoding, &sample, err), TAR_END);
     sample_deinit(&sample);
     arena_deinit(&arena);
 }
 
-static void expect(const struct tar_file *tar, const struct tar_options *options, const char *want)
+static void expect(const struct tar_file *tar, const struct decoding *decoding, const char *want)
 {
     struct words words;
     struct dl_error err;
 
-    read_all(tar, options, &words, &err);
+    read_all(tar, decoding, &words, &err);
     if (err.code)
         fail_msg("%s: %s", err.path, err.message);
     assert_string_equal(words.text, want);
@@ -69,7 +71,7 @@ static void expect_refusal(const struct tar_file *tar, const char *says)
     struct words words;
     struct dl_error err;
 
-    read_all(tar, &decoded, &words, &err);
+    read_all(tar, &decoding_all, &words, &err);
     assert_string_equal(err.path, "shard");
     assert_error_has(&err, says);
 }
@@ -110,19 +112,19 @@ TEST(test_groups)
             tar_member(&tar, "link.x", '2', "", 0);
         }
         tar_end(&tar);
-        expect(&tar, &raw, rows[i].want);
+        expect(&tar, &decoding_none, rows[i].want);
         tar_free(&tar);
     }
 }
 
 static int make_decoder(void **state)
 {
-    return image_decoder_new(&decoded.decoder, NULL);
+    return image_decoder_new(&decoded.images, NULL);
 }
 
 static int free_decoder(void **state)
 {
-    decoded.decoder = image_decoder_free(decoded.decoder);
+    decoded.images = image_decoder_free(decoded.images);
     return 0;
 }
 
@@ -186,7 +188,7 @@ TEST(test_fields, make_decoder, free_decoder)
         tar_end(&tar);
         if (rows[i].want) {
             snprintf(want, sizeof want, "{__key__:\"a\" %s}", rows[i].want);
-            expect(&tar, &decoded, want);
+            expect(&tar, &decoding_all, want);
         } else {
             expect_refusal(&tar, rows[i].says);
         }
@@ -204,13 +206,13 @@ TEST(test_npy)
     tar_text(&tar, "a.cls", "1");
     tar_member(&tar, "a.npy", '0', data, len + 12);
     tar_end(&tar);
-    expect(&tar, &decoded, "{__key__:\"a\" cls:1 npy:int16(2, 3)}");
+    expect(&tar, &decoding_all, "{__key__:\"a\" cls:1 npy:int16(2, 3)}");
 
     /* In place: what the tensor is made of lies in the file. */
     struct tar_view view = view_of(&tar);
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};
-    assert_int_equal(tar_make(&view, 0, &decoded, &no_randomness, &sample, NULL), 0);
+    assert_int_equal(tar_make(&view, 0, &decoding_all, &sample, NULL), 0);
     assert_ptr_equal(sample.data[3], tar.data + (size_t)3 * TAR_BLOCK + len);
     sample_deinit(&sample);
     arena_deinit(&arena);
@@ -269,12 +271,13 @@ TEST(test_npz)
         struct zip_file *zip = an_npz(way % 2, NULL);
         zip_end(zip, way < 2 ? "" : "a comment with PK\5\6 and more than 22 bytes in it");
         make_npz_shard(&tar, zip->data, zip->len);
-        expect(&tar, &decoded, "{__key__:\"a\" cls:1 npz:{x:int16(2, 3) in/y:7 note:<hello>}}");
+        expect(&tar, &decoding_all,
+               "{__key__:\"a\" cls:1 npz:{x:int16(2, 3) in/y:7 note:<hello>}}");
     }
     struct zip_file nothing = {0};
     zip_end(&nothing, "");
     make_npz_shard(&tar, nothing.data, nothing.len);
-    expect(&tar, &decoded, "{__key__:\"a\" cls:1 npz:{}}");
+    expect(&tar, &decoding_all, "{__key__:\"a\" cls:1 npz:{}}");
     tar_free(&tar);
 }
 
@@ -337,7 +340,7 @@ TEST(test_bad_npz)
             expect_refusal(&tar, "is not a zip archive");
             zip->data[n] ^= 0xff;
             make_npz_shard(&tar, zip->data, zip->len);
-            read_all(&tar, &decoded, &words, &err);
+            read_all(&tar, &decoding_all, &words, &err);
             zip->data[n] ^= 0xff;
         }
     }
@@ -386,7 +389,7 @@ TEST(test_duplicates)
     tar_text(&tar, "d/a.txt", "1");
     tar_text(&tar, "d/a.json", "{\"x\": {\"cls\": 1}, \"txt\": 2}");
     tar_text(&tar, "d/a.cls", "3");
-    expect(&tar, &decoded, "{__key__:\"d/a\" txt:\"1\" json:{x:{cls:1} txt:2} cls:3}");
+    expect(&tar, &decoding_all, "{__key__:\"d/a\" txt:\"1\" json:{x:{cls:1} txt:2} cls:3}");
     tar_text(&tar, "d/a.TXT", "4");
     tar_end(&tar);
     expect_refusal(&tar, "its member d/a.TXT at byte 3072 is the second field \"txt\" of its "
@@ -406,7 +409,7 @@ TEST(test_limits)
     tar_text(&tar, "short", "x");
     struct words words;
     struct dl_error err;
-    read_all(&tar, &decoded, &words, &err);
+    read_all(&tar, &decoding_all, &words, &err);
     assert_int_equal(err.code, 0);
     tar.len = 0;
     name[2 + DL_BOUND_NAME_BYTES] = 'f';
@@ -421,7 +424,7 @@ TEST(test_limits)
         text[2 * depth] = '\0';
         tar.len = 0;
         tar_text(&tar, "a.json", text);
-        read_all(&tar, &decoded, &words, &err);
+        read_all(&tar, &decoding_all, &words, &err);
         assert_int_equal(err.code, depth < DL_BOUND_TREE_DEPTH ? 0 : E2BIG);
     }
 
@@ -431,7 +434,7 @@ TEST(test_limits)
         snprintf(name, sizeof name, "a.%d", i);
         tar_text(&tar, name, "");
     }
-    read_all(&tar, &decoded, &words, &err);
+    read_all(&tar, &decoding_all, &words, &err);
     assert_int_equal(err.code, 0);
     tar_free(&tar);
 }
@@ -457,7 +460,7 @@ TEST(test_damage)
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};
     err = (struct dl_error){0};
-    assert_int_equal(tar_make(&view, 1024, &raw, &no_randomness, &sample, &err), -EINVAL);
+    assert_int_equal(tar_make(&view, 1024, &decoding_none, &sample, &err), -EINVAL);
     assert_error_has(&err, "its header at byte 2048 has a wrong checksum");
     sample_deinit(&sample);
     arena_deinit(&arena);

@@ -23,7 +23,7 @@ struct files {
     struct dataset base;
     const struct data_env *env; /* borrowed */
     struct files_list list;     /* owned */
-    struct tar_options options; /* owned */
+    struct fields fields;       /* owned */
 };
 
 /* The file of one sample, as long as the batch is being made. */
@@ -76,8 +76,8 @@ static int files_judge(const char *path, const struct sample *sample, struct dl_
 }
 
 static int files_add_leaf(const struct files *files, const struct source *source,
-                          const struct tar_randomness *randomness, const char *path,
-                          const char *extension, struct sample *ret, struct dl_error *err)
+                          const struct decoding *decoding, const char *path, const char *extension,
+                          struct sample *ret, struct dl_error *err)
 {
     const struct tar_field field = {.path = path,
                                     .source = path,
@@ -85,35 +85,34 @@ static int files_add_leaf(const struct files *files, const struct source *source
                                     .data = source->data,
                                     .size = source->bytes};
 
-    if (files->options.choice.n > 0)
+    if (files->fields.choice.n > 0)
         return dl_error_set(err, EINVAL, path,
                             "has one value, and no fields as .npz and HDF5 files have; leave "
                             "dataset.fields out, or name other files");
-    return tar_add_field(&field, &files->options, randomness, ret, err);
+    return tar_add_field(&field, decoding, ret, err);
 }
 
 static int files_add_npz(const struct files *files, const struct source *source, const char *path,
                          struct sample *ret, struct dl_error *err)
 {
     struct dl_error why = {0};
-    int r =
-        array_leaf_add_npz(source->data, source->bytes, NULL, &files->options.choice, ret, &why);
+    int r = array_leaf_add_npz(source->data, source->bytes, NULL, &files->fields.choice, ret, &why);
 
     return why.code ? dl_error_set(err, why.code, path, "%s", why.message) : r;
 }
 
 /* Reads the file into the sample. */
-static int files_read(const struct files *files, const struct tar_randomness *randomness,
+static int files_read(const struct files *files, const struct decoding *decoding,
                       struct files_opened *opened, struct sample *ret, struct dl_error *err)
 {
-    const char *path = files_list_path(&files->list, randomness->index);
+    const char *path = files_list_path(&files->list, decoding->index);
     char room[EXTENSION_ROOM];
     const char *extension = files_extension(path, room);
-    bool decode = files->options.decode;
+    bool decode = files->fields.decode;
     int r;
 
     if (decode && files_is_hdf5(extension)) {
-        r = hdf5_file_open(path, files->env, FILES_CHUNK_BYTES, &files->options.choice,
+        r = hdf5_file_open(path, files->env, FILES_CHUNK_BYTES, &files->fields.choice,
                            &opened->hdf5, err);
         return r < 0 ? r : hdf5_file_add(&opened->hdf5, ret, err);
     }
@@ -121,7 +120,7 @@ static int files_read(const struct files *files, const struct tar_randomness *ra
         return r;
     r = decode && strcmp(extension, "npz") == 0
             ? files_add_npz(files, &opened->source, path, ret, err)
-            : files_add_leaf(files, &opened->source, randomness, path, extension, ret, err);
+            : files_add_leaf(files, &opened->source, decoding, path, extension, ret, err);
     return ret->error ? files_judge(path, ret, err) : r;
 }
 
@@ -129,7 +128,7 @@ static int files_get(struct dataset *ds, const struct sample_key *key, uint64_t 
                      struct sample *ret, struct dl_error *err)
 {
     const struct files *files = container_of(ds, struct files, base);
-    const struct tar_randomness randomness = {.key = *key, .index = index};
+    const struct decoding decoding = {.fields = &files->fields, .key = key, .index = index};
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
@@ -137,7 +136,7 @@ static int files_get(struct dataset *ds, const struct sample_key *key, uint64_t 
     /* What the sample points to stays mapped until the batch is made. */
     if (!opened || arena_hold(ret->arena, files_release, opened) < 0)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
-    return files_read(files, &randomness, opened, ret, err);
+    return files_read(files, &decoding, opened, ret, err);
 }
 
 static size_t files_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
@@ -163,7 +162,7 @@ static void files_close(struct dataset *ds)
 {
     struct files *files = container_of(ds, struct files, base);
 
-    tar_options_deinit(&files->options);
+    fields_close(&files->fields);
     files_list_deinit(&files->list);
     free(files);
 }
@@ -186,7 +185,7 @@ int files_open(const struct spec_dataset *spec, const char *place, const struct 
     ds = &files->base;
     ds->ops = &files_ops;
     files->env = env;
-    if ((r = tar_options_init(&files->options, spec, place, err)) < 0 ||
+    if ((r = fields_open(&files->fields, spec, true, place, err)) < 0 ||
         (r = files_list_open(spec, place, env, &files->list, err)) < 0)
         return r;
     ds->length = files->list.n;

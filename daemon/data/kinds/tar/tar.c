@@ -14,7 +14,7 @@ struct tar {
     struct dataset base;
     const struct data_env *env; /* borrowed */
     struct file_list list;      /* owned: the shards */
-    struct tar_options options; /* owned */
+    struct fields fields;       /* owned */
     uint32_t raw;               /* what bytes become; 0: they stay */
     uint64_t shuffle;
     bool divide;
@@ -257,9 +257,11 @@ static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct d
     /* What the sample points to stays mapped until the batch is made. */
     if (arena_hold(ret->arena, tar_shard_unref, item.shard) < 0)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
-    struct tar_randomness randomness = {
-        .key = it->key, .index = (uint64_t)shard->number << 32 | (uint32_t)item.ordinal};
-    r = tar_make(&shard->archive.view, item.offset, &it->tar->options, &randomness, ret, err);
+    const struct decoding decoding = {.fields = &it->tar->fields,
+                                      .key = &it->key,
+                                      .index =
+                                          (uint64_t)shard->number << 32 | (uint32_t)item.ordinal};
+    r = tar_make(&shard->archive.view, item.offset, &decoding, ret, err);
     if (r == TAR_END)
         return dl_error_set(err, EIO, shard->path, "was changed while it was read");
     return r == 0 && it->tar->raw ? tar_make_raw(it, ret, err) : r;
@@ -359,7 +361,7 @@ static void tar_close(struct dataset *ds)
 {
     struct tar *tar = container_of(ds, struct tar, base);
 
-    tar_options_deinit(&tar->options);
+    fields_close(&tar->fields);
     file_list_deinit(&tar->list);
     free(tar);
 }
@@ -398,7 +400,7 @@ static int tar_open_stream(const struct spec_dataset *spec, const char *place,
     tar->shuffle = spec->shuffle;
     tar->divide = spec->divide;
     tar->raw = spec->raw;
-    if ((r = tar_options_init(&tar->options, spec, place, err)) < 0)
+    if ((r = fields_open(&tar->fields, spec, true, place, err)) < 0)
         return r;
     if ((r = file_list_make(spec, env, &tar->list, err)) < 0 ||
         (r = tar_check_shards(tar, err)) < 0)

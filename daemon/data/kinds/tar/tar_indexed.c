@@ -29,7 +29,7 @@ struct tar_indexed {
     struct dataset base;
     struct file_list list;            /* owned */
     struct tar_indexed_shard *shards; /* owned; list.n of them */
-    struct tar_options options;       /* owned */
+    struct fields fields;             /* owned */
     struct shared_index shared;       /* owned; lent to shards, by */
     struct tar_cached cached;         /* what it has */
     uint64_t scanned;                 /* samples that were found by a walk along headers */
@@ -67,7 +67,7 @@ static int tar_indexed_get(struct dataset *ds, const struct sample_key *key, uin
                            struct sample *ret, struct dl_error *err)
 {
     const struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
-    struct tar_randomness randomness = {.key = *key, .index = index};
+    const struct decoding decoding = {.fields = &tar->fields, .key = key, .index = index};
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
@@ -76,7 +76,7 @@ static int tar_indexed_get(struct dataset *ds, const struct sample_key *key, uin
     if (r < 0)
         return r;
     uint64_t offset = tar_index_offset(&shard->index, index - shard->first);
-    r = tar_make(&shard->archive.view, offset, &tar->options, &randomness, ret, err);
+    r = tar_make(&shard->archive.view, offset, &decoding, ret, err);
     if (r == TAR_END)
         return dl_error_set(err, EINVAL, shard->archive.view.path,
                             "has no sample at byte %llu, where its index says; recreate the "
@@ -120,7 +120,7 @@ static void tar_indexed_close(struct dataset *ds)
     }
     free(tar->shards);
     shared_index_deinit(&tar->shared);
-    tar_options_deinit(&tar->options);
+    fields_close(&tar->fields);
     file_list_deinit(&tar->list);
     free(tar);
 }
@@ -377,7 +377,7 @@ int tar_indexed_open(const struct spec_dataset *spec, const char *place, const s
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &tar->base;
     ds->ops = &tar_indexed_ops;
-    if ((r = tar_options_init(&tar->options, spec, place, err)) < 0 ||
+    if ((r = fields_open(&tar->fields, spec, true, place, err)) < 0 ||
         (r = file_list_make(spec, env, &tar->list, err)) < 0)
         return r;
     tar->shards = calloc(tar->list.n, sizeof *tar->shards);

@@ -1,7 +1,5 @@
 #include "daemon/data/kinds/tar/tar_sample.h"
 
-#include "daemon/data/decode/image/image_field.h"
-
 #include <errno.h>
 #include <stdio.h>
 
@@ -144,8 +142,7 @@ static void tar_sample_field_of(const struct tar_group *group, const struct tar_
 /* The member as field `key` of the sample; `source` is what it is called in the shard. */
 static int tar_sample_add_field(const struct tar_group *group, const struct tar_member *member,
                                 const char *key, const char *source,
-                                const struct tar_options *options,
-                                const struct tar_randomness *randomness, struct sample *ret,
+                                const struct decoding *decoding, struct sample *ret,
                                 struct dl_error *err)
 {
     struct tar_field f = {.path = group->reader.view.path,
@@ -156,7 +153,7 @@ static int tar_sample_add_field(const struct tar_group *group, const struct tar_
                           .source = source,
                           .data = member->data,
                           .size = member->size};
-    int r = tar_add_field(&f, options, randomness, ret, err);
+    int r = tar_add_field(&f, decoding, ret, err);
 
     if (ret->error == 0)
         return r;
@@ -176,8 +173,7 @@ static int tar_sample_begin(const struct tar_group *group, const struct tar_memb
 }
 
 static int tar_sample_add_member(const struct tar_group *group, const struct tar_member *member,
-                                 const struct tar_options *options,
-                                 const struct tar_randomness *randomness, struct sample *ret,
+                                 const struct decoding *decoding, struct sample *ret,
                                  struct dl_error *err)
 {
     char key[DL_BOUND_PATH_BYTES + 1];
@@ -193,7 +189,7 @@ static int tar_sample_add_member(const struct tar_group *group, const struct tar
                                "is the second field \"%s\" of its sample; a field may occur once",
                                key);
     }
-    return tar_sample_add_field(group, member, key, key, options, randomness, ret, err);
+    return tar_sample_add_field(group, member, key, key, decoding, ret, err);
 }
 
 /* ---- chosen fields -------------------------------------------------------------------------- */
@@ -245,9 +241,8 @@ static int tar_sample_refuse_missing(const struct tar_view *view, uint64_t offse
 }
 
 static int tar_sample_add_chosen(const struct tar_view *view, uint64_t offset,
-                                 const struct spec_field *choice, const struct tar_options *options,
-                                 const struct tar_randomness *randomness, struct sample *ret,
-                                 struct dl_error *err)
+                                 const struct spec_field *choice, const struct decoding *decoding,
+                                 struct sample *ret, struct dl_error *err)
 {
     char source[DL_BOUND_PATH_BYTES + 1];
     struct tar_member member;
@@ -272,84 +267,39 @@ static int tar_sample_add_chosen(const struct tar_view *view, uint64_t offset,
     if (r != 0)
         return r;
     tar_sample_field_of(&group, &member, source);
-    return tar_sample_add_field(&group, &member, choice->name, source, options, randomness, ret,
-                                err);
+    return tar_sample_add_field(&group, &member, choice->name, source, decoding, ret, err);
 }
 
 static int tar_sample_make_chosen(const struct tar_view *view, uint64_t offset,
-                                  const struct tar_options *options,
-                                  const struct tar_randomness *randomness, struct sample *ret,
+                                  const struct decoding *decoding, struct sample *ret,
                                   struct dl_error *err)
 {
+    const struct field_choice *choice = &decoding->fields->choice;
     int r = 0;
 
     sample_begin(ret, TREE_DICT, NULL);
-    for (uint32_t i = 0; r == 0 && i < options->choice.n; i++)
-        r = tar_sample_add_chosen(view, offset, &options->choice.fields[i], options, randomness,
-                                  ret, err);
+    for (uint32_t i = 0; r == 0 && i < choice->n; i++)
+        r = tar_sample_add_chosen(view, offset, &choice->fields[i], decoding, ret, err);
     if (r != 0)
         return r;
     sample_end(ret);
     return sample_check(ret, err);
 }
 
-/* ---- options -------------------------------------------------------------------------------- */
+/* ---- whole samples -------------------------------------------------------------------------- */
 
-/* Of the spec, which does not stay. */
-static int tar_options_copy_sounds(struct tar_options *options, const struct spec_dataset *spec,
-                                   const char *place, struct dl_error *err)
-{
-    if (!options->audio)
-        return 0;
-    options->sounds = calloc(spec->n_audio, sizeof *options->sounds);
-    for (uint32_t i = 0; options->sounds && i < spec->n_audio; i++) {
-        options->sounds[i] = strdup(spec->audios[i]);
-        if (!options->sounds[i])
-            break;
-        options->n_sounds++;
-    }
-    return options->n_sounds == spec->n_audio ? 0
-                                              : dl_error_set(err, ENOMEM, place, "out of memory");
-}
-
-int tar_options_init(struct tar_options *options, const struct spec_dataset *spec,
-                     const char *place, struct dl_error *err)
-{
-    int r;
-
-    options->decode = spec->decode;
-    options->image = spec->image;
-    r = field_choice_init(&options->choice, spec, place, err);
-    if (r < 0 || (r = image_field_decoder(spec, place, &options->decoder, err)) < 0 ||
-        (r = audio_field_decoder(spec, place, &options->audio, err)) < 0)
-        return r;
-    return tar_options_copy_sounds(options, spec, place, err);
-}
-
-void tar_options_deinit(struct tar_options *options)
-{
-    options->decoder = image_decoder_free(options->decoder);
-    options->audio = audio_decoder_free(options->audio);
-    for (uint32_t i = 0; i < options->n_sounds; i++)
-        free(options->sounds[i]);
-    free(options->sounds);
-    options->sounds = NULL;
-    options->n_sounds = 0;
-    field_choice_deinit(&options->choice);
-}
-
-int tar_make(const struct tar_view *view, uint64_t offset, const struct tar_options *options,
-             const struct tar_randomness *randomness, struct sample *ret, struct dl_error *err)
+int tar_make(const struct tar_view *view, uint64_t offset, const struct decoding *decoding,
+             struct sample *ret, struct dl_error *err)
 {
     struct tar_member member;
     struct tar_group group;
     int r;
 
-    if (options->choice.n > 0)
-        return tar_sample_make_chosen(view, offset, options, randomness, ret, err);
+    if (decoding->fields->choice.n > 0)
+        return tar_sample_make_chosen(view, offset, decoding, ret, err);
     tar_sample_group_init(&group, view, offset);
     while ((r = tar_sample_group_next(&group, &member, err)) == 0) {
-        r = tar_sample_add_member(&group, &member, options, randomness, ret, err);
+        r = tar_sample_add_member(&group, &member, decoding, ret, err);
         if (r < 0)
             return r;
     }

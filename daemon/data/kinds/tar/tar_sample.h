@@ -26,33 +26,8 @@
 #ifndef DL_DATA_TAR_SAMPLE_H
 #define DL_DATA_TAR_SAMPLE_H
 
-#include "daemon/data/base/dataset.h"
-#include "daemon/data/decode/audio/audio_field.h"
-#include "daemon/data/decode/image/image.h"
-#include "daemon/data/field/field_choice.h"
+#include "daemon/data/field/field.h"
 #include "daemon/data/kinds/tar/tar_reader.h"
-
-struct tar_options {
-    bool decode;
-    struct spec_image image;
-    struct image_decoder *decoder; /* owned; NULL unless decode */
-    struct field_choice choice;    /* owned */
-    char **sounds;                 /* owned; extensions, each owned */
-    uint32_t n_sounds;
-    struct audio_decoder *audio; /* owned; may be NULL */
-};
-
-/* From `spec`, which is not needed afterwards. Errors name the place below `place`. */
-int _nodiscard_ tar_options_init(struct tar_options *options, const struct spec_dataset *spec,
-                                 const char *place, struct dl_error *err);
-void tar_options_deinit(struct tar_options *options);
-
-/* Identifies the sample for random draws. All its images, and all its sounds, get the same
- * numbers. */
-struct tar_randomness {
-    struct sample_key key;
-    uint64_t index; /* of the sample; add key.base */
-};
 
 /* One member on its way into a sample. */
 struct tar_field {
@@ -72,11 +47,10 @@ struct tar_field {
  */
 int _nodiscard_ tar_scan(const struct tar_view *view, uint64_t *offset, struct dl_error *err);
 
-/* The sample at `offset`, appended to the empty `ret`. Negative errno with `err`; never TAR_END
- * where tar_scan() found one. */
+/* The sample at `offset`, appended to the empty `ret`; `decoding` is not NULL. Negative errno with
+ * `err`; never TAR_END where tar_scan() found one. */
 int _nodiscard_ tar_make(const struct tar_view *view, uint64_t offset,
-                         const struct tar_options *options, const struct tar_randomness *randomness,
-                         struct sample *ret, struct dl_error *err);
+                         const struct decoding *decoding, struct sample *ret, struct dl_error *err);
 
 /* "SHARD.tar: cats/0017.jpg", of the first member of the sample at `offset`: as dataset_ops.name.
  * 0: unknown. */
@@ -86,9 +60,8 @@ size_t tar_put_name(const struct tar_view *view, uint64_t offset, char *ret, siz
  * Adds field `f`, by its extension, at the end of `ret`. Negative errno with `err`, or with the
  * error that sticks in `ret`, which the caller explains. tar_fields.c
  */
-int _nodiscard_ tar_add_field(const struct tar_field *f, const struct tar_options *options,
-                              const struct tar_randomness *randomness, struct sample *ret,
-                              struct dl_error *err);
+int _nodiscard_ tar_add_field(const struct tar_field *f, const struct decoding *decoding,
+                              struct sample *ret, struct dl_error *err);
 
 /* "member a/b.cls at byte 512: " and the error; returns -code. */
 int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, const char *fmt, ...)
