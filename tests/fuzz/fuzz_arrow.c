@@ -40,12 +40,11 @@ static void check_value(const struct arrow_table *table, const struct arrow_read
     arena_deinit(&arena);
 }
 
-static void check_row(struct arrow_table *table, uint64_t row, struct image_decoder *decoder)
+static void check_row(struct arrow_table *table, uint64_t row, const struct fields *fields)
 {
-    static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
     static const struct sample_key key;
     const struct arrow_batch *batch = arrow_table_find(table, row);
-    struct image_field field = {.decoder = decoder, .spec = &image, .key = &key};
+    const struct decoding decoding = {.fields = fields, .key = &key};
     struct arrow_reading reading = {.schema = &table->schema};
     struct dl_error err = {0};
 
@@ -57,7 +56,7 @@ static void check_row(struct arrow_table *table, uint64_t row, struct image_deco
     for (uint32_t i = 0; i < table->n_columns; i++) {
         check_value(table, &reading, i, row - batch->first);
         reading.fill = true;
-        reading.image = &field;
+        reading.decoding = &decoding;
         check_value(table, &reading, i, row - batch->first);
         reading.fill = false;
     }
@@ -66,13 +65,14 @@ static void check_row(struct arrow_table *table, uint64_t row, struct image_deco
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct field_choice all;
-    static struct image_decoder *decoder;
+    static struct fields fields = {.decode = true,
+                                   .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
     struct arrow_view view = {.path = "fuzz", .data = data, .bytes = size};
     struct arrow_table table = {.files = calloc(1, sizeof *table.files), .n_files = 1};
     struct dl_error err = {0};
 
-    if (!decoder)
-        FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
+    if (!fields.images)
+        FUZZ_ASSERT(image_decoder_new(&fields.images, NULL) == 0);
     FUZZ_ASSERT(table.files);
     table.files[0].path = "fuzz";
     table.types = &types;
@@ -81,8 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (r == 0)
         arrow_features_mark(&table.schema);
     for (uint64_t i = 0; r == 0 && i < table.rows && i < ROWS; i++) {
-        check_row(&table, i, decoder);
-        check_row(&table, table.rows - 1 - i, decoder);
+        check_row(&table, i, &fields);
+        check_row(&table, table.rows - 1 - i, &fields);
     }
     arrow_table_close(&table);
     return 0;

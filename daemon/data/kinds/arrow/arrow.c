@@ -19,12 +19,9 @@ struct arrow {
     struct arrow_files files;   /* owned */
     struct arrow_table table;   /* owned */
     struct arrow_table indices; /* owned; one column of rows of the table; no files: all of them */
-    struct field_choice choice; /* owned */
+    struct fields fields;       /* owned */
     bool fill;
     double null;
-    struct spec_image image;
-    struct image_decoder *decoder; /* owned; NULL: images stay as they are stored */
-    struct audio_decoder *audio;   /* owned; may be NULL */
 };
 
 /* A row that is read. */
@@ -102,8 +99,9 @@ static int arrow_refuse(const struct arrow *arrow, const struct arrow_row *row, 
 /* What column `column` of the table is called in a sample. */
 static const char *arrow_name(const struct arrow *arrow, uint32_t column)
 {
-    return arrow->choice.n > 0 ? arrow->choice.fields[column].name
-                               : arrow->table.schema.fields[arrow->table.columns[column]].name;
+    return arrow->fields.choice.n > 0
+               ? arrow->fields.choice.fields[column].name
+               : arrow->table.schema.fields[arrow->table.columns[column]].name;
 }
 
 /* ---- samples of varying shape --------------------------------------------------------------- */
@@ -142,18 +140,13 @@ static int arrow_get(struct dataset *ds, const struct sample_key *key, uint64_t 
                      struct sample *ret, struct dl_error *err)
 {
     struct arrow *arrow = container_of(ds, struct arrow, base);
-    struct image_field image = {
-        .decoder = arrow->decoder, .spec = &arrow->image, .key = key, .index = index};
-    struct audio_field audio = {.decoder = arrow->audio, .key = key, .index = index};
+    const struct decoding decoding = {.fields = &arrow->fields, .key = key, .index = index};
     struct arrow_row row;
     int r = arrow_find_row(arrow, index, &row, err);
 
     if (r < 0)
         return r;
-    if (arrow->decoder)
-        row.reading.image = &image;
-    if (arrow->audio)
-        row.reading.audio = &audio;
+    row.reading.decoding = &decoding;
     r = arrow_add_columns(arrow, &row, ret, err);
     return r < 0 ? r : arrow_hold(&row, ret, err);
 }
@@ -281,9 +274,7 @@ static void arrow_close(struct dataset *ds)
     arrow_table_close(&arrow->table);
     arrow_table_close(&arrow->indices);
     arrow_files_deinit(&arrow->files);
-    image_decoder_free(arrow->decoder);
-    audio_decoder_free(arrow->audio);
-    field_choice_deinit(&arrow->choice);
+    fields_close(&arrow->fields);
     free(arrow);
 }
 
@@ -360,7 +351,7 @@ static int arrow_open_table(struct arrow *arrow, const struct spec_dataset *spec
                             const struct data_env *env, struct dl_error *err)
 {
     arrow->table.types = &spec->types;
-    int r = arrow_table_open(&arrow->table, &arrow->files.data, &arrow->choice, env, err);
+    int r = arrow_table_open(&arrow->table, &arrow->files.data, &arrow->fields.choice, env, err);
 
     arrow->table.types = NULL;
     if (r < 0)
@@ -395,13 +386,10 @@ static int arrow_begin(struct arrow *arrow, const struct spec_dataset *spec, con
 {
     int r;
 
-    arrow->image = spec->image;
     arrow->fill = spec->nulls.type != VALUE_NULL;
     arrow->null = value_real(&spec->nulls);
     arrow->table.most_bytes = spec->cache;
-    if ((r = field_choice_init(&arrow->choice, spec, place, err)) < 0 ||
-        (r = image_field_decoder(spec, place, &arrow->decoder, err)) < 0 ||
-        (r = audio_field_decoder(spec, place, &arrow->audio, err)) < 0 ||
+    if ((r = fields_open(&arrow->fields, spec, true, place, err)) < 0 ||
         (r = decimal_types_check(&spec->types, place, err)) < 0 ||
         (r = arrow_open_table(arrow, spec, env, err)) < 0 ||
         (r = arrow_check_types(arrow, &spec->types, place, err)) < 0 ||

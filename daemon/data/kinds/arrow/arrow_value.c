@@ -160,15 +160,13 @@ static int arrow_value_add_struct(const struct arrow_value *value, struct sample
 static int arrow_value_add_text(const struct arrow_value *value, struct sample *ret,
                                 struct dl_error *err)
 {
-    const struct arrow_field *field = arrow_value_field(value);
-    enum tree_kind kind = field->sort == ARROW_STRING ? TREE_STRING : TREE_BYTES;
-    const uint8_t *data;
-    uint64_t len;
+    const struct arrow_field *own = arrow_value_field(value);
+    struct field field = {.sort = own->sort == ARROW_STRING ? FIELD_TEXT : FIELD_BYTES,
+                          .name = value->name};
 
-    if (!arrow_value_bytes(field, value->column, value->row, &data, &len))
+    if (!arrow_value_bytes(own, value->column, value->row, &field.data, &field.bytes))
         return arrow_refuse_offsets(err);
-    int r = sample_text(ret, kind, value->name, data, len);
-    return r == -EILSEQ ? dl_error_set(err, EILSEQ, "", "is not UTF-8") : r;
+    return field_add(&field, NULL, ret, err);
 }
 
 /* The field with a file's bytes: the value itself, or a field of its struct; or NULL. */
@@ -184,36 +182,26 @@ static const struct arrow_field *arrow_value_file_field(const struct arrow_value
     return NULL;
 }
 
-static int arrow_value_decode(const struct arrow_value *value, const struct image_file *file,
-                              struct sample *ret, struct dl_error *err)
-{
-    const struct arrow_field *field = arrow_value_field(value);
-    const struct arrow_reading *reading = value->reading;
-
-    if (field->is_sound && reading->audio)
-        return audio_field_add(reading->audio, file->data, file->bytes, value->name, ret, err);
-    if (field->is_image && reading->image)
-        return image_field_add(reading->image, file, value->name, ret, err);
-    return sample_text(ret, TREE_BYTES, value->name, file->data, file->bytes);
-}
-
 /* An image, a sound, or another file marked by Hugging Face's features. */
 static int arrow_value_add_file(const struct arrow_value *value, struct sample *ret,
                                 struct dl_error *err)
 {
     const struct arrow_field *own = arrow_value_field(value);
-    const struct arrow_field *field = arrow_value_file_field(value);
-    struct image_file file = {.path = ""};
-
+    const struct arrow_field *part = arrow_value_file_field(value);
     const struct arrow_column *column =
-        field == own ? value->column : &value->reading->columns[field->slot];
+        part == own ? value->column : &value->reading->columns[part->slot];
+    struct field field = {.sort = own->is_sound   ? FIELD_SOUND
+                                  : own->is_image ? FIELD_IMAGE
+                                                  : FIELD_BYTES,
+                          .name = value->name};
+
     if (arrow_column_is_null(column, value->row))
         return dl_error_set(err, EINVAL, "",
                             "names a file elsewhere instead of holding its bytes; have "
                             "save_to_disk() embed the files");
-    if (!arrow_value_bytes(field, column, value->row, &file.data, &file.bytes))
+    if (!arrow_value_bytes(part, column, value->row, &field.data, &field.bytes))
         return arrow_refuse_offsets(err);
-    return arrow_value_decode(value, &file, ret, err);
+    return field_add(&field, value->reading->decoding, ret, err);
 }
 
 /* ---- nulls ---------------------------------------------------------------------------------- */

@@ -6,8 +6,7 @@
 #ifndef DL_DATA_ARROW_VALUE_H
 #define DL_DATA_ARROW_VALUE_H
 
-#include "daemon/data/decode/audio/audio_field.h"
-#include "daemon/data/decode/image/image_field.h"
+#include "daemon/data/field/field.h"
 #include "daemon/data/kinds/arrow/arrow_column.h"
 
 /* The data to read, and the options. */
@@ -16,8 +15,7 @@ struct arrow_reading {
     const struct arrow_column *columns; /* of the batch; by slot */
     bool fill;                          /* nulls become `null`, and lists and texts empty */
     double null;
-    const struct image_field *image; /* NULL: images stay as they are stored */
-    const struct audio_field *audio; /* NULL: so do sounds */
+    const struct decoding *decoding; /* NULL: images and sounds stay as they are stored */
 };
 
 /*

@@ -67,9 +67,6 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
                        struct sample *ret, struct dl_error *err)
 {
     struct parquet *parquet = container_of(ds, struct parquet, base);
-    struct image_field image = {
-        .decoder = parquet->decoder, .spec = &parquet->image, .key = key, .index = index};
-    struct audio_field audio = {.decoder = parquet->audio, .key = key, .index = index};
     int r = 0;
 
     if (index >= ds->length)
@@ -78,8 +75,7 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
     struct parquet_row row = {.parquet = parquet,
                               .group = group,
                               .row = index - group->first,
-                              .image = parquet->decoder ? &image : NULL,
-                              .audio = parquet->audio ? &audio : NULL,
+                              .decoding = {&parquet->media, key, index},
                               .err = err};
     r = parquet_table_settle(&parquet->table, group, err);
     if (r < 0)
@@ -321,8 +317,7 @@ static void parquet_close(struct dataset *ds)
     struct parquet *parquet = container_of(ds, struct parquet, base);
 
     tree_deinit(&ds->schema);
-    image_decoder_free(parquet->decoder);
-    audio_decoder_free(parquet->audio);
+    fields_close(&parquet->media);
     parquet_fields_deinit(&parquet->fields);
     free(parquet->columns);
     parquet_layout_deinit(&parquet->layout);
@@ -380,14 +375,6 @@ static int parquet_describe(struct parquet *parquet, struct dl_error *err)
     return 0;
 }
 
-static int parquet_open_decoders(struct parquet *parquet, const struct spec_dataset *spec,
-                                 const char *place, struct dl_error *err)
-{
-    int r = parquet->fields.images ? image_field_decoder(spec, place, &parquet->decoder, err) : 0;
-
-    return r < 0 ? r : audio_field_decoder(spec, place, &parquet->audio, err);
-}
-
 /* Where the row in hand has its values; and whether what nulls become can stand in all numbers. */
 static int parquet_prepare_rows(struct parquet *parquet, const char *place, struct dl_error *err)
 {
@@ -413,7 +400,6 @@ int parquet_open(const struct spec_dataset *spec, const char *place, const struc
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &parquet->base;
     ds->ops = &parquet_ops;
-    parquet->image = spec->image;
     parquet->table.most_bytes = spec->cache;
     parquet->table.nulls.fill = spec->nulls.type != VALUE_NULL;
     parquet->table.nulls.value = value_real(&spec->nulls);
@@ -425,7 +411,7 @@ int parquet_open(const struct spec_dataset *spec, const char *place, const struc
         (r = parquet_table_open(&parquet->table, spec, env, err)) < 0 ||
         (r = parquet_fields_make(spec, place, &parquet->table, &parquet->fields, err)) < 0 ||
         (r = parquet_prepare_rows(parquet, place, err)) < 0 ||
-        (r = parquet_open_decoders(parquet, spec, place, err)) < 0 ||
+        (r = fields_open(&parquet->media, spec, parquet->fields.images, place, err)) < 0 ||
         (r = parquet_table_list(&parquet->table, &spec->filter, env, err)) < 0)
         return r;
     ds->length = parquet->table.rows;

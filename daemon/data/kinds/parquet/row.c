@@ -138,8 +138,7 @@ static int parquet_add_value(const struct parquet_row *row, const struct parquet
                                           .columns = parquet->columns,
                                           .fill = parquet->table.nulls.fill,
                                           .null = parquet->table.nulls.value,
-                                          .image = row->image,
-                                          .audio = row->audio};
+                                          .decoding = &row->decoding};
     struct dl_error why; /* large: not cleared for each value */
     int r = parquet_find_fields(row, step->number);
 

@@ -14,19 +14,16 @@ struct parquet {
     struct parquet_fields fields; /* owned */
     struct parquet_layout layout; /* owned; of samples of one shape */
     struct arrow_column *columns; /* owned; of each field: its place in the present row */
-    struct spec_image image;
-    struct image_decoder *decoder; /* owned; may be NULL */
-    struct audio_decoder *audio;   /* owned; may be NULL */
+    struct fields media;          /* owned; how pictures and sounds in them are decoded */
 };
 
 /* A sample that is made of a row. */
 struct parquet_row {
     struct parquet *parquet;
     struct parquet_group *group;
-    uint64_t row;                    /* of the group */
-    const uint8_t *at;               /* of samples of one shape; NULL: the group is in columns */
-    const struct image_field *image; /* NULL: images stay as they are stored */
-    const struct audio_field *audio; /* NULL: so do sounds */
+    uint64_t row;      /* of the group */
+    const uint8_t *at; /* of samples of one shape; NULL: the group is in columns */
+    struct decoding decoding;
     struct dl_error *err;
 };
 
