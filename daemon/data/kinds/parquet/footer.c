@@ -58,49 +58,19 @@ static void footer_set_converted(struct parquet_element *e, int64_t converted)
     e->has_sign = converted >= 15;
 }
 
-static void footer_read_integer(struct thrift *t, const struct thrift_field *at,
-                                struct parquet_element *e)
-{
-    struct thrift_field field;
+/* An element, and what of it is judged when all of it is there. */
+struct footer_element {
+    struct parquet_element is;
+    int64_t type, converted;
+};
+#define ELEMENT(sort, member) THRIFT_AT(THRIFT_TO_##sort, struct footer_element, member)
 
-    if (at->type != THRIFT_STRUCT) {
-        thrift_skip(t, at);
-        return;
-    }
-    int16_t saved = thrift_begin(t);
-    while (thrift_next(t, &field)) {
-        if (field.id == 1)
-            e->bits = (uint8_t)thrift_int(t, &field);
-        else if (field.id == 2)
-            e->has_sign = thrift_bool(t, &field);
-        else
-            thrift_skip(t, &field);
-    }
-    thrift_end(t, saved);
-}
-
-static void footer_read_decimal(struct thrift *t, const struct thrift_field *at,
-                                struct parquet_element *e)
-{
-    struct thrift_field field;
-
-    if (at->type != THRIFT_STRUCT) {
-        thrift_skip(t, at);
-        return;
-    }
-    int16_t saved = thrift_begin(t);
-    while (thrift_next(t, &field)) {
-        if (field.id == 1)
-            e->scale = (int32_t)thrift_int(t, &field);
-        else
-            thrift_skip(t, &field);
-    }
-    thrift_end(t, saved);
-}
+static const struct thrift_row footer_integer_rows[] = {
+    [1] = ELEMENT(INT, is.bits), [2] = ELEMENT(BOOL, is.has_sign)};
+static const struct thrift_row footer_decimal_rows[] = {[1] = ELEMENT(INT, is.scale)};
 
 /* The newer form: a union, whose only field is the type. */
-static void footer_read_logical(struct thrift *t, const struct thrift_field *at,
-                                struct parquet_element *e)
+static void footer_read_logical(struct thrift *t, const struct thrift_field *at, void *ret)
 {
     static const uint8_t logical[] = {
         [1] = PARQUET_STRING,   [2] = PARQUET_MAP,     [3] = PARQUET_LIST,   [4] = PARQUET_STRING,
@@ -108,6 +78,7 @@ static void footer_read_logical(struct thrift *t, const struct thrift_field *at,
         [10] = PARQUET_INTEGER, [12] = PARQUET_STRING, [13] = PARQUET_OTHER, [14] = PARQUET_OTHER,
         [15] = PARQUET_HALF,
     };
+    struct footer_element *e = ret;
     struct thrift_field field;
 
     if (at->type != THRIFT_STRUCT) {
@@ -117,61 +88,40 @@ static void footer_read_logical(struct thrift *t, const struct thrift_field *at,
     int16_t saved = thrift_begin(t);
     while (thrift_next(t, &field)) {
         if ((size_t)field.id < ARRAY_SIZE(logical) && logical[field.id])
-            e->logical = logical[field.id];
-        if (e->logical == PARQUET_INTEGER)
-            footer_read_integer(t, &field, e);
-        else if (e->logical == PARQUET_DECIMAL)
-            footer_read_decimal(t, &field, e);
+            e->is.logical = logical[field.id];
+        if (e->is.logical == PARQUET_INTEGER && field.type == THRIFT_STRUCT)
+            thrift_read(t, footer_integer_rows, ARRAY_SIZE(footer_integer_rows), e);
+        else if (e->is.logical == PARQUET_DECIMAL && field.type == THRIFT_STRUCT)
+            thrift_read(t, footer_decimal_rows, ARRAY_SIZE(footer_decimal_rows), e);
         else
             thrift_skip(t, &field);
     }
     thrift_end(t, saved);
 }
 
-static void footer_read_element(struct thrift *t, struct parquet_element *e)
+static void footer_read_element(struct thrift *t, struct parquet_element *ret)
 {
-    int64_t type = PARQUET_GROUP, converted = -1;
-    struct thrift_field field;
-    int16_t saved = thrift_begin(t);
+    static const struct thrift_row rows[] = {
+        [1] = ELEMENT(INT, type),
+        [2] = ELEMENT(INT, is.type_length),
+        [3] = ELEMENT(INT, is.repetition),
+        [4] = ELEMENT(TEXT, is.name),
+        [5] = ELEMENT(INT, is.children),
+        [6] = ELEMENT(INT, converted),
+        [7] = ELEMENT(INT, is.scale), /* as the newer way says it again */
+        [10] = THRIFT_FIELD_BY(footer_read_logical),
+    };
+    struct footer_element e = {.type = PARQUET_GROUP, .converted = -1};
 
-    while (thrift_next(t, &field)) {
-        switch (field.id) {
-        case 1:
-            type = thrift_int(t, &field);
-            break;
-        case 2:
-            e->type_length = (uint32_t)thrift_int(t, &field);
-            break;
-        case 3:
-            e->repetition = (uint32_t)thrift_int(t, &field);
-            break;
-        case 4:
-            e->name = thrift_text(t, &field);
-            break;
-        case 5:
-            e->children = (uint32_t)thrift_int(t, &field);
-            break;
-        case 6:
-            converted = thrift_int(t, &field);
-            break;
-        case 7: /* as the newer way says it again */
-            e->scale = (int32_t)thrift_int(t, &field);
-            break;
-        case 10:
-            footer_read_logical(t, &field, e);
-            break;
-        default:
-            thrift_skip(t, &field);
-        }
-    }
-    thrift_end(t, saved);
-    footer_set_converted(e, converted);
+    thrift_read(t, rows, ARRAY_SIZE(rows), &e);
+    footer_set_converted(&e.is, e.converted);
     /* An element with children is a group, whatever its type. A group without children has no type
      * either. */
-    e->type = e->children > 0 ? PARQUET_GROUP : (uint32_t)type;
-    if (type < 0 || type > PARQUET_GROUP || e->repetition > PARQUET_REPEATED ||
-        e->type_length > INT32_MAX)
+    e.is.type = e.is.children > 0 ? PARQUET_GROUP : (uint32_t)e.type;
+    if (e.type < 0 || e.type > PARQUET_GROUP || e.is.repetition > PARQUET_REPEATED ||
+        e.is.type_length > INT32_MAX)
         t->bad = true;
+    *ret = e.is;
 }
 
 static int footer_read_schema(const struct footer_reading *rd, struct thrift *t,
@@ -195,99 +145,57 @@ static int footer_read_schema(const struct footer_reading *rd, struct thrift *t,
 
 /* ---- row groups ----------------------------------------------------------------------------- */
 
-static void footer_read_statistics(struct thrift *t, const struct thrift_field *at,
-                                   struct parquet_chunk *chunk)
-{
-    struct thrift_field field;
+/* A ColumnChunk, with its ColumnMetaData and Statistics. */
+struct footer_chunk {
+    struct parquet_chunk is;
+    uint64_t dictionary;
+    bool elsewhere; /* encrypted, or in another file */
+};
+#define CHUNK(sort, member) THRIFT_AT(THRIFT_TO_##sort, struct footer_chunk, member)
 
-    if (at->type != THRIFT_STRUCT) {
-        thrift_skip(t, at);
-        return;
-    }
-    int16_t saved = thrift_begin(t);
-    while (thrift_next(t, &field)) {
-        if (field.id == 5)
-            chunk->greatest = thrift_text(t, &field);
-        else if (field.id == 6)
-            chunk->least = thrift_text(t, &field);
-        else
-            thrift_skip(t, &field); /* 1 and 2: their order was never specified */
-    }
-    thrift_end(t, saved);
+static void footer_note_elsewhere(struct thrift *t, const struct thrift_field *field, void *ret)
+{
+    ((struct footer_chunk *)ret)->elsewhere = true;
+    thrift_skip(t, field);
 }
 
-static void footer_read_column(struct thrift *t, struct parquet_chunk *chunk)
+static struct footer_chunk footer_read_chunk(struct thrift *t, bool packs_all)
 {
-    uint64_t dictionary = 0;
-    struct thrift_field field;
-    int16_t saved = thrift_begin(t);
+    static const struct thrift_row statistics[] = {
+        /* 1 and 2: their order was never specified */
+        [5] = CHUNK(TEXT, is.greatest),
+        [6] = CHUNK(TEXT, is.least),
+    };
+    static const struct thrift_row column[] = {
+        [1] = CHUNK(INT, is.type),     [4] = CHUNK(INT, is.codec),
+        [5] = CHUNK(INT, is.values),   [6] = CHUNK(INT, is.unpacked),
+        [7] = CHUNK(INT, is.bytes),    [9] = CHUNK(INT, is.first),
+        [11] = CHUNK(INT, dictionary), [12] = THRIFT_STRUCT_BY(statistics),
+    };
+    static const struct thrift_row rows[] = {
+        [1] = THRIFT_FIELD_BY(footer_note_elsewhere),
+        [3] = THRIFT_STRUCT_BY(column),
+        [4] = CHUNK(INT, is.index),
+        [5] = CHUNK(INT, is.index_bytes),
+        [8] = THRIFT_FIELD_BY(footer_note_elsewhere),
+        [9] = THRIFT_FIELD_BY(footer_note_elsewhere),
+    };
+    struct footer_chunk chunk = {.is.packs_all = packs_all};
 
-    while (thrift_next(t, &field)) {
-        switch (field.id) {
-        case 1:
-            chunk->type = (uint32_t)thrift_int(t, &field);
-            break;
-        case 4:
-            chunk->codec = (uint32_t)thrift_int(t, &field);
-            break;
-        case 5:
-            chunk->values = (uint64_t)thrift_int(t, &field);
-            break;
-        case 6:
-            chunk->unpacked = (uint64_t)thrift_int(t, &field);
-            break;
-        case 7:
-            chunk->bytes = (uint64_t)thrift_int(t, &field);
-            break;
-        case 9:
-            chunk->first = (uint64_t)thrift_int(t, &field);
-            break;
-        case 11:
-            dictionary = (uint64_t)thrift_int(t, &field);
-            break;
-        case 12:
-            footer_read_statistics(t, &field, chunk);
-            break;
-        default:
-            thrift_skip(t, &field);
-        }
-    }
-    thrift_end(t, saved);
+    thrift_read(t, rows, ARRAY_SIZE(rows), &chunk);
     /* The dictionary comes first; old writers wrote 0 if it was missing. */
-    if (dictionary > 0 && dictionary < chunk->first)
-        chunk->first = dictionary;
-}
-
-/* A ColumnChunk: *ret_elsewhere if it is encrypted, or in another file. */
-static void footer_read_chunk(struct thrift *t, struct parquet_chunk *chunk, bool *ret_elsewhere)
-{
-    struct thrift_field field;
-    int16_t saved = thrift_begin(t);
-
-    *ret_elsewhere = false;
-    while (thrift_next(t, &field)) {
-        if (field.id == 3 && field.type == THRIFT_STRUCT) {
-            footer_read_column(t, chunk);
-            continue;
-        }
-        if (field.id == 1 || field.id == 8 || field.id == 9)
-            *ret_elsewhere = true;
-        if (field.id == 4)
-            chunk->index = (uint64_t)thrift_int(t, &field);
-        else if (field.id == 5)
-            chunk->index_bytes = (uint64_t)thrift_int(t, &field);
-        else
-            thrift_skip(t, &field);
-    }
-    thrift_end(t, saved);
+    if (chunk.dictionary > 0 && chunk.dictionary < chunk.is.first)
+        chunk.is.first = chunk.dictionary;
+    return chunk;
 }
 
 static int footer_check_chunk(const struct footer_reading *rd, uint32_t group, uint32_t leaf,
-                              const struct parquet_chunk *chunk, bool elsewhere)
+                              const struct footer_chunk *read)
 {
+    const struct parquet_chunk *chunk = &read->is;
     uint64_t end;
 
-    if (elsewhere)
+    if (read->elsewhere)
         return dl_error_set(rd->err, EINVAL, rd->path,
                             "row group %u: its column %u is encrypted or in another file, where it "
                             "cannot be read",
@@ -312,16 +220,15 @@ static int footer_read_chunks(struct footer_reading *rd, struct thrift *t,
     int r = 0;
 
     for (uint32_t i = 0; i < n && !t->bad && r == 0; i++) {
-        struct parquet_chunk chunk = {.packs_all = rd->footer->packs_all};
-        bool elsewhere;
-        footer_read_chunk(t, &chunk, &elsewhere);
+        struct footer_chunk chunk = footer_read_chunk(t, rd->footer->packs_all);
         if (wanted == rd->n_leaves || rd->leaves[wanted] != i || t->bad)
             continue;
-        r = footer_check_chunk(rd, group, i, &chunk, elsewhere);
+        r = footer_check_chunk(rd, group, i, &chunk);
         /* Which it can be read without. */
-        if (chunk.index > rd->file_bytes || chunk.index_bytes > rd->file_bytes - chunk.index)
-            chunk.index_bytes = 0;
-        chunks[wanted++] = chunk;
+        if (chunk.is.index > rd->file_bytes ||
+            chunk.is.index_bytes > rd->file_bytes - chunk.is.index)
+            chunk.is.index_bytes = 0;
+        chunks[wanted++] = chunk.is;
     }
     if (r == 0 && !t->bad && wanted < rd->n_leaves)
         t->bad = true;
@@ -396,23 +303,18 @@ static void footer_read_pairs(struct thrift *t, const struct thrift_field *at,
                               struct parquet_footer *footer)
 {
     static const char name[] = "ARROW:schema";
+    struct pair {
+        struct thrift_text key, value;
+    };
+    static const struct thrift_row rows[] = {[1] = THRIFT_AT(THRIFT_TO_TEXT, struct pair, key),
+                                             [2] = THRIFT_AT(THRIFT_TO_TEXT, struct pair, value)};
     uint32_t n = thrift_structs(t, at, PAIR_LEAST);
-    struct thrift_field field;
 
     for (uint32_t i = 0; i < n && !t->bad; i++) {
-        struct thrift_text key = {0}, value = {0};
-        int16_t saved = thrift_begin(t);
-        while (thrift_next(t, &field)) {
-            if (field.id == 1)
-                key = thrift_text(t, &field);
-            else if (field.id == 2)
-                value = thrift_text(t, &field);
-            else
-                thrift_skip(t, &field);
-        }
-        thrift_end(t, saved);
-        if (key.bytes == strlen(name) && memcmp(key.data, name, key.bytes) == 0)
-            footer->arrow = value;
+        struct pair pair = {0};
+        thrift_read(t, rows, ARRAY_SIZE(rows), &pair);
+        if (pair.key.bytes == strlen(name) && memcmp(pair.key.data, name, pair.key.bytes) == 0)
+            footer->arrow = pair.value;
     }
 }
 

@@ -6,28 +6,9 @@
 
 enum { PLACE_LEAST = 7 }; /* bytes of a PageLocation: three fields, each of two, and the end */
 
-static void pages_read_place(struct thrift *t, struct parquet_page_place *ret)
-{
-    struct thrift_field field;
-    int16_t saved = thrift_begin(t);
-
-    while (thrift_next(t, &field)) {
-        switch (field.id) {
-        case 1:
-            ret->at = (uint64_t)thrift_int(t, &field);
-            break;
-        case 2:
-            ret->bytes = (uint64_t)thrift_int(t, &field);
-            break;
-        case 3:
-            ret->first = (uint64_t)thrift_int(t, &field);
-            break;
-        default:
-            thrift_skip(t, &field);
-        }
-    }
-    thrift_end(t, saved);
-}
+#define PLACE(member) THRIFT_AT(THRIFT_TO_INT, struct parquet_page_place, member)
+static const struct thrift_row pages_place_rows[] = {
+    [1] = PLACE(at), [2] = PLACE(bytes), [3] = PLACE(first)};
 
 static int pages_read_places(struct thrift *t, const struct thrift_field *field,
                              struct parquet_pages *pages)
@@ -44,7 +25,7 @@ static int pages_read_places(struct thrift *t, const struct thrift_field *field,
     pages->n = n;
     for (uint32_t i = 0; i < n && !t->bad; i++) {
         pages->places[i].number = i;
-        pages_read_place(t, &pages->places[i]);
+        thrift_read(t, pages_place_rows, ARRAY_SIZE(pages_place_rows), &pages->places[i]);
     }
     return 0;
 }

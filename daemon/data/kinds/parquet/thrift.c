@@ -232,3 +232,49 @@ void thrift_end(struct thrift *t, int16_t saved)
 {
     t->last = saved;
 }
+
+static void thrift_read_field(struct thrift *t, const struct thrift_field *field,
+                              const struct thrift_row *row, void *ret)
+{
+    uint8_t *to = (uint8_t *)ret + row->at;
+    int64_t number;
+
+    if (row->read) {
+        row->read(t, field, ret);
+        return;
+    }
+    switch (row->sort) {
+    case THRIFT_TO_INT:
+        number = thrift_int(t, field);
+        memcpy(to, &number, row->bytes);
+        return;
+    case THRIFT_TO_BOOL:
+        *(bool *)to = thrift_bool(t, field);
+        return;
+    case THRIFT_TO_TEXT:
+        *(struct thrift_text *)(void *)to = thrift_text(t, field);
+        return;
+    case THRIFT_TO_ROWS:
+        if (field->type != THRIFT_STRUCT)
+            break;
+        thrift_read(t, row->rows, row->n, ret);
+        return;
+    case THRIFT_PASSED:
+        break;
+    }
+    thrift_skip(t, field);
+}
+
+/* Nested no deeper than the tables are. */
+void thrift_read(struct thrift *t, const struct thrift_row *rows, uint32_t n, void *ret)
+{
+    static const struct thrift_row passed;
+    struct thrift_field field;
+    int16_t saved = thrift_begin(t);
+
+    while (thrift_next(t, &field)) {
+        bool known = field.id >= 0 && (uint32_t)field.id < n;
+        thrift_read_field(t, &field, known ? &rows[field.id] : &passed, ret);
+    }
+    thrift_end(t, saved);
+}

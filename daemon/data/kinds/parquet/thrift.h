@@ -10,6 +10,8 @@
 
 #include "proto/common/base.h"
 
+#include <stddef.h>
+
 enum thrift_type {
     THRIFT_TRUE = 1,
     THRIFT_FALSE,
@@ -50,6 +52,36 @@ static inline struct thrift thrift_of(const uint8_t *data, uint64_t bytes)
 
 /* The next field of a struct; false at the end, or if the data is invalid. */
 bool thrift_next(struct thrift *t, struct thrift_field *ret);
+
+/*
+ * What becomes of a field of a struct, as rows by the fields' ids: a number, a bool or a text is
+ * stored in a member, a struct is read by its own rows, or a function takes the field. Others are
+ * passed over, and so is a field of another type.
+ */
+struct thrift_row {
+    enum { THRIFT_PASSED, THRIFT_TO_INT, THRIFT_TO_BOOL, THRIFT_TO_TEXT, THRIFT_TO_ROWS } sort;
+    uint32_t at;    /* of the member */
+    uint32_t bytes; /* INT: of the member, which gets the lowest of the number's */
+    const struct thrift_row *rows;
+    uint32_t n;
+    void (*read)(struct thrift *t, const struct thrift_field *field, void *ret); /* or NULL */
+};
+#define THRIFT_AT(kind, type, member)                                                       \
+    {                                                                                       \
+        .sort = kind, .at = offsetof(type, member), .bytes = sizeof(((type *)NULL)->member) \
+    }
+/* A struct in it, whose fields are stored in members of the same `type`. */
+#define THRIFT_STRUCT_BY(table)                                       \
+    {                                                                 \
+        .sort = THRIFT_TO_ROWS, .rows = table, .n = ARRAY_SIZE(table) \
+    }
+#define THRIFT_FIELD_BY(function) \
+    {                             \
+        .read = function          \
+    }
+
+/* Reads a struct to its end by `n` rows, into what their members are of. */
+void thrift_read(struct thrift *t, const struct thrift_row *rows, uint32_t n, void *ret);
 
 /* The value of a field, which is passed over where it is of another type. */
 int64_t thrift_int(struct thrift *t, const struct thrift_field *field);
