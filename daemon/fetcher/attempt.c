@@ -16,12 +16,24 @@ static bool order_is_conditional(const struct transfer_order *order)
 
 /* ---- the request ---------------------------------------------------------------------------- */
 
+/* The first one that makes no sense, for people. */
+static void attempt_keep_line(struct attempt *attempt, struct dl_span line)
+{
+    char *to = attempt->bad_line;
+
+    if (*to)
+        return;
+    for (size_t i = 0; i < line.len && i < sizeof attempt->bad_line - 1 && line.data[i] != '\r';
+         i++)
+        to[i] = line.data[i] < ' ' || line.data[i] > '~' ? '?' : (char)line.data[i];
+}
+
 static void attempt_on_header(void *owner, struct dl_span line)
 {
     struct attempt *attempt = owner;
 
     if (remote_headers_line(&attempt->headers, (const char *)line.data, line.len, time(NULL)) < 0)
-        attempt->headers_bad = true;
+        attempt_keep_line(attempt, line);
 }
 
 static int attempt_send_signed(struct attempt *attempt, const struct attempt_means *means,
@@ -43,7 +55,7 @@ static int attempt_send_signed(struct attempt *attempt, const struct attempt_mea
     if (r < 0)
         return r;
     remote_headers_init(&attempt->headers);
-    attempt->headers_bad = false;
+    memset(attempt->bad_line, 0, sizeof attempt->bad_line);
     attempt->is_signed = request.n_own > 0;
     attempt->keys = keys_number(means->keys);
     char unless[REMOTE_ETAG_MAX + 32], *headers[REMOTE_HEADERS_MAX + 1];
@@ -108,9 +120,12 @@ int attempt_judge(const struct attempt *attempt, const struct transfer_order *or
     if (status == 0)
         return dl_error_set(err, answer->lasts ? EIO : EAGAIN, place->url, "%s cannot be asked: %s",
                             remote_place_host(place), answer->why);
-    if (attempt->headers_bad)
-        return dl_error_set(err, EBADMSG, place->url, "%s answers with headers that make no sense",
-                            remote_place_host(place));
+    if (*attempt->bad_line)
+        return dl_error_set(
+            err, EBADMSG, place->url,
+            "%s answers with what makes no sense: \"%s\"; a proxy on the way may be "
+            "broken",
+            remote_place_host(place), attempt->bad_line);
     /* An object of no bytes has no first one. */
     if (status == 416 && !order->page && order->first == 0)
         return 0;

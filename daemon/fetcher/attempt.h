@@ -23,7 +23,7 @@ struct attempt {
     struct transfer *transfer;
     struct http_call *call; /* owned; NULL: it is not sent, or answered */
     struct remote_headers headers;
-    bool headers_bad;
+    char bad_line[80]; /* of the headers; "": none is */
     bool is_signed;
     uint64_t keys; /* keys_number() of those that signed it */
 };

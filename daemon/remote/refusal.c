@@ -24,16 +24,24 @@ static int bytes_check_part(const struct remote_place *place, const struct remot
                             struct dl_error *err)
 {
     uint64_t total = headers->total, last = asked->last;
+    char length[32] = "";
 
+    if (headers->first == REMOTE_UNKNOWN)
+        return dl_error_set(err, EBADMSG, place->url,
+                            "the server at %s answers with status 206 and does not say which bytes "
+                            "it gives (Content-Range); a proxy on the way may be broken",
+                            place->origin);
     if (total != REMOTE_UNKNOWN && last >= total)
         last = total - 1; /* not 0: the range is not empty */
+    if (headers->length != REMOTE_UNKNOWN)
+        (void)snprintf(length, sizeof length, ", as %" PRIu64 " bytes", headers->length);
     if (headers->first != asked->first || headers->last != last ||
         (headers->length != REMOTE_UNKNOWN && headers->length - 1 != last - headers->first))
-        return dl_error_set(
-            err, EBADMSG, place->url,
-            "of bytes %" PRIu64 " to %" PRIu64 " the server at %s gives others, by "
-            "its Content-Range and Content-Length; a proxy on the way may be broken",
-            asked->first, asked->last, place->origin);
+        return dl_error_set(err, EBADMSG, place->url,
+                            "of bytes %" PRIu64 " to %" PRIu64 " the server at %s gives %" PRIu64
+                            " to %" PRIu64 "%s; a proxy on the way may be broken",
+                            asked->first, asked->last, place->origin, headers->first, headers->last,
+                            length);
     *ret_len = last - asked->first + 1;
     return 0;
 }

@@ -208,7 +208,9 @@ static curl_socket_t http_on_open(void *arg, curlsocktype purpose, struct curl_s
 /* What is said of a call that failed, and whether the next one fails, too. */
 static void http_explain(struct http_call *call, CURLcode code, struct http_answer *ret)
 {
-    ret->lasts = call->too_long || code == CURLE_UNSUPPORTED_PROTOCOL ||
+    /* As some releases of libcurl say of a line of a header that is too long. */
+    bool too_long = call->too_long || code == CURLE_OUT_OF_MEMORY;
+    ret->lasts = too_long || code == CURLE_UNSUPPORTED_PROTOCOL ||
                  code == CURLE_TOO_MANY_REDIRECTS || code == CURLE_PEER_FAILED_VERIFICATION ||
                  code == CURLE_SSL_CACERT_BADFILE;
     if (call->denied[0] && code == CURLE_COULDNT_CONNECT) {
@@ -218,7 +220,10 @@ static void http_explain(struct http_call *call, CURLcode code, struct http_answ
                  call->denied);
         ret->lasts = true;
     }
-    ret->why = call->too_long ? "the answer is too long"
+    /* What says something else than "HTTP/" is taken for a server of before 1992. */
+    bool other = code == CURLE_UNSUPPORTED_PROTOCOL && strstr(call->why, "HTTP/0.9");
+    ret->why = too_long       ? "the answer is too long"
+               : other        ? "it does not answer in HTTP; look at the URL's port"
                : call->why[0] ? call->why
                               : curl_easy_strerror(code);
 }
