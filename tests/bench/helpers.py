@@ -30,6 +30,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import photos
@@ -40,6 +41,7 @@ import networks  # noqa: E402
 
 MBIT, PORT, PATIENCE = 2000, 7071, 60
 DETECTED = {"killed": 0, "stopped": 5, "cut": 5, "slow": 0}  # seconds until a fault is noticed: LINK_PATIENCE_MS
+SEEN = ("worker", "helper", "state", "tasks", "queued", "step", "restarts")  # of workers, where a batch is overdue
 ROWS = ("sleeps", "photographs", "link", "faults", "none")
 
 # A machine is known by its network, as all have the same files: one is slow while FLAGS has a file of its name.
@@ -166,18 +168,21 @@ class Daemon(Program):
         except OSError:
             return False
 
-    def workers(self):
+    def workers(self, own=False):
         told = subprocess.run([self.bench.build / "client/dlctl/dlctl", "workers", "--json", "--socket", self.socket],
                               capture_output=True, text=True, check=True).stdout
-        return [row for row in json.loads(told) if row["helper"]]
+        return [row for row in json.loads(told) if own or row["helper"]]
+
+    def wait_for_helpers(self):
+        wait_until(lambda: sum(row["state"] == "ready" for row in self.workers()) == self.away,
+                   lambda: f"{self.away} of {self.workers()}: {self.log.read_text()[-2000:]}")
 
     @contextlib.contextmanager
     def loader(self, spec):
         """Once all workers are ready."""
         import dloaderd
         with dloaderd.Loader(spec, as_="numpy", socket=str(self.socket)) as loader:
-            wait_until(lambda: sum(row["state"] == "ready" for row in self.workers()) == self.away,
-                       lambda: f"{self.away} of {self.workers()}: {self.log.read_text()[-2000:]}")
+            self.wait_for_helpers()
             yield loader
 
 
@@ -299,7 +304,22 @@ def link(bench):
               share >= 0.9)
 
 
-def watched(loader, at=None, do=None):
+class Watch(threading.Thread):
+    """Says each second in which a batch is overdue what the daemon says of its workers."""
+
+    def __init__(self, daemon, overdue):
+        super().__init__(daemon=True)
+        self.daemon_, self.overdue, self.since, self.over = daemon, overdue, time.monotonic(), threading.Event()
+
+    def run(self):
+        while not self.over.wait(1):
+            waits = time.monotonic() - self.since
+            if waits > self.overdue:
+                print(f"  {waits:.1f} s without a batch: "
+                      f"{[[row[key] for key in SEEN] for row in self.daemon_.workers(True)]}", flush=True)
+
+
+def watched(loader, watch=None, at=None, do=None):
     """(digest, numbers of samples, longest wait for a batch from number `at` on, when do() is called)."""
     digest, numbers, longest, since = hashlib.blake2b(), [], 0, time.monotonic()
     for i, batch in enumerate(loader):
@@ -312,6 +332,8 @@ def watched(loader, at=None, do=None):
         since = time.monotonic()
         if i == at:
             do()
+        if watch:
+            watch.since = since
     return digest.hexdigest(), numbers, longest
 
 
@@ -327,30 +349,54 @@ def befall(bench, kind, helper):
         bench.flag(helper.place)
 
 
+def mend(bench, kind, helper):
+    """It, or another one in its place."""
+    if kind == "killed":
+        helper.process.wait()
+        return Helper(bench, helper.host)
+    if kind == "stopped":
+        for pid in tree(helper.process.pid):
+            os.kill(pid, signal.SIGCONT)
+    elif kind == "cut":
+        helper.host.heal()
+    else:
+        bench.flag(helper.place, False)
+    return helper
+
+
 def faults(bench):
+    """A round is an epoch of one loader, whose helpers are whole again before the next."""
     batches = 400
     spec = python_spec("faults", "Sleeps", {"length": 4 * batches, "seconds": 0.005}, 4, workers={"count": 1})
-    with Daemon(bench).loader(spec) as loader:
-        right = watched(loader)
-    bench.end()
-    assert sorted(right[1]) == list(range(4 * batches))
-    stalls = {kind: [] for kind in DETECTED}
-    for number in range(bench.args.rounds):
-        draw = random.Random(number)
-        kind, at = list(DETECTED)[number % len(DETECTED)], draw.randrange(20, batches - 100)
-        helpers = [Helper(bench, host) for host in bench.hosts]
-        unlucky = draw.choice(helpers)
-        daemon = Daemon(bench, bench.hosts)
-        with daemon.loader(spec) as loader:
-            got = watched(loader, at, lambda: befall(bench, kind, unlucky))
+    stalls, loads = {kind: [] for kind in DETECTED}, []
+    helpers = [Helper(bench, host) for host in bench.hosts]
+    alone, daemon = Daemon(bench), Daemon(bench, bench.hosts)
+    # The samples without helpers do not sleep.
+    quick = {**spec, "dataset": {**spec["dataset"], "args": {"length": 4 * batches, "seconds": 0}}}
+    with alone.loader(quick) as own, daemon.loader(spec) as loader:
+        for number in range(bench.args.rounds):
+            draw = random.Random(number)
+            kind, at = list(DETECTED)[number % len(DETECTED)], draw.randrange(20, batches - 100)
+            used = {row["helper"].rsplit(":", 1)[0] for row in daemon.workers()}
+            unlucky = draw.choice([i for i, one in enumerate(helpers) if one.host.address in used])
+            watch = Watch(daemon, DETECTED[kind] + 1)
+            watch.start()
+            got = watched(loader, watch, at, lambda kind=kind, one=helpers[unlucky]: befall(bench, kind, one))
+            watch.over.set()
+            helpers[unlucky] = mend(bench, kind, helpers[unlucky])
             stalls[kind].append(got[2] - DETECTED[kind])
+            loads.append(os.getloadavg()[0])
             if stalls[kind][-1] > 1:
-                print(f"round {number}, {kind} at batch {at}:\n{daemon.log.read_text()[-2000:]}", flush=True)
+                print(f"round {number}, {kind} at batch {at}, {got[2]:.2f} s, load {loads[-1]:.1f}:\n"
+                      f"{daemon.log.read_text()[-2000:]}", flush=True)
+            right = watched(own)
+            assert sorted(right[1]) == list(range(4 * batches))
             if got[:2] != right[:2]:
                 bench.bar("faults", f"round {number}, {kind} at batch {at}: {len(got[1])} samples, "
                                     f"{len(set(got[1]))} different ones; other batches", False)
-        unlucky.host.heal()
-        bench.end()
+            daemon.wait_for_helpers()
+    bench.end()
+    print(f"faults       load {statistics.median(loads):.1f} in the median, {max(loads):.1f} at most", flush=True)
     for kind, some in stalls.items():
         if some:
             beyond = f" beyond {DETECTED[kind]} s" if DETECTED[kind] else ""
