@@ -106,7 +106,7 @@ struct config_remote {
 struct config_helpers {
     struct config_dirs addresses; /* HOST:PORT each */
     char *run;                    /* under which they are found; "": they are not */
-    uint64_t count;               /* workers of each loader */
+    uint64_t count;               /* workers of each loader; 0: auto */
     uint64_t lend;
     enum config_versions versions;
     char *certificate, *key, *authority; /* files; "": without TLS */

@@ -32,7 +32,7 @@ static void sizes_look(struct daemon *d, struct sizes *ret)
     for (struct registered *e = d->loaders; e; e = registered_next(e)) {
         struct loader *loader = registered_loader(e);
 
-        ret->any = ret->any || loader_is_automatic(loader);
+        ret->any = ret->any || loader_is_automatic(loader) || loader_sizes_helpers(loader);
         ret->loaders[ret->n] = loader;
         ret->n += loader_look_sizes(loader, cpus, &ret->cases[ret->n]);
     }
@@ -63,6 +63,8 @@ static void sizes_on_tick(uv_timer_t *timer)
     sizes_look(d, &sizes);
     sizes_take(d, &sizes, true);
     sizes_take(d, &sizes, false);
+    for (size_t i = 0; i < sizes.n; i++)
+        loader_size_helpers(sizes.loaders[i], &sizes.cases[i]);
     if (!sizes.any)
         uv_timer_stop(timer);
     free(sizes.loaders);

@@ -167,7 +167,7 @@ static int views_workers(const struct daemon *d, struct value *ret)
         const struct loader *l = registered_loader(e);
 
         for (uint32_t i = 0; i < pool_workers(loader_pool(l)); i++) {
-            int r = views_add_worker(l, i, ret);
+            int r = pool_rests(loader_pool(l), i) ? 0 : views_add_worker(l, i, ret);
             if (r < 0)
                 return r;
         }

@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import dltest
 from bucket import Bucket
@@ -75,6 +76,21 @@ class SameBatches(HelperCase):
                              "workers": {"count": 1, "helpers": helpers}})
                 self.wait_for(daemon, name, count)
                 self.assertEqual(len(self.rows(daemon, name)), 1 + count)
+
+    def test_as_many_as_help(self):
+        """By helpers.count auto more while the trainer waits and gains by them, and one where nobody reads."""
+        address = self.helper(worker=self.path("slow-always-1"), sandbox="off").address
+        daemon = self.helped([address], helpers={"addresses": [address], "secret_file": str(self.secret)})
+        spec = self.range("run", 3000)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(dlctl_json, "run", spec, "--digest", daemon=daemon)
+            wait_until(lambda: run.done() or sum(row["tasks"] > 0 for row in self.away(daemon, "run")) > 2,
+                       lambda: f"more than two: {self.rows(daemon, 'run')}\n{daemon.log[-3000:]}")
+            self.assert_same(run.result(), dlctl_json("check", spec, "--digest"))
+        self.assertRegex(daemon.log, r"workers at helpers: [12] become [234]\n")
+        self.client(daemon).open(json.loads(pathlib.Path(self.range("idle")).read_text()))
+        wait_until(lambda: "idle: workers at helpers: 2 become 1\n" in daemon.log, lambda: daemon.log)
+        wait_until(lambda: len(self.away(daemon, "idle")) == 1, lambda: f"one: {self.rows(daemon, 'idle')}")
 
     def test_limits_are_of_own_workers(self):
         own = {"addresses": [self.helper().address], "secret_file": str(self.secret), "count": 2}

@@ -80,10 +80,10 @@ class Sent(PythonHelperCase):
         """Of helpers."""
         return sum(row["tasks"] for row in dltest.dlctl_json("workers", daemon=daemon) if row["helper"])
 
-    def load(self, daemon, dataset, enough, **options):
+    def load(self, daemon, dataset, enough, helpers=1, **options):
         """Batches until enough() holds, in their order."""
         torch.manual_seed(3)
-        loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=1, helpers=1, socket=daemon.socket,
+        loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=1, helpers=helpers, socket=daemon.socket,
                             **options)
         batches, said = iter(loader), []
         try:
@@ -95,9 +95,9 @@ class Sent(PythonHelperCase):
             del batches
         return said
 
-    def check(self, dataset, do=lambda: None, **options):
+    def check(self, dataset, do=lambda: None, count=4, **options):
         """Some of it is made at a helper, of which something may be done meanwhile; and all of it as without."""
-        daemon = self.daemon_of(self.lending())
+        daemon = self.daemon_of(self.lending(), count=count)
 
         def has_done(said):
             if not done and self.tasks(daemon) > 8:
@@ -117,6 +117,11 @@ class Sent(PythonHelperCase):
             "index": torch.tensor([one["index"] for one in some]),
             "drawn": torch.tensor([one["python"] for one in some]),
             "all": scale * torch.stack([one["torch"] + one["numpy"] for one in some])})
+
+    def test_as_many_as_help(self):
+        """The daemon finds how many."""
+        daemon = self.check(dataset_of(), helpers="auto", count="auto")
+        self.assertNotIn("this machine's workers load it alone", daemon.log)
 
     @slow
     def test_helper_killed(self):
@@ -172,6 +177,7 @@ class Words(unittest.TestCase):
                                (ValueError, {"num_workers": 0})):
             with self.subTest(options), self.assertRaisesRegex(error, "helpers option"):
                 DataLoader(dataset_of(), **{"num_workers": 1, "helpers": 1, **options})
+        self.assertEqual(DataLoader(dataset_of(), num_workers=1, helpers="auto")._options.helpers, "auto")
 
     def test_iterable(self):
         class Stream(torch.utils.data.IterableDataset):

@@ -339,6 +339,14 @@ TEST(test_helpers)
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 2 + 1);
     assert_int_equal(helpers_count(&config, &spec, &named, false, &why), 0);
     assert_non_null(strstr(why, "URLs"));
+    assert_false(helpers_are_sized(&config, &spec));
+    config.helpers.count = 0; /* auto */
+    assert_true(helpers_are_sized(&config, &spec));
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), HELPERS_MOST);
+    spec.helpers = HELPERS_MOST + 1;
+    assert_false(helpers_are_sized(&config, &spec));
+    assert_int_equal(helpers_count(&config, &spec, &none, false, &why), HELPERS_MOST + 1);
+    config.helpers.count = 3;
     config.helpers.addresses.n = 0;
     assert_int_equal(helpers_count(&config, &spec, &none, false, &why), 0);
     assert_null(why);

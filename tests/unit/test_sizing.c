@@ -482,6 +482,39 @@ TEST(test_helped)
     assert_int_equal(c.workers, 2);
 }
 
+/* Helpers that are tried and do not come are not tried again for a while. */
+TEST(test_do_not_come)
+{
+    struct sizing sizing = {0};
+    uint64_t now = SECOND;
+    struct sizing_case c = {
+        .sizing = &sizing, .weight = 1, .read = true, .workers = 2, .ready = 2, .most = 16};
+
+    for (int i = 0; i < 20; i++, now += SIZING_TICK_NS) {
+        c.measure = (struct sizing_measure){.ns = SIZING_TICK_NS,
+                                            .span_ns = SIZING_TICK_NS,
+                                            .waited_ns = SIZING_TICK_NS / 2,
+                                            .batches = 20,
+                                            .busy_ns = 2 * SIZING_TICK_NS};
+        sizing_decide(&c, 1, 255, now);
+        if (c.ret > 2)
+            break;
+    }
+    assert_in_range(c.ret, 3, 4);
+    c.workers = c.ret; /* ready: as before */
+    for (int i = 0; i < 20; i++, now += SIZING_TICK_NS) {
+        sizing_decide(&c, 1, 255, now);
+        assert_int_equal(c.ret, c.workers);
+    }
+    sizing_give_up(&c, now);
+    assert_int_equal(c.ret, 2);
+    c.workers = 2;
+    for (int i = 0; i < 20; i++, now += SIZING_TICK_NS) {
+        sizing_decide(&c, 1, 255, now);
+        assert_int_equal(c.ret, 2);
+    }
+}
+
 TEST(test_words)
 {
     static const struct {

@@ -27,7 +27,7 @@ class Options(NamedTuple):
     native: str
     fast: bool
     cache: int | str | None
-    helpers: int
+    helpers: int | str
 
 
 def workers_of(num_workers: Any) -> Any:
@@ -68,9 +68,10 @@ _MOST_HELPERS = 255
 
 def check_helpers(helpers: Any, dataset: Any, num_workers: Any) -> None:
     """ValueError, TypeError: it is no number of workers, or nothing that they could do."""
-    if isinstance(helpers, bool) or not isinstance(helpers, int):
-        raise TypeError(f"helpers option should be a number of workers, but got helpers={helpers!r}")
-    if not 0 <= helpers <= _MOST_HELPERS:
+    automatic = isinstance(helpers, str) and helpers == "auto"
+    if isinstance(helpers, bool) or not (automatic or isinstance(helpers, int)):
+        raise TypeError(f"helpers option should be a number of workers, or 'auto', but got helpers={helpers!r}")
+    if not automatic and not 0 <= helpers <= _MOST_HELPERS:
         raise ValueError(f"helpers option should be 0 to {_MOST_HELPERS}, but got helpers={helpers}")
     if helpers and num_workers == 0:
         raise ValueError("helpers option adds workers on other machines to those of num_workers, which is 0")

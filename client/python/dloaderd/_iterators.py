@@ -41,8 +41,9 @@ DEEP = 16
 TINY_BYTES = 64 * 1024
 QUICK_S = 1e-3
 
-# Batches that a worker on another machine has under way.
-HELPERS_AHEAD = 4
+# Batches that a worker on another machine has under way, and how many of these there may be if their number is left to
+# the daemon: batches of more are not drawn ahead.
+HELPERS_AHEAD, HELPERS_AUTO = 4, 8
 
 _numbers = itertools.count(1)
 _living: weakref.WeakSet = weakref.WeakSet()
@@ -126,7 +127,7 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
                           _datapipes.worker_init(loader), args["base_seed"], states, batched=loader._auto_collation,
                           native=_native.is_on(loader), pictures=_native.pictures_of(loader),
                           pads=_native.pads(loader), lazy=loader._options.native != "off",
-                          by_steps=loader._options.helpers > 0)
+                          by_steps=bool(loader._options.helpers))
 
 
 def _batch_size(loader: Any) -> int | None:
@@ -184,7 +185,8 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         # As range() does, in PyTorch.
         self._num_workers = int(operator.index(loader.num_workers))
         helpers = loader._options.helpers
-        self._ahead = int(operator.index(loader.prefetch_factor * self._num_workers)) + HELPERS_AHEAD * helpers
+        self._ahead = (int(operator.index(loader.prefetch_factor * self._num_workers))
+                       + HELPERS_AHEAD * (HELPERS_AUTO if helpers == "auto" else helpers))
         self._pid = os.getpid()
         self._connection: Connection | None = None
         self._workers: list[WorkerProcess] = []

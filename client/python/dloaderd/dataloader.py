@@ -77,7 +77,7 @@ class DataLoader(TorchLoader[T_co]):
         fit.
 
     helpers: so many more workers on other machines, which the daemon's configuration names (HELPERS in
-        dloaderd(8)). The dataset is sent there by cloudpickle, with collate_fn and worker_init_fn.
+        dloaderd(8)); "auto": as many as it gives a loader. The dataset is sent there by cloudpickle, with collate_fn and worker_init_fn.
         NumPy's, torch's and Python's random numbers then depend on the batch alone, not on the worker
         that makes it as in PyTorch: batches are the same wherever they are made, and with no helper
         there. Of map-style datasets without a state of their own.
@@ -95,7 +95,7 @@ class DataLoader(TorchLoader[T_co]):
                  pin_memory_device: str = "", in_order: bool = True, seed: int | None = None,
                  rank: int | None = None, world_size: int | None = None, device: Any = None,
                  socket: str | None = None, native: str = "auto", fast: bool = False,
-                 cache: int | str | None = None, helpers: int = 0) -> None:
+                 cache: int | str | None = None, helpers: int | str = 0) -> None:
         count = _arguments.workers_of(num_workers)
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
         _arguments.check_native(native)

@@ -105,7 +105,7 @@ static uint32_t core_window_of(const struct core *core, const struct stream_para
 {
     const struct dl_spec *spec = core->o.spec;
     uint64_t at_first = spec_credits(spec, spec->prefetch, spec->workers);
-    uint64_t now = spec_credits(spec, core->prefetch, core->workers);
+    uint64_t now = spec_credits(spec, core->prefetch, core->workers - core->resting);
     uint32_t apart =
         params->companion && params->source ? (uint32_t)spec->share_window + params->credits : 0;
 
@@ -127,6 +127,12 @@ void core_resize(struct core *core, uint32_t workers, uint32_t prefetch)
         stream->window_most = core_window_of(core, &stream->params);
         core_requeue(core, stream);
     }
+}
+
+void core_rest(struct core *core, uint32_t resting)
+{
+    core->resting = resting;
+    core_resize(core, core->workers, core->prefetch);
 }
 
 bool core_has_work(const struct core *core)

@@ -133,6 +133,7 @@ struct core {
     struct reader *readers;  /* by owner: what each holds of the loader */
     uint32_t streams_made;
     uint32_t workers;         /* that there are by now, */
+    uint32_t resting;         /* of these: helpers, which nothing is loaded ahead for: core_rest() */
     uint32_t prefetch;        /* and batches ahead for each: core_resize() */
     bool expecting;           /* epochs have followed each other so far */
     bool again;               /* there may be more to schedule, without any event */
@@ -166,6 +167,8 @@ bool core_next_command(struct core *core, struct core_command *ret);
  * steps are bound to workers: in turn, or of replicas. No CORE_RUN is on its way.
  */
 void core_resize(struct core *core, uint32_t workers, uint32_t prefetch);
+/* So many of its workers have nothing to do from now on. */
+void core_rest(struct core *core, uint32_t resting);
 
 /* Something is left to deliver or to schedule. */
 bool core_has_work(const struct core *core);

@@ -236,6 +236,16 @@ static uint64_t sizing_hold(uint64_t *hold, uint64_t now)
     return now + *hold;
 }
 
+void sizing_give_up(struct sizing_case *c, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    s->ceiling = s->trial_from;
+    s->trial_from = 0;
+    s->ceiling_until = sizing_hold(&s->ceiling_hold, now);
+    sizing_change(c, s->ceiling, SIZING_NO_GAIN, now);
+}
+
 /* Whether the trial of more workers has gained anything. */
 static bool sizing_trial_gained(const struct sizing_case *c)
 {
@@ -257,13 +267,11 @@ static bool sizing_try(struct sizing_case *c, uint64_t now)
     bool gained = (over || s->trial_batches >= TRIAL_MADE) && sizing_trial_gained(c);
     if (!over && !gained)
         return true;
-    uint32_t from = s->trial_from;
-    s->trial_from = 0;
-    if (gained || from >= c->workers)
+    if (gained || s->trial_from >= c->workers) {
+        s->trial_from = 0;
         return false;
-    s->ceiling = from;
-    s->ceiling_until = sizing_hold(&s->ceiling_hold, now);
-    sizing_change(c, from, SIZING_NO_GAIN, now);
+    }
+    sizing_give_up(c, now);
     return true;
 }
 

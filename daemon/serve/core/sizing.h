@@ -47,7 +47,8 @@ struct sizing_measure {
     uint64_t span_ns;     /* its trainers read it, all together */
     uint64_t waited_ns;   /* of it: they waited */
     uint64_t batches;     /* that its workers made, */
-    uint64_t away;        /* of these, workers on other machines */
+    uint64_t away;        /* of these, workers on other machines, */
+    uint64_t away_ns;     /* which that took so long */
     uint64_t busy_ns;     /* this machine's were at the others, all together; */
     uint64_t cpu_ns;      /* used processors, */
     uint64_t cpu_wait_ns; /* and waited for one */
@@ -115,6 +116,9 @@ void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t no
 
 /* Nobody reads it, and others need its workers: it is as if that had been so for a while. */
 void sizing_yield(struct sizing *sizing, uint32_t workers);
+
+/* Those that are tried do not come: as if they had gained nothing. */
+void sizing_give_up(struct sizing_case *c, uint64_t now);
 
 /* In words, with numbers: "5 workers, 2 until 12 s ago: trainers waited 43 % ...". */
 void sizing_words(const struct sizing *sizing, uint32_t workers, double cpus, uint64_t now,

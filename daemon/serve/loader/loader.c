@@ -72,6 +72,7 @@ static int loader_start_pool(struct loader *loader, struct dl_error *err)
     o->events = &loader_pool_events;
     o->owner = loader;
     o->helpers = loader_count_helpers(loader);
+    o->helpers_auto = helpers_are_sized(o->config, o->spec);
     return pool_new(o, &loader->pool, err);
 }
 
@@ -110,6 +111,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
                                                     .linger_ns = options->pool.config->linger,
                                                     .in_turn = python_in_turn(&loader->spec),
                                                     .helpers = loader->o.pool.helpers});
+    loader->core.resting = loader->o.pool.helpers - pool_helpers(loader->pool);
     loader->lately.account = options->pool.account;
     loader->rooms = must_alloc(pool_workers(loader->pool) * sizeof *loader->rooms);
     *ret = loader;
@@ -190,7 +192,7 @@ void loader_opened(struct loader *loader)
 
     loader->state = LOADER_OPEN;
     loader_size_first(loader);
-    if (loader_is_automatic(loader))
+    if (loader_is_automatic(loader) || loader_sizes_helpers(loader))
         loader->o.events->automatic(loader->o.context);
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_tell_opened(loader, user);
@@ -315,7 +317,8 @@ const struct state_identity *loader_identity(const struct loader *loader)
 
 uint32_t loader_credits(const struct loader *loader)
 {
-    return spec_credits(&loader->spec, loader->core.prefetch, pool_workers(loader->pool));
+    return spec_credits(&loader->spec, loader->core.prefetch,
+                        pool_workers(loader->pool) - loader->core.resting);
 }
 
 uint64_t loader_measured(const struct loader *loader)

@@ -265,6 +265,10 @@ bool loader_is_automatic(const struct loader *loader);
 bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret);
 /* What was decided. -EDQUOT: the user may not have so many. */
 int loader_take_size(struct loader *loader, const struct sizing_case *decided);
+/* The daemon finds how many of its helpers work. */
+bool loader_sizes_helpers(const struct loader *loader);
+/* What is decided of them, after what was decided of its own workers. */
+void loader_size_helpers(struct loader *loader, const struct sizing_case *own);
 /* Others of its user need workers: if the daemon finds how many it has, and nobody reads it, it
  * keeps one. False: it has none to give. */
 bool loader_yield_workers(struct loader *loader);

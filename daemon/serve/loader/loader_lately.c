@@ -253,13 +253,15 @@ static void verdict_find_since(const struct loader *loader, const struct stream 
     _cleanup_free_ struct verdict_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
     _cleanup_free_ struct verdict_worker *workers =
         must_alloc(pool_workers(loader->pool) * sizeof *workers);
+    size_t n_workers = 0;
     for (uint32_t i = 0; i < pool_workers(loader->pool); i++)
-        pool_recent(loader->pool, i, &workers[i]);
+        if (!pool_rests(loader->pool, i))
+            pool_recent(loader->pool, i, &workers[n_workers++]);
     struct verdict_case c = {
         .ranks = ranks,
         .n_ranks = verdict_add_ranks(loader, last, now, ranks),
         .workers = workers,
-        .n_workers = pool_workers(loader->pool),
+        .n_workers = n_workers,
         .own_shares = core->iterable,
         .span_ns = now - min_u64(verdict_reading_since(loader, last), now),
         .batches = recent_since(&loader->recently_delivered, core->totals.delivered.batches),

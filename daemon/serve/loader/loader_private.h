@@ -96,7 +96,7 @@ struct loader {
 
     struct {
         bool automatic;
-        struct sizing sizing;
+        struct sizing sizing, helpers; /* of its own workers, and of those on other machines */
         double cpus;             /* that there were for all */
         uint64_t waited_ns;      /* that its trainers said since it was looked at last, */
         uint64_t at_ns;          /* when that was, */

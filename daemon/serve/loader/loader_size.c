@@ -157,6 +157,7 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     ret->measure = (struct sizing_measure){.ns = from ? now - from : 0,
                                            .batches = spent.tasks - was->tasks,
                                            .away = spent.away - was->away,
+                                           .away_ns = spent.away_ns - was->away_ns,
                                            .busy_ns = spent.busy_ns - was->busy_ns,
                                            .cpu_ns = spent.cpu_ns - was->cpu_ns,
                                            .cpu_wait_ns = spent.cpu_wait_ns - was->cpu_wait_ns};
@@ -195,6 +196,59 @@ int loader_take_size(struct loader *loader, const struct sizing_case *decided)
         loader->size.refused.code = 0;
     return r;
 }
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+bool loader_sizes_helpers(const struct loader *loader)
+{
+    return loader->o.pool.helpers_auto && loader->o.pool.helpers > 1 && !loader->core.iterable;
+}
+
+/* What its own workers may gain, they gain first; of two changes at once it would not be known which
+ * one did. */
+static bool size_is_own_turn(const struct sizing_case *own)
+{
+    return own->sizing && (own->ret != own->workers || own->sizing->trial_from > 0 ||
+                           own->sizing->reason == SIZING_NEW);
+}
+
+/* As of its own workers, by what these have made alone, and without this machine's processors. */
+void loader_size_helpers(struct loader *loader, const struct sizing_case *own)
+{
+    enum { WAIT_S = 15 }; /* for those that are tried: their machines may take no more */
+    const struct sizing_measure *m = &own->measure;
+    struct sizing *sizing = &loader->size.helpers;
+    uint64_t now = uv_hrtime();
+
+    if (loader->state != LOADER_OPEN || !loader_sizes_helpers(loader) || size_is_own_turn(own))
+        return;
+    struct sizing_case c = {.sizing = sizing,
+                            .measure = {.ns = m->ns,
+                                        .span_ns = m->span_ns,
+                                        .waited_ns = m->waited_ns,
+                                        .batches = m->away,
+                                        .busy_ns = m->away_ns},
+                            .weight = 1,
+                            .read = own->read,
+                            .workers = pool_helpers(loader->pool),
+                            .ready = pool_helpers_ready(loader->pool),
+                            .most = loader->o.pool.helpers};
+    c.ret = c.workers;
+    if (c.ready < c.workers && sizing->trial_from > 0 &&
+        now - sizing->changed_ns > WAIT_S * UINT64_C(1000000000))
+        sizing_give_up(&c, now);
+    else
+        sizing_decide(&c, 1, DL_MAX_WORKERS, now);
+    if (c.ret == c.workers)
+        return;
+    log_loader(LOG_INFO, loader->spec.name, loader->o.uid, "%s: workers at helpers: %u become %u",
+               loader->spec.name, c.workers, c.ret);
+    pool_set_helpers(loader->pool, c.ret);
+    core_rest(&loader->core, loader->o.pool.helpers - c.ret);
+    loader_pump(loader);
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
 
 void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS])
 {

@@ -24,9 +24,17 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
         *ret_why = "its files are behind URLs, which Python's workers at helpers do not read";
     else if (spec->batch.lengths == LENGTHS_LAZY)
         *ret_why = "its lengths are taken while it is read, which helpers do not do yet";
+    uint64_t most = config->helpers.count ? config->helpers.count : HELPERS_MOST;
+    if (!config->helpers.count && spec->helpers < DL_MAX_WORKERS)
+        most = spec->helpers;
     return *ret_why ? 0
-                    : (uint32_t)min_u64(min_u64(spec->helpers, config->helpers.count),
+                    : (uint32_t)min_u64(min_u64(spec->helpers, most),
                                         DL_MAX_WORKERS - spec->workers);
+}
+
+bool helpers_are_sized(const struct config *config, const struct dl_spec *spec)
+{
+    return !config->helpers.count && spec->helpers == DL_MAX_WORKERS;
 }
 
 const char *helpers_address(const struct config *config, const struct config_dirs *found,

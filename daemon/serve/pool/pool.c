@@ -1,4 +1,5 @@
 #include "daemon/base/memory.h"
+#include "daemon/serve/pool/helpers.h"
 #include "daemon/serve/pool/pool_private.h"
 #include "daemon/serve/pool/usage.h"
 
@@ -244,6 +245,8 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     struct pool *pool = must_alloc(sizeof *pool);
     pool->o = *options;
     pool->size = options->spec->workers + options->helpers;
+    pool->helpers = options->helpers_auto ? (uint32_t)min_u64(options->helpers, HELPERS_FIRST)
+                                          : options->helpers;
     pool->next_task = 1;
     pool->most_samples = pool_most_samples(options);
     pool->wanted_indexes = index_list_wanted(&options->spec->dataset);

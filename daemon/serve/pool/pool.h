@@ -96,7 +96,8 @@ struct pool_options {
     uint64_t *stuck;         /* the daemon's count of killed workers that do not end */
     struct budget *budget;   /* of all rings' memory */
     struct retired *retired; /* borrowed; of all loaders */
-    uint32_t helpers;        /* how many workers there are besides, on other machines: helpers.h */
+    uint32_t helpers;        /* how many workers there may be besides, on other machines: helpers.h */
+    bool helpers_auto;       /* so many at most, and some at first: pool_set_helpers() */
     const struct config_dirs *found; /* borrowed: their addresses besides those configured */
     const struct pool_events *events;
     void *owner;
@@ -119,6 +120,13 @@ struct pool *pool_free(struct pool *pool);
 int _nodiscard_ pool_resize(struct pool *pool, uint32_t workers, struct dl_error *err);
 /* `found` of its options has become longer: workers at helpers spread over all. */
 void pool_meet_helpers(struct pool *pool);
+/* So many of its helpers work from now on; the others have done what they have, and rest. */
+void pool_set_helpers(struct pool *pool, uint32_t n);
+/* How many should, and how many of these can be given tasks. */
+uint32_t pool_helpers(const struct pool *pool);
+uint32_t pool_helpers_ready(const struct pool *pool);
+/* The worker is one that rests. */
+bool pool_rests(const struct pool *pool, uint32_t worker);
 /* How many there should be, without helpers; more are there as long as some have tasks that are to
  * go when these are done. */
 uint32_t pool_size(const struct pool *pool);
@@ -134,7 +142,8 @@ uint32_t pool_size_most(const struct pool *pool);
 /* What its workers have done and used in all their lives, as far as that was looked at. */
 struct pool_spent {
     uint64_t tasks, away; /* away: of these, by helpers */
-    uint64_t busy_ns;     /* of those of this machine */
+    uint64_t away_ns;     /* that took them, */
+    uint64_t busy_ns;     /* and those of this machine the others */
     uint64_t cpu_ns;      /* of processors, by all their threads */
     uint64_t cpu_wait_ns; /* ready to run, and had none */
 };

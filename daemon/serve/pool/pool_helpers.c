@@ -37,6 +37,8 @@ void pool_start_helpers(struct pool *pool)
     for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool) && !pool->broken; i++) {
         if (pool->iterable)
             member_become(pool->members[i], WORKER_GIVEN_UP);
+        else if (member_rests(pool->members[i]))
+            member_become(pool->members[i], WORKER_AWAY);
         else
             member_start(pool->members[i]);
     }
@@ -48,14 +50,52 @@ void pool_move_helpers(struct pool *pool)
     for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool); i++) {
         struct member *m = pool->members[i];
 
-        if (pool->ended || pool->broken || !m->moves || m->state != WORKER_READY ||
-            in_flight(m) > 0)
+        if (pool->ended || pool->broken || in_flight(m) > 0)
+            continue;
+        if (pool->opened && member_rests(m) && m->state <= WORKER_WAITING)
+            member_rest(m);
+        if (!m->moves || m->state != WORKER_READY)
             continue;
         m->deaths = (struct deaths){0};
         m->process = process_free(m->process);
         member_lose(m, "other helpers are there", true);
         m->attempts = 0;
     }
+}
+
+void pool_set_helpers(struct pool *pool, uint32_t n)
+{
+    assert(n <= pool->o.helpers && pool->opened);
+    pool->helpers = n;
+    for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool) && !pool->broken; i++) {
+        struct member *m = pool->members[i];
+
+        if (!pool->ended && !member_rests(m) && m->state == WORKER_AWAY)
+            member_start(m);
+    }
+    pool_move_helpers(pool);
+}
+
+uint32_t pool_helpers(const struct pool *pool)
+{
+    return pool->helpers;
+}
+
+bool pool_rests(const struct pool *pool, uint32_t worker)
+{
+    return member_rests(pool->members[worker]);
+}
+
+uint32_t pool_helpers_ready(const struct pool *pool)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < pool->helpers; i++) {
+        const struct member *m = pool->members[pool_helpers_first(pool) + i];
+
+        n += m->state == WORKER_READY && m->segments;
+    }
+    return n;
 }
 
 void pool_meet_helpers(struct pool *pool)
@@ -70,7 +110,7 @@ void pool_meet_helpers(struct pool *pool)
         if (m->state == WORKER_WAITING) {
             uv_timer_stop(&m->backoff);
             member_start(m);
-        } else if (m->state != WORKER_GIVEN_UP) {
+        } else if (m->state <= WORKER_READY) {
             m->moves = address && m->helper && strcmp(address, m->helper) != 0;
         }
     }

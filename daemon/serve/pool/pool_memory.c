@@ -127,7 +127,7 @@ void member_add_first_segment(struct member *m)
 {
     struct pool *pool = m->pool;
     const struct dl_spec *spec = pool->o.spec;
-    uint64_t share = spec->memory_limit / pool->size;
+    uint64_t share = spec->memory_limit / pool_at_work(pool);
     uint64_t fit = min_u64(pool_memory_slots_in(pool, pool_memory_budget(pool)),
                            max_u64(pool_memory_slots_in(pool, share), 1));
     struct dl_error err = {0};
@@ -137,7 +137,7 @@ void member_add_first_segment(struct member *m)
         pool->o.events->reclaim(pool->o.owner);
         return;
     }
-    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec_slots(spec, pool->size), fit), &err);
+    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec_slots(spec, pool_at_work(pool)), fit), &err);
     if (r < 0 && pool->refused.code && (member_has_stand_in(m) || pool->waits_for_retired))
         m->wants_memory = true; /* what others have may come back, and nobody says so */
     else if (r < 0)
@@ -268,7 +268,7 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
         struct segment *segment;
         uint32_t slots = 0;
 
-        if (worker != POOL_ANY && worker != i)
+        if ((worker != POOL_ANY && worker != i) || member_rests(m))
             continue;
         if (m->mapping ||
             (!member_is_helper(m) && (m->state == WORKER_STARTING || m->state == WORKER_WAITING)))
@@ -287,7 +287,7 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     if (fit == 0)
         return pool_memory_refuse(pool, err) == 0;
     int r = pool_memory_add_segment(
-        best, (uint32_t)min_u64(spec_slots(pool->o.spec, pool->size), fit), err);
+        best, (uint32_t)min_u64(spec_slots(pool->o.spec, pool_at_work(pool)), fit), err);
     if (r < 0)
         r = pool_memory_add_segment(best, 1, err);
     return r == 0;

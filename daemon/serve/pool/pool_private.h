@@ -19,7 +19,7 @@ enum worker_state {
     WORKER_READY,    /* it may be given tasks */
     WORKER_WAITING,  /* it died, and is started again after a pause */
     WORKER_GIVEN_UP, /* it is not started again */
-    WORKER_AWAY,     /* there are fewer for now: pool_resize() */
+    WORKER_AWAY,     /* there are fewer for now: pool_resize(), pool_set_helpers() */
 };
 
 /* States that may follow each, a bit each. */
@@ -29,7 +29,7 @@ static const unsigned worker_next[] = {
     [WORKER_READY] = 1U << WORKER_WAITING | 1U << WORKER_GIVEN_UP | 1U << WORKER_AWAY,
     [WORKER_WAITING] = 1U << WORKER_STARTING | 1U << WORKER_GIVEN_UP | 1U << WORKER_AWAY,
     [WORKER_GIVEN_UP] = 1U << WORKER_GIVEN_UP | 1U << WORKER_AWAY,
-    [WORKER_AWAY] = 1U << WORKER_STARTING,
+    [WORKER_AWAY] = 1U << WORKER_STARTING | 1U << WORKER_GIVEN_UP,
 };
 
 struct task {
@@ -122,6 +122,7 @@ struct pool {
                                 AWAY */
     uint32_t n_members, n_made;
     uint32_t size; /* how many there should be; those behind it get no more tasks, and go */
+    uint32_t helpers; /* of those that there may be, so many should work; the others rest */
     uint32_t open_handles;
     struct segment *retiring; /* owned list: of dead incarnations, until the last reader lets go */
     uv_timer_t tick;
@@ -163,6 +164,18 @@ static inline bool member_is_helper(const struct member *m)
 {
     return m->number >= m->pool->o.spec->workers &&
            m->number < m->pool->o.spec->workers + m->pool->o.helpers;
+}
+
+/* A helper that is not to work now. */
+static inline bool member_rests(const struct member *m)
+{
+    return member_is_helper(m) && m->number - m->pool->o.spec->workers >= m->pool->helpers;
+}
+
+/* Those that should work. */
+static inline uint32_t pool_at_work(const struct pool *pool)
+{
+    return pool->size - (pool->o.helpers - pool->helpers);
 }
 
 static inline void member_become(struct member *m, enum worker_state state)
@@ -208,7 +221,7 @@ void member_without_memory(struct member *m, const struct dl_error *err);
 void pool_start_helpers(struct pool *pool);
 /* Where it is started next, as its `helper`. False: no helper is there. */
 bool member_choose_helper(struct member *m);
-/* Those that are to move, and have nothing to do. */
+/* Those that are to move or to rest, and have nothing to do. */
 void pool_move_helpers(struct pool *pool);
 
 /* pool_indexes.c */
@@ -259,6 +272,8 @@ int _nodiscard_ pool_charge_workers(struct quota_account *account, uint32_t n, u
                                     struct dl_error *err);
 /* One more, not started; it is charged already. */
 struct member *pool_add_member(struct pool *pool);
+/* It has nothing to do, and is AWAY from now on. */
+void member_rest(struct member *m);
 /* Those go that there should not be, and that have nothing to do any more: the last one first. */
 void pool_let_go(struct pool *pool);
 

@@ -58,23 +58,31 @@ static bool member_leaves_room(struct member *m)
     return false;
 }
 
-/* It has nothing to do, and is not to get anything. */
-static void member_dismiss(struct member *m)
+void member_rest(struct member *m)
 {
     struct pool *pool = m->pool;
-    bool ends = member_leaves_room(m);
 
     uv_timer_stop(&m->backoff);
     m->process = process_free(m->process);
     member_retire_all(m);
     member_become(m, WORKER_AWAY);
     m->opens = m->timed_out = m->hangs = m->condemned = m->to_ring = m->wants_memory = false;
+    m->moves = false;
     m->killed_since = 0;
     m->open_error.code = 0;
     m->deaths = (struct deaths){0};
     if (pool->heard == m)
         pool->heard = NULL;
     member_look_no_more(m);
+}
+
+/* It has nothing to do, and is not to get anything. */
+static void member_dismiss(struct member *m)
+{
+    struct pool *pool = m->pool;
+    bool ends = member_leaves_room(m);
+
+    member_rest(m);
     quota_return(pool->o.account, QUOTA_WORKERS, ends);
     quota_return(pool->o.account, QUOTA_DESCRIPTORS, POOL_WORKER_DESCRIPTORS);
 }
@@ -183,10 +191,12 @@ struct pool_spent pool_look_spent(struct pool *pool)
         const struct member *m = pool->members[i];
 
         spent.tasks += m->finished;
-        if (member_is_helper(m))
+        if (member_is_helper(m)) {
             spent.away += m->finished;
-        else
+            spent.away_ns += m->busy_ns;
+        } else {
             spent.busy_ns += m->busy_ns;
+        }
     }
     return spent;
 }

@@ -30,10 +30,10 @@ static uint32_t pool_tasks_count_away(const struct member *m)
 static uint32_t pool_tasks_count_room(const struct member *m)
 {
     uint32_t most =
-        m->pool->size == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
+        pool_at_work(m->pool) == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
 
     if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned || m->moves ||
-        m->number >= m->pool->size)
+        m->number >= m->pool->size || member_rests(m))
         return 0;
     if (member_is_helper(m))
         most = pool_tasks_count_away(m);
