@@ -163,6 +163,20 @@ class SameBatches(HelperCase):
                          workers={"count": 1})
         self.assert_same(*self.run_while(self.helped([self.helper().address]), spec, "tokens", 1, lambda: None))
 
+    def test_lengths_while_it_is_read(self):
+        path = self.path("lines.txt")
+        with open(path, "w") as file:
+            for i in range(3000):
+                file.write("".join(chr(97 + (i + j) % 26) for j in range(1 + i * i % 60)) + "\n")
+        for name, collate in (("rows", {"kind": "pack", "length": 100}), ("padded", {"kind": "pad"})):
+            size = {"tokens": 400, "documents": 200} if name == "rows" else {"tokens": 200}
+            spec = self.spec(name, name=name, seed=1, batch={**size, "lengths": "lazy"}, sampler={"kind": "random"},
+                             dataset={"kind": "text", "paths": path, "tokenizer": "bytes"}, collate=collate,
+                             workers={"count": 1})
+            daemon = self.helped([self.helper(name).address], directory=f"daemon-{name}")
+            self.assert_same(*self.run_while(daemon, spec, name, 1, lambda: None))
+            daemon.stop()
+
     def test_bad_samples(self):
         """What a helper's worker says of a picture that is none is what any would say."""
         folder = pathlib.Path(self.path("pictures"))

@@ -22,8 +22,6 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
                    "write workers: {in_order: false}";
     else if (spec_is_remote(&spec->dataset) && python_runs(python))
         *ret_why = "its files are behind URLs, which Python's workers at helpers do not read";
-    else if (spec->batch.lengths == LENGTHS_LAZY)
-        *ret_why = "its lengths are taken while it is read, which helpers do not do yet";
     uint64_t most = config->helpers.count ? config->helpers.count : HELPERS_MOST;
     if (!config->helpers.count && spec->helpers < DL_MAX_WORKERS)
         most = spec->helpers;
