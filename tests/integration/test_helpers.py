@@ -314,6 +314,30 @@ class Remote(HelperCase):
         run, _ = self.run_while(daemon, remote, "run", 1, kill, check=False)
         self.assert_same(run, dlctl_json("check", self.spec_of(self.path("store/*.txt")), "--digest"))
 
+    def test_fetched_where_it_is_made(self):
+        """The daemon's machine does not fetch ahead what helpers make."""
+        media.pictures(pathlib.Path(self.path("store")), 400)
+        there = Bucket(self.path("store"))
+        self.addCleanup(there.close)
+        daemon = self.helped([self.helper(env=there.environment).address], env=self.bucket.environment)
+        spec = self.spec("run", name="run", seed=1, batch={"size": 2}, workers={"count": 1},
+                         dataset={"kind": "imagefolder", "paths": "s3://bucket", "size": [8, 8]})
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, "run", 1)
+            run = dlctl_json("run", spec, "--digest", daemon=daemon)
+            own, away = self.rows(daemon, "run")
+        here = self.spec("here", name="run", seed=1, batch={"size": 2}, workers={"count": 1},
+                         dataset={"kind": "imagefolder", "paths": self.path("store"), "size": [8, 8]})
+        self.assert_same(run, dlctl_json("check", here, "--digest"))
+        self.assertGreater(away["tasks"], 20)
+        self.assertEqual(away["restarts"], 0)
+        asked = [sum(count for name, count in store.asked.items() if name.endswith("png"))
+                 for store in (self.bucket, there)]
+        # Of what it makes, and of two tasks that may have been lost on the way to it.
+        self.assertLessEqual(asked[0], 2 * (own["tasks"] + 2))
+        self.assertLessEqual(asked[1], 2 * (away["tasks"] + 2))
+
     def test_other_store(self):
         """The same names and sizes, and other objects."""
         self.lines("store")

@@ -2,6 +2,9 @@
  * What the next steps read, told to workers where files are far away: they know which bytes of
  * which file a sample is, and the process that fetches gets these early, in the order of the plan.
  *
+ * Where helpers make some of the steps, nothing is said: which ones shows when they are run, and a
+ * helper reads them itself. What is in a worker's queue it fetches by itself.
+ *
  * How far ahead that is, is the fetcher's business (daemon/fetcher/desk_ahead.c): it fetches as far
  * as its memory reaches. What is said here is only more than that.
  */
@@ -45,6 +48,12 @@ static size_t ahead_fill(struct stream *stream, uint64_t first, uint64_t n, uint
 void loader_look_ahead(struct loader *loader, struct stream *stream)
 {
     if (!pool_remotes(loader->pool) || !stream->plan)
+        return;
+    bool helped = pool_is_helped(loader->pool);
+    if (helped && !loader->looks_no_further)
+        loader_look_ahead_anew(loader);
+    loader->looks_no_further = helped;
+    if (helped)
         return;
     uint64_t each = max_u64(plan_most(stream->plan), 1), first;
     uint64_t together = max_u64(AHEAD_TOGETHER / each, 1);

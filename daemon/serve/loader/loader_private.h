@@ -79,6 +79,7 @@ struct loader {
     bool executing; /* commands */
     bool halted;    /* nothing more is loaded or delivered */
     bool gone;      /* the registry knows */
+    bool looks_no_further; /* than queues reach, as helpers make steps, too */
 
     uint64_t now;         /* ns; of the current pump */
     struct recent marked; /* its time, and what was then */

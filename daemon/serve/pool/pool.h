@@ -200,6 +200,8 @@ void pool_forget(struct pool *pool, uint32_t stream);
 /* Tells a worker, that one or the next that is there, of samples of tasks that will come: their
  * indices, u64 little-endian each. Its files are remote. */
 void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices);
+/* Helpers have lately made steps, or may. */
+bool pool_is_helped(const struct pool *pool);
 /* They may never come. */
 void pool_expect_anew(struct pool *pool);
 

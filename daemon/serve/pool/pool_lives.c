@@ -210,6 +210,8 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
     pool->dataset = what->dataset;
     member_become(m, WORKER_READY);
     m->ready_since = uv_hrtime();
+    if (member_is_helper(m))
+        pool->own_in_a_row = 0;
     pool_lives_note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
     if (!pool->opened && pool_lives_check_dataset(pool, length, iterable, &err) < 0) {

@@ -13,6 +13,9 @@
  */
 enum { AHEAD_NS = 300 * 1000 };
 
+/* Of so many steps in a row that this machine's workers have made, helpers make hardly any. */
+enum { HELPED = 64 };
+
 static uint32_t pool_tasks_count_ahead(const struct member *m)
 {
     return m->cost_ns ? (uint32_t)min_u64(AHEAD_NS / m->cost_ns, QUEUE_RECORDS) : 0;
@@ -122,6 +125,11 @@ void pool_forget(struct pool *pool, uint32_t stream)
     }
 }
 
+bool pool_is_helped(const struct pool *pool)
+{
+    return pool->own_in_a_row < HELPED && pool_helpers_ready(pool) > 0;
+}
+
 void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
@@ -137,8 +145,10 @@ void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
 void pool_expect_anew(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        if (pool->members[i]->state == WORKER_READY && pool->members[i]->process)
-            process_send_expect(pool->members[i]->process, true, (struct dl_span){0});
+        struct member *m = pool->members[i];
+
+        if (m->state == WORKER_READY && m->process && !member_is_helper(m))
+            process_send_expect(m->process, true, (struct dl_span){0});
     }
 }
 
@@ -254,6 +264,7 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     m->turn_ns = m->turn_ns ? (m->turn_ns + now - m->front_since) / 2 : now - m->front_since;
     m->front_since = now;
     m->finished++;
+    pool->own_in_a_row = member_is_helper(m) ? 0 : (uint32_t)min_u64(pool->own_in_a_row + 1ULL, HELPED);
     m->deaths = (struct deaths){0};
     m->busy_ns += done->cost_ns;
     m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
