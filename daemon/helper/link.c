@@ -22,7 +22,7 @@ void link_deinit(struct link *link)
 /* ---- what comes ----------------------------------------------------------------------------- */
 
 /* How many bytes; 0: none are there yet. */
-static int64_t link_receive(struct link *link, void *to, uint64_t room)
+static int64_t link_receive(const struct link *link, void *to, uint64_t room)
 {
     while (!link->tls) {
         ssize_t n = recv(link->fd, to, room, MSG_DONTWAIT);
@@ -45,6 +45,7 @@ static int link_read_head(struct link *link)
 
     if (n <= 0)
         return n < 0 ? (int)n : -EAGAIN;
+    link->came += (uint64_t)n;
     link->have += (size_t)n;
     if (link->have < sizeof link->head)
         return 0;
@@ -64,6 +65,7 @@ static int link_read_payload(struct link *link)
 
     if (n <= 0)
         return n < 0 ? (int)n : -EAGAIN;
+    link->came += (uint64_t)n;
     link->in.len += (size_t)n;
     return 0;
 }
@@ -74,9 +76,24 @@ static int link_read_raw(struct link *link)
 
     if (n <= 0)
         return n < 0 ? (int)n : -EAGAIN;
+    link->came += (uint64_t)n;
     link->raw += n;
     link->raw_left -= (uint64_t)n;
     return 0;
+}
+
+/* Of a large batch many packets come, and most of them are not worth a turn each. What TLS has read
+ * already does not count for the socket. */
+static void link_set_low(struct link *link)
+{
+    uint64_t low = link->raw_comes && !link->tls ? min_u64(link->raw_left, LINK_AT_ONCE) : 0;
+    bool rises = low > link->low;
+
+    if (low == link->low || (rises && low < LINK_AT_ONCE))
+        return;
+    const int bytes = (int)max_u64(low, 1);
+    (void)setsockopt(link->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+    link->low = low;
 }
 
 int link_read(struct link *link, enum link_news *ret)
@@ -101,6 +118,8 @@ int link_read(struct link *link, enum link_news *ret)
             }
         }
     }
+    if (r == -EAGAIN)
+        link_set_low(link);
     return r == -EAGAIN ? 0 : r;
 }
 

@@ -44,6 +44,7 @@
 enum {
     LINK_AHEAD = 4, /* tasks that the far end has at most */
     LINK_UNPROVEN_BYTES = 1024,
+    LINK_AT_ONCE = 256 * 1024, /* of many bytes behind a frame, that this end is woken for */
     LINK_ALIVE_MS = 1000,
     LINK_PATIENCE_MS = 5000, /* without a word from the helper, and it counts as gone */
     LINK_PROVE_S = 10,       /* until both have proven themselves */
@@ -61,6 +62,8 @@ struct link {
     uint8_t *raw;        /* borrowed: where bytes behind a frame go */
     uint64_t raw_left;
     bool raw_comes;
+    uint64_t came; /* bytes of all that did */
+    uint64_t low;  /* that it is woken for; 0: any */
     /* What goes out: `out`, then `body`. */
     struct dl_buffer out;
     size_t out_at;

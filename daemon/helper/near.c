@@ -375,6 +375,7 @@ static int near_lose(const struct near *near, int r)
 static int near_hear(struct near *near)
 {
     enum link_news news = LINK_NOTHING;
+    uint64_t came = near->link.came;
     int r;
 
     do {
@@ -384,7 +385,8 @@ static int near_hear(struct near *near)
         else if (r == 0 && news == LINK_RAW)
             near_finish(near);
     } while (r == 0 && news != LINK_NOTHING);
-    near->heard = clock_ns();
+    if (near->link.came != came)
+        near->heard = clock_ns();
     return r;
 }
 
@@ -407,16 +409,17 @@ static int near_send(struct near *near)
     return r < 0 ? near_lose(near, r) : 0;
 }
 
-/* After a poll: a stand-in that was stopped itself finds what has come meanwhile. */
+/* After a poll: a stand-in that was stopped itself, or waits for many bytes of a slow helper, finds
+ * what has come meanwhile. */
 static int near_turn_link(struct near *near, short events)
 {
     int r = 0;
 
     if (near->link.fd < 0)
         return 0;
-    if (events & ~POLLOUT)
+    if (events & ~POLLOUT || near_patience(near) == 0)
         r = near_hear(near);
-    else if (near_patience(near) == 0)
+    if (r == 0 && near_patience(near) == 0)
         r = -ETIMEDOUT;
     return r < 0 ? near_lose(near, r) : near_send(near);
 }
