@@ -1,4 +1,4 @@
-"""Helpers (HELPERS in dloaderd(8)) on a Ray cluster. Ray places, restarts and scales them:
+"""Helpers (HELPERS in dloaderd(8)) on a Ray cluster, and Ray Datasets. Ray places, restarts and scales helpers:
 
     helpers = dloaderd.ray.helpers(num=4, num_cpus=8)     # in the driver
 
@@ -14,8 +14,11 @@ becomes of them, of the store, or of Ray's head, batches and their order are the
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import fcntl
+import hashlib
 import json
 import os
 import re
@@ -163,8 +166,9 @@ class Helpers:
     def __init__(self, group: Any, config: dict[str, Any], secret: str) -> None:
         self._group, self._config, self._secret = group, config, secret
 
-    def use(self, count: int = 2) -> None:
-        """Has the daemon that this process will start use them, `count` workers for each loader.
+    def use(self, count: int | str = "auto") -> None:
+        """Has the daemon that this process will start use them, `count` workers for each loader; "auto": as many as it
+        gains by.
 
         A daemon that is there already, such as one that $DLOADER_SOCKET names, has a configuration of its own: what
         `config()` returns belongs there.
@@ -172,7 +176,7 @@ class Helpers:
         folder = tempfile.mkdtemp(prefix="dloader-ray-")
         os.environ["DLOADER_CONFIG"] = write_config(folder, self.config(count), self._secret)
 
-    def config(self, count: int = 2) -> dict[str, Any]:
+    def config(self, count: int | str = "auto") -> dict[str, Any]:
         """Of a daemon that uses them, but for helpers.secret_file: see `secret`."""
         return {**self._config, "helpers": {**self._config["helpers"], "count": count}}
 
@@ -238,3 +242,79 @@ def helpers(num: int = 1, *, num_cpus: float = 1, resources: dict[str, float] | 
     made = Helpers(group, {"rendezvous": whole["rendezvous"], "helpers": {"run": whole["helpers"]["run"]}}, secret)
     made.scale(num)
     return made
+
+
+# ---- Ray Datasets ------------------------------------------------------------------------------
+
+def _plain(table: Any) -> Any:
+    """Of Ray's tensors lists of a fixed size, nested, as other programs write them."""
+    import pyarrow as pa
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if isinstance(column.type, pa.ExtensionType):
+            rows = [chunk.to_numpy(zero_copy_only=False) for chunk in column.chunks]
+            if not rows or any(part.dtype == object or part.shape[1:] != rows[0].shape[1:] for part in rows):
+                raise TypeError(f"column {name!r} has tensors of different shapes ({column.type}), which no column of "
+                                "an Arrow file can have; pad them in Ray, or leave the column out (drop_columns())")
+            column = pa.chunked_array([_lists(part, pa) for part in rows])
+        columns.append(column)
+    return pa.table(columns, names=table.column_names)
+
+
+def _lists(array: Any, pa: Any) -> Any:
+    made = pa.array(array.reshape(-1))
+    for size in reversed(array.shape[1:]):
+        made = pa.FixedSizeListArray.from_arrays(made, size)
+    return made
+
+
+class Blocks:
+    """What dataset() returns. It can be sent to other processes of the cluster, such as Ray Train's workers."""
+
+    def __init__(self, refs: list[Any]) -> None:
+        self.refs = refs
+
+    def here(self, folder: str | None = None) -> dict[str, Any]:
+        """The part `dataset` of a spec that has its rows, in Ray's order.
+
+        Processes of one machine share the files: the first one gets the blocks, and the last one that ends removes
+        them, if they lie where nobody said. folder: where they lie and stay; such blocks of an earlier run are not
+        got again.
+        """
+        digest = hashlib.blake2b("".join(ref.hex() for ref in self.refs).encode(), digest_size=8).hexdigest()
+        place = folder or os.path.join(tempfile.gettempdir(), f"dloader-ray-{os.getuid()}-{digest}")
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(place, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        paths = [os.path.join(place, f"{i:06}.arrow") for i in range(len(self.refs))]
+        for ref, path in zip(self.refs, paths, strict=True):
+            if not os.path.exists(path):
+                _write(ref, path)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if folder is None:
+            atexit.register(_remove, place, lock)
+        return {"kind": "arrow", "paths": paths}
+
+
+def _write(ref: Any, path: str) -> None:
+    import pyarrow as pa
+    table = _plain(_ray.get(ref))
+    with pa.OSFile(path + ".new", "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    os.replace(path + ".new", path)
+
+
+def _remove(place: str, lock: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else has it
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def dataset(ds: Any) -> Blocks:
+    """A Ray Dataset as a source: Ray runs what is before, once, and each machine reads the blocks that came of it as
+    Arrow files, by index: in any order, mixed with others, and from any step.
+
+        blocks = dloaderd.ray.dataset(ray.data.read_parquet("s3://bucket/raw").map_batches(clean))
+        loader = dloaderd.Loader({"dataset": blocks.here(), "sampler": {"kind": "random"}, "batch": {"size": 64}})
+    """
+    return Blocks(ds.materialize().to_arrow_refs())
