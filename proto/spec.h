@@ -23,7 +23,13 @@ enum dataset_kind {
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
-enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET, STRATEGY_SEQUENTIAL };
+enum batch_strategy {
+    STRATEGY_SORTED = 1,
+    STRATEGY_BUCKET,
+    STRATEGY_SEQUENTIAL,
+    STRATEGY_FIRST_FIT, /* of rows alone, as the next */
+    STRATEGY_CUT
+};
 enum batch_balance { BALANCE_NONE = 1, BALANCE_TOKENS, BALANCE_COST };
 enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR, OVERLONG_SPLIT };
 enum lengths_when { LENGTHS_LAZY = 1 }; /* 0: all are taken before the first step */

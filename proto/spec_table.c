@@ -57,6 +57,7 @@
     "leave out one of them"
 #define PACKS          (s->collate.kind == COLLATE_PACK)
 #define HAS_BUCKETS    (s->batch.strategy == STRATEGY_BUCKET)
+#define CUTS           (s->batch.tokens && s->batch.strategy == STRATEGY_CUT)
 #define BALANCES       (s->batch.tokens && s->batch.balance > BALANCE_NONE)
 #define LAZY           (s->batch.tokens && s->batch.lengths == LENGTHS_LAZY)
 #define CARRIES        (s->batch.tokens && s->batch.leftover == LEFTOVER_CARRY)

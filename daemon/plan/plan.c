@@ -27,6 +27,9 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
 {
     static const enum plan_leftover leftovers[] = {
         [LEFTOVER_EMIT] = PLAN_EMIT, [LEFTOVER_DROP] = PLAN_DROP, [LEFTOVER_CARRY] = PLAN_CARRY};
+    static const enum plan_fill fills[] = {[STRATEGY_SEQUENTIAL] = PLAN_NEXT_FIT,
+                                           [STRATEGY_FIRST_FIT] = PLAN_FIRST_FIT,
+                                           [STRATEGY_CUT] = PLAN_CUT};
     const struct spec_batch *batch = &spec->batch;
     bool packs = spec->collate.kind == COLLATE_PACK, pads = spec->collate.kind == COLLATE_PAD;
     bool lazy = batch->lengths == LENGTHS_LAZY;
@@ -42,7 +45,7 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
         .leftover = leftovers[batch->leftover],
         .truncate = batch->overlong == OVERLONG_TRUNCATE,
         .split = batch->overlong == OVERLONG_SPLIT,
-        .in_order = packs && batch->strategy == STRATEGY_SEQUENTIAL,
+        .fill = packs ? fills[batch->strategy] : PLAN_BEST_FIT,
         .overlap = (uint32_t)batch->overlap,
         .max_length = (uint32_t)batch->max_length,
         .interval = (uint32_t)batch->interval,
@@ -120,13 +123,12 @@ static bool plan_tokens_equal(const struct plan_tokens *a, const struct plan_tok
 {
     return a->tokens == b->tokens && a->lengths == b->lengths && a->strategy == b->strategy &&
            a->leftover == b->leftover && a->truncate == b->truncate && a->split == b->split &&
-           a->in_order == b->in_order && a->overlap == b->overlap &&
-           a->max_length == b->max_length && a->interval == b->interval &&
-           a->multiple == b->multiple && a->pad_length == b->pad_length &&
-           a->row_length == b->row_length && a->window == b->window && a->lazy == b->lazy &&
-           a->mark.window == b->mark.window && a->mark.rows == b->mark.rows &&
-           a->balance == b->balance && a->linear == b->linear && a->square == b->square &&
-           a->accumulate == b->accumulate;
+           a->fill == b->fill && a->overlap == b->overlap && a->max_length == b->max_length &&
+           a->interval == b->interval && a->multiple == b->multiple &&
+           a->pad_length == b->pad_length && a->row_length == b->row_length &&
+           a->window == b->window && a->lazy == b->lazy && a->mark.window == b->mark.window &&
+           a->mark.rows == b->mark.rows && a->balance == b->balance && a->linear == b->linear &&
+           a->square == b->square && a->accumulate == b->accumulate;
 }
 
 bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)

@@ -10,7 +10,10 @@
  * as in plan_tokens.h: the longest first, each into the row with the least room for it. The
  * emptiest of the rows is not a row yet: its samples begin the next window, so that no row is half
  * empty where a window ends. The last window keeps all, and so does the last of each LAZY_CHAIN.
- * The other rows are shuffled, keyed by seed, epoch and w.
+ * The other rows are shuffled, keyed by seed, epoch and w. `fill` says otherwise: with first fit
+ * each sample of the order goes into the first row of the window with room for it; with next fit a
+ * row ends where the next sample has no room, and with cut that sample goes on in the next row: of
+ * these two the last row begins the next window, and nothing is shuffled.
  *
  * Without `pack` a row is a whole padded batch of one rank. With `sorted` a window is sorted by
  * length, and cut from the shortest on, as many samples as fit; with `bucket` each bucket's samples

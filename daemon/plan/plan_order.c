@@ -81,10 +81,22 @@ static int plan_order_add_member(struct token_plan *plan, uint32_t member, uint3
     return 0;
 }
 
+static int plan_order_add_part(struct token_plan *plan, struct token_part part, uint32_t length)
+{
+    struct token_split *split = &plan->split;
+
+    if (plan->length + split->n_parts >= UINT32_MAX)
+        return -ENOMEM;
+    int r = plan_grow(&split->parts, &split->parts_room, split->n_parts + 1, sizeof *split->parts);
+    if (r < 0)
+        return r;
+    split->parts[split->n_parts] = part;
+    return plan_order_add_member(plan, (uint32_t)(plan->length + split->n_parts++), length);
+}
+
 /* Parts as long as one may be, until one has the sample's end. */
 static int plan_order_add_parts(struct token_plan *plan, uint32_t sample, uint32_t length)
 {
-    struct token_split *split = &plan->split;
     uint64_t begin = 0, step = plan->limit - plan->params.overlap;
     int r = 0;
 
@@ -92,13 +104,7 @@ static int plan_order_add_parts(struct token_plan *plan, uint32_t sample, uint32
         uint64_t n = min_u64(length - begin, plan->limit);
 
         ends = begin + n == length;
-        if (plan->length + split->n_parts >= UINT32_MAX)
-            return -ENOMEM;
-        r = plan_grow(&split->parts, &split->parts_room, split->n_parts + 1, sizeof *split->parts);
-        if (r < 0)
-            return r;
-        split->parts[split->n_parts] = (struct token_part){sample, (uint32_t)begin};
-        r = plan_order_add_member(plan, (uint32_t)(plan->length + split->n_parts++), (uint32_t)n);
+        r = plan_order_add_part(plan, (struct token_part){sample, (uint32_t)begin}, (uint32_t)n);
     }
     return r;
 }
@@ -113,11 +119,44 @@ int token_take_parts(struct token_plan *plan, struct sampler *sampler, uint64_t 
 
         plan->totals.overlong += length > plan->limit;
         plan->totals.empty += length == 0;
-        if (length > plan->limit)
+        if (length > plan->limit && plan->params.fill != PLAN_CUT)
             r = plan_order_add_parts(plan, sample, length);
         else if (length > 0)
             r = plan_order_add_member(plan, sample, length);
     }
+    return r;
+}
+
+/* A member whose row has *room left: whole, or in parts, each of which but the last fills a row. */
+static int plan_order_lay(struct token_plan *plan, uint32_t member, uint32_t *room)
+{
+    struct token_part part = {token_sample(plan, member), token_begin_in_sample(plan, member)};
+    uint32_t left = plan->params.lengths[member];
+    bool whole = left <= (*room ? *room : plan->limit);
+    int r = 0;
+
+    while (r == 0 && left > 0) {
+        if (*room == 0)
+            *room = plan->limit;
+        uint32_t n = (uint32_t)min_u64(left, *room);
+        r = whole ? plan_order_add_member(plan, member, n) : plan_order_add_part(plan, part, n);
+        part.begin += n;
+        left -= n;
+        *room -= n;
+    }
+    return r;
+}
+
+int token_cut_members(struct token_plan *plan, uint64_t first)
+{
+    uint64_t n = plan->count - first;
+    uint32_t room = 0;
+    _cleanup_free_ uint32_t *members = token_copy_members(plan->made.members + first, n);
+    int r = members ? 0 : -ENOMEM;
+
+    plan->count = first;
+    for (uint64_t i = 0; r == 0 && i < n; i++)
+        r = plan_order_lay(plan, members[i], &room);
     return r;
 }
 

@@ -1,6 +1,7 @@
 /*
  * Strategy pack: rows of one length, filled with samples. Within a window the longest sample comes
- * first, and goes into the row with the least space that it fits into (best fit decreasing). The
+ * first, and goes into the row with the least space that it fits into (best fit decreasing); or
+ * samples come in the order, and go into the first row with room (first fit). The
  * rows that are not needed for full groups are taken apart again: their samples begin the next
  * window. Those are the emptiest, so that no batch has a row that is half empty.
  */
@@ -174,6 +175,39 @@ static int plan_pack_fit(struct token_plan *plan, struct packing *pk, const uint
     return 0;
 }
 
+/* ---- first fit ------------------------------------------------------------------------------ */
+
+/* Members are in the order. A tree of the greatest spaces has a leaf for each row, those without a
+ * member too; node n has children 2n and 2n + 1. */
+static int plan_pack_first_fit(struct token_plan *plan, struct packing *pk, const uint32_t *members,
+                               size_t n)
+{
+    size_t leaves = 1;
+
+    while (leaves < n)
+        leaves *= 2;
+    _cleanup_free_ uint32_t *spaces = calloc(2 * leaves, sizeof *spaces);
+    if (!spaces)
+        return -ENOMEM;
+    for (size_t i = 1; i < 2 * leaves; i++)
+        spaces[i] = plan->params.row_length;
+    pk->n_rows = 0;
+    for (size_t i = 0, at = 1; i < n; i++, at = 1) {
+        uint32_t length = token_length(plan, members[i]);
+
+        while (at < leaves)
+            at = 2 * at + (spaces[2 * at] < length);
+        pk->row_of[i] = (uint32_t)(at - leaves);
+        pk->n_rows = (uint32_t)max_u64(pk->n_rows, at - leaves + 1);
+        for (spaces[at] -= length; at > 1; at /= 2)
+            spaces[at / 2] = (uint32_t)max_u64(spaces[at], spaces[at ^ 1]);
+    }
+    int r = plan_pack_make_room_for_row(pk);
+    if (r == 0)
+        memcpy(pk->space, spaces + leaves, pk->n_rows * sizeof *pk->space);
+    return r;
+}
+
 /* ---- which rows come, and when -------------------------------------------------------------- */
 
 /*
@@ -257,7 +291,8 @@ static int plan_pack_balance(const struct token_plan *plan, struct packing *pk,
     return token_deal(plan, pk->priced + whole, kept - whole, each, 1, pk->turn + whole);
 }
 
-/* Writes the members anew, row by row in their turn; rows 0..added-1 of it are taken down. */
+/* Writes the members anew, row by row in their turn, each row's as they came into it; rows
+ * 0..added-1 of it are taken down. */
 static int plan_pack_write_rows(struct token_plan *plan, struct packing *pk, uint64_t first,
                                 size_t n, uint64_t added)
 {
@@ -280,8 +315,11 @@ static int plan_pack_write_rows(struct token_plan *plan, struct packing *pk, uin
         at += size;
     }
     assert(at == n);
-    for (size_t i = n; i-- > 0;)
+    for (size_t k = 0; k < n; k++) {
+        size_t i = plan->params.fill == PLAN_FIRST_FIT ? k : n - 1 - k;
+
         pk->scratch[places[pk->row_of[i]]++] = members[i];
+    }
     memcpy(members, pk->scratch, n * sizeof *members);
     return 0;
 }
@@ -299,7 +337,7 @@ static int plan_pack_cut_rows(struct token_plan *plan, uint64_t before, uint64_t
     return 0;
 }
 
-/* Puts `n` members from `first` on, sorted, into rows. */
+/* Puts `n` members from `first` on into rows. */
 static int plan_pack_fill(struct token_plan *plan, struct packing *pk, uint64_t first, size_t n)
 {
     struct plan_keys keys = token_keys(plan);
@@ -309,6 +347,8 @@ static int plan_pack_fill(struct token_plan *plan, struct packing *pk, uint64_t 
         r = plan_grow(&pk->scratch, &pk->scratch_room, n, sizeof *pk->scratch);
     if (r < 0)
         return r;
+    if (plan->params.fill == PLAN_FIRST_FIT)
+        return plan_pack_first_fit(plan, pk, plan->made.members + first, n);
     plan_sort(&keys, plan->made.members + first, pk->scratch, n);
     return plan_pack_fit(plan, pk, plan->made.members + first, n);
 }
@@ -370,7 +410,11 @@ static int plan_pack_in_order(struct token_plan *plan, uint64_t *first, bool las
 
 int token_pack_window(struct token_plan *plan, uint64_t window, uint64_t *first, bool last)
 {
-    if (plan->params.in_order)
+    if (plan->params.fill == PLAN_CUT) {
+        int r = token_cut_members(plan, *first);
+        return r < 0 ? r : plan_pack_in_order(plan, first, last);
+    }
+    if (plan->params.fill == PLAN_NEXT_FIT)
         return plan_pack_in_order(plan, first, last);
     _cleanup_(plan_pack_packing_deinit)
     struct packing pk = {0};

@@ -88,15 +88,18 @@ static bool plan_tokens_can_be_lazy(const struct plan_params *params, uint64_t c
                                  token_lazy_takes_mark(tokens, count));
 }
 
-/* Parts of samples, and rows in the sampler's order, are of rows that are packed window by window.
- */
+/* Parts of samples, and other ways to fill rows, are of rows that are packed window by window. */
 static bool plan_tokens_can_split(const struct plan_tokens *tokens)
 {
     bool windows = tokens->lazy > 0 && tokens->strategy == PLAN_PACK;
 
-    return (!tokens->in_order || windows) &&
-           (!tokens->split ||
-            (windows && !tokens->truncate && tokens->overlap < plan_tokens_limit(tokens)));
+    if (tokens->fill > PLAN_CUT || (tokens->fill > PLAN_BEST_FIT && !windows))
+        return false;
+    if (tokens->fill == PLAN_CUT &&
+        !(tokens->split && tokens->overlap == 0 && tokens->max_length == 0))
+        return false;
+    return !tokens->split ||
+           (windows && !tokens->truncate && tokens->overlap < plan_tokens_limit(tokens));
 }
 
 static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t count)

@@ -112,13 +112,15 @@
 #include "daemon/plan/plan_lazy.h"
 
 enum plan_strategy { PLAN_SORTED, PLAN_BUCKET, PLAN_PACK, PLAN_IN_TURN };
+/* Which row a sample goes into; all but the first in the sampler's order. */
+enum plan_fill { PLAN_BEST_FIT, PLAN_FIRST_FIT, PLAN_NEXT_FIT, PLAN_CUT };
 enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
 
 /*
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
  * or above tokens with `bucket`, multiple 0 without `pack`, no lengths, `carry` where it cannot be,
- * balance where it cannot be or without a cost, `split` or `in_order` where they cannot be, `lazy`
+ * balance where it cannot be or without a cost, `split` or `fill` where they cannot be, `lazy`
  * with balance or `carry`, a mark that cannot be.
  */
 #define PLAN_COST_MAX       1048576.0
@@ -132,7 +134,7 @@ struct plan_tokens {
     enum plan_leftover leftover;
     bool truncate;         /* longer samples are cut; else left out, or */
     bool split;            /* come in parts, each of which counts as a sample; lazy, pack */
-    bool in_order;         /* pack, lazy: rows are filled in the sampler's order */
+    enum plan_fill fill;   /* pack; lazy, but for the first; PLAN_CUT needs split */
     uint32_t overlap;      /* split: tokens that a part has of the one before */
     uint32_t max_length;   /* 0: unlimited */
     uint32_t interval;     /* bucket */

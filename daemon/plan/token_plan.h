@@ -139,6 +139,9 @@ void token_take_positions(struct token_plan *plan, struct sampler *sampler, uint
 /* The same with `split`; 0, or -ENOMEM. Sets aside what it needs when it is first called. */
 int _nodiscard_ token_take_parts(struct token_plan *plan, struct sampler *sampler, uint64_t first,
                                  uint64_t end);
+/* Cuts the members from `first` on, with `split`, so that they fill rows one after another; 0, or
+ * -ENOMEM. */
+int _nodiscard_ token_cut_members(struct token_plan *plan, uint64_t first);
 
 /* Cuts it by its strategy, and orders the steps of a mixture. */
 int _nodiscard_ token_plan_cut(struct token_plan *plan);

@@ -50,8 +50,10 @@ static void choose(struct input *input, const uint8_t *head)
         .row_length = head[12] + 256 * (head[13] % 16),
         .window = head[14],
     };
-    if (params->tokens.strategy == PLAN_PACK && head[9] >= 128)
+    if (params->tokens.strategy == PLAN_PACK && head[9] >= 128) {
         params->tokens.lazy = head[9] - 127;
+        params->tokens.fill = (enum plan_fill)(head[11] % (PLAN_CUT + 1));
+    }
 }
 
 /* A list of the dataset's samples, some of them twice, instead of all. */

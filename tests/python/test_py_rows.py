@@ -32,6 +32,56 @@ def parts_of(text, overlap):
     return parts
 
 
+def fitted(pieces, longest_first):
+    """Best fit: the longest piece first, into the row with the least room; first fit: in order, into the first with
+    room. Returns the rows, and what each has room for.
+    """
+    rows, room, touched = [], [], []
+    # Of pieces of one length the last comes first; of rows with one space the last that was touched.
+    for piece in sorted(pieces, key=lambda p: len(p[1]))[::-1] if longest_first else pieces:
+        fits = [i for i in range(len(rows)) if room[i] >= len(piece[1])]
+        if fits:
+            at = min(fits, key=lambda i: (room[i], -touched[i])) if longest_first else fits[0]
+        else:
+            at = len(rows)
+            rows, room, touched = [*rows, []], [*room, ROW], [*touched, 0]
+        rows[at].append(piece)
+        room[at] -= len(piece[1])
+        touched[at] = 1 + max(touched)
+    return rows, room
+
+
+def laid(pieces, cut):
+    """One after another: a row ends where the next piece has no room, or that goes on in the next row."""
+    rows, room = [[]], ROW
+    for name, data in pieces:
+        while data:
+            n = min(room, len(data)) if cut else len(data)
+            if n > room or room == 0:
+                rows, room = [*rows, []], ROW
+                continue
+            rows[-1].append((name, data[:n]))
+            data, room = data[n:], room - n
+    return rows
+
+
+def packed(documents, window, strategy, pieces_of):
+    """The rows of all, window by window: what a window leaves begins the next, but every 16th leaves nothing."""
+    made, left = [], []
+    for number, at in enumerate(range(0, len(documents), window)):
+        pieces = left + [piece for one in documents[at:at + window] for piece in pieces_of(*one)]
+        last = number % 16 == 15 or at + window >= len(documents)
+        if strategy in (None, "first_fit"):
+            rows, room = fitted(pieces, strategy is None)
+            emptiest = max(range(len(rows)), key=lambda i: (room[i], i), default=0)
+            left = [] if last or not rows else rows.pop(emptiest)
+        else:
+            rows = laid(pieces, strategy == "cut")
+            left = [] if last else rows.pop()
+        made += [row for row in rows if row]
+    return made
+
+
 class RowsCase(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp()
@@ -133,6 +183,52 @@ class Filled(RowsCase):
         for row, following in zip(whole, whole[1:]):
             self.assertGreater(sum(len(part[1]) for part in row) + len(following[0][1]), ROW)
 
+    def test_strategies(self):
+        """Each as a plain program has it, row by row."""
+        documents = [(f"d{i}", text.encode()) for i, text in enumerate(self.texts)]
+
+        def truncated(name, data):
+            return [(name, data[:ROW])] if data else []
+
+        def short(name, data):
+            return [(name, data)] if 0 < len(data) <= ROW else []
+
+        def split(name, data):
+            return [(name, part) for part, _ in parts_of(data.decode(), 0)]
+
+        for strategy in None, "first_fit", "sequential", "cut":
+            for overlong, pieces_of in (("truncate", truncated), ("drop", short), ("split", split)):
+                if strategy == "cut" and overlong != "split":
+                    continue
+                for window in 1, 7, 50, 1000:
+                    with self.subTest(strategy=strategy, overlong=overlong, window=window):
+                        batch = {"overlong": overlong, "documents": window}
+                        batch |= {"strategy": strategy} if strategy else {}
+                        whole = (lambda *one: [one]) if strategy == "cut" else pieces_of
+                        got, _ = self.rows(self.spec(batch, {"kind": "sequential"}))
+                        self.assertEqual([[piece[:2] for piece in row] for step in got for row in step],
+                                         packed(documents, window, strategy, whole))
+
+    def test_first_fit_and_cut(self):
+        self.check({"overlong": "truncate", "strategy": "first_fit"})
+        self.check({"overlong": "split", "overlap": 9, "strategy": "first_fit"}, worlds=(), after=())
+
+    def test_cut(self):
+        """All rows but a chain's last are full; a document's parts follow each other, in any world and resume."""
+        spec = self.spec({"overlong": "split", "strategy": "cut"})
+        whole = [row for step in self.rows(spec)[0] for row in step]
+        self.assertLess(sum(sum(len(data) for _, data, _ in row) < ROW for row in whole), 2)
+        texts = {}
+        for name, data, _ in sum(whole, []):
+            texts[name] = texts.get(name, b"") + data
+        self.assertEqual(texts, {f"d{i}": text.encode() for i, text in enumerate(self.texts) if text})
+        ranks = [self.rows(spec, rank, 3)[0] for rank in range(3)]
+        self.assertEqual([step[i] for steps in zip(*ranks) for i in range(2) for step in steps if i < len(step)],
+                         whole[:sum(map(len, sum(map(list, zip(*ranks)), [])))])
+        taken, state = self.rows(spec, most=3)
+        rest, _ = self.rows(spec, state=state)
+        self.assertEqual([row for step in taken + rest for row in step], whole)
+
     def test_split(self):
         self.check({"overlong": "split", "overlap": 40})
         for overlap in 0, 1, ROW - 1:
@@ -162,7 +258,10 @@ class Filled(RowsCase):
     def test_refusals(self):
         for change, message in (({"overlong": "split", "overlap": ROW}, "leaves a part of a sample nothing of its own"),
                                 ({"overlap": 3}, "only applies to overlong: split"),
-                                ({"strategy": "sorted"}, "write sequential and lengths: lazy")):
+                                ({"strategy": "cut"}, "drop.* leaves strategy: cut nothing to cut"),
+                                ({"strategy": "cut", "overlong": "split", "overlap": 3}, "goes on where it was cut"),
+                                ({"strategy": "cut", "overlong": "split", "max_length": 9}, "where rows end"),
+                                ({"strategy": "sorted"}, "write sequential, first_fit or cut, and lengths: lazy")):
             with self.subTest(change), self.assertRaisesRegex(Exception, message):
                 dloaderd.Loader(self.spec(change), as_="numpy")
         spec = self.spec({"overlong": "split"})

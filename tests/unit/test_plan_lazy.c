@@ -112,6 +112,8 @@ static void choose(struct plan_params *params, uint32_t *lengths, uint64_t *seed
                              .truncate = below(seed, 2),
                              .lengths = lengths,
                              .lazy = 1 + below(seed, below(seed, 2) ? 9 : 2 * SAMPLES)};
+    if (packs(params))
+        params->tokens.fill = (enum plan_fill)below(seed, PLAN_CUT);
     text_like(lengths, SAMPLES, below(seed, 2) ? ROW / 2 : ROW + 20, next_random(seed));
     for (uint32_t i = 0; i < SAMPLES; i += 1 + below(seed, 60))
         lengths[i] = 0;
@@ -319,8 +321,12 @@ TEST(test_rows_are_full)
     static const struct {
         uint32_t row_length;
         uint64_t window;
-        double fill;
-    } rows[] = {{2048, 4096, 0.999}, {8192, 4096, 0.999}, {8192, 1024, 0.999}, {8192, 16, 0.9}};
+        double full;
+        enum plan_fill fill;
+    } rows[] = {{2048, 4096, 0.999, PLAN_BEST_FIT}, {8192, 4096, 0.999, PLAN_BEST_FIT},
+                {8192, 1024, 0.999, PLAN_BEST_FIT}, {8192, 16, 0.9, PLAN_BEST_FIT},
+                {2048, 4096, 0.99, PLAN_FIRST_FIT}, {8192, 4096, 0.999, PLAN_FIRST_FIT},
+                {8192, 4096, 0.95, PLAN_NEXT_FIT},  {8192, 4096, 0.9997, PLAN_CUT}};
     uint32_t *lengths = calloc(MANY, sizeof *lengths);
     uint64_t seed = 5;
 
@@ -333,10 +339,12 @@ TEST(test_rows_are_full)
                                              .tokens = rows[i].row_length,
                                              .row_length = rows[i].row_length,
                                              .lengths = lengths,
-                                             .lazy = rows[i].window};
+                                             .lazy = rows[i].window,
+                                             .fill = rows[i].fill,
+                                             .split = rows[i].fill == PLAN_CUT};
         _cleanup_plan_ struct plan *plan = prepared(params);
         const struct plan_totals *totals = plan_totals(plan);
-        assert_true((double)totals->tokens / (double)totals->padded > rows[i].fill);
+        assert_true((double)totals->tokens / (double)totals->padded > rows[i].full);
     }
     free(lengths);
 }
@@ -477,7 +485,7 @@ TEST(test_mixed_by_tokens_in_any_world)
  * samples, and what begins the next window: less than a row, or a batch of each bucket. */
 TEST(test_shares_are_those_of_what_was_delivered)
 {
-    uint32_t lengths[SAMPLES];
+    uint32_t lengths[SAMPLES], parts[2 * SAMPLES];
     uint64_t seed = 23, indices[SAMPLES], windows = 0;
     struct mix_point point;
 
@@ -491,6 +499,8 @@ TEST(test_shares_are_those_of_what_was_delivered)
         params.epoch = 0;
         params.mix.stop = MIX_STOP_FIRST;
         params.tokens.strategy = PLAN_PACK;
+        params.tokens.fill = (enum plan_fill)(round % (PLAN_CUT + 1));
+        params.tokens.split = params.tokens.fill == PLAN_CUT;
         params.tokens.tokens = ROW;
         _cleanup_plan_ struct plan *plan = NULL;
         assert_int_equal(plan_new(&params, &plan), 0);
@@ -500,9 +510,10 @@ TEST(test_shares_are_those_of_what_was_delivered)
             for (; step < plan_steps(plan, 0); step++) {
                 size_t n = plan_step(plan, 0, step, indices);
 
+                plan_step_lengths(plan, 0, step, parts);
                 for (size_t i = 0; i < n; i++) {
-                    had[child_of(indices[i])] += lengths[indices[i]];
-                    sum += lengths[indices[i]];
+                    had[child_of(indices[i])] += parts[i];
+                    sum += parts[i];
                 }
             }
             windows++;
@@ -562,7 +573,7 @@ TEST(test_parts)
         params.tokens.leftover = PLAN_EMIT;
         params.tokens.truncate = false;
         params.tokens.split = true;
-        params.tokens.in_order = below(&seed, 2);
+        params.tokens.fill = (enum plan_fill)below(&seed, PLAN_CUT);
         params.tokens.overlap = below(&seed, 2) * below(&seed, ROW / 2);
         for (uint32_t i = 0; i < SAMPLES; i += 1 + below(&seed, 90))
             lengths[i] = ROW / 2 + below(&seed, 3 * ROW);

@@ -83,7 +83,7 @@ static const struct refusal value_refusals[] = {
     {"batch: {tokens: 4k}", "batch.tokens", "\"4k\" is not a positive integer"},
     {"batch: {tokens: 1048577}", "batch.tokens", "1048577 is above the maximum of 1048576"},
     {"batch: {tokens: 64, strategy: greedy}" PAD, "batch.strategy",
-     "\"greedy\" is not one of sorted, bucket, sequential"},
+     "\"greedy\" is not one of sorted, bucket, sequential, first_fit, cut"},
     {"batch: {tokens: 64, strategy: bucket, interval: 0}" PAD, "batch.interval",
      "0 is not a positive integer"},
     {"batch: {tokens: 64, max_length: 0}" PAD, "batch.max_length",
@@ -156,10 +156,10 @@ static const struct refusal together_refusals[] = {
      "write another kind, or batch: {size: n}"},
     {"batch: {tokens: 64, strategy: sorted}\ncollate: {kind: pack, length: 8}", "batch.strategy",
      "\"sorted\" has no effect with collate.kind pack, which chooses what fits a row; leave "
-     "strategy out, or write sequential and lengths: lazy for rows in the order of the samples"},
+     "strategy out, or write sequential, first_fit or cut, and lengths: lazy"},
     {"batch: {tokens: 64, strategy: bucket}\ncollate: {kind: pack, length: 8}", "batch.strategy",
      "\"bucket\" has no effect with collate.kind pack, which chooses what fits a row; leave "
-     "strategy out, or write sequential and lengths: lazy for rows in the order of the samples"},
+     "strategy out, or write sequential, first_fit or cut, and lengths: lazy"},
     {"batch: {tokens: 64, overlong: split}\ncollate: {kind: pack, length: 8}", "batch.overlong",
      "\"split\" needs rows that are packed while lengths are taken; write collate: {kind: pack} "
      "and "

@@ -116,6 +116,7 @@ int collate_new(const struct dl_spec *spec, const struct data_env *env, struct c
     c->side = spec->collate.side;
     c->length = spec->collate.length;
     c->overlap = spec->batch.overlap;
+    c->cuts = spec->batch.strategy == STRATEGY_CUT;
     c->value = spec->collate.value;
     c->batched = spec->batch_size > 0;
     r = collate_choose_multiple(c, spec, err);

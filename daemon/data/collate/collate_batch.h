@@ -57,6 +57,7 @@ struct collate {
     enum pad_side side;
     uint64_t multiple_of; /* of the padded length; with to: bucket, of the interval, too */
     uint64_t length;      /* pad: the padded length, or 0; pack: of a row */
+    bool cuts;            /* pack: a part of a sample may end anywhere in it */
     uint64_t overlap;     /* pack: tokens that a part of a sample has of the one before it */
     double value;
     char **fields; /* owned; NULL: all that have a dimension */

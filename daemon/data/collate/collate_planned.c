@@ -94,12 +94,13 @@ static void collate_planned_cut_sample(const struct fit *f, uint32_t leaf)
     collate_planned_cut_node(f, &tree->nodes[leaf]);
 }
 
-/* The part ends within the sample; one that is shorter than others ends with it. */
+/* The part ends within the sample; one that is shorter than others ends with it, unless rows end
+ * anywhere in samples. */
 static bool collate_planned_has_part(const struct fit *f, uint64_t has)
 {
     uint64_t end = (uint64_t)f->begin + f->planned;
 
-    return has == end || (has > end && f->planned == f->cut);
+    return has == end || (has > end && (f->planned == f->cut || f->c->cuts));
 }
 
 static int collate_planned_fit_sample(const struct fit *f)
