@@ -2,13 +2,14 @@
 documents, and the rows are those of any world, resume, life of a worker or of the daemon.
 """
 
+import contextlib
 import json
 import os
 import random
+import signal
 import struct
 
-from dltest import (HELLO, STOP, WELCOME, DaemonError, TestCase, dlctl_json,
-                    wait_until)
+from dltest import HELLO, STOP, WELCOME, Daemon, DaemonError, TestCase, dlctl_json, wait_until
 from slot import HEADER_BYTES
 
 UNKNOWN = 2 ** 64 - 1
@@ -179,15 +180,17 @@ class Padded(LazyCase):
 
 
 class MixtureCase(LazyCase):
+    COUNT, MOST, WEIGHTS = 2000, (60, 300), (0.7, 0.3)  # samples of each corpus, and its longest
+
     def setUp(self):
         super().setUp()
-        self.lengths = self.corpus(2000, 1, 60, "short.jsonl") + self.corpus(2000, 2, 300, "long.jsonl")
+        self.lengths = sum((self.corpus(self.COUNT, i, most, f"{i}.jsonl") for i, most in enumerate(self.MOST, 1)), [])
 
     def spec(self, name="lazy", batch=None, **more):
         spec = super().spec(name, batch, **more)
-        parts = [{"kind": "text", "paths": self.path(part), "tokenizer": "bytes"}
-                 for part in ("short.jsonl", "long.jsonl")]
-        spec["dataset"] = {"kind": "mix", "by": "tokens", "weights": [0.7, 0.3], "datasets": parts}
+        parts = [{"kind": "text", "paths": self.path(f"{i}.jsonl"), "tokenizer": "bytes"}
+                 for i in range(1, 1 + len(self.MOST))]
+        spec["dataset"] = {"kind": "mix", "by": "tokens", "weights": list(self.WEIGHTS), "datasets": parts}
         return spec
 
 
@@ -214,9 +217,7 @@ class Shares(MixtureCase):
         self.assertEqual(self.steps(client, loader, step=third), whole[third:])
 
 
-class Live(MixtureCase):
-    """Weights that change while lengths are taken."""
-
+class ChangingCase(MixtureCase):
     def spec(self, name="lazy", batch=None, **more):
         spec = super().spec(name, {"documents": 100, **(batch or {})}, **more)
         spec["dataset"] |= {"stop": "never", "length": 3000}
@@ -243,10 +244,18 @@ class Live(MixtureCase):
         return steps
 
     def shares(self, steps):
-        tokens = [0, 0]
+        tokens = [0] * len(self.MOST)
         for i in (i for step in steps for row in step for i in row):
-            tokens[i >= 2000] += self.lengths[i]
+            tokens[i // self.COUNT] += self.lengths[i]
         return tokens
+
+    def expect_shares(self, steps, weights):
+        tokens = self.shares(steps)
+        for had, weight in zip(tokens, weights, strict=True):
+            self.assertLessEqual(abs(had - weight / sum(weights) * sum(tokens)), 2 * max(self.MOST) + 2 * ROW)
+
+class Live(ChangingCase):
+    """Weights that change while lengths are taken."""
 
     def test_from_a_step_on(self):
         """One that no window has yet: exact from the first window behind it on, and so in any world and resume."""
@@ -265,10 +274,8 @@ class Live(MixtureCase):
         begins = next(i for i, (a, b) in enumerate(zip(got, plain)) if a != b)
         window = 100 * 40 // ROW + 2  # steps that a window gives, at most
         self.assertLessEqual(begins - at, window)
-        before, after = self.shares(got[:begins]), self.shares(got[begins:])
-        bound = 2 * 300 + 2 * ROW
-        self.assertLessEqual(abs(before[0] - 0.7 * sum(before)), bound)
-        self.assertLessEqual(abs(after[0] - 0.2 * sum(after)), bound)
+        self.expect_shares(got[:begins], self.WEIGHTS)
+        self.expect_shares(got[begins:], (0.2, 0.8))
         told = client.changes
         self.assertNotEqual(asked, told)
         (position,) = struct.unpack_from("<Q", told, 8)
@@ -284,8 +291,7 @@ class Live(MixtureCase):
             self.assertEqual(rows[:len(sum(got, []))], sum(got, []))
             again = self.steps(client, loader, epoch=1, changes=told)  # of the same order
             daemon.stop()
-        after = self.shares(again)
-        self.assertLessEqual(abs(after[0] - 0.2 * sum(after)), bound)
+        self.expect_shares(again, (0.2, 0.8))
 
     def test_at_once(self):
         """Without a step: behind the windows that are cut. Steps before it are refused."""
@@ -322,6 +328,49 @@ class Live(MixtureCase):
             dealt += self.world(client, loader, world, steps, before=list(before), changes=changes, credits=2)[0]
             before.append((world, steps))
         self.assertEqual(dealt[:len(sum(got, []))], sum(got, []))
+
+
+class Ten(ChangingCase):
+    """Of ten corpora; all is killed again and again."""
+    COUNT, MOST, WEIGHTS = 300, tuple(range(40, 290, 25)), tuple(range(10, 0, -1))
+
+    def begin(self):
+        """A daemon whose workers are killed while batches are read."""
+        self.running, rng = Daemon(self.dir, {"cache": ""}), random.Random(8)
+        self.addCleanup(self.running.kill)
+        client, loader = self.opened(self.running, workers={"count": 3, "retries": 100})
+        ask = client.next_batches
+
+        def next_batches():
+            if rng.random() < 0.1 and self.running.workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice(self.running.workers), signal.SIGKILL)
+            return ask()
+
+        client.next_batches = next_batches
+        return client, loader
+
+    def test_worlds_follow_each_other(self):
+        """4 ranks, then 3, then 8, each with another daemon, that knows nothing but the list of changes."""
+        client, loader = self.begin()
+        plain = self.steps(client, loader)
+        stream = client.start(loader)
+        got = self.first_steps(client, stream, 3)
+        at = len(plain) // 4
+        self.mix(self.running, *self.WEIGHTS[::-1], at=at)
+        got += self.rest(client)
+        begins = next(i for i, (a, b) in enumerate(zip(got, plain)) if a != b)
+        self.assertGreaterEqual(begins, at)
+        self.expect_shares(got[:begins], self.WEIGHTS)
+        self.expect_shares(got[begins:], self.WEIGHTS[::-1])
+        changes, dealt, before = client.changes, [], []
+        for world, steps in ((4, 5), (3, 4), (8, None)):
+            self.running.kill()
+            client, loader = self.begin()
+            dealt += self.world(client, loader, world, steps, before=list(before), changes=changes)[0]
+            before.append((world, steps))
+        rows = sum(got, [])
+        self.assertEqual(dealt[:len(rows)], rows)
 
 
 class Kept(LazyCase):
@@ -361,6 +410,10 @@ class Kept(LazyCase):
         hits, misses = self.counts(client)
         self.assertEqual(misses, 3000)
         self.assertGreaterEqual(hits, 3000)
+        loader = client.open(self.spec())["loader"]
+        self.assertNotEqual(self.steps(client, loader, epoch=1), kept)
+        hits, misses = self.counts(client)
+        self.assertEqual((hits >= 6000, misses), (True, 3000), "a second epoch tokenizes nothing")
         self.assertEqual(self.all(client, name="again", max_length=10 ** 6), kept)  # other ids, as far as is known
         self.assertEqual(self.counts(client)[1], 6000)
         self.assertEqual(self.all(client, name="second"), kept)  # another loader finds them

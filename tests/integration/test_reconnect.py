@@ -172,20 +172,25 @@ class Digest(RestartCase):
             self.now = None
             os.unlink(self.path("slow-always-1"))
 
-    def corpora(self, **more):
+    def corpora(self, count=2, **more):
         parts = []
-        for part, most in enumerate((20, 90)):
+        for part in range(count):
+            most = 20 + 70 * part // max(count - 1, 1)
             with open(self.path(f"part{part}.txt"), "w") as file:
                 for i in range(150):
                     file.write("x" * (1 + i * 7 % most) + "\n")
             parts.append({"kind": "text", "paths": self.path(f"part{part}.txt"), "tokenizer": "bytes"})
-        return {"dataset": {"kind": "mix", "by": "tokens", "weights": [0.4, 0.6], "datasets": parts, **more},
+        weights = [4 + 2 * i for i in range(count)]
+        return {"dataset": {"kind": "mix", "by": "tokens", "weights": weights, "datasets": parts, **more},
                 "sampler": {"kind": "random", "order": "native"}, "batch": {"tokens": 128, "lengths": "lazy",
                                                                          "documents": 10},
                 "collate": {"kind": "pack", "length": 128}}
 
     def test_shares_of_tokens_while_lengths_are_taken(self):
         self.same("shares", "--world", "2", "--rank", "all", **self.corpora())
+
+    def test_shares_of_ten_corpora(self):
+        self.same("ten", "--world", "3", "--rank", "all", **self.corpora(10))
 
     def test_weights_that_change_while_lengths_are_taken(self):
         """At a step ahead, and at once, with deaths all along: what the list in the end says."""
