@@ -17,9 +17,8 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
+from dltest import PATIENCE  # noqa: E402
 from store_case import Raw, Server  # noqa: E402
-
-PATIENCE = 60  # seconds that a busy machine is given; nothing is judged by it
 
 
 def free_ports(count):

@@ -29,7 +29,7 @@ COMP_CWORD=$(($# - 1))
 
 
 def said(program, *words):
-    done = subprocess.run([program, *words, "--help"], check=True, text=True, timeout=60,
+    done = subprocess.run([program, *words, "--help"], check=True, text=True, timeout=dltest.PATIENCE,
                           stdout=subprocess.PIPE)
     return done.stdout
 
@@ -38,7 +38,7 @@ class Bash(dltest.TestCase):
     def offered(self, *words, program="dlctl"):
         path = f"{self.programs()}:{os.environ['PATH']}"
         done = subprocess.run(["bash", "-c", ASK, "ask", FOLDER, program, *words], text=True,
-                              capture_output=True, timeout=60, check=False, cwd=self.dir,
+                              capture_output=True, timeout=dltest.PATIENCE, check=False, cwd=self.dir,
                               env={**os.environ, "PATH": path})
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return sorted(done.stdout.splitlines())
@@ -158,7 +158,7 @@ class OtherShells(dltest.TestCase):
         if not shutil.which("zsh"):
             self.skipTest("zsh is not installed")
         for name in ("_dlctl", "_dloaderd"):
-            subprocess.run(["zsh", "-n", FOLDER / name], check=True, timeout=60)
+            subprocess.run(["zsh", "-n", FOLDER / name], check=True, timeout=dltest.PATIENCE)
 
     def test_fish_offers_verbs_options_and_values(self):
         if not shutil.which("fish"):
@@ -170,6 +170,6 @@ class OtherShells(dltest.TestCase):
                 name = line.split()[0]
                 done = subprocess.run(
                     ["fish", "--no-config", "-c", 'source $argv[1]; complete -C $argv[2]',
-                     FOLDER / f"{name}.fish", line], text=True, stdout=subprocess.PIPE, timeout=60,
+                     FOLDER / f"{name}.fish", line], text=True, stdout=subprocess.PIPE, timeout=dltest.PATIENCE,
                     check=True, env={**os.environ, "HOME": self.dir})
                 self.assertEqual({one.split("\t")[0] for one in done.stdout.splitlines()}, wanted)

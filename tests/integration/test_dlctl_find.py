@@ -22,7 +22,7 @@ class Find(dltest.TestCase):
         self.env.pop("DLOADER_SOCKET", None)
 
     def dlctl(self, *args, **env):
-        return subprocess.run([DLCTL, *map(str, args)], capture_output=True, text=True, timeout=60,
+        return subprocess.run([DLCTL, *map(str, args)], capture_output=True, text=True, timeout=dltest.PATIENCE,
                               cwd=self.dir, env={**self.env, **env})
 
     def folder(self, name, base="run"):

@@ -13,7 +13,7 @@ import termios
 from unittest import mock
 
 import media
-from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, named, wait_until
+from dltest import DLCTL, PATIENCE, DaemonError, TestCase, dlctl, dlctl_json, named, wait_until
 from tap import slow
 
 # What is for programs alone; and below the row, where it is not on its line.
@@ -235,7 +235,7 @@ class Run(TestCase):
         """What standard error shows there."""
         master, slave = pty.openpty()
         with os.fdopen(master, "rb", buffering=0) as terminal:
-            done = subprocess.run([DLCTL, *args], stdout=subprocess.PIPE, stderr=slave, timeout=60)
+            done = subprocess.run([DLCTL, *args], stdout=subprocess.PIPE, stderr=slave, timeout=PATIENCE)
             os.write(slave, b"END")
             os.close(slave)
             shown = b""
@@ -472,7 +472,7 @@ class Views(TestCase):
         for columns in (40, 80, 200):
             master, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-            subprocess.run([DLCTL, "loaders", "--socket", self.running.socket], stdout=slave, timeout=60,
+            subprocess.run([DLCTL, "loaders", "--socket", self.running.socket], stdout=slave, timeout=PATIENCE,
                            check=True)
             os.close(slave)
             with os.fdopen(master, "rb", buffering=0) as terminal:

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 
-from dltest import (DELIVER, DLCTL, FINISHED, HELLO, INFO, OPEN, OPENED, QUERY, RELEASE,
+from dltest import (DELIVER, DLCTL, FINISHED, HELLO, INFO, OPEN, OPENED, PATIENCE, QUERY, RELEASE,
                     SEGMENT, START, STARTED, WELCOME, TestCase, dlctl, dlctl_json, pack,
                     unpack)
 
@@ -157,7 +157,7 @@ class Run(TestCase):
         master, slave = pty.openpty()
         with os.fdopen(master, "rb", buffering=0) as terminal:
             done = subprocess.run([DLCTL, "run", "words", "--socket", self.peer(script).socket],
-                                  stdout=subprocess.PIPE, stderr=slave, timeout=60)
+                                  stdout=subprocess.PIPE, stderr=slave, timeout=PATIENCE)
             os.write(slave, b"END")
             os.close(slave)
             shown = b""

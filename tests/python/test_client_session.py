@@ -181,14 +181,16 @@ class Feeding(ClientCase):
 class Waiting(ClientCase):
     def test_timeouts(self):
         epoch = self.fake(stall=True)
+        began = time.monotonic_ns()
         with self.assertRaises(TimeoutError):
             epoch.next(0)
-        begin = time.monotonic()
         with self.assertRaises(TimeoutError):
             epoch.next(S // 4)
-        self.assertGreaterEqual(time.monotonic() - begin, 0.25)
-        # It begins to count a moment behind the time that it was given.
-        self.assertGreater(epoch.wait_ns, S // 5)
+        took = time.monotonic_ns() - began
+        self.assertGreaterEqual(took, S // 4)
+        # It begins to count a moment behind the time that it was given, which is long on a busy machine.
+        self.assertGreater(epoch.wait_ns, 0)
+        self.assertLessEqual(epoch.wait_ns, took)
 
     def test_signals(self):
         """A handler runs while it waits; KeyboardInterrupt ends the wait, and nothing else."""
@@ -210,11 +212,10 @@ class Waiting(ClientCase):
             path = os.path.join(self.dir, "silent")
             silent.bind(path)
             silent.listen()
-            begun = time.monotonic()
-            with self.interrupted(signal.SIGINT), self.assertRaises(KeyboardInterrupt):
+            with self.interrupted(signal.SIGINT), self.assertRaises(KeyboardInterrupt) as caught:
                 _client.Client(path, "test")
-            # As a whole it would wait 10 s.
-            self.assertLess(time.monotonic() - begun, 8)
+            # It did not go on to its end, which is another error, after 10 s.
+            self.assertIsNone(caught.exception.__context__)
         ring = FakeRing(self.dir, [], silent=True)
         self.addCleanup(ring.close)
         client = _client.Client(ring.path, "test")
