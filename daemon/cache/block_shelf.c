@@ -12,7 +12,7 @@ enum {
 
 void shelf_init(struct shelf *shelf, uint64_t limit)
 {
-    *shelf = (struct shelf){.limit = limit, .free = SHELF_NONE};
+    *shelf = (struct shelf){.limit = limit, .free = SHELF_NONE, .first = UINT32_MAX};
 }
 
 void shelf_deinit(struct shelf *shelf)
@@ -133,6 +133,11 @@ bool shelf_fits(const struct shelf *shelf, uint64_t bytes)
     return bytes <= shelf->limit && shelf->bytes <= shelf->limit - bytes;
 }
 
+bool shelf_fits_first(const struct shelf *shelf, uint64_t bytes)
+{
+    return bytes <= shelf->limit && shelf->first_bytes <= shelf->limit - bytes;
+}
+
 /* Bits of an order: a logarithm. */
 static uint32_t shelf_bits(uint32_t order)
 {
@@ -179,6 +184,29 @@ uint32_t shelf_victim(struct shelf *shelf, uint32_t order)
     return slot != SHELF_NONE && shelf->slots[slot].order > order ? slot : SHELF_NONE;
 }
 
+/* ---- what is there ------------------------------------------------------------------------ */
+
+static uint64_t shelf_bytes_first(const struct shelf *shelf, uint32_t slot)
+{
+    const struct shelf_slot *is = &shelf->slots[slot];
+
+    return is->order <= shelf->first ? is->bytes : 0;
+}
+
+static void shelf_count(struct shelf *shelf, uint32_t slot)
+{
+    shelf->bytes += shelf->slots[slot].bytes;
+    shelf->first_bytes += shelf_bytes_first(shelf, slot);
+    shelf->bits += shelf_bits(shelf->slots[slot].order);
+}
+
+static void shelf_discount(struct shelf *shelf, uint32_t slot)
+{
+    shelf->bytes -= shelf->slots[slot].bytes;
+    shelf->first_bytes -= shelf_bytes_first(shelf, slot);
+    shelf->bits -= shelf_bits(shelf->slots[slot].order);
+}
+
 /* ---- what comes ----------------------------------------------------------------------------- */
 
 static int shelf_resize(struct shelf *shelf, uint32_t room)
@@ -223,8 +251,7 @@ static void shelf_put(struct shelf *shelf, uint32_t slot, uint64_t key, uint32_t
     shelf_link(shelf, slot);
     shelf_place(shelf, shelf->n++, slot);
     shelf_rise(shelf, shelf->n - 1);
-    shelf->bytes += bytes;
-    shelf->bits += shelf_bits(order);
+    shelf_count(shelf, slot);
 }
 
 int shelf_add(struct shelf *shelf, uint64_t key, uint32_t order, uint32_t bytes, uint32_t *ret)
@@ -258,9 +285,16 @@ void shelf_take_off(struct shelf *shelf, uint32_t slot)
         shelf_rise(shelf, at);
         shelf_sink(shelf, shelf->slots[last].at);
     }
-    shelf->bytes -= is->bytes;
-    shelf->bits -= shelf_bits(is->order);
+    shelf_discount(shelf, slot);
     *is = (struct shelf_slot){.busy = is->busy};
+}
+
+void shelf_set_first(struct shelf *shelf, uint32_t order)
+{
+    shelf->first = order;
+    shelf->first_bytes = 0;
+    for (uint32_t at = 0; at < shelf->n; at++)
+        shelf->first_bytes += shelf_bytes_first(shelf, shelf->heap[at]);
 }
 
 void shelf_reorder(struct shelf *shelf, uint32_t slot, uint32_t order)
@@ -270,8 +304,9 @@ void shelf_reorder(struct shelf *shelf, uint32_t slot, uint32_t order)
     assert(is->key != 0);
     if (is->order == order)
         return;
-    shelf->bits = shelf->bits - shelf_bits(is->order) + shelf_bits(order);
+    shelf_discount(shelf, slot);
     is->order = order;
+    shelf_count(shelf, slot);
     shelf_rise(shelf, is->at);
     shelf_sink(shelf, is->at);
 }

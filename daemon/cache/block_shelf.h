@@ -27,10 +27,11 @@ enum { SHELF_SLOTS_MOST = 1 << 25 };
 struct shelf_slot {
     uint64_t key;     /* 0: nothing is in it */
     uint64_t used;    /* shelf->passed when it was asked for last */
-    uint64_t checked; /* these four are the owner's; 0 when a block comes */
+    uint64_t checked; /* these five are the owner's; 0 when a block comes */
     uint32_t point;
     bool there;
     bool unwanted;
+    bool copy;
     uint16_t busy;  /* by how many; such a one stays */
     uint32_t order; /* the lowest stay */
     uint32_t bytes;
@@ -47,6 +48,8 @@ struct shelf {
     uint32_t free;            /* first of a list */
     uint32_t hand;            /* where to look next for one that nobody asks for any more */
     uint64_t bytes, limit;    /* of those on the shelf */
+    uint32_t first;           /* those of no greater order come first: */
+    uint64_t first_bytes;     /* so many of the bytes are theirs */
     uint64_t passed;          /* bytes that were asked for ever */
     uint64_t bits;            /* of all orders on the shelf */
     uint64_t waited;          /* how much passed at most until one was asked for again */
@@ -54,6 +57,9 @@ struct shelf {
 
 void shelf_init(struct shelf *shelf, uint64_t limit);
 void shelf_deinit(struct shelf *shelf); /* zeroes it; a zeroed one is fine */
+
+/* Those of no greater order come first: each, if it has not been said. */
+void shelf_set_first(struct shelf *shelf, uint32_t order);
 
 /* The one in that slot has another order by now. */
 void shelf_reorder(struct shelf *shelf, uint32_t slot, uint32_t order);
@@ -67,6 +73,8 @@ void shelf_use(struct shelf *shelf, uint32_t slot);
 
 /* Whether there is room for so many more. */
 bool shelf_fits(const struct shelf *shelf, uint64_t bytes);
+/* Whether there would be if only those were there that come first. */
+bool shelf_fits_first(const struct shelf *shelf, uint64_t bytes);
 /* The one that goes next so that a block of that order may come; SHELF_NONE: it is not to come. */
 uint32_t shelf_victim(struct shelf *shelf, uint32_t order);
 /* One of the greatest order of those that are not busy; SHELF_NONE: all are. */

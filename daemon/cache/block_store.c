@@ -17,6 +17,9 @@ enum {
     STORE_VERSION = 1,
 };
 
+#define STORE_ENTRY_COPY \
+    (UINT32_C(1) << 31) /* an earlier release takes none of these for a block */
+
 /* The index begins with it. */
 struct store_header {
     char magic[8];
@@ -30,7 +33,7 @@ struct store_header {
 struct store_entry {
     uint64_t key; /* 0: nothing is in it */
     uint32_t point;
-    uint32_t bytes; /* of the record */
+    uint32_t bytes; /* of the record, | STORE_ENTRY_COPY */
     uint64_t check;
 };
 _Static_assert(sizeof(struct store_header) == 32 && sizeof(struct store_entry) == 24,
@@ -60,16 +63,18 @@ static uint64_t store_key(const struct block_store *store, const char *where, ui
     return key ? key : 1;
 }
 
-static uint32_t store_order(const struct block_store *store, uint32_t point)
+static uint32_t store_order(const struct block_store *store, uint32_t point, bool is_copy)
 {
-    return store->placement ? placement_order(store->placement, point) : point;
+    return store->placement ? placement_order(store->placement, point, is_copy) : point;
 }
 
 /* As its entry has it, or where it is another: an earlier release's points were the store's own. */
 static void store_set_point(struct block_store *store, uint32_t slot, uint32_t point)
 {
-    store->shelf.slots[slot].point = point;
-    shelf_reorder(&store->shelf, slot, store_order(store, point));
+    struct shelf_slot *is = &store->shelf.slots[slot];
+
+    is->point = point;
+    shelf_reorder(&store->shelf, slot, store_order(store, point, is->copy));
 }
 
 static uint64_t store_entry_check(const struct block_store *store, uint32_t slot,
@@ -176,11 +181,15 @@ static bool store_read_header(struct block_store *store)
 static void store_load_entry(struct block_store *store, uint32_t slot,
                              const struct store_entry *entry)
 {
-    if (entry->key == 0 || entry->bytes == 0 || entry->bytes > RECORD_SLOT_BYTES ||
-        entry->check != store_entry_check(store, slot, entry))
+    uint32_t bytes = entry->bytes & ~STORE_ENTRY_COPY;
+    struct shelf_slot *is = &store->shelf.slots[slot];
+
+    if (entry->key == 0 || bytes == 0 || bytes > RECORD_SLOT_BYTES ||
+        entry->check != store_entry_check(store, slot, entry) ||
+        !shelf_load(&store->shelf, slot, entry->key, entry->point, bytes))
         return;
-    if (shelf_load(&store->shelf, slot, entry->key, entry->point, entry->bytes))
-        store->shelf.slots[slot].point = entry->point;
+    is->point = entry->point;
+    is->copy = bytes != entry->bytes;
 }
 
 /* Of slots without a block something may be there: whoever wrote it was killed before its entry. */
@@ -318,7 +327,7 @@ static uint64_t store_typical(const struct block_store *store)
 
 bool block_store_wants(struct block_store *store, const char *where, uint64_t block)
 {
-    uint32_t order = store_order(store, placement_point(where, block));
+    uint32_t order = store_order(store, placement_point(where, block), false);
 
     return !store->closed &&
            shelf_find(&store->shelf, store_key(store, where, block)) == SHELF_NONE &&
@@ -326,11 +335,40 @@ bool block_store_wants(struct block_store *store, const char *where, uint64_t bl
             shelf_victim(&store->shelf, order) != SHELF_NONE);
 }
 
-void block_store_place(struct block_store *store, const struct placement *placement)
+uint64_t block_store_room(const struct block_store *store)
 {
     const struct shelf *shelf = &store->shelf;
 
+    return store->closed || shelf->first_bytes > shelf->limit ? 0
+                                                              : shelf->limit - shelf->first_bytes;
+}
+
+uint64_t block_store_taken(const struct block_name *name)
+{
+    uint64_t at = name->block * REMOTE_BLOCK_BYTES;
+
+    return store_taken(record_head_bytes(name) + min_u64(name->bytes - at, REMOTE_BLOCK_BYTES));
+}
+
+/* Also of one that is being written, whose entry says that it is a copy. */
+bool block_store_own(struct block_store *store, const char *where, uint64_t block)
+{
+    uint32_t slot = shelf_find(&store->shelf, store_key(store, where, block));
+    struct shelf_slot *is = slot == SHELF_NONE ? NULL : &store->shelf.slots[slot];
+
+    if (!is || is->unwanted || (is->copy && !shelf_fits_first(&store->shelf, is->bytes)))
+        return false;
+    is->copy = false;
+    store_set_point(store, slot, is->point);
+    return true;
+}
+
+void block_store_place(struct block_store *store, const struct placement *placement)
+{
+    struct shelf *shelf = &store->shelf;
+
     store->placement = placement;
+    shelf_set_first(shelf, placement ? placement_first(placement) : UINT32_MAX);
     for (uint32_t slot = 0; slot < shelf->n_slots; slot++)
         if (shelf->slots[slot].key != 0)
             store_set_point(store, slot, shelf->slots[slot].point);
@@ -439,8 +477,9 @@ static void store_give_back_gone(struct block_store *store, const struct block_w
 /* It takes the place of one that goes, if one does: the files do not grow. */
 static bool store_admit(struct block_store *store, struct block_write *write)
 {
-    uint32_t order = store_order(store, write->point);
-    bool fits = store_make_room(store, order, write->bytes, write);
+    uint32_t order = store_order(store, write->point, write->copy);
+    uint32_t above = write->if_room ? store->shelf.first : order; /* these may go */
+    bool fits = store_make_room(store, above, write->bytes, write);
 
     write->replaces = fits && write->n_gone > 0;
     if (write->replaces)
@@ -448,6 +487,7 @@ static bool store_admit(struct block_store *store, struct block_write *write)
     if (fits && shelf_add(&store->shelf, write->key, order, write->bytes, &write->slot) == 0) {
         store->shelf.slots[write->slot].busy = 1;
         store->shelf.slots[write->slot].point = write->point;
+        store->shelf.slots[write->slot].copy = write->copy;
         return true;
     }
     store_erase_gone(write);
@@ -456,7 +496,7 @@ static bool store_admit(struct block_store *store, struct block_write *write)
 }
 
 bool block_write_begin(struct block_store *store, const struct block_name *name,
-                       struct dl_span data, struct block_write *ret)
+                       struct dl_span data, enum store_terms terms, struct block_write *ret)
 {
     uint64_t key = store_key(store, name->where, name->block);
     size_t head = record_head_bytes(name);
@@ -464,14 +504,17 @@ bool block_write_begin(struct block_store *store, const struct block_name *name,
 
     shelf_pass(&store->shelf, taken);
     if (store->closed || head + data.len > RECORD_SLOT_BYTES ||
-        (!*name->etag && name->modified < 0) || shelf_find(&store->shelf, key) != SHELF_NONE)
+        (!*name->etag && name->modified < 0) || shelf_find(&store->shelf, key) != SHELF_NONE ||
+        (terms == STORE_IF_ROOM && !shelf_fits_first(&store->shelf, taken)))
         return false;
     *ret = (struct block_write){.store = store,
                                 .data = data,
                                 .head_bytes = head,
                                 .key = key,
                                 .point = placement_point(name->where, name->block),
-                                .bytes = taken};
+                                .bytes = taken,
+                                .copy = terms == STORE_COPY,
+                                .if_room = terms == STORE_IF_ROOM};
     if (!(ret->head = malloc(head)))
         return false;
     record_fill_head(name, data.len, ret->head);
@@ -484,7 +527,9 @@ bool block_write_begin(struct block_store *store, const struct block_name *name,
 static int store_write_record(struct block_write *write)
 {
     const struct block_store *store = write->store;
-    struct store_entry entry = {.key = write->key, .point = write->point, .bytes = write->bytes};
+    struct store_entry entry = {.key = write->key,
+                                .point = write->point,
+                                .bytes = write->bytes | (write->copy ? STORE_ENTRY_COPY : 0)};
     uint64_t at = write->slot * (uint64_t)RECORD_SLOT_BYTES;
     struct stat st;
     int r;

@@ -27,6 +27,13 @@ enum {
     STORE_GONE_MOST = 64, /* blocks that go for one that comes */
 };
 
+/* How a block is kept (placement.h). */
+enum store_terms {
+    STORE_BY_ORDER, /* instead of those that come after it */
+    STORE_IF_ROOM,  /* where nothing has to go that others look for here */
+    STORE_COPY,     /* by order, and others do not look for it here */
+};
+
 struct block_store;
 
 /* Which block of what. Texts are borrowed. */
@@ -61,6 +68,13 @@ void block_store_check(struct block_store *store, const char *where, uint64_t bl
                        uint64_t checked);
 /* Whether one that comes would be kept, as far as that is known without its bytes. */
 bool block_store_wants(struct block_store *store, const char *where, uint64_t block);
+/* So many bytes more may be kept without anything going that others look for here. */
+uint64_t block_store_room(const struct block_store *store);
+/* And so many it takes. */
+uint64_t block_store_taken(const struct block_name *name);
+/* Others look for it here from now on, if it was kept as a copy, and there is room; until the store
+ * is opened again. False: it is not there, or there is no room. */
+bool block_store_own(struct block_store *store, const char *where, uint64_t block);
 /* It is of no use any more. */
 void block_store_drop(struct block_store *store, const char *where, uint64_t block);
 
@@ -96,6 +110,8 @@ struct block_write {
     uint64_t key;
     uint32_t point, bytes; /* of the slot's entry: other threads don't see the shelf */
     uint32_t slot;
+    bool copy;
+    bool if_room;
     bool replaces;   /* another record is in its slot */
     uint32_t n_gone; /* further slots that go for it */
     uint32_t gone[STORE_GONE_MOST];
@@ -104,7 +120,8 @@ struct block_write {
 
 /* False: it is not to be kept. Asked for each block that was not there. */
 bool _nodiscard_ block_write_begin(struct block_store *store, const struct block_name *name,
-                                   struct dl_span data, struct block_write *ret);
+                                   struct dl_span data, enum store_terms terms,
+                                   struct block_write *ret);
 void block_write_run(struct block_write *write); /* any thread */
 /* Found from now on, if it went well. Of a disk that is full the limit falls to what is there. */
 void block_write_end(struct block_store *store, struct block_write *write);

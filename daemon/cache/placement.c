@@ -51,30 +51,61 @@ static double placement_draw(const struct placement_node *node, uint32_t point)
     return -log(even) / (double)node->room;
 }
 
-uint32_t placement_owner(const struct placement *placement, uint32_t point)
+uint32_t placement_chain(const struct placement *placement, uint32_t point,
+                         uint32_t ret[static PLACEMENT_CHAIN])
 {
-    uint32_t owner = PLACEMENT_NONE;
-    double least = 0;
+    double draws[PLACEMENT_CHAIN];
+    uint32_t n = 0;
 
     for (uint32_t i = 0; i < placement->n; i++) {
         if (placement->nodes[i].room == 0)
             continue;
         double draw = placement_draw(&placement->nodes[i], point);
-        if (owner == PLACEMENT_NONE || draw < least) {
-            owner = i;
-            least = draw;
+        uint32_t at = n < PLACEMENT_CHAIN ? n++ : PLACEMENT_CHAIN;
+        for (; at > 0 && draw < draws[at - 1]; at--) {
+            if (at == PLACEMENT_CHAIN)
+                continue;
+            draws[at] = draws[at - 1];
+            ret[at] = ret[at - 1];
+        }
+        if (at < PLACEMENT_CHAIN) {
+            draws[at] = draw;
+            ret[at] = i;
         }
     }
-    return owner;
+    return n;
 }
 
-uint32_t placement_order(const struct placement *placement, uint32_t point)
+uint32_t placement_owner(const struct placement *placement, uint32_t point)
+{
+    uint32_t chain[PLACEMENT_CHAIN];
+
+    return placement_chain(placement, point, chain) > 0 ? chain[0] : PLACEMENT_NONE;
+}
+
+static bool placement_has_self(const struct placement *placement, uint32_t point)
+{
+    uint32_t chain[PLACEMENT_CHAIN], n = placement_chain(placement, point, chain);
+
+    while (n > 0 && chain[n - 1] != placement->self)
+        n--;
+    return n > 0;
+}
+
+uint32_t placement_first(const struct placement *placement)
+{
+    double share = placement->share;
+
+    return share <= 0 || share >= 1 ? UINT32_MAX : (uint32_t)(share * UINT32_MAX);
+}
+
+uint32_t placement_order(const struct placement *placement, uint32_t point, bool is_copy)
 {
     double share = placement->share;
 
     if (share <= 0 || share >= 1)
         return point;
-    if (placement_owner(placement, point) == placement->self)
+    if (!is_copy && placement_has_self(placement, point))
         return (uint32_t)(share * point);
     return (uint32_t)(share * UINT32_MAX + (1 - share) * point);
 }

@@ -5,8 +5,13 @@
  * room; who comes takes blocks of all others, and those of who goes fall to all that stay, and no
  * other block moves.
  *
- * A node may keep what it does not own, too, as long as nothing that it owns needs the room: its
- * disk keeps the blocks of the lowest order (block_shelf.h), and those that it owns come first.
+ * By chance a node owns more than it has room for, while others own less. What has no room at its
+ * first node is at the second best one, or the third: its chain. Who needs a block asks along it;
+ * so much of all room is used that together they miss next to nothing of what is as large as it.
+ *
+ * A node keeps copies, too, of what others of the chain have, as long as nothing needs the room
+ * that is not elsewhere: its disk keeps the blocks of the lowest order (block_shelf.h), and copies
+ * come last.
  *
  * Blocks are known by a point, which is one for all nodes, and for all blocks of a group, which are
  * fetched together. Pure.
@@ -21,6 +26,7 @@
 enum {
     PLACEMENT_GROUP_BLOCKS = 16,
     PLACEMENT_NODES_MAX = 4096,
+    PLACEMENT_CHAIN = 3,
 };
 
 struct placement_node {
@@ -45,8 +51,14 @@ uint32_t placement_point(const char *where, uint64_t block);
 /* The node that owns it; PLACEMENT_NONE: none does. */
 uint32_t placement_owner(const struct placement *placement, uint32_t point);
 
-/* Of the blocks of this node's disk: even over all numbers, those that it owns below the others.
- * Without nodes it is the point. */
-uint32_t placement_order(const struct placement *placement, uint32_t point);
+/* Where it may be: the node that owns it, and then others, in this order. How many they are. */
+uint32_t placement_chain(const struct placement *placement, uint32_t point,
+                         uint32_t ret[static PLACEMENT_CHAIN]);
+
+/* Of the blocks of this node's disk, those that others look for here below the others: copies, and
+ * what is not to be here. Each are even over their numbers. Without nodes it is the point. */
+uint32_t placement_order(const struct placement *placement, uint32_t point, bool is_copy);
+/* The greatest order of those that others look for here. */
+uint32_t placement_first(const struct placement *placement);
 
 #endif

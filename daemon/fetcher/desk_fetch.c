@@ -121,7 +121,7 @@ static void fetch_finish(struct fetch *fetch, int r, struct dl_span data,
     uint64_t first = fetch->first, n = fetch->n;
 
     fetch_unlink(fetch);
-    peers_came(desk->peers, object, first, n);
+    peers_end_turn(desk->peers, &fetch->chain, object, first);
     if (r == 0)
         r = object_put(&desk->objects, object, first, data);
     if (r < 0) {
@@ -144,10 +144,20 @@ static void fetch_on_written(void *owner, const struct kept_result *result)
 /* They came from the store, or another node. */
 void fetch_keep(struct fetch *fetch, struct dl_span data)
 {
+    const struct desk *desk = fetch->desk;
+    struct object *object = fetch->object;
+    enum store_terms terms = STORE_COPY;
+    uint64_t n;
+
     if (fetch->unread)
-        kept_drop_blocks(fetch->desk->kept, fetch->object, fetch->first, fetch->n);
+        kept_drop_blocks(desk->kept, object, fetch->first, fetch->n);
+    if (!fetch->from_peer)
+        terms = peers_terms(desk->peers, &fetch->chain, object, fetch->first);
     fetch->task =
-        kept_write(fetch->desk->kept, fetch->object, fetch->first, data, fetch_on_written, fetch);
+        kept_write(desk->kept, object, fetch->first, data, terms, &n, fetch_on_written, fetch);
+    if (!fetch->from_peer && terms != STORE_BY_ORDER)
+        peers_bring(desk->peers, &fetch->chain, object, fetch->first, data,
+                    terms == STORE_IF_ROOM ? n : 0);
     if (!fetch->task)
         fetch_finish(fetch, 0, data, NULL);
 }
@@ -160,15 +170,10 @@ static void fetch_on_blocks(void *owner, const struct transfer_result *result)
     fetch->transfer = NULL;
     if (r == 0 && result->body.len != object_bytes_of(fetch->object, fetch->first, fetch->n))
         r = -EBADMSG;
-    if (fetch->wanted && r < 0)
-        peers_bring_not(fetch->desk->peers, fetch->object, fetch->first, fetch->n);
-    else if (fetch->wanted)
-        peers_bring(fetch->desk->peers, fetch->object, fetch->first, result->body);
-    if (r < 0) {
+    if (r < 0)
         fetch_finish(fetch, r, result->body, result->err);
-        return;
-    }
-    fetch_keep(fetch, result->body);
+    else
+        fetch_keep(fetch, result->body);
 }
 
 static void fetch_ask_blocks(struct fetch *fetch)
@@ -233,7 +238,7 @@ static void fetch_on_peer(void *owner, const struct peer_result *result)
         return;
     }
     fetch_split(fetch, result->n);
-    fetch->wanted = result->wanted;
+    fetch->chain = result->chain;
     fetch->from_peer = result->data.len > 0;
     if (fetch->from_peer)
         fetch_keep(fetch, result->data);
@@ -243,10 +248,13 @@ static void fetch_on_peer(void *owner, const struct peer_result *result)
 
 static void fetch_ask_peer(struct fetch *fetch)
 {
-    fetch->call =
-        peers_ask(fetch->desk->peers, fetch->object, fetch->first, fetch->n, fetch_on_peer, fetch);
-    if (!fetch->call)
-        fetch_ask_blocks(fetch);
+    fetch->call = peers_ask(fetch->desk->peers, fetch->object, fetch->first, fetch->n,
+                            &fetch->chain, fetch_on_peer, fetch);
+    if (fetch->call)
+        return;
+    if (fetch->chain.n > 0)
+        fetch_split(fetch, fetch->chain.blocks);
+    fetch_ask_blocks(fetch);
 }
 
 /* Where a block is to be had. */

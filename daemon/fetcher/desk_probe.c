@@ -23,7 +23,7 @@ static uint64_t fetch_identity(const struct object *object, const char *etag, ui
 }
 
 /* As much of them as are whole blocks, or the object's end. */
-static void fetch_put_first(const struct fetch *fetch, struct dl_span body)
+static void fetch_put_first(struct fetch *fetch, struct dl_span body)
 {
     struct desk *desk = fetch->desk;
     struct object *object = fetch->object;
@@ -32,12 +32,13 @@ static void fetch_put_first(const struct fetch *fetch, struct dl_span body)
     if (n == 0)
         return;
     body.len = object_bytes_of(object, 0, n);
-    if (fetch->wanted || fetch->offer)
-        peers_bring(desk->peers, object, 0, body);
     object_await(&desk->objects, object, 0, n);
     struct fetch *first = fetch_new(desk, object, 0, n, true);
     if ((first->for_disk = fetch->for_disk && !fetch->urgent))
         object_no_more_ahead(&desk->objects, object, 0, n);
+    first->chain = fetch->chain;
+    first->chain.blocks = n;
+    fetch->chain = (struct chain){0};
     fetch_keep(first, body);
 }
 
@@ -70,7 +71,7 @@ static int fetch_learn(const struct fetch *fetch, uint64_t bytes, const char *et
     return 0;
 }
 
-static int fetch_take_first(const struct fetch *fetch, const struct transfer_result *result,
+static int fetch_take_first(struct fetch *fetch, const struct transfer_result *result,
                             struct dl_error *err)
 {
     const char *url = fetch->object->url;
@@ -161,10 +162,7 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
         r = fetch_accept(fetch, &err);
     else if (object->bytes == REMOTE_UNKNOWN)
         r = fetch_take_first(fetch, result, &err);
-    if (r < 0)
-        peers_came(desk->peers, object, 0, 1);
-    if (r < 0 && fetch->wanted)
-        peers_bring_not(desk->peers, object, 0, 1);
+    peers_end_turn(desk->peers, &fetch->chain, object, 0); /* there is no whole block to bring */
     if (fetch_is_replaced(object, result)) {
         fetch_tell_replaced(desk, object);
     } else if (r < 0) {
@@ -220,7 +218,8 @@ static void fetch_on_first_offered(void *owner, const struct peer_result *result
         fetch_probe(fetch);
         return;
     }
-    fetch->wanted = !fetch_take_offer(fetch, result) && result->wanted;
+    fetch->chain = result->chain;
+    (void)fetch_take_offer(fetch, result);
     fetch_ask_first(fetch);
 }
 
@@ -273,7 +272,8 @@ static void fetch_probe(struct fetch *fetch)
         return;
     }
     if (!is_known && fetch->bytes >= REMOTE_BLOCK_BYTES)
-        fetch->call = peers_ask(desk->peers, object, 0, 1, fetch_on_first_offered, fetch);
+        fetch->call =
+            peers_ask(desk->peers, object, 0, 1, &fetch->chain, fetch_on_first_offered, fetch);
     if (!fetch->call)
         fetch_ask_first(fetch);
 }

@@ -12,7 +12,7 @@ struct fetch {
     struct kept_task *task;       /* at the disk */
     struct peer_call *call;       /* at another node */
     struct fetch_offer *offer;    /* owned; what that gave of an object that was not known */
-    bool wanted;                  /* that node's: it gets what the store gives */
+    struct chain chain;           /* to whom what the store gives is brought */
     bool unread;                  /* another object's are in its place on the disk */
     bool urgent;                  /* somebody waits for it */
     bool for_disk;                /* what is kept there is not held in memory */

@@ -1,7 +1,6 @@
 #include "daemon/fetcher/kept.h"
 
 #include "daemon/base/memory.h"
-#include "daemon/cache/block_store.h"
 #include "daemon/cache/disk_cache.h"
 
 #include <assert.h>
@@ -224,6 +223,42 @@ bool kept_wants(const struct kept *kept, const struct object *object, uint64_t b
     return kept_store(kept) && block_store_wants(kept->store, object->where, block);
 }
 
+static bool kept_owns(const struct kept *kept, const struct object *object, uint64_t block)
+{
+    uint32_t point = placement_point(object->where, block);
+
+    return !kept->placement || placement_owner(kept->placement, point) == kept->placement->self;
+}
+
+bool kept_by_order(const struct kept *kept, const struct object *object, uint64_t block)
+{
+    return kept_owns(kept, object, block) &&
+           (kept_wants(kept, object, block) || kept_has(kept, object, block));
+}
+
+uint64_t kept_room(const struct kept *kept)
+{
+    return kept_store(kept) ? block_store_room(kept->store) : 0;
+}
+
+uint64_t kept_taken(const struct object *object, uint64_t block)
+{
+    return block_store_taken(&(struct block_name){.where = object->where,
+                                                  .block = block,
+                                                  .etag = object->etag,
+                                                  .modified = object->modified,
+                                                  .bytes = object->bytes});
+}
+
+uint64_t kept_fit(const struct object *object, uint64_t first, uint64_t n, uint64_t room)
+{
+    uint64_t fit = 0;
+
+    for (uint64_t taken; fit < n && (taken = kept_taken(object, first + fit)) <= room; fit++)
+        room -= taken;
+    return fit;
+}
+
 /* ---- tasks ---------------------------------------------------------------------------------- */
 
 static struct kept_task *kept_task_new(struct kept *kept, const struct object *object,
@@ -387,23 +422,34 @@ static void kept_on_written(uv_work_t *work, int status)
     kept_task_end(task);
 }
 
-/* Those blocks that the store takes, of its copy. */
-static void kept_task_offer(struct kept_task *task, struct dl_span data)
+/* Those blocks that the store takes, of its copy. How many they are: also those that were there,
+ * which are not written again. */
+static uint64_t kept_task_offer(struct kept_task *task, struct dl_span data, enum store_terms terms)
 {
+    struct block_store *store = task->kept->store;
     struct block_name name = {.where = task->where,
                               .block = task->first,
                               .etag = task->etag,
                               .modified = task->modified,
                               .bytes = task->bytes};
+    uint64_t n_kept = 0;
 
     for (uint64_t at = 0; at < data.len; at += REMOTE_BLOCK_BYTES, name.block++) {
         struct dl_span block = {data.data + at, min_u64(data.len - at, REMOTE_BLOCK_BYTES)};
-        struct block_write *write = &task->writes[task->n];
-        if (block_write_begin(task->kept->store, &name, block, write))
-            task->n++;
+        bool owned = terms == STORE_IF_ROOM && block_store_own(store, name.where, name.block);
+        bool begun =
+            !owned && block_write_begin(store, &name, block, terms, &task->writes[task->n]);
+
+        if (!owned && !begun && terms == STORE_IF_ROOM)
+            break;
+        task->n += begun;
+        n_kept += owned || begun;
     }
-    if (task->n == 0)
-        return;
+    return n_kept;
+}
+
+static void kept_task_copy(struct kept_task *task, struct dl_span data)
+{
     task->data = must_have(malloc(data.len));
     memcpy(task->data, data.data, data.len);
     for (uint32_t i = 0; i < task->n; i++)
@@ -412,16 +458,19 @@ static void kept_task_offer(struct kept_task *task, struct dl_span data)
 }
 
 struct kept_task *kept_write(struct kept *kept, const struct object *object, uint64_t first,
-                             struct dl_span data, kept_done *done, void *owner)
+                             struct dl_span data, enum store_terms terms, uint64_t *ret,
+                             kept_done *done, void *owner)
 {
+    *ret = 0;
     if (!kept_store(kept) || object->replaced || kept->writing + data.len > KEPT_WRITING_MOST)
         return NULL;
     struct kept_task *task = kept_task_new(kept, object, first, done, owner);
-    kept_task_offer(task, data);
+    *ret = kept_task_offer(task, data, terms);
     if (task->n == 0) {
         kept_task_free(task);
         return NULL;
     }
+    kept_task_copy(task, data);
     kept->writing += task->data_bytes;
     kept_task_begin(task, kept_run_write, kept_on_written);
     return task;

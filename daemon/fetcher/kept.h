@@ -9,7 +9,7 @@
 #ifndef DL_REMOTE_KEPT_H
 #define DL_REMOTE_KEPT_H
 
-#include "daemon/cache/placement.h"
+#include "daemon/cache/block_store.h"
 #include "daemon/fetcher/objects.h"
 #include "proto/remote_counts.h"
 
@@ -54,16 +54,25 @@ void kept_drop_blocks(struct kept *kept, const struct object *object, uint64_t f
 void kept_set_placement(struct kept *kept, const struct placement *placement);
 /* Whether the block would be kept if it came. */
 bool kept_wants(const struct kept *kept, const struct object *object, uint64_t block);
+/* For what other nodes look for here there is so much room, without any of that going; and such
+ * blocks, one after another, take so much, or so many of `n` of them have room. */
+uint64_t kept_room(const struct kept *kept);
+uint64_t kept_taken(const struct object *object, uint64_t block);
+uint64_t kept_fit(const struct object *object, uint64_t first, uint64_t n, uint64_t room);
+/* Whether a block, which is this node's own, would be kept instead of others; also in the place of
+ * another object's. */
+bool kept_by_order(const struct kept *kept, const struct object *object, uint64_t block);
 
 /* Reads blocks that may be there, at most KEPT_BLOCKS. Of an object whose size is not known, the
  * first one. What is damaged goes; what is of another object stays, as that may be the newer one.
  */
 struct kept_task *kept_read(struct kept *kept, const struct object *object, uint64_t first,
                             uint64_t n, kept_done *done, void *owner);
-/* Writes those blocks of `data` that are to be kept; the result has all of them. NULL: none is, or
- * too much is being written. */
+/* Writes those blocks of `data` that are to be kept, *ret; if there is room, the first ones. The
+ * result has all of them. NULL: none has to be written, or too much is being written. */
 struct kept_task *kept_write(struct kept *kept, const struct object *object, uint64_t first,
-                             struct dl_span data, kept_done *done, void *owner);
+                             struct dl_span data, enum store_terms terms, uint64_t *ret,
+                             kept_done *done, void *owner);
 /* NULL is fine; returns NULL. */
 struct kept_task *kept_cancel(struct kept_task *task);
 

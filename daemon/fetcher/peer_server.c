@@ -44,6 +44,7 @@ struct visit {
     bool asked;      /* it is there: nothing more is read until it is answered */
     unsigned failed; /* so often the first block that was there was damaged, or another object's */
     struct kept_task *task;
+    uint64_t n_kept; /* of what it brings */
     struct promise_wait *wait;
     uv_write_t write;
     bool writing;
@@ -173,10 +174,8 @@ static void visit_answer(struct visit *visit, const char *status, const struct p
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* As the disk knows objects. */
-static struct object visit_object(const struct visit *visit)
+struct object peer_ask_object(const struct peer_ask *ask)
 {
-    const struct peer_ask *ask = &visit->request.ask;
     struct object object = {.where = ask->where,
                             .bytes = ask->bytes ? ask->bytes : REMOTE_UNKNOWN,
                             .modified = ask->modified};
@@ -228,14 +227,15 @@ static void visit_wait(struct visit *visit)
         uv_timer_start(&visit->timer, visit_on_promise_lasts, VISIT_PROMISE_MS, 0);
 }
 
-/* How many blocks, one after another, are there, or are not. */
+/* How many blocks, one after another, are there, or are neither there nor promised. */
 static uint64_t visit_run(const struct visit *visit, const struct object *object, bool there)
 {
     const struct peer_ask *ask = &visit->request.ask;
+    bool may_wait = !there && ask->method == PEER_GET;
     uint64_t n = 1;
 
     while (n < ask->n && kept_has(visit->server->kept, object, ask->first + n) == there &&
-           (there || !promises_have(visit->server->promises, ask->where, ask->first + n)))
+           !(may_wait && promises_have(visit->server->promises, ask->where, ask->first + n)))
         n++;
     return n;
 }
@@ -243,11 +243,15 @@ static uint64_t visit_run(const struct visit *visit, const struct object *object
 /* Another object's is replaced when that of this one comes: who asks may be behind the times. */
 static void visit_say_absent(struct visit *visit, const struct object *object)
 {
+    const struct kept *kept = visit->server->kept;
     const struct peer_ask *ask = &visit->request.ask;
-    struct peer_answer answer = {.n = visit_run(visit, object, false), .modified = -1};
+    struct peer_answer answer = {.n = visit_run(visit, object, false),
+                                 .wanted = ask->method == PEER_GET,
+                                 .bytes = kept_room(kept) / PEER_PAGE * PEER_PAGE,
+                                 .modified = -1};
 
-    answer.wanted = kept_wants(visit->server->kept, object, ask->first) ||
-                    kept_has(visit->server->kept, object, ask->first);
+    if (kept_by_order(kept, object, ask->first))
+        answer.bytes |= PEER_BY_ORDER;
     if (answer.wanted)
         promises_make(visit->server->promises, ask->where, ask->first, answer.n, visit);
     visit_answer(visit, "404 Not Found", &answer, (struct dl_span){0});
@@ -257,27 +261,27 @@ static void visit_get(struct visit *visit)
 {
     struct peer_server *server = visit->server;
     const struct peer_ask *ask = &visit->request.ask;
-    const struct object object = visit_object(visit);
+    const struct object object = peer_ask_object(ask);
 
     /* The right one may have come while another was read. */
     if (visit->failed < VISIT_READS && kept_has(server->kept, &object, ask->first)) {
         uint64_t n = ask->bytes ? visit_run(visit, &object, true) : 1;
         visit->task = kept_read(server->kept, &object, ask->first, n, visit_on_read, visit);
-    } else if (promises_have(server->promises, ask->where, ask->first)) {
+    } else if (ask->method == PEER_GET && promises_have(server->promises, ask->where, ask->first)) {
         visit_wait(visit);
     } else {
         visit_say_absent(visit, &object);
     }
 }
 
-/* What was promised is there, or does not come. */
-static void visit_end_promise(struct visit *visit)
+/* What was promised is there, so many blocks of it; or does not come. */
+static void visit_end_promise(struct visit *visit, uint64_t n)
 {
     const struct peer_ask *ask = &visit->request.ask;
-    const struct peer_answer answer = {.n = ask->n, .modified = -1};
+    const struct peer_answer answer = {.n = n, .modified = -1};
 
-    promises_end(visit->server->promises, ask->where, ask->first, ask->n);
-    visit_answer(visit, "200 OK", &answer, (struct dl_span){0});
+    promises_end(visit->server->promises, ask->where, ask->first, n);
+    visit_answer(visit, n > 0 ? "200 OK" : "404 Not Found", &answer, (struct dl_span){0});
 }
 
 static void visit_on_put(void *owner, const struct kept_result *result)
@@ -286,7 +290,7 @@ static void visit_on_put(void *owner, const struct kept_result *result)
 
     (void)result;
     visit->task = NULL;
-    visit_end_promise(visit);
+    visit_end_promise(visit, visit->n_kept);
 }
 
 /* What is there under that name is older: it was said not to be there, or the store has another. */
@@ -294,8 +298,9 @@ static void visit_put(struct visit *visit)
 {
     struct peer_server *server = visit->server;
     const struct peer_ask *ask = &visit->request.ask;
-    const struct object object = visit_object(visit);
+    const struct object object = peer_ask_object(ask);
     struct dl_span body = {visit->in.data + visit->head, visit->request.length};
+    bool if_room = ask->method == PEER_POST;
     char sum[PEER_PROOF_MAX];
 
     peer_sum(server->crypto, body, sum);
@@ -303,9 +308,14 @@ static void visit_put(struct visit *visit)
         visit_refuse(visit, "400 Bad Request");
         return;
     }
-    promises_make(server->promises, ask->where, ask->first, ask->n, visit);
+    if (promises_have(server->promises, ask->where, ask->first))
+        promises_make(server->promises, ask->where, ask->first, ask->n, visit);
     kept_drop_blocks(server->kept, &object, ask->first, ask->n);
-    visit->task = kept_write(server->kept, &object, ask->first, body, visit_on_put, visit);
+    visit->task =
+        kept_write(server->kept, &object, ask->first, body,
+                   if_room ? STORE_IF_ROOM : STORE_BY_ORDER, &visit->n_kept, visit_on_put, visit);
+    if (!if_room)
+        visit->n_kept = ask->n;
     if (!visit->task)
         visit_on_put(visit, NULL);
 }
@@ -314,13 +324,15 @@ static void visit_serve(struct visit *visit)
 {
     switch (visit->request.ask.method) {
     case PEER_GET:
+    case PEER_LOOK:
         visit_get(visit);
         break;
     case PEER_PUT:
+    case PEER_POST:
         visit_put(visit);
         break;
     case PEER_DELETE:
-        visit_end_promise(visit);
+        visit_end_promise(visit, visit->request.ask.n);
     }
 }
 

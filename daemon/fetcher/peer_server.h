@@ -4,8 +4,8 @@
  * nothing of its body is read.
  *
  * A block that is not there is a 404 at once: nothing is fetched, and nobody else is asked, for
- * another node. But if this node would keep it the answer says so, and whoever gets it has promised
- * to bring it (promises.h): those who ask meanwhile wait.
+ * another node. Who asks has promised to bring it then (promises.h), here if there is room, or to
+ * another one of its chain (chain.h): those who ask meanwhile wait.
  *
  * What is given says which object it is of, and no more: whether that is the one that the store
  * has, and whether its user may read it, the node that asks has to hear from the store itself.
@@ -33,5 +33,8 @@ struct peer_server *peer_server_free(struct peer_server *server);
 void peer_server_listen(struct peer_server *server, int fd);
 /* What others have to prove; "": nobody can. */
 void peer_server_set_token(struct peer_server *server, const char *token);
+
+/* What is asked for, as the disk knows objects. */
+struct object peer_ask_object(const struct peer_ask *ask);
 
 #endif

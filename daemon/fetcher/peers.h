@@ -7,12 +7,12 @@
  * It gives the list, and the socket that listens, to this process (daemon/fetcher/service.c), which
  * alone talks to them. Which node keeps a block follows from the list (daemon/cache/placement.h).
  *
- * A fetch asks memory, the disk, the node that owns the block, and the store. Of what the store
- * gives the owner gets a copy, if it has said that it wants one. A node that has not got a block
- * says so at once, and asks nobody for it. Of two that need the same block at the same time the
- * second waits for what the first one brings (promises.h): it asks again and again, and the owner
- * says each time that it is coming, until it is there or its promise has ended. Messages are in
- * daemon/remote/peer_wire.h.
+ * A fetch asks memory, the disk, the nodes of the block's chain, and the store; what that gives is
+ * brought to the one of the chain that has room (chain.h), which may be this one. A node that has
+ * not got a block says so at once, and asks nobody for it. Of two that need the same block at the
+ * same time the second waits for what the first one brings (promises.h): it asks again and again,
+ * and the node that gave the first one the turn says each time that it is coming, until it is where
+ * it is to be found or the promise has ended. Messages are in daemon/remote/peer_wire.h.
  *
  * Rights: each node asks the store itself, with its user's keys, whether the object is the one that
  * was given, as for what its own disk keeps; until it has said so, and since each worker came, no
@@ -28,6 +28,7 @@
 #ifndef DL_FETCHER_PEERS_H
 #define DL_FETCHER_PEERS_H
 
+#include "daemon/fetcher/chain.h"
 #include "daemon/fetcher/kept.h"
 
 struct peers;
@@ -38,10 +39,10 @@ enum { PEER_MS = 3000 };
 struct peer_result {
     uint64_t n;          /* blocks that it is about: at least one; fewer than were asked for: of the
                             others nothing is said */
-    bool again;          /* they may be there by now */
-    bool wanted;         /* they are not there, and it is to be told by peers_bring(), or that they
-                            are not to be had by peers_bring_not() */
-    struct dl_span data; /* of all of them; NULL: they are not there */
+    bool again;          /* they may be here by now */
+    struct dl_span data; /* of all of them; NULL: nobody has them */
+    struct chain chain;  /* then: to whom they are to be brought, or that they are not to be had;
+                            else to whom what the store has instead */
     /* Of what object, where it was not known. */
     uint64_t bytes;
     const char *etag;
@@ -60,21 +61,26 @@ void peers_listen(struct peers *peers, int fd);
 /* Who takes part: lines as peers_told.c writes them, "self ID" or "node ID CARD". */
 void peers_set_list(struct peers *peers, struct dl_span text);
 
-/* Asks whoever owns these blocks, which are of one group, for some of them. Of an object that is
- * not known, for the first one. NULL: they are to be had from the store; if that is since they are
- * this node's own, peers_came() says when they are here. All take NULL for `peers`. */
+/* Asks for some of these blocks, which are of one group, those who may have them. Of an object that
+ * is not known, for the first one. NULL: ret->blocks of them, or, if it has no nodes, all are to be
+ * had from the store. Until peers_end_turn() or peers_bring() other nodes wait for them. All take
+ * NULL for `peers`. */
 struct peer_call *peers_ask(struct peers *peers, const struct object *object, uint64_t first,
-                            uint64_t n, peers_done *done, void *owner);
-/* They were wanted. */
-void peers_bring(struct peers *peers, const struct object *object, uint64_t first,
-                 struct dl_span data);
-void peers_bring_not(struct peers *peers, const struct object *object, uint64_t first, uint64_t n);
-/* Another node keeps it, as far as one does. */
+                            uint64_t n, struct chain *ret, peers_done *done, void *owner);
+/* How this node keeps them, now that they are known. */
+enum store_terms peers_terms(const struct peers *peers, struct chain *chain,
+                             const struct object *object, uint64_t first);
+/* Then the others get them, but for the first `n_here`, which this one keeps for them: their turn
+ * remains the caller's. */
+void peers_bring(struct peers *peers, struct chain *chain, const struct object *object,
+                 uint64_t first, struct dl_span data, uint64_t n_here);
+/* They are here, or do not come. Whoever's turn it was, it has no more. */
+void peers_end_turn(struct peers *peers, struct chain *chain, const struct object *object,
+                    uint64_t first);
+/* Another node keeps it, as far as there is room. */
 bool peers_leave_to_other(const struct peers *peers, const struct object *object, uint64_t block);
 /* Somebody brings it to this node, which owns it. */
 bool peers_have_promised(const struct peers *peers, const struct object *object, uint64_t block);
-/* They are here, or do not come. */
-void peers_came(struct peers *peers, const struct object *object, uint64_t first, uint64_t n);
 /* NULL is fine; returns NULL. */
 struct peer_call *peer_call_cancel(struct peer_call *call);
 

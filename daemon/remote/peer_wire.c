@@ -176,7 +176,7 @@ static bool peer_blocks_are_good(const struct peer_ask *ask)
         ask->first / PEER_BLOCKS_MAX != (ask->first + ask->n - 1) / PEER_BLOCKS_MAX)
         return false;
     if (ask->bytes == 0)
-        return ask->method != PEER_PUT && !*ask->etag;
+        return !peer_brings(ask->method) && !*ask->etag;
     return *ask->etag && ask->bytes <= INT64_MAX &&
            (ask->first + ask->n - 1) * REMOTE_BLOCK_BYTES < ask->bytes;
 }
@@ -256,14 +256,14 @@ static bool peer_header_read(const char *line, struct peer_request *ret)
 
 const char *peer_method_name(enum peer_method method)
 {
-    static const char *const names[] = {"GET", "PUT", "DELETE"};
+    static const char *const names[] = {"GET", "PUT", "DELETE", "POST", "LOOK"};
 
     return names[method];
 }
 
 static bool peer_method_read(const char *word, enum peer_method *ret)
 {
-    for (*ret = PEER_GET; *ret <= PEER_DELETE; ++*ret)
+    for (*ret = PEER_GET; *ret <= PEER_LOOK; ++*ret)
         if (strcmp(word, peer_method_name(*ret)) == 0)
             return true;
     return false;
@@ -296,7 +296,7 @@ int peer_request_read(char *head, struct peer_request *ret)
     int r = peer_target_read(ret->target, &ret->ask);
     if (r < 0)
         return r;
-    bool puts = ret->ask.method == PEER_PUT;
+    bool puts = peer_brings(ret->ask.method);
     if (ret->length == (puts ? peer_ask_bytes(&ret->ask) : 0) && !*ret->sum == !puts)
         return 0;
     free(steal_ptr(ret->ask.where));

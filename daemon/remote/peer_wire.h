@@ -3,19 +3,26 @@
  * asks for blocks, brings some, or says that it does not bring what it was told is wanted; each has
  * one answer.
  *
- *   GET|PUT|DELETE /blocks/1/FIRST/N/BYTES/MODIFIED/ETAG/WHERE HTTP/1.1
+ *   GET|LOOK|POST|PUT|DELETE /blocks/1/FIRST/N/BYTES/MODIFIED/ETAG/WHERE HTTP/1.1
  *   Authorization: Peer PROOF
- *   Dloader-Sum: SHA-256 of the body      of a PUT
+ *   Dloader-Sum: SHA-256 of the body      of a POST or PUT
  *
  *   HTTP/1.1 200 OK, 404 Not Found, ...
  *   Dloader-Peer: N WANTED BYTES MODIFIED ETAG PROOF
  *
  * N blocks from FIRST on, of one group (placement.h), of the object that WHERE says, which has
- * BYTES, MODIFIED and ETAG; of a GET BYTES may be 0 and ETAG "-": whichever object is there, and
- * the answer says which. ETAG and WHERE are percent-encoded. A 200 has as many blocks as are there
- * one after another, from FIRST on; of a 404 N says how many are not there, WANTED that the node
- * would keep them: 1 or 0, and BYTES whether somebody brings them now: PEER_COMING, and they are to
- * be asked for again; or 0, and who asks fetches them. An earlier release fetches them either way.
+ * BYTES, MODIFIED and ETAG; where they are asked for BYTES may be 0 and ETAG "-": whichever object
+ * is there, and the answer says which. ETAG and WHERE are percent-encoded.
+ *
+ *   GET     200 has as many blocks as are there one after another, from FIRST on. 404: N of them
+ * are not there, and either somebody else brings them now, and they are to be asked for again
+ *           (PEER_COMING), or it is this one's turn to bring them here or elsewhere, and then to
+ * say so (WANTED 1). BYTES says how much room there is (PEER_PAGE), and whether they would be kept
+ * instead of others (PEER_BY_ORDER). LOOK    the same, and nobody's turn. POST    brings blocks to
+ * be kept if there is room: 200, the first N were; 404, none. PUT     brings blocks to be kept
+ * instead of others. DELETE  ends the turn. It ends by itself of blocks that come.
+ *
+ * An earlier release answers LOOK and POST with 400: it has none, and no room.
  *
  * A PROOF is an HMAC with the token of the node that is asked, of the method, the target and the
  * sum of the body; that of an answer is of the request's proof besides. The token lies in the store
@@ -34,8 +41,7 @@
 #include "proto/peer_card.h"
 
 enum {
-    PEER_BLOCKS_MAX = 16, /* of one request */
-    PEER_COMING = 1,
+    PEER_BLOCKS_MAX = 16,        /* of one request */
     PEER_PROOF_MAX = 65,         /* with the final NUL */
     PEER_LINE_MAX = 1024,        /* of an answer */
     PEER_WHERE_MAX = 8 * 1024,   /* decoded */
@@ -43,7 +49,19 @@ enum {
     PEER_HEAD_MAX = 32 * 1024,   /* of a request: its lines, the empty one included */
 };
 
-enum peer_method { PEER_GET, PEER_PUT, PEER_DELETE };
+/* What is not there; of the room, whole pages. */
+enum peer_absent {
+    PEER_COMING = 1,
+    PEER_BY_ORDER = 2,
+    PEER_PAGE = 4096,
+};
+
+enum peer_method { PEER_GET, PEER_PUT, PEER_DELETE, PEER_POST, PEER_LOOK };
+
+static inline bool peer_brings(enum peer_method method)
+{
+    return method == PEER_PUT || method == PEER_POST;
+}
 
 /* Blocks, and of what. */
 struct peer_ask {

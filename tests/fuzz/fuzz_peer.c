@@ -36,7 +36,7 @@ static void check_again(const struct peer_request *request)
     const struct peer_ask *ask = &request->ask;
     char *target = peer_target(ask), *head = NULL;
     struct peer_request again;
-    bool puts = ask->method == PEER_PUT;
+    bool puts = peer_brings(ask->method);
 
     FUZZ_ASSERT(target);
     FUZZ_ASSERT(!strpbrk(target, " \r\n\""));
@@ -69,7 +69,7 @@ static void read_request(const uint8_t *data, size_t len)
         FUZZ_ASSERT(ask->first / PEER_BLOCKS_MAX == (ask->first + ask->n - 1) / PEER_BLOCKS_MAX);
         FUZZ_ASSERT(request.length <= PEER_BLOCKS_MAX * (uint64_t)REMOTE_BLOCK_BYTES);
         FUZZ_ASSERT(*ask->where && strlen(ask->where) < PEER_WHERE_MAX);
-        bool puts = ask->method == PEER_PUT;
+        bool puts = peer_brings(ask->method);
         FUZZ_ASSERT(puts == (request.length > 0) && puts == (*request.sum != '\0'));
         check_again(&request);
     }

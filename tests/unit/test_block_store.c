@@ -77,15 +77,20 @@ static void make_one(struct one *one, uint64_t object, uint64_t version, uint64_
     }
 }
 
-static bool write_one(struct block_store *store, const struct one *one)
+static bool write_on(struct block_store *store, const struct one *one, enum store_terms terms)
 {
     struct block_write write;
 
-    if (!block_write_begin(store, &one->name, (struct dl_span){one->data, one->len}, &write))
+    if (!block_write_begin(store, &one->name, (struct dl_span){one->data, one->len}, terms, &write))
         return false;
     block_write_run(&write);
     block_write_end(store, &write);
     return write.r == 0;
+}
+
+static bool write_one(struct block_store *store, const struct one *one)
+{
+    return write_on(store, one, STORE_BY_ORDER);
 }
 
 enum found { NOT_THERE, THERE, ANOTHER };
@@ -298,6 +303,64 @@ TEST(test_damaged)
     close(dir);
 }
 
+/* Of two nodes: copies make room for what others look for here, which makes room for nothing where
+ * it is kept if there is room; which is which the files say. */
+TEST(test_terms)
+{
+    static const struct placement_node nodes[] = {{1, 1000}, {2, 1000}};
+    enum { ROOM = 10 };
+    static struct one one;
+    struct placement placement = {0};
+    const uint32_t slot = BLOCK + 4096;
+    int dir = open_dir();
+    struct block_store *store = open_store(dir, ROOM * slot);
+    uint64_t n[3] = {0};
+
+    (void)state;
+    assert_int_equal(placement_set(&placement, nodes, 2, 0), 0);
+    block_store_place(store, &placement);
+    for (uint64_t i = 0; i < OBJECTS * OBJECT_BLOCKS; i++) {
+        make_one(&one, i / OBJECT_BLOCKS, 0, i % OBJECT_BLOCKS);
+        n[0] += write_on(store, &one, STORE_COPY);
+    }
+    assert_true(n[0] >= ROOM);
+    assert_int_equal(block_store_shelf(store)->first_bytes, 0);
+    assert_int_equal(block_store_room(store), ROOM * slot);
+    for (uint64_t i = 0; i < OBJECTS * OBJECT_BLOCKS; i++) {
+        make_one(&one, i / OBJECT_BLOCKS, 1, i % OBJECT_BLOCKS);
+        snprintf(one.where, sizeof one.where, "https://host s3://other/%llu",
+                 (unsigned long long)i / OBJECT_BLOCKS);
+        bool fits = block_store_taken(&one.name) <= block_store_room(store);
+        bool kept = write_on(store, &one, STORE_IF_ROOM);
+        assert_int_equal(kept, fits);
+        n[1] += kept;
+        n[2] += kept && one.len < BLOCK;
+    }
+    assert_true(n[1] >= ROOM && n[1] <= ROOM + n[2]);
+    assert_int_equal(block_store_shelf(store)->n, n[1]);
+    assert_true(block_store_room(store) < slot);
+    make_one(&one, 0, 0, 0);
+    assert_false(write_on(store, &one, STORE_COPY));
+    block_store_close(store);
+    store = open_store(dir, (ROOM + 1) * slot);
+    block_store_place(store, &placement);
+    assert_true(write_on(store, &one, STORE_COPY));
+    block_store_close(store);
+    store = open_store(dir, (ROOM + 1) * slot);
+    block_store_place(store, &placement);
+    assert_int_equal(block_store_shelf(store)->n, n[1] + 1);
+    assert_int_equal(block_store_shelf(store)->bytes - block_store_shelf(store)->first_bytes, slot);
+    assert_true(block_store_own(store, one.where, 0));
+    assert_true(block_store_own(store, one.where, 0));
+    assert_false(block_store_own(store, one.where, 1));
+    assert_int_equal(block_store_shelf(store)->bytes, block_store_shelf(store)->first_bytes);
+    block_store_place(store, NULL);
+    assert_int_equal(block_store_shelf(store)->bytes, block_store_shelf(store)->first_bytes);
+    block_store_close(store);
+    placement_deinit(&placement);
+    close(dir);
+}
+
 /* So large a file, and no larger. */
 static void limit_files(rlim_t bytes)
 {
@@ -338,7 +401,8 @@ TEST(test_removed)
     assert_int_equal(unlinkat(dir, "index", 0) | unlinkat(dir, "blocks", 0), 0);
     assert_int_equal(read_one(store, &one), THERE);
     make_one(&one, 0, 0, 1);
-    assert_true(block_write_begin(store, &one.name, (struct dl_span){one.data, one.len}, &write));
+    assert_true(block_write_begin(store, &one.name, (struct dl_span){one.data, one.len},
+                                  STORE_BY_ORDER, &write));
     block_write_run(&write);
     assert_int_equal(write.r, -ESTALE);
     block_write_end(store, &write);

@@ -33,6 +33,7 @@ TEST(test_requests)
          "b/c", 0},
         {"GET /blocks/1/0/1/0/-/-/w HTTP/1.1\r\nAuthorization: Peer " SUM "\r\n\r\n", 0, 1, 0, -1,
          "", "w", 0},
+        {"LOOK /blocks/1/0/1/0/-/-/w HTTP/1.1\r\n\r\n", 0, 1, 0, -1, "", "w", 0},
         {"PUT /blocks/1/4/1/1048577/-/e/w HTTP/1.1\r\ncontent-length: 1\r\nDLOADER-SUM:" SUM
          "\r\n\r\n",
          4, 1, 1048577, -1, "e", "w", 1},
@@ -60,7 +61,7 @@ TEST(test_bad_requests)
         "GET",
         "GET /blocks/1/0/1/0/-/-/w HTTP/1.1\r\n",             /* no empty line */
         "GET /blocks/1/0/1/0/-/-/w HTTP/1.0\r\n\r\n",         /* another version */
-        "POST /blocks/1/0/1/0/-/-/w HTTP/1.1\r\n\r\n",        /* method */
+        "POKE /blocks/1/0/1/0/-/-/w HTTP/1.1\r\n\r\n",        /* method */
         "GET /blocks/2/0/1/0/-/-/w HTTP/1.1\r\n\r\n",         /* and format */
         "GET /blocks/1/0/0/0/-/-/w HTTP/1.1\r\n\r\n",         /* no blocks */
         "GET /blocks/1/0/17/0/-/-/w HTTP/1.1\r\n\r\n",        /* too many */
@@ -80,6 +81,7 @@ TEST(test_bad_requests)
         "GET /blocks/1/0/1/0/-/-/w HTTP/1.1\r\nAuthorization: Bearer " SUM "\r\n\r\n",
         "GET /blocks/1/0/1/0/-/-/w HTTP/1.1\r\nAuthorization: Peer 00\r\n\r\n",
         "PUT /blocks/1/0/1/5/-/e/w HTTP/1.1\r\nContent-Length: 5\r\n\r\n", /* no sum */
+        "POST /blocks/1/0/1/5/-/e/w HTTP/1.1\r\nContent-Length: 5\r\n\r\n",
         "PUT /blocks/1/0/1/5/-/e/w HTTP/1.1\r\nContent-Length: 4\r\nDloader-Sum: " SUM "\r\n\r\n",
         "PUT /blocks/1/0/1/0/-/-/w HTTP/1.1\r\nContent-Length: 0\r\nDloader-Sum: " SUM "\r\n\r\n",
     };
@@ -179,13 +181,14 @@ TEST(test_what_is_proven)
         {.n = 1, .bytes = 9, .modified = -1, .etag = "\"f\""},
     };
     struct sigv4_crypto crypto;
-    char proofs[10][PEER_PROOF_MAX];
+    char proofs[11][PEER_PROOF_MAX];
     size_t n = 0;
 
     if (!sigv4_crypto_find(&crypto))
         skip();
     peer_prove_ask(&crypto, "key", PEER_GET, "/x", "", proofs[n++]);
     peer_prove_ask(&crypto, "key", PEER_PUT, "/x", "", proofs[n++]);
+    peer_prove_ask(&crypto, "key", PEER_POST, "/x", "", proofs[n++]);
     peer_prove_ask(&crypto, "key", PEER_GET, "/y", "", proofs[n++]);
     peer_prove_ask(&crypto, "key", PEER_GET, "/x", "sum", proofs[n++]);
     peer_prove_ask(&crypto, "yek", PEER_GET, "/x", "", proofs[n++]);

@@ -21,6 +21,8 @@ enum {
     EPOCHS = 2,
 };
 
+#define PLENTY (UINT64_C(1) << 30)
+
 static const uint64_t object_bytes = (BLOCKS - 1) * (uint64_t)BLOCK + 99;
 
 /* A node, and its worker, which reads each block once, in an order of its own. */
@@ -39,8 +41,8 @@ struct node {
 struct cluster {
     uv_loop_t loop;
     struct node nodes[NODES];
-    uint64_t random, version;
-    uint32_t given[BLOCKS]; /* how often the store gave each, of this version */
+    uint64_t random, version, room; /* of each node */
+    uint32_t given[BLOCKS];         /* how often the store gave each, of this version */
 };
 
 static struct cluster cluster;
@@ -72,7 +74,7 @@ static void node_begin(struct node *node)
     snprintf(node->path, sizeof node->path, "%s/disk-XXXXXX", harness_tmpdir());
     assert_non_null(mkdtemp(node->path));
     node->sock = node->fd = -1;
-    node->kept = kept_new(&cluster.loop, node->path, UINT64_C(1) << 30);
+    node->kept = kept_new(&cluster.loop, node->path, cluster.room);
     assert_int_equal(peers_new(&cluster.loop, node->kept, &store.tally, &node->peers, &err), 0);
     node->desk = desk_new(&cluster.loop, &store, node->kept, 64 * BLOCK);
     desk_set_peers(node->desk, node->peers);
@@ -99,9 +101,9 @@ static void tell_list(void)
         int len = snprintf(text, sizeof text, "self %016zx\n", self + 1);
 
         for (size_t i = 0; i < NODES; i++)
-            len +=
-                snprintf(text + len, sizeof text - (size_t)len, "node %016zx 1 %s %u %llu %032zx\n",
-                         i + 1, cluster.nodes[i].address, geteuid(), 1ULL << 30, i);
+            len += snprintf(text + len, sizeof text - (size_t)len,
+                            "node %016zx 1 %s %u %llu %032zx\n", i + 1, cluster.nodes[i].address,
+                            geteuid(), (unsigned long long)cluster.room, i);
         peers_set_list(cluster.nodes[self].peers, span_str(text));
     }
 }
@@ -230,10 +232,11 @@ static bool run_worker(struct node *node)
 
 /* ---- schedules ------------------------------------------------------------------------------ */
 
-static void begin(uint64_t seed)
+static void begin(uint64_t seed, uint64_t room)
 {
     memset(&cluster, 0, sizeof cluster);
     cluster.random = seed;
+    cluster.room = room;
     cluster.version = 1;
     store_begin();
     assert_int_equal(uv_loop_init(&cluster.loop), 0);
@@ -308,7 +311,7 @@ static void check_given(uint32_t most, const char *when)
 TEST(test_once)
 {
     for (uint64_t seed = 1; seed <= SCHEDULES; seed++) {
-        begin(seed);
+        begin(seed, PLENTY);
         for (int epoch = 0; epoch < EPOCHS; epoch++) {
             read_epoch(NULL);
             check_given(1, epoch ? "in the second epoch" : "in the first epoch");
@@ -327,11 +330,26 @@ static uint32_t sum_given(void)
     return sum;
 }
 
+/* Three nodes with room for a third each, one of which owns more by chance: what it has no room for
+ * is at others. All need all at the same time. */
+TEST(test_thirds)
+{
+    for (uint64_t seed = 1; seed <= SCHEDULES; seed++) {
+        begin(seed, (BLOCKS / NODES + 2) * (uint64_t)(BLOCK + 4096));
+        for (int epoch = 0; epoch < EPOCHS + 1; epoch++) {
+            read_epoch(NULL);
+            check_given(1, "a third each");
+        }
+        assert_int_equal(remote_tally_read(&store.tally, REMOTE_PEERS_FAILED), 0);
+        end();
+    }
+}
+
 /* Also by nodes that have it all, and hear of it one after another: nearly once. The first block
  * says to each what it is, and is dropped by it then. */
 TEST(test_replaced)
 {
-    begin(1);
+    begin(1, PLENTY);
     read_epoch(NULL);
     cluster.version++;
     memset(cluster.given, 0, sizeof cluster.given);
@@ -351,7 +369,7 @@ static void lose_one(void)
 /* What it owned each of the others takes by itself. */
 TEST(test_one_dies)
 {
-    begin(1);
+    begin(1, PLENTY);
     read_epoch(lose_one);
     read_epoch(NULL);
     check_given(NODES, "one has died");
