@@ -120,7 +120,8 @@ static int batch_refuse_leaf(struct dl_epoch *epoch, const struct entry *entry,
     return client_fail(client, EINVAL, name, "step %llu %s", (ull)entry->descriptor.step, text);
 }
 
-/* The rank's rows of the batch in *view, which is consumed: 0, latched, or the step's error. */
+/* The rank's rows of a batch of several's in *view, which is consumed: 0, latched, or the step's
+ * error. */
 static int batch_take_rows(struct dl_epoch *epoch, const struct entry *entry,
                            const struct slot_header *h, struct view **view)
 {
@@ -129,8 +130,6 @@ static int batch_take_rows(struct dl_epoch *epoch, const struct entry *entry,
     uint32_t bad;
     int r;
 
-    if (!batch_is_part(d, h))
-        return 0;
     r = view_slice(&epoch->slice, whole, h->samples, d->first, d->samples, view, &bad);
     if (r == -EINVAL)
         r = batch_refuse_leaf(epoch, entry, whole, bad, h->samples);
@@ -189,14 +188,14 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     struct view *view;
     int r = batch_read_slot(epoch, entry, &header, &view);
 
-    if (r == 0 && saved_states_note(epoch, entry, &header) < 0) {
+    if (r == 0 && epoch->loader->iterable && saved_states_note(epoch, entry, &header) < 0) {
         view_unref(view);
         r = batch_bad_slot(epoch, entry, "a state at", header.state_off, 0);
     }
     if (r == 0)
         epoch_note_mark(epoch, entry->descriptor.step,
                         (struct lazy_mark){header.mark_window, header.mark_rows});
-    if (r == 0)
+    if (r == 0 && batch_is_part(&entry->descriptor, &header))
         r = batch_take_rows(epoch, entry, &header, &view);
     if (r == 0) {
         batch = batch_take_object(client);
@@ -279,13 +278,11 @@ static void batch_end_lease(struct dl_client *client, struct dl_batch *batch)
     batch->mapping = mapping_unref(batch->mapping);
 }
 
-/* For a detached batch whose lease was not returned yet. */
+/* Of a detached batch whose lease was not returned yet. */
 static void batch_end_withheld(struct dl_client *client, struct dl_batch *batch)
 {
     struct mapping *copy = batch->mapping;
 
-    if (!batch->withheld)
-        return;
     batch->mapping = steal_ptr(batch->withheld);
     batch_end_lease(client, batch);
     batch->mapping = copy;
@@ -353,7 +350,8 @@ void batch_give_back(struct dl_batch *batch)
     if (epoch && epoch->current == batch)
         epoch->current = NULL;
     batch_unlink(&client->batches, batch);
-    batch_end_withheld(client, batch);
+    if (batch->withheld)
+        batch_end_withheld(client, batch);
     batch->view = view_unref(batch->view);
     /* Only the user's reference: no tensor, and only this thread can make one. Acquire: the reads
      * of deleted tensors are done. */
@@ -383,7 +381,8 @@ int dl_batch_pin(struct dl_batch *batch)
     if (!epoch || epoch->current != batch) /* detached, and pinned before */
         return 0;
     epoch->current = NULL;
-    batch_end_withheld(batch->client, batch);
+    if (batch->withheld)
+        batch_end_withheld(batch->client, batch);
     if (!batch->detached)
         batch_mark_pinned(batch);
     epoch_flush_if_due(epoch);

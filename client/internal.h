@@ -81,15 +81,15 @@ int _nodiscard_ client_call(struct dl_client *client, const struct dl_message *m
  * latched error. */
 int _nodiscard_ reconnect_turn(struct dl_client *client);
 
-/* Puts a timer in the socket's place, where there is none: 0, or the latched error. */
+/* While there is no socket: puts a timer in its place. 0, or the latched error. */
 int _nodiscard_ reconnect_arm(struct dl_client *client);
 
 void reconnect_deinit(struct dl_client *client);
 
 /* ---- world_change.c ---- */
 
-/* Whether the epoch may continue after the error that ended the stream. */
-bool world_change_may_follow(struct dl_epoch *epoch, int error);
+/* next() says DL_E_WORLD_CHANGED: whether that ended the stream, and the epoch may continue. */
+bool world_change_may_follow(struct dl_epoch *epoch);
 /* 0: the epoch continues, in the new world or in what is left of the old one; or the error. */
 int _nodiscard_ world_change_follow(struct dl_epoch *epoch);
 

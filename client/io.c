@@ -159,7 +159,9 @@ int client_pump(struct dl_client *client)
 {
     int r = io_pump(client);
 
-    return r >= 0 && reconnect_arm(client) < 0 ? connection_check(&client->conn) : r;
+    if (r >= 0 && client->reconnect.away == AWAY_CONNECTING && reconnect_arm(client) < 0)
+        return connection_check(&client->conn);
+    return r;
 }
 
 int client_exchange(struct dl_client *client)

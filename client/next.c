@@ -16,13 +16,6 @@
 /* Between two batches, for a user who hardly works on them. */
 enum { HURRY_NS = 100 * 1000 };
 
-/* Whether reading the socket would find nothing: a user who returns at once has just received all
- * that had arrived, while one who was away longer usually finds the next batch. */
-static bool next_looks_in_vain(const struct dl_epoch *epoch)
-{
-    return epoch->hurried && !client_is_away(epoch->loader->client) && !feed_is_due(epoch);
-}
-
 /* Whether there is something else of its loaders that the client could let go of. */
 static bool next_holds_more(const struct dl_epoch *than)
 {
@@ -84,7 +77,9 @@ static bool next_is_ready(struct dl_epoch *epoch)
 static int next_wait(struct dl_epoch *epoch, uint64_t deadline, bool block)
 {
     struct dl_client *client = epoch->loader->client;
-    bool in_vain = block && next_looks_in_vain(epoch);
+    /* Reading the socket would find nothing: a user who returns at once has just received all that
+     * had arrived, while one who was away longer usually finds the next batch. */
+    bool in_vain = block && epoch->hurried && !client_is_away(client) && !feed_is_due(epoch);
 
     for (int turn = 0; !next_is_ready(epoch); turn++) {
         int r;
@@ -239,7 +234,7 @@ int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **
         batch_give_back(epoch->current);
     do {
         r = next_once(epoch, timeout_ns, ret);
-        if (!world_change_may_follow(epoch, r))
+        if (r != DL_E_WORLD_CHANGED || !world_change_may_follow(epoch))
             return r;
         r = world_change_follow(epoch);
     } while (r == 0);

@@ -46,7 +46,7 @@ int reconnect_arm(struct dl_client *client)
     struct itimerspec spec = {
         .it_value = {.tv_sec = (time_t)(at / NS_PER_S), .tv_nsec = (long)(at % NS_PER_S)}};
 
-    if (client->reconnect.away != AWAY_CONNECTING || client->reconnect.armed == at)
+    if (client->reconnect.armed == at)
         return 0;
     if (!client->reconnect.armed && reconnect_put_timer(client) < 0)
         return connection_check(&client->conn);

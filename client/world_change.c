@@ -18,10 +18,9 @@ static bool world_change_is_in_order(const struct dl_epoch *epoch)
     return !epoch->loader->iterable && !epoch->feed.on;
 }
 
-static bool world_change_is_it(const struct dl_epoch *epoch, int error)
+static bool world_change_is_it(const struct dl_epoch *epoch)
 {
-    return error == DL_E_WORLD_CHANGED && epoch->outcome >= EPOCH_BROKEN &&
-           (epoch->outcome == EPOCH_CUT || epoch->count == 0) &&
+    return epoch->outcome >= EPOCH_BROKEN && (epoch->outcome == EPOCH_CUT || epoch->count == 0) &&
            strcmp(epoch->loader->client->error.path, "world") == 0;
 }
 
@@ -134,9 +133,9 @@ static int (*const world_change_ways[])(struct dl_epoch *epoch) = {
     [DL_FOLLOW_SAME] = world_change_follow_same,
 };
 
-bool world_change_may_follow(struct dl_epoch *epoch, int error)
+bool world_change_may_follow(struct dl_epoch *epoch)
 {
-    bool is = world_change_is_it(epoch, error);
+    bool is = world_change_is_it(epoch);
 
     epoch->world_over = epoch->world_over || is;
     return is && world_change_ways[epoch->follow] && world_change_is_in_order(epoch);

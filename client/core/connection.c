@@ -46,16 +46,16 @@ uint64_t connection_request(struct connection *conn)
     return ++conn->last_request;
 }
 
-/* What an older daemon does well without. */
+/* What a daemon of before version 4 does well without. */
 static void connection_leave_out(struct dl_message *msg)
 {
     if (msg->number == DL_MSG_START && msg->version < 3)
         msg->start.expected = 0; /* only for display */
-    if (msg->number == DL_MSG_START && msg->version < 4)
+    if (msg->number == DL_MSG_START) {
         msg->start.mark_window = msg->start.mark_rows = 0; /* only saves time */
-    if (msg->number == DL_MSG_START && msg->version < 4)
         msg->start.passed = (struct dl_span){0}; /* they come once more, and go back unseen */
-    if (msg->number == DL_MSG_OPEN && msg->version < 4)
+    }
+    if (msg->number == DL_MSG_OPEN)
         msg->open.automatic = 0; /* as many workers as it has by default */
 }
 
@@ -72,7 +72,7 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
                                conn->out.len - conn->sent);
     struct dl_message sent = *msg;
     sent.version = protocol_sent_to(conn->version);
-    if (sent.version)
+    if (sent.version && sent.version < 4)
         connection_leave_out(&sent);
     r = message_encode(&sent, &conn->out);
     if (r == -ENOMEM)
@@ -143,21 +143,6 @@ void connection_hang_up(struct connection *conn)
     connection_drop_output(conn);
 }
 
-static int connection_take_fd(struct connection *conn, const struct dl_message *msg, int *ret_fd)
-{
-    int fds = message_fds(msg->number);
-    int fd = -1;
-
-    if (fds > 0) {
-        fd = frame_reader_take_fd(&conn->in);
-        if (fd < 0)
-            return connection_fail(conn, EPROTO, "", "%s came without its file descriptor",
-                                   message_name(msg->number));
-    }
-    *ret_fd = fd;
-    return 1;
-}
-
 int connection_next(struct connection *conn, struct dl_message *ret, int *ret_fd)
 {
     struct dl_error err = {0};
@@ -184,7 +169,11 @@ int connection_next(struct connection *conn, struct dl_message *ret, int *ret_fd
         return connection_fail(conn, ENOMEM, "", "no memory to decode a message");
     if (r < 0)
         return connection_fail(conn, EPROTO, err.path, "%s", err.message);
-    return connection_take_fd(conn, ret, ret_fd);
+    *ret_fd = message_fds(ret->number) > 0 ? frame_reader_take_fd(&conn->in) : -1;
+    if (message_fds(ret->number) > 0 && *ret_fd < 0)
+        return connection_fail(conn, EPROTO, "", "%s came without its file descriptor",
+                               message_name(ret->number));
+    return 1;
 }
 
 int connection_end(struct connection *conn)

@@ -524,8 +524,8 @@ void feed_deinit(struct feed *feed);
 
 /* ---- saved_states.c ---- */
 
-/* Keeps the state in the slot of a batch that is given out: 0, or -EPROTO, not latched. Without
- * memory it is not kept, and nothing else fails. */
+/* Keeps the state in the slot of an iterable dataset's batch that is given out: 0, or -EPROTO, not
+ * latched. Without memory it is not kept, and nothing else fails. */
 int _nodiscard_ saved_states_note(struct dl_epoch *epoch, const struct entry *entry,
                                   const struct slot_header *header);
 /* Takes over a list that stood behind a state; records of other ranks are left out. */

@@ -97,7 +97,8 @@ void epoch_queue_pending(struct dl_epoch *epoch)
 {
     leases_send_steps(epoch, true);
     leases_send_steps(epoch, false);
-    former_leases_report(epoch);
+    if (epoch->n_former_returned > 0)
+        former_leases_report(epoch);
     assert(epoch->lent >= epoch->unsent);
     epoch->lent -= epoch->unsent;
     epoch->unsent = 0;

@@ -71,7 +71,7 @@ int saved_states_note(struct dl_epoch *epoch, const struct entry *entry,
     uint64_t size = entry->mapping->slot_bytes;
     struct dl_span record;
 
-    if (!epoch->loader->iterable || saved_states_workers(epoch) == 0)
+    if (saved_states_workers(epoch) == 0)
         return 0;
     if (header->state_lost > DATASET_STATE_SAVED && header->state_lost < DATASET_STATE_LOSS_END)
         saved_states_warn(epoch, (enum dataset_state_loss)header->state_lost);

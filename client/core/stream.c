@@ -101,7 +101,8 @@ static int stream_count_step(struct dl_epoch *epoch, uint64_t step)
     while (epoch->arrived.count > 0 && step_set_has(&epoch->arrived, epoch->expected))
         step_set_remove(&epoch->arrived, epoch->expected++);
     assert(epoch->arrived.count == 0 || !epoch->loader->in_order);
-    feed_arrived(epoch);
+    if (epoch->feed.on)
+        feed_arrived(epoch);
     return r;
 }
 
@@ -111,8 +112,8 @@ static int stream_count_step(struct dl_epoch *epoch, uint64_t step)
  */
 static bool stream_is_known(const struct dl_epoch *epoch, uint64_t step)
 {
-    return epoch->resumed && !epoch->loader->in_order && step >= epoch->first &&
-           step < stream_steps_end(epoch) && stream_has_come(epoch, step);
+    return !epoch->loader->in_order && step >= epoch->first && step < stream_steps_end(epoch) &&
+           stream_has_come(epoch, step);
 }
 
 /* 1: the step is due, and has a credit; 0: another daemon made it again, and it goes back unseen;
@@ -120,7 +121,7 @@ static bool stream_is_known(const struct dl_epoch *epoch, uint64_t step)
 static int stream_admit(struct dl_client *client, const struct dl_message *msg,
                         struct dl_epoch *epoch, uint64_t step)
 {
-    bool is_known = stream_is_known(epoch, step);
+    bool is_known = epoch->resumed && stream_is_known(epoch, step);
 
     if (!is_known && stream_check_step(client, msg, epoch, step) < 0)
         return connection_check(&client->conn);
@@ -130,7 +131,8 @@ static int stream_admit(struct dl_client *client, const struct dl_message *msg,
     epoch->lent++;
     if (!is_known)
         return 1;
-    feed_arrived(epoch);
+    if (epoch->feed.on)
+        feed_arrived(epoch);
     epoch_queue_release(epoch, step, true);
     return 0;
 }
