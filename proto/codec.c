@@ -40,13 +40,6 @@ struct field {
     }             \
     ;
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
 
 /* A number given twice would be an initialiser given twice, which the compilers warn of. */
 static const struct message_row {
@@ -58,20 +51,7 @@ static const struct message_row {
 } codec_rows[] = {
 #define MESSAGE(NAME, name, number, direction, fds, meaning) \
     [number] = {#NAME, name##_fields, ARRAY_SIZE(name##_fields), direction, fds},
-#define U64(name, field, max, meaning)
-#define STR(name, field, max, meaning)
-#define BIN(name, field, max, unit, meaning)
-#define ANY(name, field, meaning)
-#define LATER(name, version)
-#define END(name)
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
 };
 
 static const struct message_row *codec_find(uint64_t number)

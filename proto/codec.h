@@ -41,20 +41,7 @@ enum { DL_WORKER_VERSION = 1 };
 
 enum message_number {
 #define MESSAGE(NAME, name, number, direction, fds, meaning) DL_MSG_##NAME = number,
-#define U64(name, field, max, meaning)
-#define STR(name, field, max, meaning)
-#define BIN(name, field, max, unit, meaning)
-#define ANY(name, field, meaning)
-#define LATER(name, version)
-#define END(name)
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
 };
 
 enum message_direction {
@@ -71,18 +58,10 @@ enum message_direction {
 #define STR(name, field, max, meaning)                       struct dl_span field;
 #define BIN(name, field, max, unit, meaning)                 struct dl_span field;
 #define ANY(name, field, meaning)                            struct dl_span field;
-#define LATER(name, version)
 #define END(name) \
     }             \
     ;
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
 
 /* A decoded message: `number` says which member of the union is valid. */
 struct dl_message {
@@ -90,20 +69,7 @@ struct dl_message {
     uint32_t version; /* of the protocol, that has these fields; encoding: 0: the newest */
     union {
 #define MESSAGE(NAME, name, number, direction, fds, meaning) struct dl_msg_##name name;
-#define U64(name, field, max, meaning)
-#define STR(name, field, max, meaning)
-#define BIN(name, field, max, unit, meaning)
-#define ANY(name, field, meaning)
-#define LATER(name, version)
-#define END(name)
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
     };
 };
 

@@ -121,16 +121,8 @@ static void message_seeds(void)
 #define STR(name, field, max, meaning)       msg.name.field = span_str("tr\xC3\xA9s");
 #define BIN(name, field, max, unit, meaning) msg.name.field = (struct dl_span){zeros, 3 * (unit)};
 #define ANY(name, field, meaning)            msg.name.field = (struct dl_span){any, sizeof any};
-#define LATER(name, version)
-#define END(name) message_seed(#name, &msg);
+#define END(name)                            message_seed(#name, &msg);
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
     put_file(".", "fuzz_message.dict", &dictionary);
     buffer_deinit(&dictionary);
 }

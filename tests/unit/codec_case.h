@@ -54,13 +54,6 @@ static struct row rows[] = {
     }             \
     ,
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
 };
 
 /* Fields that a version has of the message. */

@@ -99,13 +99,6 @@ static void print_messages(FILE *out)
 #define LATER(name, version)                 later = version;
 #define END(name)                            fputc('\n', out);
 #include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef LATER
-#undef END
 }
 
 static void print_limits(FILE *out)
