@@ -83,7 +83,7 @@ static const struct option_row {
     [OPTION_OUTPUT] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
                        "write there (also -o FILE) instead of standard output"},
     [OPTION_PREFIX] = {"output", "PATH", KIND_TEXT, FIELD(output), 0, 0,
-                       "write PATH.bin and PATH.idx (also -o PATH)"},
+                       "write PATH.bin and PATH.idx, or PATH.arrow (also -o PATH)"},
     [OPTION_INTERVAL] = {"interval", "SECONDS", KIND_SECONDS, FIELD(interval_ms), 100, 3600000,
                          "time between two updates, such as 0.5; default 1"},
     [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
@@ -539,7 +539,8 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
         r = options_check_archive(ret, err);
     if (r == 0 && verb->options & BIT(OPTION_PREFIX) && !ret->output)
         r = dl_error_set(err, EINVAL, "--output",
-                         "needs the path of both files without .bin and .idx: -o corpus");
+                         "needs the path of both files without .bin and .idx: -o corpus; or of one "
+                         "for Arrow: -o corpus.arrow");
     if (r == 0 && verb->options & BIT(OPTION_SAMPLE))
         r = options_check_sample(ret, err);
     return r < 0 ? r : options_check_ranges(ret, err);

@@ -342,6 +342,10 @@ class Pretokenize(TestCase):
                 self.assertEqual(os.path.getsize(self.path("made.bin")), tokens * (2 if dtype == "uint16" else 4))
                 self.assertEqual(self.digest("a.json", dataset),
                                  self.digest("b.json", {"kind": "megatron", "paths": "made", "widen": "int64"}))
+                self.pretokenize(spec, "made.arrow")
+                if dtype == "int32":
+                    self.assertEqual(self.digest("c.json", {"kind": "arrow", "paths": "made.arrow"}),
+                                     self.digest("d.json", {"kind": "megatron", "paths": "made", "widen": "none"}))
         self.assertFalse([name for name in os.listdir(os.path.dirname(spec)) if name.endswith(".part")])
 
     def test_other_leaves_are_left(self):

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import sys
 import tempfile
 import warnings
 from unittest import mock
@@ -15,7 +16,7 @@ import torch
 
 import dloaderd
 import trainers
-from black_box import QUICK, Case, TorchLoader
+from black_box import HERE, QUICK, Case, TorchLoader
 from dloaderd import DataLoader, _native_datasets, _versions
 
 rows, transformers = trainers.need("datasets", "transformers")
@@ -25,6 +26,9 @@ from PIL.PngImagePlugin import PngInfo  # noqa: E402
 from datasets.distributed import split_dataset_by_node  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 from tokenizers.models import WordLevel  # noqa: E402
+
+sys.path.append(os.path.join(HERE, "..", "lib"))
+from dltest import TestCase, dlctl  # noqa: E402
 
 rows.disable_progress_bars()
 N, BATCH, EPOCHS = 22, 4, 3
@@ -602,6 +606,27 @@ class TestNative(Case):
         self.assertEqual(next(iter(loader))["y"].dtype, torch.float64)
         with mock.patch.object(rows.Dataset, "__getitems__", lambda self, keys: [{"y": 1}] * len(keys)):
             self.assertEqual(next(iter(loader))["y"].tolist(), [1] * 11)
+
+
+class TestPretokenized(TestCase):
+    def test_arrow(self):
+        """What `dlctl pretokenize` writes for Arrow, in several record batches."""
+        texts = ["", "one", "\u4e2d" * 3000] + ["x" * (i * 7919 % 20000) for i in range(300)]
+        with open(self.path("texts.jsonl"), "w", encoding="utf-8") as out:
+            out.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+        spec = self.spec("texts", batch={"size": 1}, dataset={
+            "kind": "text", "paths": "texts.jsonl", "tokenizer": "bytes", "eos": 70000})
+        told = dlctl("pretokenize", spec, "-o", self.path("made.arrow"), "--quiet", daemon=self.daemon())
+        self.assertIn("made.arrow: ", told.stdout)
+        wanted = [[*text.encode(), *[70000] * bool(text)] for text in texts]
+        with pyarrow.memory_map(self.path("made.arrow")) as file:
+            table = pyarrow.ipc.open_stream(file).read_all()
+            table.validate(full=True)
+            self.assertGreater(table.column("tokens").num_chunks, 1)
+            self.assertEqual(table.to_pylist(), [{"tokens": one} for one in wanted])
+        made = rows.Dataset.from_file(self.path("made.arrow"))
+        self.assertEqual(made[2]["tokens"], wanted[2])
+        self.assertEqual(len(made), len(wanted))
 
 
 class TestStreams(Case):

@@ -1,19 +1,28 @@
-"""Megatron: what --dataloader-type external takes, in Megatron Core's own iterator.
+"""Megatron: what `dlctl pretokenize` writes, in Megatron Core's datasets, and what --dataloader-type external takes, in
+its own iterator.
 
 Megatron's training script, which needs a GPU, hands such a loader to RerunDataIterator, calls next(), and
 for a checkpoint save_state(), once for each data-parallel rank.
 """
 
+import json
 import os
 import pathlib
+import sys
 
+import numpy
 import torch
 
 import trainers
-from black_box import Case
+from black_box import HERE, Case
 from dloaderd import DataLoader
 
 trainers.need("megatron.core")
+sys.path.append(os.path.join(HERE, "..", "lib"))
+from dltest import TestCase, dlctl  # noqa: E402
+from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder  # noqa: E402
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig  # noqa: E402
+from megatron.core.datasets.indexed_dataset import IndexedDataset  # noqa: E402
 from megatron.core.rerun_state_machine import (RerunDataIterator, RerunMode,  # noqa: E402
                                                get_rerun_state_machine,
                                                initialize_rerun_state_machine)
@@ -85,6 +94,38 @@ def train(cls, folder, dies, resumes):
             torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict(),
                         "dataloader_state_dict": iterator.iterable.save_state()}, kept)
             trainers.die()
+
+
+class TestPretokenized(TestCase):
+    """What `dlctl pretokenize` writes, as Megatron Core reads it."""
+
+    def test_documents_and_samples(self):
+        texts = ["", "one", "ä" * 300] + [f"text {i} " * (i % 7) for i in range(200)]
+        with open(self.path("texts.jsonl"), "w", encoding="utf-8") as out:
+            out.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+        daemon = self.daemon()
+        for eos, dtype in ((256, numpy.uint16), (70000, numpy.int32)):
+            spec = self.spec(f"{eos}", batch={"size": 1}, dataset={
+                "kind": "text", "paths": "texts.jsonl", "tokenizer": "bytes", "eos": eos})
+            dlctl("pretokenize", spec, "-o", self.path(str(eos)), "--quiet", daemon=daemon)
+            made = IndexedDataset(self.path(str(eos)))
+            wanted = [[*text.encode(), *[eos] * bool(text)] for text in texts]
+            self.assertEqual([made[i].tolist() for i in range(len(made))], wanted)
+            self.assertEqual((made.index.dtype, made.document_indices.tolist()), (dtype, list(range(len(texts) + 1))))
+            blend = self.blend(str(eos), eos)
+            whole = [token for i in blend.document_index for token in made[int(i)].tolist()]
+            samples = sorted((int(at), blend[i]["tokens"].tolist()) for i, at in enumerate(blend.shuffle_index))
+            self.assertEqual([tokens for _, tokens in samples],
+                             [whole[at:at + 64] for at in range(0, len(whole) - 64, 64)])
+
+    def blend(self, name, eos):
+        """Sequences of one epoch; it shuffles documents, and then sequences."""
+        plain = type("Plain", (), {"vocab_size": eos + 1, "eod": eos, "unique_identifiers": {"name": name}})()
+        config = GPTDatasetConfig(
+            random_seed=1, sequence_length=64, blend=([self.path(name)], None), split="1,0,0", tokenizer=plain,
+            path_to_cache=self.path("cache"), reset_position_ids=False, reset_attention_mask=False,
+            eod_mask_loss=False, create_attention_mask=False)
+        return BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()[0]
 
 
 class TestExternal(Case):

@@ -1,7 +1,7 @@
 /*
  * `dlctl pretokenize`: tokenizes a dataset once and for all. The daemon's workers make the samples,
  * in the dataset's order, and their tokens are written as Megatron-LM's indexed dataset, which the
- * kind megatron reads without a tokenizer.
+ * kind megatron reads without a tokenizer, or as Arrow's stream.
  */
 #include "client/dlctl/ask.h"
 #include "client/dlctl/options.h"
@@ -205,10 +205,13 @@ static int pretokenize_report(const struct pretokenize *p)
                                      pretokenize_dtype(p), "seconds", p->seconds, "left", p->left));
     format_bytes((double)(p->tally.tokens * token_files_width(p->files)), bytes, sizeof bytes);
     format_seconds(p->seconds, seconds, sizeof seconds);
-    printf("%" PRIu64 " documents of %" PRIu64 " tokens in %s\n"
-           "%s.bin: %s of %s; %s.idx\n",
-           p->tally.samples, p->tally.tokens, seconds, p->o->output, bytes, pretokenize_dtype(p),
-           p->o->output);
+    printf("%" PRIu64 " documents of %" PRIu64 " tokens in %s\n", p->tally.samples, p->tally.tokens,
+           seconds);
+    if (token_files_is_arrow(p->files))
+        printf("%s: %s of int32\n", p->o->output, bytes);
+    else
+        printf("%s.bin: %s of %s; %s.idx\n", p->o->output, bytes, pretokenize_dtype(p),
+               p->o->output);
     if (*p->left)
         printf("not written: %s\n", p->left);
     return STATUS_DONE;

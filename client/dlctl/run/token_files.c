@@ -1,5 +1,6 @@
 #include "client/dlctl/run/token_files.h"
 
+#include "client/dlctl/run/token_arrow.h"
 #include "proto/common/base.h"
 
 #include <errno.h>
@@ -14,13 +15,21 @@ enum {
     TYPE_INT32 = 4,
     TYPE_UINT16 = 8,
     AT_ONCE = 4096,
+    /* Of a record batch, or one document more. */
+    BATCH_TOKENS = 1 << 20,
 };
 
+/* Of Arrow there is but one. */
 enum part { PART_BIN, PART_IDX, PARTS };
 static const char *const part_endings[PARTS] = {".bin", ".idx"};
 
 struct token_files {
-    char *prefix;      /* owned */
+    char *prefix; /* owned */
+    bool arrow;
+    struct {
+        off_t at; /* of its head; its first document and token are: */
+        uint64_t document, token;
+    } batch;
     FILE *part[PARTS]; /* owned; NULL: not opened, or all of it is in its place */
     uint32_t width;
     uint32_t *lengths; /* owned; of each document */
@@ -34,8 +43,8 @@ struct token_files {
 static bool part_name(const struct token_files *files, enum part part, bool draft,
                       char ret[static PATH_MAX])
 {
-    int n =
-        snprintf(ret, PATH_MAX, "%s%s%s", files->prefix, part_endings[part], draft ? ".part" : "");
+    int n = snprintf(ret, PATH_MAX, "%s%s%s", files->prefix, files->arrow ? "" : part_endings[part],
+                     draft ? ".part" : "");
 
     return n >= 0 && n < PATH_MAX;
 }
@@ -86,22 +95,38 @@ static int part_rename(struct token_files *files, enum part part, struct dl_erro
     return 0;
 }
 
+static bool prefix_is_arrow(const char *prefix)
+{
+    size_t n = strlen(prefix), ending = strlen(".arrow");
+
+    return n > ending && strcmp(prefix + n - ending, ".arrow") == 0;
+}
+
+static int token_files_parts(const struct token_files *files)
+{
+    return files->arrow ? 1 : PARTS;
+}
+
 int token_files_new(const char *prefix, struct token_files **ret, struct dl_error *err)
 {
     struct token_files *files = calloc(1, sizeof *files);
     int r = 0;
 
-    if (files)
+    if (files) {
         files->prefix = strdup(prefix);
+        files->arrow = prefix_is_arrow(prefix);
+        files->width = files->arrow ? sizeof(int32_t) : sizeof(uint16_t);
+    }
     if (!files || !files->prefix)
         r = dl_error_set(err, ENOMEM, prefix, "%s", strerror(ENOMEM));
-    for (int part = 0; part < PARTS && r == 0; part++)
+    for (int part = 0; r == 0 && part < token_files_parts(files); part++)
         r = part_open(files, part, err);
+    if (r == 0 && files->arrow)
+        r = part_write(files, PART_BIN, token_arrow_schema(), TOKEN_ARROW_SCHEMA, err);
     if (r < 0) {
         token_files_free(files);
         return r;
     }
-    files->width = sizeof(uint16_t);
     *ret = files;
     return 0;
 }
@@ -203,11 +228,72 @@ static int tokens_note_document(struct token_files *files, size_t n, struct dl_e
     return 0;
 }
 
+/* ---- record batches of Arrow ----------------------------------------------------------------- */
+
+static int batch_write_offsets(struct token_files *files, uint64_t documents, struct dl_error *err)
+{
+    uint32_t offset = 0, none = 0;
+    int r = part_write(files, PART_BIN, &offset, sizeof offset, err);
+
+    for (uint64_t i = 0; i < documents && r == 0; i++) {
+        offset += files->lengths[files->batch.document + i];
+        r = part_write(files, PART_BIN, &offset, sizeof offset, err);
+    }
+    if (r == 0 && (documents + 1) % 2)
+        r = part_write(files, PART_BIN, &none, sizeof none, err);
+    return r;
+}
+
+/* Nothing, if it has no documents. */
+static int batch_end(struct token_files *files, struct dl_error *err)
+{
+    uint64_t documents = files->documents - files->batch.document;
+    uint64_t tokens = files->tokens - files->batch.token;
+    uint8_t head[TOKEN_ARROW_HEAD] = {0};
+    FILE *out = files->part[PART_BIN];
+
+    if (documents == 0)
+        return 0;
+    int r =
+        part_write(files, PART_BIN, head, token_arrow_bytes(tokens) - tokens * files->width, err);
+    if (r == 0)
+        r = batch_write_offsets(files, documents, err);
+    if (r == 0 && fseeko(out, files->batch.at, SEEK_SET) < 0)
+        r = part_fail(files, PART_BIN, errno, err);
+    token_arrow_head(documents, tokens, head);
+    if (r == 0)
+        r = part_write(files, PART_BIN, head, sizeof head, err);
+    if (r == 0 && fseeko(out, 0, SEEK_END) < 0)
+        r = part_fail(files, PART_BIN, errno, err);
+    files->batch.document = files->documents;
+    files->batch.token = files->tokens;
+    return r;
+}
+
+/* There is a batch for a document of `n` tokens. */
+static int batch_make_room(struct token_files *files, size_t n, struct dl_error *err)
+{
+    static const uint8_t later[TOKEN_ARROW_HEAD];
+    uint64_t tokens = files->tokens - files->batch.token;
+    int r = 0;
+
+    if (tokens >= BATCH_TOKENS || tokens + n > INT32_MAX)
+        r = batch_end(files, err);
+    if (r < 0 || files->documents > files->batch.document)
+        return r;
+    files->batch.at = ftello(files->part[PART_BIN]);
+    return part_write(files, PART_BIN, later, sizeof later, err);
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
 int token_files_add(struct token_files *files, const int64_t *tokens, size_t n,
                     struct dl_error *err)
 {
     int r = tokens_make_fit(files, tokens, n, err);
 
+    if (r == 0 && files->arrow)
+        r = batch_make_room(files, n, err);
     for (size_t i = 0; i < n && r == 0; i += AT_ONCE)
         r = tokens_write(files, tokens + i, min_u64(n - i, AT_ONCE), err);
     if (r == 0)
@@ -252,12 +338,14 @@ static int index_write(struct token_files *files, struct dl_error *err)
 
 int token_files_finish(struct token_files *files, struct dl_error *err)
 {
-    int r = index_write(files, err);
+    int r = files->arrow ? batch_end(files, err) : index_write(files, err);
 
-    for (int part = 0; part < PARTS && r == 0; part++)
+    if (r == 0 && files->arrow)
+        r = part_write(files, PART_BIN, token_arrow_end(), TOKEN_ARROW_END, err);
+    for (int part = 0; part < token_files_parts(files) && r == 0; part++)
         r = part_sync(files, part, err);
     /* The index last: without it the tokens are no dataset. */
-    for (int part = 0; part < PARTS && r == 0; part++)
+    for (int part = 0; part < token_files_parts(files) && r == 0; part++)
         r = part_rename(files, part, err);
     return r;
 }
@@ -275,4 +363,9 @@ uint64_t token_files_tokens(const struct token_files *files)
 uint32_t token_files_width(const struct token_files *files)
 {
     return files->width;
+}
+
+bool token_files_is_arrow(const struct token_files *files)
+{
+    return files->arrow;
 }

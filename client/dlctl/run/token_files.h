@@ -3,10 +3,11 @@
  * document behind the other, and PREFIX.idx where each begins; megatron_index.h of
  * daemon/data/kinds/megatron has the layout. Tokens take 2 bytes (uint16) as long as they are all
  * below 65,536, and 4 (int32) from the first greater one on: those that were written are widened
- * then.
+ * then. If PREFIX ends with .arrow it is one file instead, of Arrow (token_arrow.h), and of int32.
  *
- * Both files take the place of former ones when all is written, and until then nothing but
- * PREFIX.bin.part and PREFIX.idx.part are there. Not thread-safe; blocks on the disk.
+ * They take the place of former ones when all is written, and until then nothing but
+ * PREFIX.bin.part and PREFIX.idx.part, or PREFIX.part, are there. Not thread-safe; blocks on the
+ * disk.
  */
 #ifndef DLCTL_TOKEN_FILES_H
 #define DLCTL_TOKEN_FILES_H
@@ -29,6 +30,7 @@ int _nodiscard_ token_files_finish(struct token_files *files, struct dl_error *e
 
 uint64_t token_files_documents(const struct token_files *files);
 uint64_t token_files_tokens(const struct token_files *files);
+bool token_files_is_arrow(const struct token_files *files);
 uint32_t token_files_width(const struct token_files *files); /* bytes of a token */
 
 #endif
