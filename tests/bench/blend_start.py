@@ -1,34 +1,25 @@
 """How long a blend of ten Megatron-LM sets of 10^8 tokens takes to its first batch, where a daemon runs.
 
     PYTHON blend_start.py --build BUILD [--rounds N]
-    PYTHON blend_start.py --build BUILD --documents N --peers PYTHON [--seconds S] [--ranks N]
 
 PYTHON has NumPy. The .bin files take no room on the disk; the .idx files are real, and no other index is made.
 A start is to open the loader, which starts its two workers, to begin an epoch and to have a batch of 8 samples of
 1024 tokens. Beside it, by turns, the same of `kind: range`: what processes take by themselves.
-
-With --documents: N made documents of raw text, packed into rows of 8,192: first batch, fill, tokens a second, also by
-second of processor time, and memory of so many ranks, beside datasets, which PEERS has with tokenizers
-(text_start.py). 10,000,000 documents take 4.5 GB.
 
 Bar: a median of less than 50 ms. Measured with two cores under a load of 7: 33 to 39 ms in three runs (range 17 to
 20); with both cores taken by other programs 88 (range 67).
 """
 
 import argparse
-import contextlib
-import json
 import os
 import pathlib
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 
 import numpy
-import private_memory
 import rates
 
 SETS, TOKENS, DOCUMENT, SEQUENCE = 10, 100_000_000, 1000, 1024
@@ -78,67 +69,16 @@ def measure(folder, socket, rounds):
     return found
 
 
-def contender(args, name, folder, seconds, rank=0, world=1):
-    python = sys.executable if name == "dloaderd" else args.peers
-    return subprocess.Popen([python, pathlib.Path(__file__).parent / "text_start.py", name, folder, str(seconds),
-                             str(rank), str(world)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def memory(args, name, folder, roots):
-    """Of all ranks together, each with one batch."""
-    ranks = [contender(args, name, folder, 0, rank, args.ranks) for rank in range(args.ranks)]
-    ready = [bool(rank.stdout.readline()) for rank in ranks]
-    found = private_memory.measure_of({rank.pid for rank in ranks} | roots)["pss_bytes"]
-    for rank in ranks:
-        rank.communicate()
-    return found if all(ready) else None
-
-
-@contextlib.contextmanager
-def beside(build, folder, name):
-    """A daemon that has nothing in a cache, whose memory and time count for ours; nothing of it for others."""
-    with rates.daemon(build, folder, {**os.environ, "XDG_CACHE_HOME": tempfile.mkdtemp(dir=folder)}) as socket:
-        me = {os.getpid()}
-        roots = private_memory.descendants(me) - me if name == "dloaderd" else set()
-        os.environ |= {"DLOADER_SOCKET": str(socket), "TEXT_DAEMON": " ".join(map(str, roots)),
-                       "PYTHONPATH": str(build / "client/python"), "HF_DATASETS_CACHE": str(folder / "hf")}
-        yield roots
-
-
-def texts(args, build, folder):
-    subprocess.run([args.peers, pathlib.Path(__file__).parent / "text_start.py", "make", folder, str(args.documents)],
-                   check=True)
-    for name in "dloaderd", "datasets":
-        with beside(build, folder, name):
-            out, _ = contender(args, name, folder, args.seconds).communicate()
-        with beside(build, folder, name) as roots:
-            kept = memory(args, name, folder, roots) if out else None
-        if not out:
-            print(f"{name:9} none")
-            continue
-        run = json.loads(out)
-        print(f"{name:9} first batch after {run['first']:.2f} s, fill {100 * run['fill']:.1f} %, "
-              f"{run['rate'] / 1e6:.2f} million tokens/s, {run['core'] / 1e6:.2f} by second of a core, "
-              f"{args.ranks} ranks {kept / 2 ** 20 if kept else float('nan'):.0f} MiB")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--documents", type=int)
-    parser.add_argument("--peers", help="with --documents: the interpreter that has the others")
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--ranks", type=int, default=8)
     args = parser.parse_args()
     build = args.build.resolve()
     sys.path.insert(0, str(build / "client/python"))
     print(f"load {os.getloadavg()[0]:.2f} at the start")
     with tempfile.TemporaryDirectory(prefix="blend-") as name:
         folder = pathlib.Path(name)
-        if args.documents:
-            texts(args, build, folder)
-            return
         make(folder)
         with rates.daemon(build, folder) as socket:
             found = measure(folder, socket, args.rounds)
