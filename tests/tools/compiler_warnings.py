@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """A compiler's warnings about a build's files, which are read as for compiling while nothing is written: half the time.
 
-    compiler_warnings.py BUILD [LEFT_OUT...]     paths below the current folder
+    compiler_warnings.py BUILD FILE...     paths below the current folder
 
-The exit status is 1 if there are any: BUILD is set up with -Werror. Files that the build makes itself are left out.
+The exit status is 1 if there are any: BUILD is set up with -Werror. Files that it does not compile are passed over.
 """
 
 import concurrent.futures
@@ -31,12 +31,11 @@ def warnings(entry):
     return done.returncode, done.stdout
 
 
-def main(build, *left_out):
-    skipped = {os.path.realpath(path) for path in left_out}
+def main(build, *files):
+    wanted = {os.path.realpath(path) for path in files}
     entries = []
     for entry in json.loads(pathlib.Path(build, "compile_commands.json").read_text(encoding="utf-8")):
-        path = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
-        if path not in skipped and not path.startswith(os.path.realpath(build) + "/"):
+        if os.path.realpath(os.path.join(entry["directory"], entry["file"])) in wanted:
             entries.append(entry)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
