@@ -19,8 +19,9 @@ file draws fewer cases at random or crosses less: what it crosses does not depen
 
 With DLOADER_TEST_QUICK, what is not about PyTorch's interface runs with the first interpreter alone, and a file
 that is about it and has DLOADER_TEST_QUICK_TORCH, a number, with one of them: the versions of PyTorch share those
-files. With DLOADER_TEST_TURN, a number, what is not about it runs with one of the interpreters, which have turns; what
-is about it runs with the last, and with one of the others: of a single one, half of the files have their turn.
+files. With DLOADER_TEST_TURN, a number, a file runs with one of the interpreters, which have turns: what is about
+PyTorch's interface every other time at least with the last. One about other packages, which few interpreters have, runs
+with the last and one of the others: of a single one, half of the files have their turn.
 """
 
 import os
@@ -101,19 +102,23 @@ def about_torch():
 
 
 def interpreters(path):
-    """Those that run the file, this one first."""
+    """Those that run the file, this one first; and the one that runs it whole, if it is among them."""
     others = os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":")
     pythons = list(dict.fromkeys([sys.executable, *filter(None, others)]))
     quick, turn = os.environ.get("DLOADER_TEST_QUICK"), os.environ.get("DLOADER_TEST_TURN")
+    *others, last = pythons
     if about_torch():
         one = quick and os.environ.get("DLOADER_TEST_QUICK_TORCH")
         if turn and not quick:
-            *others, last = pythons
-            at = (int(turn) + sum(path.stem.encode())) % max(2, len(others))
-            return [*others[at:at + 1], last]
+            number = int(turn) + sum(path.stem.encode())
+            if path.stem.startswith(("test_packages_", "test_with_")):
+                at = number % max(2, len(others))
+                return [*others[at:at + 1], last], last
+            return {0: others[:1], 2: others[1:2]}.get(number % 4) or [last], last
     else:
         one = "0" if quick else turn
-    return [pythons[int(one) % len(pythons)]] if one else pythons
+    chosen = [pythons[int(one) % len(pythons)]] if one else pythons
+    return chosen, chosen[-1]
 
 
 def is_released(python):
@@ -167,9 +172,9 @@ class Everywhere:
             self.case("not ok", f"{name}: {path.stem} ended early or badly, with {how}")
 
     def run_all(self, path):
-        pythons = interpreters(path)
+        pythons, whole = interpreters(path)
         for python in pythons:
-            quick = {} if python == pythons[-1] else {"DLOADER_TEST_QUICK": "1"}
+            quick = {} if python == whole else {"DLOADER_TEST_QUICK": "1"}
             if is_released(python):
                 self.run(python, path, {**released(os.environ), **quick}, ", release")
                 continue

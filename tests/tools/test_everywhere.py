@@ -1,5 +1,6 @@
 """tests/python/everywhere.py counts what each interpreter runs, and what keeps one from running."""
 
+import collections
 import io
 import os
 import pathlib
@@ -26,9 +27,9 @@ class Case(unittest.TestCase):
 
 
 class Everywhere(unittest.TestCase):
-    def run_file(self, body, others="", **env):
+    def run_file(self, body, others="", name="test_it", **env):
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "test_it.py")
+            path = pathlib.Path(folder, f"{name}.py")
             path.write_text(CASES.format(body=body), encoding="utf-8")
             out = io.StringIO()
             env = {"DLOADER_SANITIZERS": "none", "DLOADER_TORCH_PYTHONS": others,
@@ -91,20 +92,29 @@ class Everywhere(unittest.TestCase):
                 self.assertEqual(lines[-1], "1..2")
                 self.assertIn(sys.executable if turn == "0" else twin, lines[-2])
 
-    def test_a_turn_has_the_last_and_one_of_the_others_for_what_is_about_pytorch(self):
+    def test_a_turn_has_the_last_or_one_of_the_others_for_what_is_about_pytorch(self):
         folder = os.path.dirname(sys.executable)
         twins = [os.path.join(folder, *["."] * dots, "python3") for dots in (1, 2)]
-        for others, most in ([], 1), (twins[:1], 2), (twins, 2):
-            met = set()
+        for others, times in ([], [4]), (twins[:1], [1, 3]), (twins, [1, 1, 2]):
+            met, last = collections.Counter(), [sys.executable, *others][-1]
             for turn in range(4):
-                _, lines = self.run_file("pass", others=":".join(others), DLOADER_TEST_TURN=str(turn),
-                                         DLOADER_TEST_TORCH="released")
-                pythons = lines[-2].removeprefix("# ran with ").split(", ")
-                self.assertLessEqual(len(pythons), most)
-                self.assertEqual(lines[-1], f"1..{2 * len(pythons)}")
-                met.update(pythons)
-                self.assertEqual(pythons[-1], [sys.executable, *others][-1])
-            self.assertEqual(met, {sys.executable, *others})
+                status, lines = self.run_file("self.assertFalse(os.environ['DLOADER_TEST_QUICK'])",
+                                              others=":".join(others), DLOADER_TEST_TURN=str(turn),
+                                              DLOADER_TEST_TORCH="released")
+                python = lines[-2].removeprefix("# ran with ")
+                self.assertEqual(status == 0, python == last)  # it is whole
+                met[python] += 1
+            self.assertEqual([met[python] for python in [sys.executable, *others]], times)
+
+    def test_a_turn_has_the_last_and_one_of_the_others_for_what_is_about_packages(self):
+        folder = os.path.dirname(sys.executable)
+        twins = [os.path.join(folder, *["."] * dots, "python3") for dots in (1, 2)]
+        met = collections.Counter()
+        for turn in range(4):
+            _, lines = self.run_file("pass", others=":".join(twins), name="test_with_it", DLOADER_TEST_TURN=str(turn),
+                                     DLOADER_TEST_TORCH="released")
+            met.update(lines[-2].removeprefix("# ran with ").split(", "))
+        self.assertEqual([met[python] for python in [sys.executable, *twins]], [2, 2, 4])
 
     def test_all_but_the_last_are_quick(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
