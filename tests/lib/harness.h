@@ -14,7 +14,8 @@
 
 #include "proto/common/base.h"
 
-/* Seconds after which a test program kills itself; generous, for loaded machines. */
+/* Seconds after which a test program kills itself; generous, for loaded machines. In CI it has five
+ * times as long, as ./dev has it for Meson's limits. */
 enum { TEST_DEADLINE_S = 100 };
 
 /* main() calls these. */
