@@ -19,6 +19,9 @@ except ImportError as error:
 
 import dloaderd.ray as sources  # noqa: E402
 
+# Ray's workers do not find this file.
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
 ROWS = 200
 
 
@@ -77,10 +80,34 @@ class TestDataset(unittest.TestCase):
         self.assertEqual(ray.get(ray.remote(read_elsewhere).remote(self.blocks)), list(range(ROWS)))
         self.assertEqual([os.stat(path).st_ino for path in paths], before)
 
-    def test_kept(self):
+    def test_in_another_folder(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = self.blocks.here(folder)["paths"]
-            self.assertTrue(all(path.startswith(folder) for path in paths))
+            self.assertTrue(all(path.startswith(folder) and os.path.exists(path) for path in paths))
+
+    def test_other_blocks_lie_elsewhere(self):
+        """Ray may give others the same names, in another cluster."""
+        again = sources.Blocks(self.blocks.refs)
+        self.assertFalse(set(again.here()["paths"]) & set(self.blocks.here()["paths"]))
+
+    def test_removed_by_the_last_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            place = os.path.join(folder, "blocks")
+            writes, reads = sources._lock(place)
+            os.close(writes)
+            writes, too = sources._lock(place)
+            os.close(writes)
+            sources._remove(place, reads)
+            self.assertTrue(os.path.exists(place))
+            sources._remove(place, too)
+            self.assertFalse(os.path.exists(place))
+
+    @unittest.skipIf(os.getuid() != 0, "takes root, to make a folder of another user's")
+    def test_a_folder_of_another_user(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chown(folder, 65534, 65534)
+            with self.assertRaisesRegex(PermissionError, f"^{folder} is of another user; name a folder of yours"):
+                sources._lock(folder)
 
     def test_shapes_differ(self):
         ragged = ray.data.from_items([{"x": np.zeros((i + 1, 2))} for i in range(4)])

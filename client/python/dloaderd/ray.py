@@ -18,7 +18,6 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -273,27 +272,42 @@ class Blocks:
 
     def __init__(self, refs: list[Any]) -> None:
         self.refs = refs
+        # Ray's names of blocks are the same in another cluster that runs the same program.
+        self.id = secrets.token_hex(8)
 
     def here(self, folder: str | None = None) -> dict[str, Any]:
         """The part `dataset` of a spec that has its rows, in Ray's order.
 
         Processes of one machine share the files: the first one gets the blocks, and the last one that ends removes
-        them, if they lie where nobody said. folder: where they lie and stay; such blocks of an earlier run are not
-        got again.
+        them. folder: where they lie, instead of the one for temporary files.
         """
-        digest = hashlib.blake2b("".join(ref.hex() for ref in self.refs).encode(), digest_size=8).hexdigest()
-        place = folder or os.path.join(tempfile.gettempdir(), f"dloader-ray-{os.getuid()}-{digest}")
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        lock = os.open(os.path.join(place, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        place = os.path.join(folder or tempfile.gettempdir(), f"dloader-ray-{self.id}")
+        writes, reads = _lock(place)
         paths = [os.path.join(place, f"{i:06}.arrow") for i in range(len(self.refs))]
         for ref, path in zip(self.refs, paths, strict=True):
             if not os.path.exists(path):
                 _write(ref, path)
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if folder is None:
-            atexit.register(_remove, place, lock)
+        os.close(writes)
+        atexit.register(_remove, place, reads)
         return {"kind": "arrow", "paths": paths}
+
+
+def _lock(place: str) -> list[int]:
+    """Descriptors of two locks in a folder: one at a time writes; who reads keeps the other one."""
+    while True:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        if os.lstat(place).st_uid != os.getuid():
+            raise PermissionError(f"{place} is of another user; name a folder of yours, as in here(\"/scratch\")")
+        locks = []
+        # Another process may remove the folder until both are locked.
+        with contextlib.suppress(FileNotFoundError):
+            for name, way in (("writes", fcntl.LOCK_EX), ("reads", fcntl.LOCK_SH)):
+                locks.append(os.open(os.path.join(place, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                fcntl.flock(locks[-1], way)
+            if os.path.samestat(os.fstat(locks[-1]), os.stat(os.path.join(place, "reads"))):
+                return locks
+        for lock in locks:
+            os.close(lock)
 
 
 def _write(ref: Any, path: str) -> None:
@@ -304,10 +318,11 @@ def _write(ref: Any, path: str) -> None:
     os.replace(path + ".new", path)
 
 
-def _remove(place: str, lock: int) -> None:
-    with contextlib.suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else has it
+def _remove(place: str, reads: int) -> None:
+    with contextlib.suppress(BlockingIOError):  # another process reads
+        fcntl.flock(reads, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(place, ignore_errors=True)
+    os.close(reads)
 
 
 def dataset(ds: Any) -> Blocks:
