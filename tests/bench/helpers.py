@@ -329,9 +329,9 @@ def watched(loader, watch=None, at=None, do=None):
         for name in sorted(batch):
             digest.update(batch[name].tobytes())
         numbers += batch["index"].tolist()
-        since = time.monotonic()
         if i == at:
             do()
+        since = time.monotonic()
         if watch:
             watch.since = since
     return digest.hexdigest(), numbers, longest
@@ -356,7 +356,8 @@ def mend(bench, kind, helper):
         return Helper(bench, helper.host)
     if kind == "stopped":
         for pid in tree(helper.process.pid):
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # as one before it went on
+                os.kill(pid, signal.SIGCONT)
     elif kind == "cut":
         helper.host.heal()
     else:
