@@ -110,6 +110,6 @@ class TestDataset(unittest.TestCase):
                 sources._lock(folder)
 
     def test_shapes_differ(self):
-        ragged = ray.data.from_items([{"x": np.zeros((i + 1, 2))} for i in range(4)])
+        ragged = ray.data.from_items([{"x": np.zeros((i + 1, 2))} for i in range(4)], override_num_blocks=1)
         with self.assertRaisesRegex(TypeError, "column 'x' has tensors of different shapes"):
             sources.dataset(ragged).here()
