@@ -439,12 +439,14 @@ static int far_on_frame(struct far *far)
 {
     struct dl_span payload = link_payload(&far->link);
     struct dl_message msg;
-    int r = message_decode(payload.data, payload.len, TO_HELPER, &msg, NULL);
+    int r = message_decode(payload.data, payload.len, TO_HELPER | TO_WORKER, &msg, NULL);
 
     if (r < 0)
         return r;
     if (msg.number == DL_MSG_H_OPEN)
         return far_on_open(far, &msg.h_open);
+    if (msg.number == DL_MSG_W_FORGET)
+        return far->ready ? far_worker_forget(&far->worker, &msg) : -EBADMSG;
     return msg.number == DL_MSG_H_TASK ? far_on_task(far, &msg.h_task) : -EBADMSG;
 }
 

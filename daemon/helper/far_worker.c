@@ -170,6 +170,11 @@ int far_worker_expect(struct far_worker *worker, struct dl_span indices)
         NULL, 0);
 }
 
+int far_worker_forget(struct far_worker *worker, const struct dl_message *msg)
+{
+    return far_worker_send(worker, msg, NULL, 0);
+}
+
 int far_worker_open(struct far_worker *worker, struct dl_msg_w_open *msg)
 {
     const int fds[] = {worker->queues_fd, worker->task_bell, worker->done_bell};

@@ -53,6 +53,9 @@ int _nodiscard_ far_worker_offer(struct far_worker *worker, int fd);
 /* After that: what of them is far away can be fetched before their task's turn. */
 int _nodiscard_ far_worker_expect(struct far_worker *worker, struct dl_span indices);
 
+/* W_FORGET, as it came. */
+int _nodiscard_ far_worker_forget(struct far_worker *worker, const struct dl_message *msg);
+
 /* As W_OPEN without its descriptors. */
 int _nodiscard_ far_worker_open(struct far_worker *worker, struct dl_msg_w_open *msg);
 

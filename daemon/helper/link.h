@@ -17,7 +17,7 @@
  * an answer that comes late finds a closed socket.
  *
  * The link is what both ends have in common: frames of proto/messages.def in both directions, the
- * H_* messages and three of a worker's, each a length and a payload as on any other socket; and
+ * H_* messages and four of a worker's, each a length and a payload as on any other socket; and
  * behind H_TASK and H_DONE the bytes that they announce. Nothing blocks. A link that is not proven
  * accepts LINK_UNPROVEN_BYTES in a frame.
  *
@@ -26,6 +26,7 @@
  *   far  → near  H_WELCOME     HMAC(secret, "far" and both nonces)
  *   near → far   H_OPEN        the spec, and what its files are on the trainer's machine
  *   far  → near  W_OPENING ... W_READY or W_FAILED, of the worker
+ *   near → far   W_FORGET      of a stream over an iterable dataset
  *   near → far   H_TASK        LINK_AHEAD of them at most that are not done
  *   far  → near  H_DONE        in the order of the tasks
  *   far  → near  H_ALIVE       once a second while there is nothing else to say

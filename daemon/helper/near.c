@@ -205,8 +205,8 @@ static int near_on_message(void *owner, const struct dl_message *msg)
     case DL_MSG_W_UNMAP:
         segments_drop(near->segments, &near->n_segments, msg->w_unmap.id);
         return 0;
-    case DL_MSG_W_FORGET: /* of iterable datasets, which helpers do not have */
-        return 0;
+    case DL_MSG_W_FORGET: /* before it is ready, there is nothing to forget */
+        return near->ready ? link_say(&near->link, msg) : 0;
     default:
         return -EPROTO;
     }

@@ -179,6 +179,23 @@ class SameBatches(HelperCase):
             self.assert_same({**run, "steps": check["steps"]}, check)  # which only who takes all lengths before knows
             daemon.stop()
 
+    def test_iterable(self):
+        """Two of three replicas are made there, and go on here when the helper is gone."""
+        helper = self.helper()
+        daemon = self.helped([helper.address], workers=2)
+        spec = self.spec("stream", name="stream", dataset={"kind": "range", "length": 600, "iterable": True},
+                         batch={"size": 2}, workers={"count": 3, "helpers": 2, "retries": 100})
+        alone = self.spec("alone", name="alone", dataset={"kind": "range", "length": 600, "iterable": True},
+                          batch={"size": 2}, workers={"count": 3, "helpers": 0})
+
+        def kill():
+            self.assertEqual([row["worker"] for row in self.away(daemon, "stream")], [1, 2])
+            helper.end(signal.SIGKILL)
+            wait_until(lambda: not self.away(daemon, "stream"), lambda: self.rows(daemon, "stream"))
+
+        run, _ = self.run_while(daemon, spec, "stream", 2, kill, check=False)
+        self.assert_same(run, dlctl_json("run", alone, "--digest", daemon=daemon))
+
     def test_bad_samples(self):
         """What a helper's worker says of a picture that is none is what any would say."""
         folder = pathlib.Path(self.path("pictures"))
@@ -269,13 +286,13 @@ class Strangers(HelperCase):
         wait_until(lambda: not helper.ends, "them to be hung up on")
 
     def test_not_for_all(self):
-        """What helpers do not do yet, this machine's workers do alone; the log says why."""
+        """Where it is not said how many shares of an iterable dataset are made there, none is."""
         daemon = self.helped([self.helper().address])
         client = self.client(daemon)
         loader = client.open({"name": "stream", "dataset": {"kind": "range", "length": 20, "iterable": True},
                               "batch": {"size": 2}, "workers": {"count": 1}})["loader"]
         self.assertEqual(sum(map(len, client.epoch_indices(loader))), 20)
-        self.assertEqual([row["state"] for row in self.away(daemon, "stream")], ["given up"])
+        self.assertEqual(self.away(daemon, "stream"), [])  # with helpers: auto its share stays here
 
 
 class Remote(HelperCase):

@@ -36,6 +36,26 @@ class Draws:
         if index == 13:
             raise ValueError("thirteen")
         return {"x": np.full(5, index), "numpy": np.random.rand(), "python": random.random()}
+
+
+class Walk:
+    def __init__(self, length):
+        self.length, self.at, self.sum, self.made = length, 0, 0, 0
+
+    def __iter__(self):
+        while self.at < self.length:
+            time.sleep(0.01)
+            self.at += 1
+            self.made += 1
+            self.sum += self.at
+            yield {"at": self.at, "sum": self.sum, "made": self.made}
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at, "sum": self.sum}
+
+    def load_state_dict(self, state):
+        self.at, self.sum = state["at"], state["sum"]
 """
 
 
@@ -81,6 +101,28 @@ class Python(PythonHelperCase):
             run = dlctl_json("run", spec, "--digest", daemon=daemon)
             self.assertGreater(sum(row["tasks"] for row in self.away(daemon, "run")), 0)
         self.assert_alike(run, self.alone(daemon, 12, on_error="skip"))
+
+    def test_moves_with_its_state(self):
+        """A replica that is made there goes on here where it was, and makes nothing again but what was under way."""
+        from dloaderd import Loader
+        helper = self.helper(**self.config())
+        daemon = self.start(helper)
+        length, size = 300, 2
+        spec = {"name": "walk", "seed": 5, "batch": {"size": size},
+                "workers": {"count": 1, "helpers": 1, "retries": 100},
+                "dataset": {"kind": "python", "object": "far_sets:Walk", "args": {"length": length},
+                            "interpreter": self.interpreter}}
+        rows = []
+        with Loader(spec, as_="numpy", socket=daemon.socket) as loader:
+            wait_until(lambda: [row["state"] for row in self.away(daemon, "walk")] == ["ready"],
+                       lambda: f"{self.rows(daemon, 'walk')}\n{daemon.log[-3000:]}")
+            for batch in loader:
+                if len(rows) == length // 2:
+                    self.assertGreater(self.away(daemon, "walk")[0]["tasks"], 0)
+                    helper.end(signal.SIGKILL)
+                rows += zip(*(batch[key].tolist() for key in ("at", "sum", "made")))
+        self.assertEqual([row[:2] for row in rows], [(i, i * (i + 1) // 2) for i in range(1, length + 1)])
+        self.assertLess(rows[-1][2], length * 3 // 4)
 
     def test_bad_samples(self):
         """An error says the same, wherever it happens."""

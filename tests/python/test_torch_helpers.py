@@ -118,6 +118,31 @@ class Sent(PythonHelperCase):
             "drawn": torch.tensor([one["python"] for one in some]),
             "all": scale * torch.stack([one["torch"] + one["numpy"] for one in some])})
 
+    def test_iterable(self):
+        """One of two workers makes its share there, and here again when the helper is gone; batches are as without."""
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                worker = torch.utils.data.get_worker_info()
+                for i in range(worker.id, 240, worker.num_workers):
+                    time.sleep(0.01)
+                    yield i, torch.rand(2)
+
+        def load(daemon, do=lambda batches: None, **options):
+            torch.manual_seed(3)
+            loader = DataLoader(Stream(), batch_size=4, num_workers=2, socket=daemon.socket, **options)
+            batches = iter(loader)
+            said = [next(batches)]
+            do(daemon)
+            return [[part.tolist() for part in batch] for batch in [*said, *batches]]
+
+        def kill(daemon):
+            wait_until(lambda: self.tasks(daemon) > 0, lambda: dltest.dlctl_json("workers", daemon=daemon))
+            helper.process.kill()
+
+        helper = self.lending()
+        daemon = self.daemon_of(helper)
+        self.assertEqual(load(daemon, kill, helpers=1), load(self.daemon_of(name="alone")))
+
     def test_as_many_as_help(self):
         """The daemon finds how many."""
         daemon = self.check(dataset_of(), helpers="auto", count="auto")
@@ -178,14 +203,6 @@ class Words(unittest.TestCase):
             with self.subTest(options), self.assertRaisesRegex(error, "helpers option"):
                 DataLoader(dataset_of(), **{"num_workers": 1, "helpers": 1, **options})
         self.assertEqual(DataLoader(dataset_of(), num_workers=1, helpers="auto")._options.helpers, "auto")
-
-    def test_iterable(self):
-        class Stream(torch.utils.data.IterableDataset):
-            def __iter__(self):
-                return iter(())
-
-        with self.assertRaisesRegex(ValueError, "helpers option does not apply to an IterableDataset"):
-            DataLoader(Stream(), num_workers=1, helpers=1)
 
     @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
     def test_state(self):

@@ -66,7 +66,7 @@ def check_cache(cache: Any, fast: bool) -> None:
 _MOST_HELPERS = 255
 
 
-def check_helpers(helpers: Any, dataset: Any, num_workers: Any) -> None:
+def check_helpers(helpers: Any, num_workers: Any) -> None:
     """ValueError, TypeError: it is no number of workers, or nothing that they could do."""
     automatic = isinstance(helpers, str) and helpers == "auto"
     if isinstance(helpers, bool) or not (automatic or isinstance(helpers, int)):
@@ -75,8 +75,6 @@ def check_helpers(helpers: Any, dataset: Any, num_workers: Any) -> None:
         raise ValueError(f"helpers option should be 0 to {_MOST_HELPERS}, but got helpers={helpers}")
     if helpers and num_workers == 0:
         raise ValueError("helpers option adds workers on other machines to those of num_workers, which is 0")
-    if helpers and isinstance(dataset, IterableDataset):
-        raise ValueError("helpers option does not apply to an IterableDataset, of which each worker has its own share")
 
 
 def check_assertion(holds: bool, text: str) -> None:

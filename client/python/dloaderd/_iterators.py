@@ -127,7 +127,7 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
                           _datapipes.worker_init(loader), args["base_seed"], states, batched=loader._auto_collation,
                           native=_native.is_on(loader), pictures=_native.pictures_of(loader),
                           pads=_native.pads(loader), lazy=loader._options.native != "off",
-                          by_steps=bool(loader._options.helpers))
+                          by_steps=bool(loader._options.helpers) and not loader._is_iterable)
 
 
 def _batch_size(loader: Any) -> int | None:
@@ -165,7 +165,7 @@ def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
         "workers": {"count": int(loader.num_workers), "prefetch": min(int(loader.prefetch_factor), MOST_PREFETCH),
                     "timeout": 0, "in_order": bool(loader.in_order), **own},
         "memory": {"limit": _memory_limit(), "writable": True},
-        "seed": args["base_seed"] if helpers and args["seed"] is None else args["seed"],
+        "seed": args["base_seed"] if helpers and args["seed"] is None and not loader._is_iterable else args["seed"],
     }
 
 
@@ -199,7 +199,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._sent_states: dict | None = None  # what the workers were told of states
         if _order.has_state(loader.dataset) and not self._gives_numbers():
-            if helpers:
+            if helpers and not loader._is_iterable:
                 raise ValueError("helpers option: the dataset has a state of its own (state_dict()), which its workers "
                                  "here keep; leave out helpers")
             self._sent_states = _dataset_state.to_send(self._order.resume, loader)

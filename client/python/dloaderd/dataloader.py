@@ -77,10 +77,12 @@ class DataLoader(TorchLoader[T_co]):
         fit.
 
     helpers: so many more workers on other machines, which the daemon's configuration names (HELPERS in
-        dloaderd(8)); "auto": as many as it gives a loader. The dataset is sent there by cloudpickle, with collate_fn and worker_init_fn.
-        NumPy's, torch's and Python's random numbers then depend on the batch alone, not on the worker
-        that makes it as in PyTorch: batches are the same wherever they are made, and with no helper
-        there. Of map-style datasets without a state of their own.
+        dloaderd(8)); "auto": as many as it gives a loader. The dataset is sent there by cloudpickle,
+        with collate_fn and worker_init_fn. NumPy's, torch's and Python's random numbers then depend on
+        the batch alone, not on the worker that makes it as in PyTorch: batches are the same wherever
+        they are made, and with no helper there. Of an IterableDataset that many of the num_workers run
+        there, each with its share, and moves with its state when a helper goes. A map-style dataset
+        must have no state of its own.
 
     One loader may have several iterators at once. Only one thread at a time may use it.
     """
@@ -100,7 +102,7 @@ class DataLoader(TorchLoader[T_co]):
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
         _arguments.check_native(native)
         _arguments.check_cache(cache, fast)
-        _arguments.check_helpers(helpers, dataset, count)
+        _arguments.check_helpers(helpers, count)
         self._options = _arguments.Options(seed, rank, world_size, device, socket, native, bool(fast), cache,
                                            helpers)
         self._keeper = _private.Keeper()

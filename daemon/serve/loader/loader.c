@@ -73,6 +73,9 @@ static int loader_start_pool(struct loader *loader, struct dl_error *err)
     o->owner = loader;
     o->helpers = loader_count_helpers(loader);
     o->helpers_auto = helpers_are_sized(o->config, o->spec);
+    o->pinned = o->spec->helpers < DL_MAX_WORKERS
+                    ? (uint32_t)min_u64(o->helpers, o->spec->workers)
+                    : 0; /* auto: a share is not worth moving where it is not needed */
     return pool_new(o, &loader->pool, err);
 }
 

@@ -76,9 +76,9 @@ struct loader {
     uint32_t n_due;
     struct worker_room *rooms; /* owned; of each worker */
     bool pumping;
-    bool executing; /* commands */
-    bool halted;    /* nothing more is loaded or delivered */
-    bool gone;      /* the registry knows */
+    bool executing;        /* commands */
+    bool halted;           /* nothing more is loaded or delivered */
+    bool gone;             /* the registry knows */
     bool looks_no_further; /* than queues reach, as helpers make steps, too */
 
     uint64_t now;         /* ns; of the current pump */
@@ -98,11 +98,11 @@ struct loader {
     struct {
         bool automatic;
         struct sizing sizing, helpers; /* of its own workers, and of those on other machines */
-        double cpus;             /* that there were for all */
-        uint64_t waited_ns;      /* that its trainers said since it was looked at last, */
-        uint64_t at_ns;          /* when that was, */
-        struct pool_spent spent; /* and what its workers had used then */
-        struct dl_error refused; /* why it got no more last; code 0: it was not refused */
+        double cpus;                   /* that there were for all */
+        uint64_t waited_ns;            /* that its trainers said since it was looked at last, */
+        uint64_t at_ns;                /* when that was, */
+        struct pool_spent spent;       /* and what its workers had used then */
+        struct dl_error refused;       /* why it got no more last; code 0: it was not refused */
     } size;
 
     struct written_file *written; /* owned list; the last one comes first */

@@ -204,8 +204,8 @@ bool loader_sizes_helpers(const struct loader *loader)
     return loader->o.pool.helpers_auto && loader->o.pool.helpers > 1 && !loader->core.iterable;
 }
 
-/* What its own workers may gain, they gain first; of two changes at once it would not be known which
- * one did. */
+/* What its own workers may gain, they gain first; of two changes at once it would not be known
+ * which one did. */
 static bool size_is_own_turn(const struct sizing_case *own)
 {
     return own->sizing && (own->ret != own->workers || own->sizing->trial_from > 0 ||

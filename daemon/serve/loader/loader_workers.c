@@ -55,6 +55,8 @@ static void workers_on_ready(void *owner, const struct dl_msg_w_ready *what)
         loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : what->length;
     core->iterable = what->iterable;
     core->can_skip = what->leaps;
+    if (core->iterable)
+        core->resting = loader->o.pool.helpers; /* its own workers have all shares */
     core->quarantine.limit = spec_max_bad(&loader->spec, core->length);
     loader->identity.dataset = what->dataset;
     loader->identity.length = core->length;

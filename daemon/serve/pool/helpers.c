@@ -25,9 +25,9 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
     uint64_t most = config->helpers.count ? config->helpers.count : HELPERS_MOST;
     if (!config->helpers.count && spec->helpers < DL_MAX_WORKERS)
         most = spec->helpers;
-    return *ret_why ? 0
-                    : (uint32_t)min_u64(min_u64(spec->helpers, most),
-                                        DL_MAX_WORKERS - spec->workers);
+    return *ret_why
+               ? 0
+               : (uint32_t)min_u64(min_u64(spec->helpers, most), DL_MAX_WORKERS - spec->workers);
 }
 
 bool helpers_are_sized(const struct config *config, const struct dl_spec *spec)

@@ -434,7 +434,7 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
     ret->fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - ret->collate_ns;
     ret->slow_ns = recent_since(&m->recently_slow, m->slow_ns);
     ret->remote_ns = recent_since(&m->recently_remote, m->remote_ns);
-    ret->away = member_is_helper(m) && m->state == WORKER_READY;
+    ret->away = m->helper && m->state == WORKER_READY;
     ret->way_ns = recent_since(&m->recently_on_way, m->way.way_ns);
     ret->way_bytes = recent_since(&m->recently_received, m->way.received_bytes);
     ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, pool_cpu_wait(m, &pid, &total));
@@ -449,9 +449,9 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
 
     *ret = (struct pool_worker_view){.number = m->number,
                                      .pid = pid,
-                                     .helper = !member_is_helper(m) ? NULL
-                                               : m->helper          ? m->helper
-                                                                    : "",
+                                     .helper = m->helper             ? m->helper
+                                               : member_is_helper(m) ? ""
+                                                                     : NULL,
                                      .state = worker_states[state],
                                      .tasks = m->finished,
                                      .restarts = m->restarts,

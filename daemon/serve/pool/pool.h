@@ -96,8 +96,9 @@ struct pool_options {
     uint64_t *stuck;         /* the daemon's count of killed workers that do not end */
     struct budget *budget;   /* of all rings' memory */
     struct retired *retired; /* borrowed; of all loaders */
-    uint32_t helpers;        /* how many workers there may be besides, on other machines: helpers.h */
-    bool helpers_auto;       /* so many at most, and some at first: pool_set_helpers() */
+    uint32_t helpers;  /* how many workers there may be besides, on other machines: helpers.h */
+    uint32_t pinned;   /* of an iterable dataset: so many of its workers run there instead */
+    bool helpers_auto; /* so many at most, and some at first: pool_set_helpers() */
     const struct config_dirs *found; /* borrowed: their addresses besides those configured */
     const struct pool_events *events;
     void *owner;

@@ -7,12 +7,22 @@ static const char *pool_helpers_address(const struct member *m)
 {
     const struct pool_options *o = &m->pool->o;
 
-    return helpers_address(o->config, o->found, m->number - o->spec->workers, m->attempts);
+    uint32_t first = member_is_helper(m) ? o->spec->workers : o->spec->workers - o->pinned;
+
+    return helpers_address(o->config, o->found, m->number - first, m->attempts);
+}
+
+bool member_is_home(const struct member *m)
+{
+    const struct pool_options *o = &m->pool->o;
+
+    return m->attempts >= (uint64_t)o->config->helpers.addresses.n + o->found->n;
 }
 
 bool member_choose_helper(struct member *m)
 {
-    const char *address = pool_helpers_address(m);
+    bool home = member_is_pinned(m) && member_is_home(m);
+    const char *address = home ? NULL : pool_helpers_address(m);
 
     free(m->helper);
     m->helper = address ? must_strdup(address) : NULL;
@@ -31,13 +41,16 @@ static uint32_t pool_helpers_end(const struct pool *pool)
     return pool->o.spec->workers + pool->o.helpers;
 }
 
-/* Not of an iterable dataset, of which each worker has its own share. */
+/* Of an iterable dataset each worker has its own share: some of them move there. */
 void pool_start_helpers(struct pool *pool)
 {
+    if (pool->iterable)
+        pool->helpers = 0;
+    for (uint32_t i = 0; i < pool->o.spec->workers; i++)
+        pool->members[i]->moves =
+            member_is_pinned(pool->members[i]) && !member_is_home(pool->members[i]);
     for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool) && !pool->broken; i++) {
-        if (pool->iterable)
-            member_become(pool->members[i], WORKER_GIVEN_UP);
-        else if (member_rests(pool->members[i]))
+        if (member_rests(pool->members[i]))
             member_become(pool->members[i], WORKER_AWAY);
         else
             member_start(pool->members[i]);
@@ -47,7 +60,7 @@ void pool_start_helpers(struct pool *pool)
 /* They have done what they had: it costs nobody a task. */
 void pool_move_helpers(struct pool *pool)
 {
-    for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool); i++) {
+    for (uint32_t i = 0; i < pool_helpers_end(pool); i++) {
         struct member *m = pool->members[i];
 
         if (pool->ended || pool->broken || in_flight(m) > 0)
@@ -100,18 +113,21 @@ uint32_t pool_helpers_ready(const struct pool *pool)
 
 void pool_meet_helpers(struct pool *pool)
 {
-    for (uint32_t i = pool_helpers_first(pool); i < pool_helpers_end(pool); i++) {
+    for (uint32_t i = 0; i < pool_helpers_end(pool); i++) {
         struct member *m = pool->members[i];
 
         if (!pool->opened || pool->ended || pool->broken)
             return;
+        if (!member_is_helper(m) && !member_is_pinned(m))
+            continue;
         m->attempts = 0;
         const char *address = pool_helpers_address(m);
         if (m->state == WORKER_WAITING) {
             uv_timer_stop(&m->backoff);
             member_start(m);
         } else if (m->state <= WORKER_READY) {
-            m->moves = address && m->helper && strcmp(address, m->helper) != 0;
+            m->moves =
+                address && (m->helper ? strcmp(address, m->helper) != 0 : member_is_pinned(m));
         }
     }
     pool_move_helpers(pool);

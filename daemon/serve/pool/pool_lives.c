@@ -130,11 +130,11 @@ static int pool_lives_compare_dataset(struct member *m, const struct dl_msg_w_re
                             "open the loader again under another name",
                             (unsigned long long)what->length, (unsigned long long)pool->length);
     /* A class that was sent by value has another qualified name there. */
-    if (member_is_helper(m) && !spec_sent(pool->o.spec) && what->dataset != pool->dataset)
+    if (m->helper && !spec_sent(pool->o.spec) && what->dataset != pool->dataset)
         return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
                             "the helper sees other files than this machine, by their names, sizes "
                             "or content; give both the same");
-    if (member_is_helper(m))
+    if (m->helper)
         return 0; /* lengths are known by times, too, which copies do not share */
     if (what->fingerprint != pool->fingerprint)
         return dl_error_set(&m->open_error, ESTALE, "dataset",
@@ -206,8 +206,10 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
         pool->opening_ns = uv_hrtime() - m->started_since;
     pool->length = length;
     pool->iterable = iterable;
-    pool->fingerprint = what->fingerprint;
-    pool->dataset = what->dataset;
+    if (!m->helper) { /* as this machine sees it */
+        pool->fingerprint = what->fingerprint;
+        pool->dataset = what->dataset;
+    }
     member_become(m, WORKER_READY);
     m->ready_since = uv_hrtime();
     if (member_is_helper(m))
@@ -325,7 +327,8 @@ static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const c
     const struct pool *pool = m->pool;
     uint64_t pause_ms = 0;
 
-    if (member_is_helper(m) && pool_lives_others_do(pool)) {
+    bool pinned = member_is_pinned(m) && !member_is_home(m);
+    if (pinned || (member_is_helper(m) && pool_lives_others_do(pool))) {
         if (!deaths_add(&m->deaths, well_ns, &pause_ms))
             pause_ms = HELPERS_PAUSE_MS;
         m->restarts++;
@@ -406,7 +409,7 @@ static const char *pool_lives_name_why(const struct member *m, const char *text,
 
     if (!err->code)
         return text;
-    if (!member_is_helper(m))
+    if (!m->helper)
         return err->message;
     snprintf(ret, len, "worker %u at helper %s: %s%s%s", m->number, m->helper, err->path,
              *err->path ? ": " : "", err->message);
@@ -419,7 +422,7 @@ static void pool_lives_on_process_exited(void *owner, int signal, const char *ca
     const struct pool *pool = m->pool;
     char text[1024], why[2048];
     /* Of a helper that stays of no use it was said before. */
-    bool again = member_is_helper(m) && m->deaths.count >= DEATHS_MAX;
+    bool again = m->helper && m->deaths.count >= DEATHS_MAX;
 
     member_collect(m);
     snprintf(text, sizeof text, "%s", cause);
@@ -481,7 +484,7 @@ void member_open(struct member *m)
     struct process_options options = pool_lives_options(m);
 
     assert(m->state == WORKER_STARTING && !m->opens);
-    options.looks = !member_is_helper(m) && pool_look_first(m->pool);
+    options.looks = !m->helper && pool_look_first(m->pool);
     m->opens = true;
     m->started_since = uv_hrtime();
     process_open(m->process, &options);
@@ -494,7 +497,9 @@ void member_start(struct member *m)
     struct pool *pool = m->pool;
     struct dl_error err = {0};
 
-    if (member_is_helper(m) && !member_choose_helper(m)) {
+    if (member_is_pinned(m))
+        (void)member_choose_helper(m); /* if nobody is there, it begins here */
+    else if (member_is_helper(m) && !member_choose_helper(m)) {
         uv_timer_start(&m->backoff, pool_lives_on_backoff, HELPERS_PAUSE_MS, 0);
         return;
     }

@@ -62,7 +62,7 @@ void pool_look_go_on(struct pool *pool)
         return;
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = pool->members[i];
-        if (m->state == WORKER_READY && !m->killed_since && !member_is_helper(m) &&
+        if (m->state == WORKER_READY && !m->killed_since && !m->helper &&
             (!best || in_flight(m) < in_flight(best)))
             best = m;
     }

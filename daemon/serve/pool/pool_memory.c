@@ -137,7 +137,8 @@ void member_add_first_segment(struct member *m)
         pool->o.events->reclaim(pool->o.owner);
         return;
     }
-    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec_slots(spec, pool_at_work(pool)), fit), &err);
+    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec_slots(spec, pool_at_work(pool)), fit),
+                                    &err);
     if (r < 0 && pool->refused.code && (member_has_stand_in(m) || pool->waits_for_retired))
         m->wants_memory = true; /* what others have may come back, and nobody says so */
     else if (r < 0)

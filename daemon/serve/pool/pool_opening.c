@@ -136,7 +136,7 @@ bool member_may_be_stuck(const struct member *m)
 {
     uint64_t now = uv_hrtime();
 
-    if (!m->process || !pool_opening_is_limited(m->pool) || member_is_helper(m))
+    if (!m->process || !pool_opening_is_limited(m->pool) || m->helper)
         return false;
     if (m->killed_since)
         return true;

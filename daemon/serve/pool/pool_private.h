@@ -121,7 +121,7 @@ struct pool {
     struct member **members; /* owned: of all that there were, n_made; numbers from n_members on are
                                 AWAY */
     uint32_t n_members, n_made;
-    uint32_t size; /* how many there should be; those behind it get no more tasks, and go */
+    uint32_t size;    /* how many there should be; those behind it get no more tasks, and go */
     uint32_t helpers; /* of those that there may be, so many should work; the others rest */
     uint32_t open_handles;
     struct segment *retiring; /* owned list: of dead incarnations, until the last reader lets go */
@@ -142,7 +142,8 @@ struct pool {
     struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
     bool waits_for_retired;  /* it was refused for what its clients have still to let go of */
     uint64_t next_task;
-    uint32_t own_in_a_row; /* tasks that no helper has done, as far as that is counted, since one did or began */
+    uint32_t own_in_a_row; /* tasks that no helper has done, as far as that is counted, since one
+                              did or began */
     struct bad_list bad;   /* of the completion at hand */
     uint64_t most_samples; /* that one may have */
     bool iterable;         /* the dataset; once opened */
@@ -165,6 +166,15 @@ static inline bool member_is_helper(const struct member *m)
 {
     return m->number >= m->pool->o.spec->workers &&
            m->number < m->pool->o.spec->workers + m->pool->o.helpers;
+}
+
+/* Of an iterable dataset, with a share of its own, which may be made on another machine. */
+static inline bool member_is_pinned(const struct member *m)
+{
+    const struct pool *pool = m->pool;
+
+    return pool->iterable && m->number < pool->o.spec->workers &&
+           m->number >= pool->o.spec->workers - pool->o.pinned;
 }
 
 /* A helper that is not to work now. */
@@ -222,6 +232,8 @@ void member_without_memory(struct member *m, const struct dl_error *err);
 void pool_start_helpers(struct pool *pool);
 /* Where it is started next, as its `helper`. False: no helper is there. */
 bool member_choose_helper(struct member *m);
+/* Each helper was tried: its share is made on this machine. */
+bool member_is_home(const struct member *m);
 /* Those that are to move or to rest, and have nothing to do. */
 void pool_move_helpers(struct pool *pool);
 

@@ -32,13 +32,13 @@ static uint32_t pool_tasks_count_away(const struct member *m)
 /* How many more tasks it may be given. */
 static uint32_t pool_tasks_count_room(const struct member *m)
 {
-    uint32_t most =
-        pool_at_work(m->pool) == 1 ? QUEUE_RECORDS : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
+    uint32_t most = pool_at_work(m->pool) == 1 ? QUEUE_RECORDS
+                                               : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
 
     if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned || m->moves ||
         m->number >= m->pool->size || member_rests(m))
         return 0;
-    if (member_is_helper(m))
+    if (m->helper)
         most = pool_tasks_count_away(m);
     return most - (uint32_t)min_u64(in_flight(m), most);
 }
@@ -135,7 +135,7 @@ void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = pool->members[(worker + i) % pool->n_members];
 
-        if (m->state != WORKER_READY || !m->process || member_is_helper(m))
+        if (m->state != WORKER_READY || !m->process || m->helper)
             continue;
         process_send_expect(m->process, false, indices);
         return;
@@ -147,7 +147,7 @@ void pool_expect_anew(struct pool *pool)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = pool->members[i];
 
-        if (m->state == WORKER_READY && m->process && !member_is_helper(m))
+        if (m->state == WORKER_READY && m->process && !m->helper)
             process_send_expect(m->process, true, (struct dl_span){0});
     }
 }
@@ -264,7 +264,8 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     m->turn_ns = m->turn_ns ? (m->turn_ns + now - m->front_since) / 2 : now - m->front_since;
     m->front_since = now;
     m->finished++;
-    pool->own_in_a_row = member_is_helper(m) ? 0 : (uint32_t)min_u64(pool->own_in_a_row + 1ULL, HELPED);
+    pool->own_in_a_row =
+        member_is_helper(m) ? 0 : (uint32_t)min_u64(pool->own_in_a_row + 1ULL, HELPED);
     m->deaths = (struct deaths){0};
     m->busy_ns += done->cost_ns;
     m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
@@ -273,7 +274,7 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     uint64_t remote_ns = min_u64(m->remote_told, m->busy_ns - m->collate_ns - m->remote_ns);
     m->remote_told -= remote_ns;
     m->remote_ns += remote_ns;
-    if (member_is_helper(m))
+    if (m->helper)
         process_take_way(m->process, &m->way);
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
     if (done->code == 0) {
