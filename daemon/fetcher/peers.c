@@ -151,7 +151,7 @@ void peers_set_list(struct peers *peers, struct dl_span text)
 int peers_new(uv_loop_t *loop, struct kept *kept, struct remote_tally *tally, struct peers **ret,
               struct dl_error *err)
 {
-    struct http_options options = {.loop = loop, .owner = "remote.peers", .kept = PEERS_AT_ONCE};
+    struct http_options options = {.loop = loop, .owner = "remote.peers", .kept = PEERS_KEPT};
     struct peers *peers = must_alloc(sizeof *peers);
     int r = 0;
 

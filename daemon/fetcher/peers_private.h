@@ -8,6 +8,7 @@
 
 enum {
     PEERS_AT_ONCE = 64,             /* requests; others wait */
+    PEERS_KEPT = 256,               /* connections: one that closes ends the turns that it gave */
     PEERS_BRINGING_MOST = 64 << 20, /* bytes; what others lack beyond it they do not get */
 };
 
