@@ -1,9 +1,10 @@
 """Models' own chat templates (chat: jinja), beside apply_chat_template() of transformers: drawn conversations give the
 same tokens and the same mask, or are refused by both.
 
-The templates here are ours; each does what those of a family do: thoughts that go from earlier turns and tools of
-ChatML (Qwen), today's date and a header for each role (Llama), brackets and turns that must alternate (Mistral), a role
-of another name and a system message inside the first turn (Gemma), macros and channels (gpt-oss), no end mark (GLM).
+The templates here are ours; each does what those of the families do that fine-tuning.md lists it for: thoughts that go
+from earlier turns and tools of ChatML, today's date and a header for each role, brackets and turns that must
+alternate, a role of another name and a system message inside the first turn, macros and channels, no end mark, what
+was said before in a namespace. Those of TRL and other packages, and in $DLOADER_CHAT_TEMPLATES, are rendered, too.
 """
 
 import importlib.util
@@ -188,6 +189,76 @@ TEMPLATES = {
 {%- endfor -%}
 {%- if add_generation_prompt -%}<|assistant|>{%- endif -%}
 """,
+    "marks": r"""
+{%- set ns = namespace(system='', first=true, tool=false, called=false) -%}
+{%- for message in messages -%}
+    {%- if message['role'] == 'system' -%}
+        {%- set ns.system = ns.system + ('' if ns.first else '\n\n') + (message['content'] or '') -%}
+        {%- set ns.first = false -%}
+    {%- endif -%}
+{%- endfor -%}
+{{- bos_token }}{{ ns.system }}
+{%- for tool in tools or [] %}
+    {{- '\n## ' + tool['function']['name'] + '\n' + (tool | tojson(ensure_ascii=False)) }}
+{%- endfor -%}
+{%- for message in messages -%}
+    {%- if message['role'] == 'user' -%}
+        {%- set ns.tool = false -%}{{- '<|user|>' + message['content'] }}
+    {%- elif message['role'] == 'assistant' and message.get('tool_calls') -%}
+        {%- set ns.tool = true -%}{{- '<|assistant|>' }}BEGIN{{- message['content'] if message['content'] is not none }}
+        {%- for call in message['tool_calls'] -%}
+            {{- ('' if loop.first else '\n') + call['type'] + '<|message|>' + call['function']['name'] }}
+            {{- '\n```json\n' }}
+            {{- call['function']['arguments'] | tojson(indent=2) + '\n```' -}}
+        {%- endfor -%}
+        {{- '</s>' }}END
+    {%- elif message['role'] == 'assistant' -%}
+        {{- '<|end|>' if ns.tool else '<|assistant|>' }}{%- set ns.tool = false -%}
+        {%- set content = message['content'] -%}
+        {%- if content is string and '</think>' in content -%}
+            {%- set content = content.split('</think>')[-1] -%}
+        {%- endif -%}
+        BEGIN{{- (content if content is string else content | map(attribute='text') | join('')) + '</s>' }}END
+    {%- elif message['role'] == 'tool' -%}
+        {{- ('' if ns.tool and not ns.called else '\n') + '<tools>' + message['content'] -}}
+        {%- set ns.called = true -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt and not ns.tool -%}
+    {{- '<|assistant|>' }}{%- if thinking -%}<think>{%- else -%}</think>{%- endif -%}
+{%- endif -%}
+""",
+    "default": r"""
+{%- if messages[0]['role'] != 'system' %}
+    {{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or message.role == "system"
+           or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' }}
+        {%- if message.role == 'assistant' %}BEGIN{{- message.content + '<|im_end|>' }}END
+        {%- else %}{{- message.content + '<|im_end|>' }}{%- endif %}{{- '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role + '\n' }}BEGIN
+        {%- if message.content %}{{- message.content }}{%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}{%- set tool_call = tool_call.function %}{%- endif %}
+            {{- '\n{"name": "' + tool_call.name + '", "arguments": ' + (tool_call.arguments | tojson) + '}' }}
+        {%- endfor %}
+        {{- '<|im_end|>' }}END{{- '\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}{{- '<|im_start|>user' }}{%- endif %}
+        {{- '\n<tools>' + message.content }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}{{- '<|im_end|>\n' }}{%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
+""",
+    "lines": r"{% for message in messages %}{% if message['role'] == 'system' and message['content'] %}"
+             r"{{ '<|system|>\n' + message['content'] + '<|end|>\n' }}{% elif message['role'] == 'user' %}"
+             r"{{ '<|user|>\n' + message['content'] + '<|end|>\n' }}{% elif message['role'] == 'assistant' %}"
+             r"{{ '<|assistant|>\n' }}BEGIN{{ message['content'] + '<|end|>' }}END{{ '\n' }}{% endif %}{% endfor %}"
+             r"{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}",
 }
 TOOLS = [{"type": "function", "function": {
     "name": "weather", "description": "It's \"here\" <or> there & ä.",
@@ -222,6 +293,8 @@ def conversation(rng, extras=True):
 
 
 class Case(unittest.TestCase):
+    VOCABULARY = 900
+
     def setUp(self):
         import tokenizers
         folder = tempfile.TemporaryDirectory()
@@ -233,7 +306,7 @@ class Case(unittest.TestCase):
             tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
         made.train_from_iterator(WORDS * 9 + list(TEMPLATES.values()) + ["\n\n", "assistant\n\n"] * 9,
                                  tokenizers.trainers.BpeTrainer(
-            vocab_size=900, special_tokens=MARKS, show_progress=False,
+            vocab_size=self.VOCABULARY, special_tokens=MARKS, show_progress=False,
             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
         made.save(str(self.folder / "tokenizer.json"))
         self.made = made
@@ -340,6 +413,53 @@ class Templates(Case):
                 rows, _ = self.split(rows, template, continue_final_message=True)
                 ours = self.samples(rows, chat_template=self.save(template), tools="tools", chat_end="continue")
                 self.expect(rows, template, ours, masks=False, continue_final_message=True)
+
+
+def templates_of_packages():
+    """Paths by names: of models' templates that packages here have files of."""
+    folders = [pathlib.Path(one) for one in os.environ.get("DLOADER_CHAT_TEMPLATES", "").split(":") if one]
+    for package, inside in ("trl", "chat_templates"), ("vllm", "transformers_utils/chat_templates"):
+        if has(package):
+            folders.append(pathlib.Path(importlib.util.find_spec(package).origin).parent / inside)
+    return {f"{folder.name}/{path.name}": path for folder in folders for path in sorted(folder.glob("*.jinja"))}
+
+
+@unittest.skipUnless(has("tokenizers") and has("transformers"), "tokenizers and transformers are not installed")
+class Shipped(Case):
+    """Models' templates as packages have them. Their marks are no special tokens here: each byte is a token, so that
+    none lies across the bounds of what the model writes.
+    """
+    VOCABULARY = 256 + len(MARKS)
+
+    def test_of_packages(self):
+        found = templates_of_packages()
+        if not found:
+            self.skipTest("no package with templates is installed, and $DLOADER_CHAT_TEMPLATES is not set")
+        refused = {}
+        for name, path in found.items():
+            with self.subTest(name):
+                template = path.read_text(encoding="utf-8")
+                rows, _ = self.split(self.rows(name)[:25], template)
+                try:
+                    ours = self.samples(rows, chat_template=self.save(template), tools="tools")
+                except RuntimeError as e:
+                    if "is not supported" not in str(e) and "mask" not in str(e):
+                        raise
+                    refused[name] = str(e)
+                    continue
+                self.expect(rows, template, ours, masks=re.search(r"\{%[-+]?\s*generation\b", template))
+        for name, why in refused.items():
+            print(f"# {name}: {why}")
+        print(f"# {len(found) - len(refused)} of {len(found)} templates are rendered in C")
+        self.assertLessEqual(len(refused), len(found) // 4)
+
+
+class Documented(unittest.TestCase):
+    def test_the_table(self):
+        """Each template here is that of a row of the page, and the other way round."""
+        page = pathlib.Path(__file__).parents[2] / "client/docs/fine-tuning.md"
+        rows = re.findall(r"(?m)^\| .* \| `([a-z]+)` \|$", page.read_text(encoding="utf-8"))
+        self.assertEqual(sorted(rows), sorted(TEMPLATES))
 
 
 @unittest.skipUnless(has("tokenizers") and has("transformers"), "tokenizers and transformers are not installed")
