@@ -39,7 +39,10 @@ const char *helpers_address(const struct config *config, const struct config_dir
                             uint32_t helper, uint64_t attempt)
 {
     const struct config_dirs *listed = &config->helpers.addresses;
-    uint64_t n = (uint64_t)listed->n + found->n, i = n > 0 ? (helper + attempt) % n : 0;
+    uint64_t n = (uint64_t)listed->n + found->n;
+    /* Those that one helper has lost go to different ones. */
+    uint64_t apart = attempt > 0 && n > 1 ? helper / n % (n - 1) : 0;
+    uint64_t i = n > 0 ? (helper + attempt + apart) % n : 0;
 
     return n == 0 ? NULL : i < listed->n ? listed->paths[i] : found->paths[i - listed->n];
 }

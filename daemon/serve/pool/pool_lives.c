@@ -357,6 +357,21 @@ static uint64_t pool_lives_was_well(struct member *m)
     return (in_flight(m) > 0 ? m->front_since : uv_hrtime()) - m->ready_since;
 }
 
+/* What it had would only wait for the others there to be lost as well, one after the other. */
+static void pool_lives_doubt_others(const struct member *m)
+{
+    const uint64_t until = uv_hrtime() + HELPERS_PAUSE_MS * 1000000;
+
+    for (uint32_t i = 0; member_is_helper(m) && m->state == WORKER_READY && i < m->pool->n_members;
+         i++) {
+        struct member *other = m->pool->members[i];
+
+        if (other != m && member_is_helper(other) && other->helper &&
+            strcmp(other->helper, m->helper) == 0)
+            other->doubted_until = until;
+    }
+}
+
 void member_lose(struct member *m, const char *cause, bool replace)
 {
     struct pool *pool = m->pool;
@@ -371,6 +386,7 @@ void member_lose(struct member *m, const char *cause, bool replace)
         pool->hung_since = m->front_since;
     m->opens = m->timed_out = m->hangs = m->condemned = m->to_ring = m->moves = false;
     m->killed_since = 0;
+    m->doubted_until = 0;
     member_give_tasks_back(m, cause);
     member_retire_all(m);
     if (pool->broken)
@@ -436,6 +452,7 @@ static void pool_lives_on_process_exited(void *owner, int signal, const char *ca
                                        .client_uid = LOG_N(quota_uid(pool->o.account))},
                   "%s: %s", pool->o.spec->name, pool_lives_name_why(m, text, why, sizeof why));
     m->process = process_free(m->process);
+    pool_lives_doubt_others(m);
     member_lose(m, text, true);
 }
 

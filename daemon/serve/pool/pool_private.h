@@ -77,7 +77,9 @@ struct member {
                           one, or none yet */
     uint64_t attempts; /* at helpers, since others were there */
     bool moves;        /* to another helper, once it has done what it has */
-    struct way way;    /* of all its connections */
+    uint64_t doubted_until; /* ns; another worker at its helper was lost: it gets nothing, unless it
+                               finishes something, or is not lost as well until then */
+    struct way way;         /* of all its connections */
     uint64_t busy_ns;
     uint64_t collate_ns;     /* of that */
     uint64_t slow_ns;        /* of that: on slow samples */

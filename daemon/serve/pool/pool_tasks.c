@@ -38,6 +38,8 @@ static uint32_t pool_tasks_count_room(const struct member *m)
     if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned || m->moves ||
         m->number >= m->pool->size || member_rests(m))
         return 0;
+    if (m->helper && m->doubted_until > 0 && uv_hrtime() < m->doubted_until)
+        return 0;
     if (m->helper)
         most = pool_tasks_count_away(m);
     return most - (uint32_t)min_u64(in_flight(m), most);
@@ -267,6 +269,7 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     pool->own_in_a_row =
         member_is_helper(m) ? 0 : (uint32_t)min_u64(pool->own_in_a_row + 1ULL, HELPED);
     m->deaths = (struct deaths){0};
+    m->doubted_until = 0;
     m->busy_ns += done->cost_ns;
     m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
     /* It may have told of what follows, too. */
