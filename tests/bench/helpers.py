@@ -30,7 +30,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import photos
@@ -41,7 +40,6 @@ import networks  # noqa: E402
 
 MBIT, PORT, PATIENCE = 2000, 7071, 60
 DETECTED = {"killed": 0, "stopped": 5, "cut": 5, "slow": 0}  # seconds until a fault is noticed: LINK_PATIENCE_MS
-SEEN = ("worker", "helper", "state", "tasks", "queued", "step", "restarts")  # of workers, where a batch is overdue
 ROWS = ("sleeps", "photographs", "link", "faults", "none")
 
 # A machine is known by its network, as all have the same files: one is slow while FLAGS has a file of its name.
@@ -168,10 +166,10 @@ class Daemon(Program):
         except OSError:
             return False
 
-    def workers(self, own=False):
+    def workers(self):
         told = subprocess.run([self.bench.build / "client/dlctl/dlctl", "workers", "--json", "--socket", self.socket],
                               capture_output=True, text=True, check=True).stdout
-        return [row for row in json.loads(told) if own or row["helper"]]
+        return [row for row in json.loads(told) if row["helper"]]
 
     def wait_for_helpers(self):
         wait_until(lambda: sum(row["state"] == "ready" for row in self.workers()) == self.away,
@@ -304,22 +302,7 @@ def link(bench):
               share >= 0.9)
 
 
-class Watch(threading.Thread):
-    """Says each second in which a batch is overdue what the daemon says of its workers."""
-
-    def __init__(self, daemon, overdue):
-        super().__init__(daemon=True)
-        self.daemon_, self.overdue, self.since, self.over = daemon, overdue, time.monotonic(), threading.Event()
-
-    def run(self):
-        while not self.over.wait(1):
-            waits = time.monotonic() - self.since
-            if waits > self.overdue:
-                print(f"  {waits:.1f} s without a batch: "
-                      f"{[[row[key] for key in SEEN] for row in self.daemon_.workers(True)]}", flush=True)
-
-
-def watched(loader, watch=None, at=None, do=None):
+def watched(loader, at=None, do=None):
     """(digest, numbers of samples, longest wait for a batch from number `at` on, when do() is called)."""
     digest, numbers, longest, since = hashlib.blake2b(), [], 0, time.monotonic()
     for i, batch in enumerate(loader):
@@ -332,8 +315,6 @@ def watched(loader, watch=None, at=None, do=None):
         if i == at:
             do()
         since = time.monotonic()
-        if watch:
-            watch.since = since
     return digest.hexdigest(), numbers, longest
 
 
@@ -369,7 +350,7 @@ def faults(bench):
     """A round is an epoch of one loader, whose helpers are whole again before the next."""
     batches = 400
     spec = python_spec("faults", "Sleeps", {"length": 4 * batches, "seconds": 0.005}, 4, workers={"count": 1})
-    stalls, loads = {kind: [] for kind in DETECTED}, []
+    stalls = {kind: [] for kind in DETECTED}
     helpers = [Helper(bench, host) for host in bench.hosts]
     alone, daemon = Daemon(bench), Daemon(bench, bench.hosts)
     # The samples without helpers do not sleep.
@@ -380,15 +361,11 @@ def faults(bench):
             kind, at = list(DETECTED)[number % len(DETECTED)], draw.randrange(20, batches - 100)
             used = {row["helper"].rsplit(":", 1)[0] for row in daemon.workers()}
             unlucky = draw.choice([i for i, one in enumerate(helpers) if one.host.address in used])
-            watch = Watch(daemon, DETECTED[kind] + 1)
-            watch.start()
-            got = watched(loader, watch, at, lambda kind=kind, one=helpers[unlucky]: befall(bench, kind, one))
-            watch.over.set()
+            got = watched(loader, at, lambda kind=kind, one=helpers[unlucky]: befall(bench, kind, one))
             helpers[unlucky] = mend(bench, kind, helpers[unlucky])
             stalls[kind].append(got[2] - DETECTED[kind])
-            loads.append(os.getloadavg()[0])
             if stalls[kind][-1] > 1:
-                print(f"round {number}, {kind} at batch {at}, {got[2]:.2f} s, load {loads[-1]:.1f}:\n"
+                print(f"round {number}, {kind} at batch {at}, {got[2]:.2f} s, load {os.getloadavg()[0]:.1f}:\n"
                       f"{daemon.log.read_text()[-2000:]}", flush=True)
             right = watched(own)
             assert sorted(right[1]) == list(range(4 * batches))
@@ -397,7 +374,6 @@ def faults(bench):
                                     f"{len(set(got[1]))} different ones; other batches", False)
             daemon.wait_for_helpers()
     bench.end()
-    print(f"faults       load {statistics.median(loads):.1f} in the median, {max(loads):.1f} at most", flush=True)
     for kind, some in stalls.items():
         if some:
             beyond = f" beyond {DETECTED[kind]} s" if DETECTED[kind] else ""
