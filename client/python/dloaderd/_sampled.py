@@ -23,10 +23,13 @@ from typing import Any, NamedTuple
 
 from . import _bootstrap, _hosting
 
-LOOK_S = 0.5
+# Without what others have of the processors; but no longer than LOOK_MOST_S.
+LOOK_S, LOOK_MOST_S = 0.5, 5
 INTERVAL_S = 0.0005
 # How long it may take to start, where it imports torch first, and a sample, or opening what they are read from.
 START_S, SAMPLE_S = 60, 10
+# A process that has had so much of a processor meanwhile may take longer: others have the rest.
+_BUSY = 0.05
 _SPREAD = 1024  # of a dataset with a length, so many samples at most are made in turn
 
 _OURS = os.path.dirname(__file__)
@@ -128,20 +131,43 @@ def _keys(length: int) -> range:
     return range(0, length, max(1, length // _SPREAD))
 
 
-def _make(source: Any, size: int, seconds: float) -> None:
-    """Samples, and batches of them, as a worker makes them.."""
-    dataset, ends = source.dataset, time.perf_counter() + seconds
+def _waited_s() -> float:
+    """How long this process's threads could have run, and others did."""
+    waited = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not tell
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/schedstat") as file:
+                waited += int(file.read().split()[1])
+    return waited / 1e9
+
+
+class _Look:
+    """The time that it takes, from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._waited = time.perf_counter(), _waited_s()
+
+    def is_over(self) -> bool:
+        passed = time.perf_counter() - self._began
+        return passed >= LOOK_S and (passed >= LOOK_MOST_S or passed - (_waited_s() - self._waited) >= LOOK_S)
+
+
+def _make(source: Any, size: int) -> None:
+    """Samples, and batches of them, as a worker makes them: at least one."""
+    dataset, look = source.dataset, _Look()
     together = None if source.one_by_one else getattr(dataset, "__getitems__", None)
     keys = itertools.cycle(_keys(source.length))
-    while time.perf_counter() < ends:
+    is_over = False
+    while not is_over:
         samples: list = []
-        while len(samples) < size and (together or not samples or time.perf_counter() < ends):
+        while len(samples) < size and (together or not samples or not look.is_over()):
             key = next(keys)
             samples.append(key if together else dataset[key])
         if together:
             samples = together(samples)
         if source.collate is not None:
             source.collate(samples)
+        is_over = look.is_over()
 
 
 def _run(job: Any, workers: int, size: int, mask: Any, writer: Any) -> None:
@@ -161,7 +187,7 @@ def _run(job: Any, workers: int, size: int, mask: Any, writer: Any) -> None:
     for counter in _counters():  # what the program itself has done is in them
         counter.clear()
     with _Watch(_make.__code__) as watch:
-        _make(source, size, LOOK_S)
+        _make(source, size)
     pictures, texts = ({why: n for why, n in counter.items() if n > 0} for counter in _counters())
     writer.send(Sampled(dict(watch.seconds), pictures, texts))
 
@@ -174,6 +200,26 @@ def _counters() -> list[Any]:
 
 # ---- in the program ------------------------------------------------------------------------------
 
+def _spent_s(pid: int) -> float:
+    """Of a processor, by a process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0
+
+
+def _comes(reader: Any, process: Any, seconds: float) -> bool:
+    """Whether it sends something within that time; a processor's, where it gets little of one."""
+    began = before = _spent_s(process.pid)
+    while not reader.poll(seconds):
+        spent = _spent_s(process.pid)
+        if spent - began >= seconds or spent - before < _BUSY * seconds:
+            return False
+        before = spent
+    return True
+
+
 def sample(job: Any, workers: int, size: int, context: Any) -> Sampled | None:
     """job: of the workers, _bootstrap.Job, of a dataset with indices. size: of batches. None: nothing was found out."""
     process = None
@@ -183,10 +229,10 @@ def sample(job: Any, workers: int, size: int, context: Any) -> Sampled | None:
             process = context.Process(target=_run, daemon=True, args=(job, workers, size, mask, writer))
             process.start()
         writer.close()
-        if not reader.poll(START_S):
+        if not _comes(reader, process, START_S):
             return None
         reader.recv()
-        return reader.recv() if reader.poll(LOOK_S + SAMPLE_S) else None
+        return reader.recv() if _comes(reader, process, LOOK_MOST_S + SAMPLE_S) else None
     except Exception:  # whatever pickling raises, or processes that are not allowed to have others
         return None
     finally:
