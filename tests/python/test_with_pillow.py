@@ -138,9 +138,8 @@ class Mine(Image.Image):
     """Of a picture's attributes, as some classes are made."""
 
 
-def shared(p):
-    p.info  # noqa: B018 - a header that is read later is read by each
-    made = Mine.__new__(Mine)
+def shared(p, kind=Mine):
+    made = kind.__new__(kind)
     made.__dict__.update(p.__dict__)
     return made
 
@@ -236,6 +235,7 @@ STEPS = {
     "tensor": lambda rng, p: v1.functional.to_tensor,
     "written": lambda rng, p: written,
     "shared": lambda rng, p: shared,
+    "its like": lambda rng, p: lambda p: shared(p, type(p)),
     "draw": lambda rng, p: in_place(drawn_on),
     "merge": lambda rng, p: merged,
     "combine": lambda rng, p: combined(rng.choice(["add", "multiply", "difference", "blend", "composite"])),
@@ -246,7 +246,7 @@ STEPS = {
     "resized_crop": lambda rng, p: lambda p: v2.functional.resized_crop(p, 1, 2, 30, 20, [24, 24]),
 }
 RARE = {"tile", "transparency", "close", "close fp", "with", "no such attribute", "draft", "verify", "shared",
-        "putalpha", "limit", "truncated"}
+        "its like", "putalpha", "limit", "truncated"}
 NAMES = [name for name in STEPS for _ in range(1 if name in RARE else 6 if name in ("crop in it", "rgb") else 3)]
 
 

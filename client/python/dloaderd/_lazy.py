@@ -79,12 +79,35 @@ def _is_pillows() -> bool:
 
 # ---- files -----------------------------------------------------------------------------------------
 
+class _Head:
+    """A header, up to a file's coded data, that Pillow has not read. Of pictures that have been given each other's
+    attributes, all have the one that is read for the first of them. found: what Pillow says, if it was asked.
+    """
+
+    __slots__ = ("data", "found")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.found: list[dict] = []
+
+    def read(self) -> dict:
+        if not self.found:
+            self.found.append(vars(JpegImagePlugin.JpegImageFile(io.BytesIO(self.data))))
+        return self.found[0]  # another thread may have read it, too
+
+
+def _unread_head(own: dict) -> _Head | None:
+    """If nobody has asked for what is in it."""
+    head = own.get("_head")
+    return None if head is None or head.found else head
+
+
 def _parse(own: dict) -> None:
     """Has Pillow read a header, of a file or of one that a picture is made of; what was set since is as it is."""
     head = own.get("_head")
     if head is None:
         return
-    known = vars(JpegImagePlugin.JpegImageFile(io.BytesIO(head)))
+    known = head.read()
     own.update({**known, **own} if "fp" in own else {"info": known["info"], **own})
     for name in "_head", "_has_exif":
         own.pop(name, None)
@@ -100,7 +123,7 @@ def _missing(image: Any, name: str) -> Any:
 
 def _draft(image: Any, own: dict) -> tuple[int, bool] | None:
     """As Source has it; None: something else has been done to the file that load() would heed."""
-    if "_head" in own and len(own) == _UNREAD + ("_exif" in own):
+    if _unread_head(own) is not None and len(own) == _UNREAD + ("_exif" in own):
         return NO_DRAFT
     luma = image._mode == "L" and image.layers == 3
     mode = "L" if luma else _MODES.get(image.layers)
@@ -133,8 +156,9 @@ def _take(image: Any) -> Pending | None:
     data = fp.read()
     source = Source(data, mode="L" if draft[1] else "RGB", draft=draft)
     whole = _worker.picture_whole(data)
+    head = own.get("_head")
     # It may have been written to since.
-    if not data.startswith(own.get("_head", b"")) or not (whole or source.decode()):
+    if head is not None and not data.startswith(head.data) or not (whole or source.decode()):
         fp.seek(0)
         tell(UNTOUCHED, "files that C refuses")
         return None
@@ -176,8 +200,9 @@ def _after(image: Any, steps: tuple, size: tuple[int, int], mode: str) -> Any:
         if source.pixels is None:
             return None
     own = image.__dict__
-    head = None if "info" in own else own.get("_head")
-    info = {"info": image._copy_info()} if head is None else {"_head": head, "_has_exif": own.get("_has_exif", True)}
+    head = None if "info" in own else _unread_head(own)
+    info = {"info": image._copy_info()} if head is None else \
+        {"_head": _Head(head.data), "_has_exif": own.get("_has_exif", True)}
     made = Image.Image.__new__(Image.Image)
     made.__dict__.update(_im=Pending(source, before + steps, size, mode), _mode=mode, _size=size, palette=None,
                          _readonly=0, _exif=None, **info)
@@ -318,7 +343,7 @@ def _with_exif(theirs: Callable) -> Callable:
     @functools.wraps(theirs)
     def getexif(self: Any) -> Any:
         own = self.__dict__
-        if own.get("_has_exif") is False and own.get("_exif") is None and "info" not in own:
+        if own.get("_has_exif") is False and own.get("_exif") is None and "info" not in own and _unread_head(own):
             own["_exif"] = Image.Exif()
             own["_exif"]._loaded = True
         return theirs(self)
@@ -370,8 +395,8 @@ _calls = _Calls()
 
 
 def _unread(fp: Any, filename: Any) -> Any:
-    """A file of which no more than the header has been looked at: its attribute _head, up to its coded data;
-    _has_exif: whether EXIF or XMP is in it. None: Pillow has to read that.
+    """A file of which no more than the header has been looked at: its attribute _head; _has_exif: whether EXIF or XMP
+    is in it. None: Pillow has to read that.
     """
     if type(fp) is io.BytesIO:
         data = fp.getvalue()
@@ -386,7 +411,7 @@ def _unread(fp: Any, filename: Any) -> Any:
     fp.seek(bytes)
     made = JpegImagePlugin.JpegImageFile.__new__(JpegImagePlugin.JpegImageFile)
     made.__dict__.update(_im=None, _mode=_MODES[components], _size=(width, height), fp=fp, _exclusive_fp=False,
-                         filename="" if filename is None else filename, _head=data[:bytes], _has_exif=has_exif)
+                         filename="" if filename is None else filename, _head=_Head(data[:bytes]), _has_exif=has_exif)
     return made
 
 
