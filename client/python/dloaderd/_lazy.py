@@ -154,7 +154,7 @@ def _take(image: Any) -> Pending | None:
         return None
     fp.seek(0)
     data = fp.read()
-    source = Source(data, mode="L" if draft[1] else "RGB", draft=draft)
+    source = Source(data, mode="L" if draft[1] else "RGB", draft=draft, opened_as=image._mode)
     whole = _worker.picture_whole(data)
     head = own.get("_head")
     # It may have been written to since.
@@ -169,6 +169,7 @@ def _take(image: Any) -> Pending | None:
         fp.seek(min(-(-whole // block) * block, len(data)))
     pending = Pending(source, (), image._size, image._mode)
     own.update(_im=pending, fp=None, tile=[], map=None, _readonly=0)
+    own.setdefault("palette", None)  # which load() looks for
     tell(UNTOUCHED, "")
     return pending
 
@@ -320,22 +321,17 @@ def _around(theirs: Callable, ours: Callable) -> Callable:
 
 
 def _loading(theirs: Callable) -> Callable:
-    """A load() whose result nobody gets is put off."""
+    """A load() whose result nobody gets is put off; of a file another one needs no header either."""
+    is_file = theirs is _load
+
     @functools.wraps(theirs)
     def load(self: Any) -> Any:
-        if waits(self):
-            caller = sys._getframe(1)
-            if _lazy_frames.is_dropped(caller, "load") and not _is_for_pillow(self, caller) and \
-                    pending(self) is not None:
-                return None
+        # Pillow's own load() of a file calls the one of all pictures.
+        may_wait = waits(self) if is_file else type(self.__dict__.get("_im")) is Pending
+        if may_wait and pending(self) is not None and _lazy_frames.is_dropped(sys._getframe(1), "load"):
+            return None
         return theirs(self)
     return load
-
-
-def _is_for_pillow(image: Any, caller: Any) -> bool:
-    """Whether Pillow's pixels of a whole file are needed now, and not as RGB: it decodes these in less time than C."""
-    return image.__dict__.get("_im") is None and image._mode != "RGB" and \
-        caller.f_code.co_filename.startswith(_PILLOW)
 
 
 def _with_exif(theirs: Callable) -> Callable:

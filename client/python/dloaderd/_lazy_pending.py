@@ -42,18 +42,19 @@ def tell(before: str, now: str) -> None:
 
 class Source:
     """A picture that steps begin with. file: its bytes, or None; draft: of these, at which scale it is decoded, and
-    whether its luma alone is. pixels: of `size`, height and width, in `mode`; or None. A grey file is one in RGB, too,
-    whose channels are equal.
+    whether its luma alone is; opened_as: the mode that Pillow has of it. pixels: of `size`, height and width, in
+    `mode`; or None. A grey file is one in RGB, too, whose channels are equal.
     """
 
-    __slots__ = ("asked", "draft", "file", "mode", "pixels", "size")
+    __slots__ = ("asked", "draft", "file", "mode", "opened_as", "pixels", "size")
     # Whether the last picture was asked for more than once: then the next one is decoded as a whole.
     again = False
 
     def __init__(self, file: bytes | None, pixels: bytes | None = None, size: tuple[int, int] = (0, 0),
-                 mode: str = "RGB", draft: tuple[int, bool] = NO_DRAFT) -> None:
+                 mode: str = "RGB", draft: tuple[int, bool] = NO_DRAFT, opened_as: str = "") -> None:
         self.file = file
         self.draft = draft
+        self.opened_as = opened_as
         self.pixels = pixels
         self.size = size
         self.mode = mode
@@ -103,6 +104,24 @@ class Source:
         image.draft("L" if luma else None, (image.width // scale, image.height // scale))
         _load(image)
         return image
+
+
+def _core(size: tuple[int, int], mode: str, data: Any, decoder: Any, *args: str) -> Any:
+    """Pillow's pixels, by a decoder of its own, as frombytes() and load() make them; None: it says that it cannot."""
+    core, done = Image.core.new(mode, size), decoder(mode, *args)
+    done.setimage(core, (0, 0, *size))
+    try:
+        left, error = done.decode(data)
+    finally:
+        done.cleanup()
+    return core if left < 0 <= error else None
+
+
+def _core_of_file(source: Source, size: tuple[int, int], mode: str) -> Any:
+    """What load(), and convert(), make of a whole file, by what C says of its header; None: it has to be opened."""
+    own = source.opened_as
+    made = _core(size, own, source.file, Image.core.jpeg_decoder, "CMYK;I" if own == "CMYK" else own, "")
+    return made if made is None or mode == own else made.convert(mode, Image.Dither.FLOYDSTEINBERG)
 
 
 class Pending:
@@ -156,13 +175,20 @@ class Pending:
         """Pillow's pixels, the same ones each time."""
         if not self.cores:
             self.asked += self.asked > 0
-            self.cores.append(self._made().im)
+            self.cores.append(self._made())
         return self.cores[0]
 
     def _made(self) -> Any:
         source, steps = self.todo
+        # Pillow's decoder needs no copy of what it makes.
+        if not steps and source.pixels is None and source.draft == NO_DRAFT:
+            core = _core_of_file(source, self.size, self.mode)
+            if core is not None:
+                return core
         if self.mode in CHANNELS:
             source, steps = self.done()
+        if not steps and source.is_made(self.mode):
+            return _core(self.size, self.mode, source.pixels, Image.core.raw_decoder, self.mode)
         if source.pixels is None:
             tell("", "files that C refuses" if self.mode in CHANNELS else UNTOUCHED)
         made = source.opened()
@@ -170,7 +196,7 @@ class Pending:
             made = _convert(made, "RGB")
         for step in steps:
             made = _done(made, step)
-        return made if made.mode == self.mode else _convert(made, self.mode)
+        return (made if made.mode == self.mode else _convert(made, self.mode)).im
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.core(), name)
