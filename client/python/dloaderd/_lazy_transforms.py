@@ -34,6 +34,8 @@ class Part(_native_pictures.Made):
         return self.called(picture) if made is None else made
 
     def tried(self, picture: Any) -> Any:
+        if not self._items.is_tensor and type(picture) is not Image.Image:
+            return None  # a transform that leaves a file's picture alone gives that, with its format
         source = _encoded(picture)
         if source is None:
             return None
