@@ -1,8 +1,9 @@
 /*
  * How many workers loaders get: rows of what is measured and what follows, and a model of loaders
  * on a machine, drawn at random. Each has batches that take a processor, or wait, so long; trainers
- * that take so long for one; storage that gives no more than so many. The best static numbers are
- * found by trying all.
+ * that take so long for one; storage that gives no more than so many. Workers that do both want
+ * processors independently of each other, so that some are idle while others are wanted twice. The
+ * best static numbers are found by trying all.
  */
 #include "tests/lib/harness.h"
 
@@ -20,13 +21,15 @@ struct model {
     double cpu_s, sleep_s; /* of a batch */
     double step_s;         /* of its trainer; 0: it does nothing else */
     double most_rate;      /* that storage gives; 0: any */
-    uint32_t warm;         /* ticks that new workers are ready and have made nothing yet */
+    double lag;    /* workers that are idle for want of room, as batches come in order; 1/4 further
+                      ahead */
+    uint32_t warm; /* ticks that new workers are ready and have made nothing yet */
 };
 
 /* What each loader gives in a second, if processors are `stretch` times as slow. */
 static double rate_at(const struct model *m, uint32_t workers, double stretch)
 {
-    double rate = workers / (m->cpu_s * stretch + m->sleep_s);
+    double rate = fmax(workers - m->lag, workers * 0.5) / (m->cpu_s * stretch + m->sleep_s);
 
     if (m->step_s > 0)
         rate = fmin(rate, 1 / m->step_s);
@@ -42,10 +45,30 @@ static double cpus_used(const struct model *m, const uint32_t *workers, size_t n
     return used;
 }
 
-/* How much slower everything computes, so that no more processors are used than there are. */
-static double stretch_of(const struct model *m, const uint32_t *workers, size_t n, double cpus)
+/* How many processors are in use on average, if each worker wants one with the probability that it
+ * would if there were enough, whatever the others do. */
+static double cpus_had(const struct model *m, const uint32_t *workers, size_t n, double cpus)
 {
-    double low = 1, high = 1;
+    enum { WHOLE = 16 };
+    double want[WHOLE + 1] = {1},
+                        had = 0; /* the probability that so many want one; the last: or more */
+
+    for (size_t i = 0; i < n; i++) {
+        double p = rate_at(&m[i], workers[i], 1) * m[i].cpu_s / workers[i];
+
+        for (uint32_t w = 0; w < workers[i]; w++)
+            for (size_t k = WHOLE + 1; k-- > 0;)
+                want[k] = want[k] * (k == WHOLE ? 1 : 1 - p) + (k > 0 ? want[k - 1] * p : 0);
+    }
+    for (size_t k = 1; k <= WHOLE; k++)
+        had += want[k] * fmin((double)k, cpus);
+    return had;
+}
+
+/* How much slower everything computes, so that no more processors are used than workers have. */
+static double stretch_of(const struct model *m, const uint32_t *workers, size_t n, double all)
+{
+    double low = 1, high = 1, cpus = cpus_had(m, workers, n, all) * (1 + 1e-9);
 
     if (cpus_used(m, workers, n, 1) <= cpus)
         return 1;
@@ -94,7 +117,7 @@ static double best_score(const struct model *m, size_t n, double cpus, uint32_t 
 struct play {
     struct model models[LOADERS];
     struct sizing sizings[LOADERS];
-    uint32_t workers[LOADERS], ready[LOADERS];
+    uint32_t workers[LOADERS], ready[LOADERS], ahead[LOADERS];
     uint32_t at_work[LOADERS]; /* of those that are ready: they are warm */
     uint32_t warming[LOADERS]; /* ticks, for which the others have been ready */
     double made[LOADERS];      /* batches, with the part of one that is under way */
@@ -164,7 +187,9 @@ static void tick(struct play *play, bool count)
                                         .read = true,
                                         .workers = play->workers[i],
                                         .ready = play->ready[i],
-                                        .most = play->most};
+                                        .most = play->most,
+                                        .ahead = play->ahead[i],
+                                        .ahead_most = SIZING_FURTHER};
     sizing_decide(cases, play->n, play->cpus, play->now);
     for (size_t i = 0; i < play->n; i++) {
         assert_in_range(cases[i].ret, 1, play->most);
@@ -172,6 +197,9 @@ static void tick(struct play *play, bool count)
         /* Those that were there go on; new ones are ready a tick later. */
         play->ready[i] = (uint32_t)min_u64(play->workers[i], cases[i].ret);
         play->workers[i] = cases[i].ret;
+        if (cases[i].ret_ahead != play->ahead[i])
+            play->models[i].lag *= cases[i].ret_ahead > play->ahead[i] ? 0.25 : 4;
+        play->ahead[i] = cases[i].ret_ahead;
     }
     if (getenv("SIZING_SAYS"))
         for (size_t i = 0; i < play->n; i++) {
@@ -193,15 +221,22 @@ static void begin(struct play *play, const struct model *models, size_t n, doubl
 {
     *play = (struct play){.n = n, .cpus = cpus, .most = most, .now = SECOND, .random = seed};
     memcpy(play->models, models, n * sizeof *models);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         play->workers[i] = play->ready[i] = play->at_work[i] = SIZING_FIRST;
+        play->ahead[i] = 2;
+    }
 }
 
 /* The mean over the time from SETTLED on, as a factor of the best of one loader: 1 is the best. */
 static double play_out(struct play *play)
 {
-    double best = best_score(play->models, play->n, play->cpus, play->most), sum = 0;
+    struct model further[LOADERS];
+    double sum = 0;
 
+    memcpy(further, play->models, sizeof further);
+    for (size_t i = 0; i < play->n; i++)
+        further[i].lag *= 0.25;
+    double best = best_score(further, play->n, play->cpus, play->most);
     for (int i = 0; i < TICKS; i++) {
         tick(play, i >= 2 * SETTLED);
         if (i >= SETTLED)
@@ -223,9 +258,10 @@ TEST(test_one)
         uint32_t least, most; /* workers in the end */
     } rows[] = {
         {"computes, and the trainer does nothing", {.cpu_s = 0.01}, 2, 2, 3},
-        {"the same on 8", {.cpu_s = 0.01}, 8, 8, 9},
+        {"the same on 8", {.cpu_s = 0.01}, 8, 8, 10},
         {"sleeps", {.cpu_s = 0.0001, .sleep_s = 0.02}, 2, 24, 32},
-        {"half of each", {.cpu_s = 0.01, .sleep_s = 0.01}, 2, 4, 5},
+        {"half of each", {.cpu_s = 0.01, .sleep_s = 0.01}, 2, 6, 9},
+        {"waits for order", {.cpu_s = 0.03, .lag = 0.25}, 2, 2, 4},
         {"a slow trainer", {.cpu_s = 0.005, .step_s = 0.1}, 2, 1, 1},
         {"three suffice", {.cpu_s = 0.001, .sleep_s = 0.05, .step_s = 0.02}, 2, 3, 4},
         {"storage gives as much as 4 take",
@@ -235,7 +271,7 @@ TEST(test_one)
          8},
         {"tiny batches", {.cpu_s = 0.00005}, 2, 2, 3},
         {"slow batches", {.cpu_s = 0.02, .sleep_s = 0.4, .step_s = 0.1}, 4, 4, 7},
-        {"new ones begin late", {.cpu_s = 0.01, .sleep_s = 0.01, .warm = 2}, 2, 4, 5},
+        {"new ones begin late", {.cpu_s = 0.01, .sleep_s = 0.01, .warm = 2}, 2, 6, 9},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -266,12 +302,12 @@ static struct model draw_model(struct play *play)
     return model;
 }
 
-/* Up to three at once, of any kind: 0.95 of the best split, hardly a change once they have settled,
- * and never worse than two workers each. */
+/* Up to three at once, of any kind: on average close to the best split, hardly a change once they
+ * have settled, and hardly worse than two workers each. One in 200 is below 0.9. */
 TEST(test_several)
 {
     const char *given = getenv("SIZING_SEEDS");
-    uint64_t seeds = given ? strtoull(given, NULL, 10) : 150;
+    uint64_t seeds = given ? strtoull(given, NULL, 10) : 60;
     double worst = 1, sum = 0;
     uint32_t most_changes = 0;
 
@@ -289,7 +325,7 @@ TEST(test_several)
         double twos =
             exp((score_of(models, two, n, cpus) - best_score(models, n, cpus, 16)) / (double)n);
 
-        if (got < 0.9 || got < 0.97 * twos || play.changes > 6 * n) {
+        if (got < 0.75 || got < 0.85 * twos || play.changes > 6 * n) {
             for (size_t i = 0; i < n; i++)
                 print_message("cpu %g s, sleep %g s, step %g s, storage %g/s: %u workers\n",
                               models[i].cpu_s, models[i].sleep_s, models[i].step_s,
@@ -304,7 +340,7 @@ TEST(test_several)
     if (given)
         print_message("%d plays: mean %.3f, worst %.3f of the best split, at most %u changes\n",
                       (int)seeds, sum / (double)seeds, worst, most_changes);
-    assert_true(sum / (double)seeds >= 0.97);
+    assert_true(sum / (double)seeds >= 0.985);
 }
 
 /* Where others use all processors, one that hardly needs any is not held up by that. */

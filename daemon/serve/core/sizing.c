@@ -16,7 +16,11 @@
 #define LEAST_LEFT  0.15 /* of a processor that one more would take, it has to have */
 #define HARDLY      0.1  /* of a processor, which a worker that waits takes */
 #define KEPT        2    /* times as much one may take that is there: measures vary */
+#define OTHERS      0.5  /* as much is left where several loaders want it: it would go to and fro */
 #define GAIN_SHARE  0.25 /* of what more workers should gain: less is nothing */
+#define IDLE        0.03 /* share of workers' time from which it is worth it to be further ahead, */
+#define AHEAD_LOSS  0.03 /* unless batches come so much more slowly */
+#define LEAST_GAIN  0.1  /* is expected of them, however few processors are idle */
 #define TRIAL_LOOKS 6    /* before more workers have gained nothing: new ones may begin slowly; */
 #define TRIAL_MADE  12   /* that they gained shows in so many batches */
 #define FEWER_LOOKS 6    /* for which fewer are due before there are fewer, */
@@ -40,7 +44,7 @@ static double sizing_need(const struct sizing *s)
     return s->wait >= ALWAYS ? SIZING_ANY : s->rate / (1 - s->wait) * s->cost_s;
 }
 
-static void sizing_learn(struct sizing *s, const struct sizing_measure *m)
+static void sizing_learn(struct sizing *s, const struct sizing_measure *m, uint32_t workers)
 {
     /* A wait for a processor also counts where nothing was to do yet. */
     uint64_t busy =
@@ -57,6 +61,8 @@ static void sizing_learn(struct sizing *s, const struct sizing_measure *m)
         sizing_mean(&s->cpu_s, known, (double)m->cpu_ns / 1e9 / own, NEW_COST);
     }
     sizing_mean(&s->rate, measured, (double)m->batches * 1e9 / (double)m->ns, NEW_WEIGHT);
+    sizing_mean(&s->idle, measured, fmax(1 - (double)m->busy_ns / (double)m->ns / workers, 0),
+                NEW_COST);
     sizing_mean(&s->wait, measured, fmin((double)m->waited_ns / (double)m->span_ns, 1), NEW_WEIGHT);
     s->need = sizing_need(s);
     s->measured = true;
@@ -134,13 +140,48 @@ struct sizing_share {
     uint32_t want, has;
 };
 
+/* Workers that want processors, each at its own times: so many on average, and the variance. */
+struct sizing_crowd {
+    double mean, variance;
+};
+
 /* Processors while they are dealt. */
 struct sizing_deal {
-    double left;   /* what nobody takes yet; below 0: more are wanted than there are */
+    double cpus;
+    size_t loaders;            /* that are read, and sized */
+    struct sizing_crowd crowd; /* of workers that are dealt */
     double price;  /* by what factor all loaders together become slower, as a logarithm, for each
                       processor that one takes from the others when none is left */
     bool is_short; /* some loader got no worker for lack of processors */
 };
+
+/* They want so much more of processors, all the time. */
+static void sizing_add_wish(struct sizing_crowd *crowd, double cpus)
+{
+    crowd->mean += cpus;
+}
+
+/* They are joined by so many of the loader's, of `has` in all. */
+static void sizing_add_workers(struct sizing_crowd *crowd, const struct sizing *s, uint32_t has,
+                               double n)
+{
+    double wants = sizing_cpus_of(s, has) / has;
+
+    crowd->mean += n * wants;
+    crowd->variance += n * wants * (1 - wants);
+}
+
+/* Processors that none of them wants, on average. Where they want as many as there are, now some
+ * are idle, and now several want one. Of many, how many want one at a time is about normal. */
+static double sizing_idle(const struct sizing_crowd *crowd, double cpus)
+{
+    double over = cpus - crowd->mean, spread = sqrt(crowd->variance);
+
+    if (spread < 1e-3)
+        return fmax(over, 0);
+    double z = over / spread;
+    return over * 0.5 * erfc(-z * M_SQRT1_2) + spread * exp(-z * z / 2) * 0.398942;
+}
 
 /* Where there is a part of a processor for one more, or where it hardly takes one and gains more
  * than the others lose. */
@@ -149,8 +190,10 @@ static bool sizing_affords(const struct sizing_case *c, uint32_t has,
 {
     const struct sizing *s = c->sizing;
     double cpu = sizing_cpu_of(s) / (has < c->workers ? KEPT : 1);
+    double left = sizing_idle(&deal->crowd, deal->cpus) * (has < c->workers ? KEPT : 1) *
+                  (deal->loaders == 1 ? 1 : OTHERS);
 
-    return has < SIZING_FIRST || sizing_cpus_more(s, has) * LEAST_LEFT <= deal->left ||
+    return has < SIZING_FIRST || sizing_cpus_more(s, has) * LEAST_LEFT <= left ||
            (cpu <= HARDLY && sizing_gain(c, has) > cpu * deal->price);
 }
 
@@ -179,39 +222,57 @@ static size_t sizing_next(const struct sizing_case *cases, const struct sizing_s
     return best;
 }
 
-/* Processors that loaders of a fixed number use, and the first workers of each other one. */
-static double sizing_used(const struct sizing_case *cases, size_t n)
+/* All that are there, or the first ones of each loader that is sized. */
+static struct sizing_crowd sizing_crowd_of(const struct sizing_case *cases, size_t n, bool first)
 {
-    double used = 0;
+    struct sizing_crowd crowd = {0};
 
     for (size_t i = 0; i < n; i++) {
-        const struct sizing_measure *m = &cases[i].measure;
+        const struct sizing_case *c = &cases[i];
+        uint32_t has = first ? sizing_least(c) : c->workers;
 
-        if (cases[i].sizing)
-            used += cases[i].read ? sizing_cpus_of(cases[i].sizing, sizing_least(&cases[i])) : 0;
-        else if (m->ns > 0)
-            used += (double)m->cpu_ns / (double)m->ns;
+        if (c->sizing && c->read)
+            sizing_add_workers(&crowd, c->sizing, has, has);
+        else if (!c->sizing && c->measure.ns > 0)
+            sizing_add_wish(&crowd, (double)c->measure.cpu_ns / (double)c->measure.ns);
     }
-    return used;
+    return crowd;
 }
 
-/* True: processors did not suffice. */
+/* By the processors that are idle. */
+static double sizing_most_faster(const struct sizing_case *cases, size_t n, double cpus)
+{
+    struct sizing_crowd crowd = sizing_crowd_of(cases, n, false);
+
+    return cpus / fmax(cpus - sizing_idle(&crowd, cpus), cpus / SIZING_ANY);
+}
+
+/* Whether processors did not suffice. */
 static bool sizing_share_out(const struct sizing_case *cases, struct sizing_share *shares, size_t n,
                              double cpus)
 {
-    struct sizing_deal deal = {.left = cpus - sizing_used(cases, n)};
+    struct sizing_deal deal = {.cpus = cpus, .crowd = sizing_crowd_of(cases, n, true)};
     size_t best;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         deal.price += (cases[i].read ? cases[i].weight : 0) / cpus;
+        deal.loaders += cases[i].read && cases[i].sizing;
+    }
     while ((best = sizing_next(cases, shares, n, &deal)) < n)
-        deal.left -= sizing_cpus_more(cases[best].sizing, shares[best].has++);
+        sizing_add_workers(&deal.crowd, cases[best].sizing, ++shares[best].has, 1);
     for (size_t i = 0; i < n; i++)
         assert(shares[i].has <= max_u64(shares[i].want, 1));
     return deal.is_short;
 }
 
 /* ---- what changes ---------------------------------------------------------------------------- */
+
+static void sizing_measure_anew(struct sizing *s)
+{
+    s->settling = 1;
+    s->more = s->fewer = 0;
+    s->measured = false;
+}
 
 static void sizing_change(struct sizing_case *c, uint32_t workers, enum sizing_reason reason,
                           uint64_t now)
@@ -224,10 +285,14 @@ static void sizing_change(struct sizing_case *c, uint32_t workers, enum sizing_r
         return;
     s->before = c->workers;
     s->changed_ns = now;
-    s->settling = 1;
-    s->more = s->fewer = 0;
-    s->measured = false;
     c->ret = workers;
+    sizing_measure_anew(s);
+}
+
+static void sizing_change_ahead(struct sizing_case *c, uint32_t ahead)
+{
+    c->ret_ahead = ahead;
+    sizing_measure_anew(c->sizing);
 }
 
 static uint64_t sizing_hold(uint64_t *hold, uint64_t now)
@@ -241,16 +306,20 @@ void sizing_give_up(struct sizing_case *c, uint64_t now)
     struct sizing *s = c->sizing;
 
     s->ceiling = s->trial_from;
-    s->trial_from = 0;
+    s->trial_from = s->trial_ahead = 0;
     s->ceiling_until = sizing_hold(&s->ceiling_hold, now);
     sizing_change(c, s->ceiling, SIZING_NO_GAIN, now);
 }
 
-/* Whether the trial of more workers has gained anything. */
+/* Whether the trial has gained anything. */
 static bool sizing_trial_gained(const struct sizing_case *c)
 {
     const struct sizing *s = c->sizing;
-    double could = fmin((double)c->workers / s->trial_from, 1 / fmax(1 - s->trial_wait, 0.01));
+
+    if (s->trial_ahead)
+        return s->wait < s->trial_wait / 2 || s->rate >= s->trial_rate * (1 - AHEAD_LOSS);
+    double could = fmin(fmin((double)c->workers / s->trial_from, s->trial_most),
+                        1 / fmax(1 - s->trial_wait, 0.01));
 
     return s->wait < s->trial_wait / 2 || s->rate >= s->trial_rate * (1 + GAIN_SHARE * (could - 1));
 }
@@ -264,9 +333,18 @@ static bool sizing_try(struct sizing_case *c, uint64_t now)
         return false;
     s->trial_batches += c->measure.batches;
     bool over = ++s->trial_looks >= TRIAL_LOOKS;
-    bool gained = (over || s->trial_batches >= TRIAL_MADE) && sizing_trial_gained(c);
+    bool told = over || (!s->trial_ahead && s->trial_batches >= TRIAL_MADE);
+    bool gained = told && sizing_trial_gained(c);
     if (!over && !gained)
         return true;
+    uint32_t ahead = s->trial_ahead;
+    s->trial_ahead = 0;
+    if (ahead && !gained) {
+        s->trial_from = 0;
+        s->ahead_until = sizing_hold(&s->ahead_hold, now);
+        sizing_change_ahead(c, ahead);
+        return true;
+    }
     if (gained || s->trial_from >= c->workers) {
         s->trial_from = 0;
         return false;
@@ -275,7 +353,34 @@ static bool sizing_try(struct sizing_case *c, uint64_t now)
     return true;
 }
 
-static void sizing_raise(struct sizing_case *c, uint32_t workers, bool is_short, uint64_t now)
+static void sizing_begin_trial(struct sizing_case *c)
+{
+    struct sizing *s = c->sizing;
+
+    s->trial_from = c->workers;
+    s->trial_rate = s->rate;
+    s->trial_wait = s->wait;
+    s->trial_batches = 0;
+    s->trial_looks = 0;
+}
+
+/* Its workers have no room, and get further ahead. False: they have, or that did not help. */
+static bool sizing_get_ahead(struct sizing_case *c, uint64_t now)
+{
+    struct sizing *s = c->sizing;
+
+    if (!sizing_waits(s) || s->idle < IDLE || now < s->ahead_until || c->ahead >= c->ahead_most)
+        return false;
+    sizing_begin_trial(c);
+    s->trial_ahead = c->ahead;
+    s->reason = SIZING_AHEAD;
+    sizing_change_ahead(c, (uint32_t)min_u64(2 * (uint64_t)c->ahead, c->ahead_most));
+    return true;
+}
+
+/* most: all could become so many times faster by the processors that are idle. */
+static void sizing_raise(struct sizing_case *c, uint32_t workers, bool is_short, double most,
+                         uint64_t now)
 {
     struct sizing *s = c->sizing;
 
@@ -288,11 +393,8 @@ static void sizing_raise(struct sizing_case *c, uint32_t workers, bool is_short,
         s->floor_until = sizing_hold(&s->floor_hold, now);
     }
     s->fallen_from = 0;
-    s->trial_from = c->workers;
-    s->trial_rate = s->rate;
-    s->trial_wait = s->wait;
-    s->trial_batches = 0;
-    s->trial_looks = 0;
+    sizing_begin_trial(c);
+    s->trial_most = fmax(most, 1 + LEAST_GAIN);
     sizing_change(c, workers, SIZING_MORE, now);
 }
 
@@ -348,7 +450,7 @@ static void sizing_unread(struct sizing_case *c, uint64_t now)
 void sizing_yield(struct sizing *s, uint32_t workers)
 {
     s->when_read = workers;
-    s->trial_from = s->fallen_from = 0;
+    s->trial_from = s->trial_ahead = s->fallen_from = 0;
     s->reason = SIZING_NOT_READ;
 }
 
@@ -381,7 +483,7 @@ static bool sizing_look(struct sizing_case *c, uint64_t now)
         s->settling--;
         return false;
     }
-    sizing_learn(s, &c->measure);
+    sizing_learn(s, &c->measure, c->workers);
     return s->measured && !sizing_try(c, now);
 }
 
@@ -392,17 +494,19 @@ void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t no
 
     for (size_t i = 0; i < n; i++) {
         cases[i].ret = cases[i].workers;
+        cases[i].ret_ahead = cases[i].ahead;
         due[i] = cases[i].sizing && sizing_look(&cases[i], now);
         if (cases[i].sizing && cases[i].read)
             shares[i] = (struct sizing_share){.want = sizing_want(&cases[i], now),
                                               .has = sizing_least(&cases[i])};
     }
     bool is_short = sizing_share_out(cases, shares, n, cpus);
+    double most = sizing_most_faster(cases, n, cpus);
     for (size_t i = 0; i < n; i++) {
-        if (!due[i])
+        if (!due[i] || sizing_get_ahead(&cases[i], now))
             continue;
         if (shares[i].has > cases[i].workers && sizing_waits(cases[i].sizing))
-            sizing_raise(&cases[i], shares[i].has, is_short, now);
+            sizing_raise(&cases[i], shares[i].has, is_short, most, now);
         else if (shares[i].has < cases[i].workers)
             sizing_lower(&cases[i], shares[i].has, is_short, now);
         else
@@ -423,6 +527,7 @@ static const char *sizing_reason_words(enum sizing_reason reason)
         [SIZING_NEW] = "it has only begun",
         [SIZING_ENOUGH] = "these are enough",
         [SIZING_MORE] = "more may help",
+        [SIZING_AHEAD] = "they waited for room, and are further ahead",
         [SIZING_LESS] = "it did not need those that it had",
         [SIZING_NO_GAIN] = "more made it no faster",
         [SIZING_NO_CPU] = "no processor is left for more",

@@ -26,6 +26,11 @@
  *     again for a time that doubles;
  *   - fewer that made trainers wait are given back, and not taken again for a time that doubles;
  *   - a loader that is read no more keeps one, and gets the others back when it is read again.
+ *
+ * Workers whose trainers wait, and which have nothing to do themselves, have no room: what they
+ * made waits for a batch that is due before. They get further ahead before there are more of them,
+ * which is tried likewise. Those that compute and wait in turn leave processors idle now and then,
+ * even if they take as many as there are on average; so there are more.
  */
 #ifndef DL_SIZING_H
 #define DL_SIZING_H
@@ -37,7 +42,8 @@ enum {
     SIZING_PER_CPU = 16, /* the most of one loader, for each processor */
     SIZING_WORDS = 320,
     SIZING_TINY = 64 << 10, /* bytes of a slot; of such batches */
-    SIZING_DEEP = 16,       /* so many are loaded ahead for each worker */
+    SIZING_DEEP = 16,       /* so many are loaded ahead for each worker; */
+    SIZING_FURTHER = 4,     /* of others, where workers wait for room */
 };
 #define SIZING_TICK_NS ((uint64_t)500 * 1000000)
 
@@ -59,6 +65,7 @@ enum sizing_reason {
     SIZING_NEW,      /* it has only begun */
     SIZING_ENOUGH,   /* its trainers do not wait */
     SIZING_MORE,     /* they do, and one more or several help */
+    SIZING_AHEAD,    /* they do, and its workers have no room */
     SIZING_LESS,     /* it had more than it needed */
     SIZING_NO_GAIN,  /* more did not help */
     SIZING_NO_CPU,   /* all processors are in use */
@@ -73,6 +80,7 @@ struct sizing {
     double wait;          /* share of the time, 0 to 1; these are means of the last seconds: */
     double rate;          /* batches in a second */
     double cost_s, cpu_s; /* of a batch: of a worker without waits for a processor, of processors */
+    double idle;          /* share of its workers' time in which they have nothing to do */
     double need;          /* workers; SIZING_ANY: any number would be used */
     uint32_t before;      /* workers, until they were changed last, */
     uint64_t changed_ns;  /* then; 0: never */
@@ -83,6 +91,10 @@ struct sizing {
     uint32_t trial_looks;   /* in so many looks, */
     double trial_rate;      /* and this was the rate then, */
     double trial_wait;      /* and the share */
+    double trial_most;      /* by so many times, at most, can it become faster by them */
+    uint32_t trial_ahead; /* being further ahead is tried, not more workers: it was so far; or 0 */
+    uint64_t ahead_until; /* it gained nothing, until then; ns */
+    uint64_t ahead_hold;
     uint32_t ceiling;       /* more gained nothing, */
     uint64_t ceiling_until; /* until then; ns */
     uint64_t ceiling_hold;
@@ -105,7 +117,10 @@ struct sizing_case {
     uint32_t ready;   /* of these */
     uint32_t least;   /* that it may have; 0: 1 */
     uint32_t most;
-    uint32_t ret; /* that it should have from now on */
+    uint32_t ahead; /* batches for each worker, at most */
+    uint32_t ahead_most;
+    uint32_t ret; /* workers that it should have from now on, */
+    uint32_t ret_ahead;
 };
 
 /* Batches to load ahead for each worker, at least as many as the spec says. With two tiny ones all

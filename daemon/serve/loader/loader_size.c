@@ -112,6 +112,17 @@ void loader_size_first(struct loader *loader)
                     sizing_prefetch(loader->spec.prefetch, pool_slot_bytes(loader->pool)));
 }
 
+/* As far as there is memory for it, of which others may need the rest. */
+static uint32_t size_ahead_most(const struct loader *loader)
+{
+    uint64_t room = loader->spec.memory_limit / 2 / max_u64(pool_slot_bytes(loader->pool), 1);
+    uint64_t most = min_u64(SIZING_FURTHER, room / max_u64(pool_size(loader->pool), 1));
+
+    if (loader_weights_can_change(loader))
+        return loader->core.prefetch;
+    return (uint32_t)max_u64(loader->core.prefetch, most);
+}
+
 /* By the reader that matters most. */
 static double size_weight(const struct loader *loader)
 {
@@ -181,6 +192,8 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     ret->least = pool_size_least(loader->pool);
     ret->most = (uint32_t)min_u64(pool_size_most(loader->pool),
                                   max_u64((uint64_t)(cpus * SIZING_PER_CPU), SIZING_FIRST));
+    ret->ahead = loader->core.prefetch;
+    ret->ahead_most = size_ahead_most(loader);
     loader->size.cpus = cpus;
     loader->size.at_ns = now;
     loader->size.spent = spent;
@@ -189,7 +202,13 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
 
 int loader_take_size(struct loader *loader, const struct sizing_case *decided)
 {
-    if (!decided->sizing || decided->ret == decided->workers)
+    if (!decided->sizing)
+        return 0;
+    if (decided->ret_ahead != decided->ahead) {
+        core_resize(&loader->core, loader->core.workers, decided->ret_ahead);
+        loader_pump(loader);
+    }
+    if (decided->ret == decided->workers)
         return 0;
     int r = loader_resize(loader, decided->ret, &loader->size.refused);
     if (r == 0)
