@@ -452,12 +452,13 @@ class Killed(DigestCase):
 
 
 class Resized(DigestCase):
-    """Loaders whose number of workers changes at random moments, while all of them load; each for two jobs, which have
-    other batch sizes where batches can be parts of larger ones.
+    """Loaders whose number of workers changes at random moments, or is left to the daemon, while all of them load; each
+    for two jobs that share batches, of other sizes where batches can be parts of larger ones, and for one whose batches
+    may pass each other, and come in the order of a run of one worker.
     """
 
-    used = ("slow",)
-    SIZES = [1, 2, 3, 5, 8]
+    used = ("calm", "slow")
+    SIZES = [0, 1, 2, 3, 5, 8]  # 0: as many as the daemon finds
 
     def resize(self, over, rng):
         with self.daemons["slow"].client() as client:
@@ -466,15 +467,14 @@ class Resized(DigestCase):
                 for name in rng.sample(names, min(len(names), 3)):
                     self.resize_one(client, name, rng.choice(self.SIZES))
 
-    @staticmethod
-    def jobs(name, kind):
-        """Batch sizes, and how they share."""
-        share = {"window": 3, "wait": "200ms"}
-        if name in ITERABLE or kind == "mix":
-            return [(2, {})]
-        if name in COLLATES:
-            return [(2, {"share": share})]
-        return [(size, {"share": {**share, "size": 4}}) for size in (2, 4)]
+    def jobs(self, name, kind):
+        """Of each its loader, batch size, workers, how it shares, and which ranks' batches it loads."""
+        if name in ITERABLE:
+            return [(name, 2, {"count": "auto"}, {}, ALL_RANKS)]
+        share = {} if kind == "mix" else {"window": 3, "wait": "200ms"}
+        sizes, share = ((2,), share) if not share or name in COLLATES else ((2, 4), {**share, "size": 4})
+        return [*((name, size, {"count": 2}, share, ALL_RANKS) for size in sizes),
+                (f"{name}-passed", 2, {"count": "auto", "bypass": 3}, {}, ["--world", "3", "--rank", "1"])]
 
     def resize_one(self, client, name, workers):
         try:
@@ -490,18 +490,28 @@ class Resized(DigestCase):
         sampler = {} if name in ITERABLE else {"kind": "random"}
         if kind == "mix" and name not in ITERABLE:
             sampler["order"] = "native"
-        specs = [self.write_spec(name, kind, keys, sampler, {"size": size}, {"count": 2}, COLLATES.get(name),
-                                 path=f"{name}-{size}", **more) for size, more in self.jobs(name, kind)]
-        args = [*ALL_RANKS, "--batches", "9"]
-        expected = [dlctl_json("check", spec, "--digest", *args) for spec in specs]
+        jobs, runs, expected = self.jobs(name, kind), [], []
+        for loader, size, workers, share, ranks in jobs:
+            spec = self.write_spec(loader, kind, keys, sampler, {"size": size}, workers, COLLATES.get(name),
+                                   path=f"{loader}-{size}", share=share)
+            runs.append([spec, *ranks, "--batches", "9"])
+            if "bypass" in workers:
+                one = self.write_spec(loader, kind, keys, sampler, {"size": size}, {**workers, "count": 1},
+                                      COLLATES.get(name), path=f"{loader}-one")
+                journal = self.path(f"{loader}.journal")
+                expected.append(self.load("calm", one, *runs[-1][1:], "--save-journal", journal))
+                runs[-1] += ["--journal", journal]
+            else:
+                expected.append(dlctl_json("check", *runs[-1], "--digest"))
         for _ in range(20):  # until its size has changed
-            with ThreadPoolExecutor(2) as threads:
-                runs = threads.map(lambda spec: self.load("slow", spec, *args), specs)
-            for run, want in zip(runs, expected, strict=True):
+            with ThreadPoolExecutor(len(runs)) as threads:
+                found = threads.map(lambda args: self.load("slow", *args), runs)
+            for run, want in zip(found, expected, strict=True):
                 self.assert_equal_digests(run, want)
-            if name in ITERABLE or self.resizes.get(name):
+            if name in ITERABLE or all(self.resizes.get(loader) for loader, *_ in jobs):
                 break
-        self.assertGreater(self.resizes.get(name, 0), -1 if name in ITERABLE else 0)
+        for loader, *_ in jobs:
+            self.assertGreater(self.resizes.get(loader, 0), -1 if name in ITERABLE else 0)
 
     def test_resized_at_random(self):
         seed = random.randrange(1 << 32)

@@ -304,7 +304,7 @@ class Soak:
             return False
         try:
             with self.daemon.client() as client:
-                client.resize(rows[int(x * len(rows))], 1 + int(5 * y))
+                client.resize(rows[int(x * len(rows))], int(6 * y))  # 0: as many as it finds
         except dltest.DaemonError:  # it has ended, or its steps are bound to workers
             return False
         return True
