@@ -5,7 +5,8 @@
 PYTHON has PyTorch, torchvision and Pillow.
 Photographs are made in a private directory, as photos.py makes them. A trainer takes --pace ms for a sample, in
 which it sleeps. Counted is from the first job's first batch to the last one's last, decoding included. Runs take
-turns; printed are medians, and ratios of the same turns. The loader's processor time is all but the trainers'.
+turns; printed are medians, and ratios of the same turns. The loader's processor time is that of all processes but the
+trainers', whoever has started them: this one adopts, and waits for, what a daemon or a trainer leaves.
 
   seeds      each job has its own seed, batch size, pace (within 20 %) and start (within a second): ImageFolder, of
              PyTorch with one worker each, and with the import changed and cache="1GiB"; how often a picture was not
@@ -18,6 +19,7 @@ Bars: seeds: 3.6 x PyTorch, and processor time as of one job; identical: 1.1 x t
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -33,19 +35,16 @@ import photos
 
 JOBS, BATCHES, WINDOW = 4, (32, 48, 64, 24), 64
 PATIENCE = 300  # seconds for a run
+BECOME_SUBREAPER = 36  # prctl: a process that loses its parent below this one becomes its child
 
 # Reads when it is told to, and says what it took.
 TRAINER = """
-import json, resource, sys, time
+import json, os, resource, sys, time
 job = json.loads(sys.argv[1])
 SETUP
-def spent(who):
-    usage = resource.getrusage(who)
-    return usage.ru_utime + usage.ru_stime
 loader = make()
 print("ready", flush=True)
 sys.stdin.readline()
-before = spent(resource.RUSAGE_SELF)
 time.sleep(job["delay"])
 begun, samples = time.monotonic(), 0
 for epoch in range(job["epochs"]):
@@ -55,10 +54,12 @@ for epoch in range(job["epochs"]):
         time.sleep(n * job["pace"])
         del batch
 ended = time.monotonic()
-own = spent(resource.RUSAGE_SELF) - before
-print(json.dumps({"begun": begun, "ended": ended, "samples": samples, "own": own}), flush=True)
+print(json.dumps({"begun": begun, "ended": ended, "samples": samples}), flush=True)
 sys.stdin.readline()
 finish(loader)
+own = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps({"own": own.ru_utime + own.ru_stime}), flush=True)
+os._exit(0)
 """
 
 DATA = """
@@ -71,7 +72,8 @@ def pictures():
         t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]))
 def count(batch):
     return len(batch[1])
-finish = lambda loader: None
+def finish(loader):
+    loader._iterator = None
 """
 LOADER = """
 from MODULE import DataLoader
@@ -130,12 +132,12 @@ class Process:
         return json.loads(line) if line else None
 
     def end(self):
-        """Seconds of processors."""
-        _, status, usage = os.wait4(self.process.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)
+        """Seconds of processors: those of its children, as it ends them, and its own."""
+        own = self.said()
+        seconds = seconds_of(self.process)
         self.process.stdin.close()
         self.process.stdout.close()
-        return usage.ru_utime + usage.ru_stime
+        return (seconds - own["own"], own["own"]) if own else (0, 0)
 
 
 class Bench:
@@ -158,9 +160,7 @@ class Bench:
             yield
         finally:
             process.terminate()
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = status
-            used.append(usage.ru_utime + usage.ru_stime)
+            used.append(seconds_of(process) + seconds_of_orphans())
 
     def decoded(self):
         text = subprocess.run([self.build / "client/dlctl/dlctl", "loaders", "--socket", self.socket, "--json"],
@@ -176,27 +176,36 @@ class Bench:
                          for program, job in zip(programs, jobs)]
             for process in processes:
                 process.wait_ready()
-            idle = [usage_of(process.process.pid) for process in processes]
             for process in processes:
                 process.tell()
             said = [process.said() for process in processes]
             decoded = self.decoded() if contender == "import changed" else 0
             for process in processes:
                 process.tell()
-            total = sum(process.end() for process in processes) - sum(idle)
-        if None in said:
+            loaders, own = zip(*(process.end() for process in processes))
+        if None in said or not all(own):
             raise SystemExit(f"{contender}: a job failed")
         samples = sum(one["samples"] for one in said)
         took = max(one["ended"] for one in said) - min(one["begun"] for one in said)
-        total += used[0]
-        return {"rate": samples / took, "samples": samples, "cpu": total, "decoded": decoded,
-                "loader": total - sum(one["own"] for one in said)}
+        loader = sum(loaders) + used[0]
+        return {"rate": samples / took, "samples": samples, "own": sum(own), "decoded": decoded, "loader": loader}
 
 
-def usage_of(pid):
-    """Processor time until now, of it and of its children that are gone."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+def seconds_of(process):
+    """What it used of processors, and all of its children that it has waited for, once it ends."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_utime + usage.ru_stime
+
+
+def seconds_of_orphans():
+    """The same of those that nobody has waited for."""
+    seconds = 0
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            usage = os.wait4(-1, 0)[2]
+            seconds += usage.ru_utime + usage.ru_stime
+    return seconds
 
 
 def seeds(bench, rng):
@@ -227,7 +236,8 @@ def report(row, turns):
             return statistics.median(turn[name][figure] / (turn[to][figure] if to else 1) for turn in turns)
         decoded = median("decoded")
         print(f"{row:9} {name:16} {median('rate'):8.0f} samples/s, {median('rate', base):5.2f} x {base}; processors "
-              f"{median('cpu'):6.1f} s, of the loader {median('loader'):6.1f} s, {median('loader', one):5.2f} x {one}"
+              f"of the loader {median('loader'):6.2f} s, {median('loader', one):5.2f} x {one}; of trainers "
+              f"{median('own'):5.1f} s"
               + (f"; {decoded:.0f} pictures decoded" if decoded else ""), flush=True)
 
 
@@ -242,6 +252,7 @@ def main():
     args = parser.parse_args()
     if not photos.can_make():
         sys.exit(f"{sys.executable} has no Pillow, which makes the photographs; name another interpreter")
+    ctypes.CDLL(None).prctl(BECOME_SUBREAPER, 1, 0, 0, 0)
     rng = random.Random(1)
     with tempfile.TemporaryDirectory(prefix="bench-jobs-") as name:
         bench = Bench(args, pathlib.Path(name))
