@@ -59,7 +59,7 @@ def main():
     parser.add_argument("uses", nargs="*", metavar="USE")
     args = parser.parse_args()
     here = pathlib.Path(__file__).resolve().parent
-    sys.path[:0] = [str(args.build.resolve() / "client/python"), str(here.parent / "python")]
+    sys.path[:0] = [str(args.build.resolve() / "client/python"), str(here.parent / "python"), str(here.parent / "lib")]
     import numpy
     from PIL import ImageOps
     from torchvision.transforms import functional

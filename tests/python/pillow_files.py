@@ -4,12 +4,14 @@ compared; and Pillow as workers have it."""
 import contextlib
 import functools
 import io
+import os
 import random
 
 import numpy
 import torch
 from PIL import Image
 
+from dltest import settle_files
 from dloaderd import _lazy
 
 
@@ -20,6 +22,14 @@ def paint(height, width, seed):
     planes = [128 + 70 * numpy.sin(x / (17 + 9 * c) + seed) * numpy.cos(y / (23 - 4 * c))
               + 60 * ((x // 37 + y // 29) % 2) - 30 + rng.normal(0, 8, (height, width)) for c in range(3)]
     return Image.fromarray(numpy.clip(numpy.stack(planes, 2), 0, 255).astype(numpy.uint8))
+
+
+def paint_folder(folder, names):
+    """Small pictures, in a new folder, which are old enough for caches to keep them."""
+    os.mkdir(folder)
+    for n, name in enumerate(names):
+        paint(40, 50, n).save(f"{folder}/{name}")
+    settle_files()
 
 
 class Opened:

@@ -27,7 +27,7 @@ from black_box import QUICK, Case, DataLoader, OURS, PATIENCE, TorchLoader, diff
 try:
     import torchvision
     from PIL import Image, ImageFile
-    from pillow_files import Opened, paint
+    from pillow_files import Opened, paint, paint_folder, settle_files
     from torchvision import transforms as v1
     from torchvision.transforms import v2
 except ImportError as error:
@@ -500,7 +500,7 @@ class Kept(Pictures):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        time.sleep(0.2)  # what was written just now is not kept
+        settle_files()  # what was written just now is not kept
 
     def steps(self):
         return [v2.RandomResizedCrop(24), v2.RandomHorizontalFlip(), v2.ToTensor()]
@@ -523,9 +523,8 @@ class Kept(Pictures):
         found = {}
         for key in ("cache_bytes", "cache_pictures", "cache_hits", "cache_misses"):
             at = packed.rindex(key.encode()) + len(key)
-            kind = packed[at]
-            wide = {0xcc: 1, 0xcd: 2, 0xce: 4, 0xcf: 8}.get(kind, 0)
-            found[key] = int.from_bytes(packed[at + 1:at + 1 + wide], "big") if wide else kind
+            wide = {0xcc: 1, 0xcd: 2, 0xce: 4, 0xcf: 8}.get(packed[at], 0)
+            found[key] = int.from_bytes(packed[at + 1:at + 1 + wide], "big") if wide else packed[at]
         return found
 
     def test_epochs(self):
@@ -546,10 +545,7 @@ class Kept(Pictures):
 
     def test_a_file_that_changes(self):
         with tempfile.TemporaryDirectory() as root:
-            os.mkdir(f"{root}/a")
-            for n in range(4):
-                paint(40, 50, n).save(f"{root}/a/{n}.png")
-            time.sleep(0.2)
+            paint_folder(f"{root}/a", [f"{n}.png" for n in range(4)])
             dataset = torchvision.datasets.ImageFolder(root, v2.Compose([v2.Resize(20), v2.PILToTensor()]))
             loader = DataLoader(dataset, batch_size=4, num_workers=1, cache="1MiB")
             first, again = next(iter(loader))[0], next(iter(loader))[0]
@@ -566,6 +562,18 @@ class Kept(Pictures):
         _, counts = self.read(DataLoader, other, epochs=1, num_workers=2, cache="64MiB")
         self.assertEqual(counts["cache_bytes"], 8 << 20)
         self.assertGreater(counts["cache_pictures"], 40)
+
+    def test_two_jobs_decode_each_once(self):
+        with tempfile.TemporaryDirectory() as root:
+            paint_folder(f"{root}/a", [f"{n}.{'png' if n % 2 else 'jpg'}" for n in range(24)])
+            loaders = [DataLoader(torchvision.datasets.ImageFolder(root, v2.Compose(steps)), batch_size=size,
+                                  shuffle=True, num_workers=2, persistent_workers=True, cache="8MiB")
+                       for size, steps in ((4, self.steps()), (3, [v2.Resize(20), v2.PILToTensor()]))]
+            for loader in loaders * 2:
+                self.assertEqual(sum(len(labels) for _, labels in loader), 24)
+            counts = self.counts(loaders[0]._iterator._connection.client)
+            self.assertEqual((counts["cache_pictures"], counts["cache_misses"]), (24, 24))
+            self.assertGreaterEqual(counts["cache_hits"], 3 * 24)
 
     def test_gone_with_its_loader(self):
         loader = DataLoader(self.folder(*self.steps()), batch_size=8, num_workers=2, cache="8MiB")
@@ -596,7 +604,8 @@ class Kept(Pictures):
                 (self.folder(*self.steps()), {"num_workers": 0}, "nothing is kept  (num_workers=0"),
                 (self.folder(untold), {"num_workers": 2}, "nothing is kept  (no pictures of files"),
                 (torch.zeros(9, 3), {"num_workers": 2}, "nothing is kept  (no pictures of files"),
-                (self.folder(*self.steps()), {"num_workers": 2, "native": "off"}, "nothing is kept  (no pictures")):
+                (self.folder(*self.steps()), {"num_workers": 2, "native": "off"}, "nothing is kept  (no pictures"),
+                (Opened(self.root), {"num_workers": 2}, "nothing is kept  (of which folder your code opens files")):
             out = io.StringIO()
             loader = DataLoader(dataset, cache="8MiB", batch_size=9, **options)
             dloaderd.explain(loader, out)
@@ -621,8 +630,7 @@ class Times(Pictures):
     def times(self, dataset, **options):
         """{stage: its row} in the middle of an epoch."""
         loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True, **options)
-        for _ in loader:
-            pass
+        list(loader)
         iterator = iter(loader)
         next(iterator)
         told = subprocess.run([os.environ["DLCTL"], "times", "--json", "--socket", _private.private_daemon().path],

@@ -454,12 +454,16 @@ def _why_not_native(loader: Any) -> str | None:
     return None
 
 
-def _cache_stages(loader: Any) -> list[_native_pictures.Stage]:
-    """Of a cache that is not used: why not."""
+def _cache_stages(loader: Any, opened: bool = False) -> list[_native_pictures.Stage]:
+    """Of a cache that is not used: why not. opened: pictures are, by the dataset's own code."""
     if not loader._options.cache or kept_root(loader) is not None:
         return []
-    why = "num_workers=0: there are no workers to share with" if loader.num_workers == 0 else \
-        "no pictures of files are decoded in C"
+    if loader.num_workers == 0:
+        why = "num_workers=0: there are no workers to share with"
+    elif opened and not _native_pictures.files_of(loader.dataset):
+        why = "of which folder your code opens files, and how many, is not known before"
+    else:
+        why = "no pictures of files are decoded in C"
     return [_native_pictures.Stage("cache", "nothing is kept", why)]
 
 
@@ -491,7 +495,7 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
     batches = off or samples or _why_not(_check_loader, loader)
     from . import _own_class
     own = _own_class.stages(loader) if samples and off != "native='off'" else []
-    return [stage("samples", _kind_text(loader.dataset), samples or batches), *own, *_cache_stages(loader),
+    return [stage("samples", _kind_text(loader.dataset), samples or batches), *own, *_cache_stages(loader, bool(own)),
             stage("batches", collate, batches)], bool(batches)
 
 
