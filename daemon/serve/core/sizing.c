@@ -61,8 +61,8 @@ static void sizing_learn(struct sizing *s, const struct sizing_measure *m, uint3
         sizing_mean(&s->cpu_s, known, (double)m->cpu_ns / 1e9 / own, NEW_COST);
     }
     sizing_mean(&s->rate, measured, (double)m->batches * 1e9 / (double)m->ns, NEW_WEIGHT);
-    sizing_mean(&s->idle, measured, fmax(1 - (double)m->busy_ns / (double)m->ns / workers, 0),
-                NEW_COST);
+    sizing_mean(&s->idle, measured,
+                fmax(1 - (double)m->busy_ns / (double)m->ns / fmax(workers, 1), 0), NEW_COST);
     sizing_mean(&s->wait, measured, fmin((double)m->waited_ns / (double)m->span_ns, 1), NEW_WEIGHT);
     s->need = sizing_need(s);
     s->measured = true;
@@ -165,7 +165,7 @@ static void sizing_add_wish(struct sizing_crowd *crowd, double cpus)
 static void sizing_add_workers(struct sizing_crowd *crowd, const struct sizing *s, uint32_t has,
                                double n)
 {
-    double wants = sizing_cpus_of(s, has) / has;
+    double wants = sizing_cpus_of(s, has) / fmax(has, 1);
 
     crowd->mean += n * wants;
     crowd->variance += n * wants * (1 - wants);
