@@ -21,7 +21,7 @@ import time
 import unittest
 
 # Nothing is left in the user's cache, nor found there.
-os.environ["XDG_CACHE_HOME"] = "/nonexistent"
+os.environ["XDG_CACHE_HOME"] = "/dev/null"
 os.environ["CCACHE_DISABLE"] = "1"  # else root's compilers make that directory
 # What dlctl runs for `peek` and `replay`: the interpreter under test.
 os.environ["DLOADER_PYTHON"] = sys.executable
