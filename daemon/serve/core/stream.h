@@ -188,6 +188,7 @@ enum {
     TOLD_LENGTH = 1 << 1,   /* the dataset is longer than its length */
     TOLD_STARVING = 1 << 2, /* it waits for memory that others hold */
     TOLD_END = 1 << 3,      /* it was given all there is */
+    TOLD_FILES = 1 << 4,    /* that files have changed */
 };
 
 /* The further state of a source. */

@@ -309,7 +309,9 @@ static void commands_flush_due(struct loader *loader)
     if (loader->n_due == 0)
         return;
     struct stream *stream = loader->due[0]->stream;
-    if (loader->written_told < loader->n_written)
+    /* Of files that are not those that were opened each epoch is warned: others may have been. */
+    if (loader->written_told < loader->n_written ||
+        (loader->look.changed && loader->n_written > 0 && !(stream->told & TOLD_FILES)))
         loader_tell_written(loader, stream);
     loader->o.events->deliver(stream, loader->due, loader->n_due);
     loader->n_due = 0;

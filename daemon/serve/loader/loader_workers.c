@@ -113,6 +113,7 @@ void loader_tell_written(struct loader *loader, struct stream *stream)
                            others == 1 ? "" : "s", what->message);
     loader->o.events->warning(stream, said.message);
     loader->written_told = loader->n_written;
+    stream->told |= TOLD_FILES;
 }
 
 /* Each file once. Without a reader, the next one to get a batch is warned. */
