@@ -278,7 +278,7 @@ struct dl_spec {
     struct spec_collate collate;
     enum shard_mode shard;
     uint32_t replicas;      /* ranks that read the same batches; at least 1 */
-    uint64_t share_window;  /* jobs share batches, and may be so many steps apart; 0: they do not */
+    uint64_t share_window;  /* steps that jobs may be apart to share batches; 0: they do not */
     uint64_t share_wait_ns; /* how long one may hold up the others, in an epoch */
     uint64_t share_size; /* samples in the batches that jobs share, of which this one's are parts;
                             0: they are its own */
@@ -297,7 +297,7 @@ struct dl_spec {
     bool has_writable; /* the spec has memory.writable; else its client decides */
     bool pin;        /* the clients' own business: the daemon and its workers do nothing about it */
     bool in_order;   /* batches come in the order of their steps; else as they are ready */
-    uint32_t bypass; /* so many of them may come before one that is not ready */
+    uint32_t bypass; /* how many of them may come before one that is not ready */
 };
 
 /*
@@ -333,7 +333,7 @@ static inline uint32_t spec_credits(const struct dl_spec *spec, uint32_t prefetc
     return (uint32_t)min_u64(credits, DL_MAX_CREDITS);
 }
 
-/* Slots of each of so many workers, which together have room for a rank's batches; where these may
+/* Slots of each of `workers`, which together have room for a rank's batches; where these may
  * pass a slow one, also without its worker, which has two. */
 static inline uint32_t spec_slots(const struct dl_spec *spec, uint32_t workers)
 {

@@ -265,7 +265,7 @@ struct came {
     struct passed now;      /* and which */
     bool lost;              /* the order is not known: it did not fit, or there was no memory */
     struct dl_buffer led;   /* owned; the order in which others are to come, */
-    uint64_t led_from;      /* when so many had; as far as it goes */
+    uint64_t led_from;      /* once this many have come */
     uint8_t passed[PASSED_BYTES]; /* for START */
 };
 
@@ -490,11 +490,11 @@ void former_leases_report(struct dl_epoch *epoch);
 
 /* The order in which its steps come is not theirs, and is kept. */
 bool came_is_kept(const struct dl_epoch *epoch);
-/* The rank has had so many steps, and these. -ENOMEM. */
+/* The rank has had `count` steps: those in `passed`. -ENOMEM. */
 int _nodiscard_ came_begin(struct dl_epoch *epoch, uint64_t count, const struct passed *passed);
 /* A step has come. */
 void came_note(struct dl_epoch *epoch, uint64_t step);
-/* Which ones had, when they were so many. False: that is not known. */
+/* Which steps had come once `count` of them had. False: not known. */
 bool came_at(const struct dl_epoch *epoch, uint64_t count, struct passed *ret);
 /* Steps are to come in the order of a journal whose first one came when `from` had, these. After
  * came_begin(), of what they lead to. -ENOMEM, -E2BIG. */

@@ -1,4 +1,5 @@
-/* `dlctl resize`: another number of workers of a running loader; `dlctl why`: why it has so many.
+/* `dlctl resize`: another number of workers of a running loader; `dlctl why`: the reason for its
+ * number.
  */
 #include "client/dlctl/ask.h"
 #include "client/dlctl/options.h"

@@ -98,7 +98,7 @@ struct config_remote {
     uint64_t held;             /* bytes in memory */
     struct config_dirs denied; /* networks, as networks_parse() takes them */
     char *cache;               /* owned; a directory, or "": nothing is kept on disk, */
-    uint64_t kept;             /* else so many bytes */
+    uint64_t kept;             /* bytes, if there is a cache */
     char *peers;               /* owned; an address for other nodes, or "": there are none */
 };
 

@@ -7,7 +7,8 @@
 
 enum { MOST = 4096 }; /* processors of a machine, as the kernel has it at most */
 
-/* "max 100000", or "50000 100000": so many µs in each so many; of v1 in two files, -1: no limit. */
+/* "max 100000", or "50000 100000": µs of processor time in each period of µs; v1 has two files, and
+ * -1 for no limit. */
 static bool processors_read_quota(const char *dir, bool unified, double *ret_us, double *ret_of_us)
 {
     char text[GROUP_TEXT_MAX], *rest;

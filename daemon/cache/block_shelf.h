@@ -49,7 +49,7 @@ struct shelf {
     uint32_t hand;            /* where to look next for one that nobody asks for any more */
     uint64_t bytes, limit;    /* of those on the shelf */
     uint32_t first;           /* those of no greater order come first: */
-    uint64_t first_bytes;     /* so many of the bytes are theirs */
+    uint64_t first_bytes;     /* bytes of these */
     uint64_t passed;          /* bytes that were asked for ever */
     uint64_t bits;            /* of all orders on the shelf */
     uint64_t waited;          /* how much passed at most until one was asked for again */
@@ -71,7 +71,7 @@ void shelf_pass(struct shelf *shelf, uint64_t bytes);
 /* This one is. */
 void shelf_use(struct shelf *shelf, uint32_t slot);
 
-/* Whether there is room for so many more. */
+/* Whether there is room for `bytes` more. */
 bool shelf_fits(const struct shelf *shelf, uint64_t bytes);
 /* Whether there would be if only those were there that come first. */
 bool shelf_fits_first(const struct shelf *shelf, uint64_t bytes);

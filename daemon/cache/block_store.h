@@ -68,9 +68,9 @@ void block_store_check(struct block_store *store, const char *where, uint64_t bl
                        uint64_t checked);
 /* Whether one that comes would be kept, as far as that is known without its bytes. */
 bool block_store_wants(struct block_store *store, const char *where, uint64_t block);
-/* So many bytes more may be kept without anything going that others look for here. */
+/* Bytes that can still be kept before something goes that other nodes look for here. */
 uint64_t block_store_room(const struct block_store *store);
-/* And so many it takes. */
+/* Bytes that a block takes of it. */
 uint64_t block_store_taken(const struct block_name *name);
 /* Others look for it here from now on, if it was kept as a copy, and there is room; until the store
  * is opened again. False: it is not there, or there is no room. */

@@ -151,7 +151,7 @@ static void rows_advance(struct rows *rows, int64_t n)
     }
 }
 
-/* So many rows before their turn: time enough for one access to memory. */
+/* Rows between a prefetch and its use: time enough for one access to memory. */
 enum { ROWS_AHEAD = 8 };
 
 /* Which is what read_rows() does by itself for rows that it reads together. */

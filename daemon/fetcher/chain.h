@@ -39,7 +39,7 @@ void chain_take_absent(struct chain *chain, uint64_t room, bool by_order);
 /* It is not to be asked, or did not answer. */
 void chain_pass(struct chain *chain);
 
-/* Who gets blocks that take so many bytes, of those from `at` on. False: none has room. */
+/* Finds a node with room for `bytes`, from `at` on. False: no node has. */
 bool chain_find_room(struct chain *chain, uint64_t bytes);
 /* Then this one, instead of others; CHAIN_NONE: nobody. */
 uint32_t chain_by_order(const struct chain *chain);

@@ -28,7 +28,7 @@ struct depth { /* all zero: nothing is known */
     uint64_t each;     /* bytes of an answer, lately */
 };
 
-/* An answer of so many bytes came, so long after it was asked for. */
+/* An answer of `bytes` came, `took_ns` after its request. */
 void depth_note(struct depth *depth, uint64_t now_ns, uint64_t took_ns, uint64_t bytes);
 
 /* Requests, of all kinds; and bytes. */

@@ -473,7 +473,7 @@ static void asker_free(struct asker *asker)
         asker->desk->unused(asker->desk->owner);
 }
 
-/* So many packets at once: others have questions, too. */
+/* Packets of one client at once: others have questions, too. */
 enum { DESK_PACKETS = 64 };
 
 static void asker_on_poll(uv_poll_t *poll, int status, int events)

@@ -18,7 +18,7 @@ struct fetch {
     bool for_disk;                /* what is kept there is not held in memory */
     bool from_disk, from_peer;    /* its blocks came from there */
     uint64_t first, n;            /* blocks; n 0: its first bytes, */
-    uint64_t bytes;               /* so many, if it is not known; */
+    uint64_t bytes;               /* how many, if its size is not known; */
     uint64_t from, expected;      /* and then these bytes of it, that somebody expects */
     uint64_t turn;                /* asked for then: desk->turn */
     struct fetch *prev, *next;    /* object->fetches */

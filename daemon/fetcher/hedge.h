@@ -15,8 +15,8 @@ enum {
     HEDGE_KINDS = 5, /* lists; and by bytes */
     HEDGE_STEPS = 96,
     HEDGE_SHARE = 20,
-    HEDGE_SAVED = 16, /* so many at once, after a time without any */
-    HEDGE_LEAST = 32, /* so many answers before anything is known of a kind */
+    HEDGE_SAVED = 16, /* at once, after a time without any */
+    HEDGE_LEAST = 32, /* answers before anything is known of a kind */
 };
 
 /* How many answers of a kind took how long: by steps of a fourth of a doubling. */
@@ -30,7 +30,7 @@ struct hedge { /* all zero: nothing is known */
     uint32_t credit; /* HEDGE_SHARE: one request */
 };
 
-/* The kind of a request for so many bytes; 0: for a list. */
+/* The kind of a request for `bytes`; 0: for a list. */
 unsigned hedge_kind_of(uint64_t bytes);
 
 /* It was answered, whichever time it was sent, so long after it was sent first. */

@@ -2,7 +2,7 @@
  * How many requests a host is sent at once where it throttles: 503, 429, SlowDown. As long as it
  * does not, any number; then as many as it serves, which is found as TCP finds a link's rate: fewer
  * by the share that it refuses, but by half at most, and one more after each round without. One of
- * HOST_LIMIT_CHANCE that is refused is chance: large stores refuse so many whatever they are sent.
+ * HOST_LIMIT_CHANCE that is refused is chance: large stores refuse this share at any rate.
  * A host that says when to come again is sent nothing until then.
  *
  * Pure: times are given, of any clock that only goes forward.
@@ -40,7 +40,8 @@ struct host_answer {
     int64_t after_s; /* and for none for so long; 0: it does not say */
 };
 
-/* Before it has ended. `most`: with so many at once it counts as one that does not throttle. */
+/* Before it has ended. `most`: a host that serves that many at once counts as one that does not
+ * throttle. */
 void host_limit_answered(struct host_limit *limit, const struct host_answer *answer,
                          uint64_t now_ns, uint32_t most);
 

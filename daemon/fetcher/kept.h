@@ -55,7 +55,7 @@ void kept_set_placement(struct kept *kept, const struct placement *placement);
 /* Whether the block would be kept if it came. */
 bool kept_wants(const struct kept *kept, const struct object *object, uint64_t block);
 /* For what other nodes look for here there is so much room, without any of that going; and such
- * blocks, one after another, take so much, or so many of `n` of them have room. */
+ * blocks, one after another, take so much, or this many of `n` of them have room. */
 uint64_t kept_room(const struct kept *kept);
 uint64_t kept_taken(const struct object *object, uint64_t block);
 uint64_t kept_fit(const struct object *object, uint64_t first, uint64_t n, uint64_t room);

@@ -80,7 +80,7 @@ void object_leave(struct objects *objects, struct object *object); /* it may be 
 void blocks_use(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
 void blocks_leave(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
 
-/* Whether so many bytes more may be held, after what nobody uses has gone. */
+/* Whether `bytes` more may be held, after what nobody uses has gone. */
 bool objects_have_room(struct objects *objects, uint64_t bytes);
 
 /* What its first answer says. -ENOMEM, -EFBIG, ... */

@@ -1,4 +1,4 @@
-/* Requests to other nodes, so many at once, and what proves them and their answers. */
+/* Requests to other nodes, how many run at once, and what proves them and their answers. */
 #include "daemon/fetcher/peers_private.h"
 
 #include "daemon/base/memory.h"

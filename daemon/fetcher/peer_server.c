@@ -274,7 +274,7 @@ static void visit_get(struct visit *visit)
     }
 }
 
-/* What was promised is there, so many blocks of it; or does not come. */
+/* `n` blocks of what was promised are there; 0: it does not come. */
 static void visit_end_promise(struct visit *visit, uint64_t n)
 {
     const struct peer_ask *ask = &visit->request.ask;

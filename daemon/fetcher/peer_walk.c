@@ -61,7 +61,7 @@ void peers_end_turn(struct peers *peers, struct chain *chain, const struct objec
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* Of the object that was asked for, so many as it says. */
+/* The answer is of the object that was asked for, and as long as it says. */
 static bool peer_call_fits(const struct peer_call *call, struct dl_span body)
 {
     const struct peer_answer *answer = &call->answer;
@@ -261,7 +261,7 @@ static void peer_bring_end(struct peer_call *call, bool turn_is_over)
 
 static void peer_bring_go_on(struct peer_call *call);
 
-/* The one that they were brought to has taken so many. */
+/* The node that they were brought to has taken `n` of them. */
 static void peer_bring_advance(struct peer_call *call, uint64_t n)
 {
     const struct chain *chain = &call->chain;

@@ -48,7 +48,7 @@ static size_t alike_list(const struct spec_dataset *dataset, char **ret, size_t 
     return n;
 }
 
-/* With room for so many objects; owned, its strings are borrowed. *ret_n: words so far. NULL: out
+/* With room for `objects` of them; owned, its strings are borrowed. *ret_n: words so far. NULL: out
  * of memory. */
 static char **alike_command(const char *interpreter, bool code_alone, size_t objects, size_t *ret_n)
 {

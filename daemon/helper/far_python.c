@@ -43,7 +43,7 @@ static pid_t far_python_spawn(const char *interpreter, int sock, int object)
     return pid;
 }
 
-/* Its next message, which has to be that one. -ETIMEDOUT after so many seconds without one. */
+/* Its next message, which has to be that one. -ETIMEDOUT: none for `seconds`. */
 static int far_python_hear(struct far_python *host, enum message_number wanted, int seconds,
                            const struct data_progress *progress, struct dl_message *ret)
 {

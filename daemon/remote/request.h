@@ -29,7 +29,7 @@ struct remote_request {
     char *url;          /* owned: https://…, encoded; to be sent as it is (CURLOPT_PATH_AS_IS) */
     char *headers[REMOTE_HEADERS_MAX]; /* owned: "Name: value"; libcurl adds Host */
     uint32_t n_headers;
-    /* The first so many are for this URL alone: they prove who asks, or are the validator of this
+    /* The first n_own are for this URL alone: they prove who asks, or are the validator of this
      * server's answer. On a redirect to another origin (scheme, host or port) only the others may
      * be sent. A signature holds for one URL: of s3 and gs no redirect can be followed by these
      * headers at all; where the origin stays the same, Authorization of hf may stay. */

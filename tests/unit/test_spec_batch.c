@@ -181,7 +181,8 @@ static const struct refusal together_refusals[] = {
      "9 only applies to lengths: lazy; write that, or leave documents out"},
     {"batch: {tokens: 64, lengths: lazy, window: 9}\ncollate: {kind: pack, length: 8}",
      "batch.window",
-     "9 has no effect with lengths: lazy, whose windows are so many documents; write documents: n, "
+     "9 has no effect with lengths: lazy, whose windows are a number of documents; write "
+     "documents: n, "
      "or leave window out"},
     {"batch: {tokens: 64, lengths: lazy, strategy: bucket, leftover: carry}" PAD, "batch.lengths",
      "\"lazy\" does not work with leftover: carry, which needs all lengths of an epoch; write emit "

@@ -42,7 +42,7 @@ int _nodiscard_ offline_changes(const struct options *o, const struct dl_spec *s
                                 struct mix_changes **ret, struct dl_error *err);
 
 /*
- * With shard.replicas so many ranks that follow each other read the same batches, as a client has
+ * With shard.replicas that number of neighbouring ranks read the same batches, as a client has
  * it: *ret of them, of which rank / *ret of world / *ret is the data's. A world of 1, which need
  * not have been told, is one rank's data. -EINVAL: the world is not a multiple.
  */

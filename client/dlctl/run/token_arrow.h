@@ -11,7 +11,7 @@
 
 enum { TOKEN_ARROW_SCHEMA = 200, TOKEN_ARROW_HEAD = 192, TOKEN_ARROW_END = 8 };
 
-/* What a stream begins and ends with: so many bytes. */
+/* Bytes that a stream begins and ends with. */
 const void *token_arrow_schema(void);
 const void *token_arrow_end(void);
 

@@ -11,7 +11,7 @@ enum column_format {
     JOB,
     EPOCH,
     NUMBER,   /* of the row */
-    OF_WORLD, /* the same, of so many */
+    OF_WORLD, /* the same, and the size of the world */
     STATE,    /* "broken" and "starving" are bad */
     READY,    /* a worker's state: all but "ready" is worth a look */
     COUNT,
@@ -25,7 +25,7 @@ enum column_format {
     WAIT_BAR,
     LEFT,
     RING,
-    STEP,     /* of a rank, of so many */
+    STEP,     /* of a rank, and of how many */
     RANKS_OF, /* of an epoch */
     STEPS_OF,
     DONE_BAR,

@@ -35,7 +35,7 @@ class Canvas:
 
 
 def shorten(text: str, most: int) -> str:
-    """At most so many characters: of a longer one the middle is left out, "n014…0293.jpg" as "n014..0293.jpg"."""
+    """Shortens a text in the middle to a number of characters: "n014…0293.jpg" as "n014..0293.jpg"."""
     if len(text) <= most:
         return text
     kept = max(most - 2, 0)

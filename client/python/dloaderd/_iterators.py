@@ -372,7 +372,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
                 self._fail(error)
 
     def _received(self, nbytes: int | None = None) -> None:
-        """One step has come, of so many bytes; None: it failed."""
+        """One step has come. nbytes: its size; None: it failed."""
         tasks = self._tasks
         if tasks:
             tasks.popleft()

@@ -82,7 +82,7 @@ def pickled_words(keys: list) -> tuple[array.array, Any]:
 
 
 def words(keys: Any, most: int) -> tuple[Any, Any]:
-    """What Epoch.feed_batch() takes for a list of keys: at most so many integers as they are, all else pickled.
+    """What Epoch.feed_batch() takes for a list of keys: up to `most` integers as they are, all else pickled.
     And what must be kept until the batch is there.
     """
     if type(keys) is memoryview:  # of _blocks

@@ -38,7 +38,7 @@ _FOUR = struct.Struct("4f")
 _REDUCED_MAX = 1 << 16  # as picture.h has it
 _SCALES = 1, 2, 4, 8
 _MODES = {1: "L", 3: "RGB", 4: "CMYK"}
-# So many attributes has a file whose header Pillow has not read, if nobody has set one.
+# Attributes of a file whose header Pillow has not read, if nobody has set one.
 _UNREAD = 8
 # What Pillow and others look for in a picture, and no header of a JPEG gives; or it begins by "__".
 _NO_HEADERS = ("_fp", "map", "tag_v2")

@@ -136,7 +136,7 @@ class _Original:
 
 
 class _Entry:
-    """What is known of a tokenizer. seen: so many texts; handle: C's, or None; refused: for good."""
+    """What is known of a tokenizer. seen: number of texts; handle: C's, or None; refused: for good."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend

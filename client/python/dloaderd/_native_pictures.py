@@ -110,7 +110,7 @@ class Made:
         return {**self.__dict__, "_handles": {}}
 
     def _handle(self, channels: int) -> Any:
-        """Of C's transforms; None: they are not for pictures with so many channels."""
+        """Of C's transforms; None: they do not take pictures with this number of channels."""
         if channels not in self._handles:
             self._handles[channels] = _native_transforms.opened(self._items, _DRAWS, channels, self._is_fast,
                                                                 self._is_bare, self._files)
@@ -409,7 +409,7 @@ def root_of(dataset: Any) -> str | None:
 
 
 def files_of(dataset: Any) -> int:
-    """So many pictures are files."""
+    """How many of its pictures are files."""
     return sum(len(one) for one in _folders(dataset)) if "torchvision" in sys.modules else 0
 
 
@@ -501,7 +501,7 @@ def _concat(dataset: Any, how: How) -> Lowered:
 
 # ---- long lists ----------------------------------------------------------------------------------
 
-# From so many elements on, what workers would copy of a list is worth the time that packing it takes.
+# With fewer elements, what workers would copy of a list costs less than packing it.
 MANY_ELEMENTS = 50_000
 
 

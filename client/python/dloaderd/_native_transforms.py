@@ -409,7 +409,7 @@ def _has_colours(items: list) -> bool:
 
 
 def opened(items: Items, draws: tuple, channels: int, fast: bool, bare: bool, files: int = 0) -> Any:
-    """C's handle; None: not for pictures of so many channels. fast: pixels may differ. bare: what comes of it
+    """C's handle; None: not for this number of channels. fast: pixels may differ. bare: what comes of it
     is a row of a batch, and nobody else has it. files: of which some may be kept decoded.
     """
     from . import _worker  # type: ignore[attr-defined]

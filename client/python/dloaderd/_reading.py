@@ -165,7 +165,7 @@ def _legend(rows: Sequence[Row], colours: bool) -> str:
 
 
 def lines(rows: Sequence[Row], tokenizer: Detokenizer, most: int, colours: bool = False) -> Iterator[str]:
-    """A line for each row, at most so many, and one that says what the marks mean."""
+    """A line for each row, up to a limit, and one that says what the marks mean."""
     legend = _legend(rows[:most], colours)
     if legend:
         yield f"{'text':<10}{legend}"

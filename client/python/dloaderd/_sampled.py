@@ -30,7 +30,7 @@ INTERVAL_S = 0.0005
 START_S, SAMPLE_S = 60, 10
 # A process that has had so much of a processor meanwhile may take longer: others have the rest.
 _BUSY = 0.05
-_SPREAD = 1024  # of a dataset with a length, so many samples at most are made in turn
+_SPREAD = 1024  # samples of a dataset with a length that are made in turn, at most
 
 _OURS = os.path.dirname(__file__)
 _LIBRARY = tuple({path + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")

@@ -24,7 +24,7 @@ _INK, _FAINT = (20, 20, 24), (95, 95, 105)
 _LABELS = ("label", "labels", "target", "targets", "class", "cls", "y", "category")
 _KEY = "__key__"  # of tar's samples: their name in the shard
 _LABELS_SHOWN = 2
-_CLASSES_MAX = 1000  # a vector of at most so many chances is a label
+_CLASSES_MAX = 1000  # a longer vector of chances is no label
 
 
 class NoPictures(ValueError):

@@ -20,7 +20,7 @@ from ._native_transforms import Unknown
 class Package(NamedTuple):
     """module: what is imported. window: the versions that the tests run with, oldest first, whole (.ci/run installs
     them; tests/tools/packages.py). before: the beginnings of older ones that they ran with. Of the window, too, a
-    version is known by its beginning, of so many numbers.
+    version is known by its first numbers, as many as the entry gives.
     """
 
     module: str

@@ -76,7 +76,7 @@ class DataLoader(TorchLoader[T_co]):
         of them does. Batches are the same. If it is too small for all pictures, it keeps as many as
         fit.
 
-    helpers: so many more workers on other machines, which the daemon's configuration names (HELPERS in
+    helpers: number of further workers on other machines, which the daemon's configuration names (HELPERS in
         dloaderd(8)); "auto": as many as it gives a loader. The dataset is sent there by cloudpickle,
         with collate_fn and worker_init_fn. NumPy's, torch's and Python's random numbers then depend on
         the batch alone, not on the worker that makes it as in PyTorch: batches are the same wherever

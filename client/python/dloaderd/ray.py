@@ -184,7 +184,7 @@ class Helpers:
         return self._secret
 
     def scale(self, num: int) -> None:
-        """So many from now on. Ray starts those for which it has room, now or later."""
+        """Changes the number of helpers. Ray starts those for which it has room, now or later."""
         _ray.get(self._group.scale.remote(num))
 
     def addresses(self) -> list[str]:

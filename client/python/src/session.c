@@ -475,7 +475,7 @@ static PyObject *py_session_loader_sample_weights(PyObject *self, PyObject *args
 
 PyDoc_STRVAR(find_state_doc,
              "find_state($self, state, world, /)\n--\n\n"
-             "(epoch, step) where so many ranks go on; Error, with what differs, if the state is "
+             "(epoch, step) where that world resumes; Error, with what differs, if the state is "
              "of something else.");
 
 static PyObject *py_session_loader_find_state(PyObject *self, PyObject *args)

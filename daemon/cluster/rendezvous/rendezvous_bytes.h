@@ -22,13 +22,13 @@ struct rdzv_reader {
 
 /* These make it bad where something else is there, and from then on return zeros. */
 struct token rdzv_bytes_take(struct rdzv_reader *in, enum token_type type);
-/* The head of an array with at least so many fields: a later release may have added some at the
+/* The head of an array with at least this many fields: a later release may have added some at the
  * end. Returns how many. */
 uint64_t rdzv_bytes_take_fields(struct rdzv_reader *in, uint64_t known);
 uint64_t rdzv_bytes_take_uint(struct rdzv_reader *in, uint64_t least, uint64_t most);
 /* Fits, and can be shown: texts of other nodes come into logs and onto terminals. */
 void rdzv_bytes_take_text(struct rdzv_reader *in, char *ret, size_t size);
-/* Steps over so many values, whatever they are. */
+/* Steps over `n` values of any kind. */
 void rdzv_bytes_skip(struct rdzv_reader *in, uint64_t values);
 
 #endif

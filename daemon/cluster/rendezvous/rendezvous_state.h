@@ -52,7 +52,7 @@ enum {
     RDZV_BLOB_MAX = 640 * 1024, /* bytes that a state can take */
     RDZV_FRONT = 3,             /* nodes that look at all cards in each turn */
     RDZV_LISTED_MAX = 32,       /* of more members there are pages of places, */
-    RDZV_PAGE_NODES = 12,       /* of so many, */
+    RDZV_PAGE_NODES = 12,       /* nodes of a page, */
     RDZV_PAGES_MAX = 100,       /* or of more where these are not enough */
 };
 

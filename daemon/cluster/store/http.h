@@ -44,7 +44,7 @@ struct http_request {
     const char *type;     /* of the body; NULL: JSON */
     const char *method;   /* another one than these, static; NULL: none */
     const char *token;    /* of the Authorization header; NULL: none */
-    char *const *headers; /* so many further lines, "Name: value" */
+    char *const *headers; /* n_headers further lines, "Name: value" */
     uint32_t n_headers;
     /* To where the answer says, up to 5 times, from https to https alone. Another host gets no
      * header Authorization, but all others. */

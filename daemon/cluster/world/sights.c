@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* After so many reads without news it asks the next node in front. */
+/* Reads without news after which it asks the next node in front. */
 enum { SIGHTS_SAME_MAX = 4, SIGHTS_LINE_BYTES = 64 };
 
 static bool sights_are_told(const struct members *m)

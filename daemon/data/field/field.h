@@ -72,7 +72,7 @@ struct field_array {
  * the field is stored as, for messages. */
 int _nodiscard_ field_add_array(const struct field *field, const struct field_array *array,
                                 const char *format, struct sample *ret, struct dl_error *err);
-/* -EINVAL: the field cannot have so many bytes. */
+/* -EINVAL: the field cannot have this number of bytes. */
 int field_refuse_size(const struct field *field, const char *format, struct dl_error *err);
 
 #endif

@@ -391,7 +391,7 @@ bool class_list_of(struct shared_index *index, struct class_list *ret)
     return true;
 }
 
-/* So many folders of a remote root are asked for before the first of them is needed. */
+/* Folders of a remote root that are asked for before the first of them is needed. */
 enum { CLASS_LIST_AHEAD = 64 };
 
 static void class_list_expect_folder(const struct class_list_walk *walk,

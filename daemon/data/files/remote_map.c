@@ -12,7 +12,7 @@
 
 enum {
     BLOCK = REMOTE_BLOCK_BYTES,
-    /* Who reads one block after another gets so many at once; the next ones are asked for before
+    /* Blocks that a reader in sequence gets at once; the next ones are asked for before
      * they are wanted: more of them as long as they come too late. */
     AHEAD_BLOCKS = 16,
     AHEAD_MOST = 128,

@@ -21,7 +21,7 @@ struct remote {
     /* A ring; the oldest is the next to go. What a sample in hand points to comes again when it is
      * read. */
     struct remote_ready *ready; /* owned; NULL: nothing was mapped yet */
-    uint32_t window;            /* so many */
+    uint32_t window;            /* length of `ready` */
     uint32_t next_ready;
     uint64_t waited_ns; /* for answers */
     /* Hashes of URLs, each at a place of its own; 0: none. */

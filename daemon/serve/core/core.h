@@ -167,7 +167,7 @@ bool core_next_command(struct core *core, struct core_command *ret);
  * steps are bound to workers: in turn, or of replicas. No CORE_RUN is on its way.
  */
 void core_resize(struct core *core, uint32_t workers, uint32_t prefetch);
-/* So many of its workers have nothing to do from now on. */
+/* From now on `resting` of its workers get no tasks. */
 void core_rest(struct core *core, uint32_t resting);
 
 /* Something is left to deliver or to schedule. */
@@ -210,7 +210,7 @@ int _nodiscard_ core_settle(struct core *core, struct stream *stream, uint64_t s
 /* The same of a plan that is cut while the stream reads it: its steps are not known, and it plans
  * none before core_hold(). */
 void core_settle_by_windows(struct core *core, struct stream *stream);
-/* All windows were cut: so many steps there are. */
+/* All windows were cut, so its number of steps is known. */
 void core_learn_steps(struct core *core, struct stream *stream, uint64_t steps);
 
 /* It cannot begin: its client, which waits, gets `err`. */

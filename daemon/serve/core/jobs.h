@@ -37,7 +37,7 @@ enum { POSITIONS_MAX = 1024, POSITIONS_FREE = 8 };
 struct position {
     char job[DL_BOUND_NAME_BYTES + 1];
     uint64_t rank, world;     /* ranks of the samples, whose steps are counted, */
-    uint32_t size;            /* with so many samples each, where jobs differ in that; else 0 */
+    uint32_t size;            /* samples of each step, where jobs differ in that; else 0 */
     uint32_t sharer, sharers; /* and its number among those that share the rank */
     uint64_t epoch, step;
     bool lost;      /* noted when a client was gone, and no epoch was started since */

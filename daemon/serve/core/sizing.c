@@ -22,7 +22,7 @@
 #define AHEAD_LOSS  0.03 /* unless batches come so much more slowly */
 #define LEAST_GAIN  0.1  /* is expected of them, however few processors are idle */
 #define TRIAL_LOOKS 6    /* before more workers have gained nothing: new ones may begin slowly; */
-#define TRIAL_MADE  12   /* that they gained shows in so many batches */
+#define TRIAL_MADE  12   /* batches that show whether they gained */
 #define FEWER_LOOKS 6    /* for which fewer are due before there are fewer, */
 #define MORE_LOOKS  6    /* for which one more is due, where processors are short */
 #define SOONER      2    /* where another loader can use the processor */
@@ -74,7 +74,7 @@ static double sizing_cpu_of(const struct sizing *s)
     return s->cost_s > 0 ? fmin(fmax(s->cpu_s / s->cost_s, LEAST_CPU), 1) : 1;
 }
 
-/* What so many of it take: no more than it needs have something to do. */
+/* Processors that `has` workers take: no more than it needs have something to do. */
 static double sizing_cpus_of(const struct sizing *s, uint32_t has)
 {
     return sizing_cpu_of(s) * (s->cost_s > 0 && s->need > 0 ? fmin(has, s->need) : has);
@@ -140,7 +140,7 @@ struct sizing_share {
     uint32_t want, has;
 };
 
-/* Workers that want processors, each at its own times: so many on average, and the variance. */
+/* Workers that want processors, each at its own times: their mean number, and its variance. */
 struct sizing_crowd {
     double mean, variance;
 };
@@ -161,7 +161,7 @@ static void sizing_add_wish(struct sizing_crowd *crowd, double cpus)
     crowd->mean += cpus;
 }
 
-/* They are joined by so many of the loader's, of `has` in all. */
+/* They are joined by `n` of the loader's, which has `has` in all. */
 static void sizing_add_workers(struct sizing_crowd *crowd, const struct sizing *s, uint32_t has,
                                double n)
 {
@@ -378,7 +378,7 @@ static bool sizing_get_ahead(struct sizing_case *c, uint64_t now)
     return true;
 }
 
-/* most: all could become so many times faster by the processors that are idle. */
+/* most: the factor by which all could become faster with the processors that are idle. */
 static void sizing_raise(struct sizing_case *c, uint32_t workers, bool is_short, double most,
                          uint64_t now)
 {

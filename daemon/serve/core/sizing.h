@@ -42,7 +42,7 @@ enum {
     SIZING_PER_CPU = 16, /* the most of one loader, for each processor */
     SIZING_WORDS = 320,
     SIZING_TINY = 64 << 10, /* bytes of a slot; of such batches */
-    SIZING_DEEP = 16,       /* so many are loaded ahead for each worker; */
+    SIZING_DEEP = 16,       /* batches loaded ahead for each worker; */
     SIZING_FURTHER = 4,     /* of others, where workers wait for room */
 };
 #define SIZING_TICK_NS ((uint64_t)500 * 1000000)
@@ -86,12 +86,12 @@ struct sizing {
     uint64_t changed_ns;  /* then; 0: never */
     uint32_t settling;    /* looks to pass over after a change */
     uint32_t more, fewer; /* so often in a row, more or fewer were due */
-    uint32_t trial_from;  /* more are tried: there were so many; 0: they are not, */
-    uint64_t trial_batches; /* so many came since, */
-    uint32_t trial_looks;   /* in so many looks, */
+    uint32_t trial_from;  /* more are tried: the number before; 0: no trial, */
+    uint64_t trial_batches; /* that came since, */
+    uint32_t trial_looks;   /* looks since, */
     double trial_rate;      /* and this was the rate then, */
     double trial_wait;      /* and the share */
-    double trial_most;      /* by so many times, at most, can it become faster by them */
+    double trial_most;      /* the factor by which they can make it faster, at most */
     uint32_t trial_ahead; /* being further ahead is tried, not more workers: it was so far; or 0 */
     uint64_t ahead_until; /* it gained nothing, until then; ns */
     uint64_t ahead_hold;
@@ -101,7 +101,7 @@ struct sizing {
     uint32_t floor;       /* fewer made trainers wait, */
     uint64_t floor_until; /* until then */
     uint64_t floor_hold;
-    uint32_t fallen_from; /* there were so many before there were fewer; 0: it is long ago */
+    uint32_t fallen_from; /* the number before there were fewer; 0: it is long ago */
     uint32_t when_read;   /* workers that it had when it was read last */
     uint64_t read_ns;     /* when that was */
 };

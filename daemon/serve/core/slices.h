@@ -27,7 +27,7 @@ static inline bool slices_cut(const struct slices *slices)
     return slices->n > 1;
 }
 
-/* Which of the common step's samples are the own step's: that has so many, the last of which are
+/* Which of the common step's samples are the own step's: that has `samples`, the last of which are
  * repeated; .samples 0: none. */
 struct plan_rows slices_rows(const struct slices *slices, uint64_t own, uint64_t samples,
                              uint64_t repeated);

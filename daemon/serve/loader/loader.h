@@ -252,7 +252,7 @@ void loader_pump(struct loader *loader);
 /*
  * From now on it has `workers`, also while it is read: its batches are the same. -EINVAL: they
  * would not be, as steps are bound to workers; -EAGAIN: it is not open yet; or, the user's limits
- * or memory.limit do not allow so many; with `err`.
+ * or memory.limit do not allow that; with `err`.
  */
 int _nodiscard_ loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err);
 /* Why its number of workers cannot change; NULL: it can. */
@@ -263,7 +263,7 @@ int _nodiscard_ loader_set_automatic(struct loader *loader, bool automatic, stru
 bool loader_is_automatic(const struct loader *loader);
 /* What it did since the last time, for sizing_decide(); false: it is not open. */
 bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret);
-/* What was decided. -EDQUOT: the user may not have so many. */
+/* Takes what was decided. -EDQUOT: more workers than the user may have. */
 int loader_take_size(struct loader *loader, const struct sizing_case *decided);
 /* The daemon finds how many of its helpers work. */
 bool loader_sizes_helpers(const struct loader *loader);

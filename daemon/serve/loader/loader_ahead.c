@@ -17,7 +17,7 @@
 
 enum {
     AHEAD_SAMPLES = 4096,  /* that are told of */
-    AHEAD_TOGETHER = 64,   /* or of one step, at least: a message has so many */
+    AHEAD_TOGETHER = 64,   /* or of one step, at least: what a message has */
     AHEAD_MESSAGE = 65536, /* bytes that it takes */
 };
 

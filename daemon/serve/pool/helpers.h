@@ -20,7 +20,7 @@ enum { HELPERS_TASKS = 4 };
 /* Where their number is left to the daemon: at first, and the most. */
 enum { HELPERS_FIRST = 2, HELPERS_MOST = 16 };
 
-/* So many are only the most: loader_size.c finds how many are worth it. */
+/* The number is only the most: loader_size.c finds how many are worth it. */
 bool helpers_are_sized(const struct config *config, const struct dl_spec *spec);
 /* 0: none; *ret_why: why not although helpers are configured, in words, else NULL. */
 uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,

@@ -97,8 +97,8 @@ struct pool_options {
     struct budget *budget;   /* of all rings' memory */
     struct retired *retired; /* borrowed; of all loaders */
     uint32_t helpers;  /* how many workers there may be besides, on other machines: helpers.h */
-    uint32_t pinned;   /* of an iterable dataset: so many of its workers run there instead */
-    bool helpers_auto; /* so many at most, and some at first: pool_set_helpers() */
+    uint32_t pinned;   /* of an iterable dataset: workers of it that run there instead */
+    bool helpers_auto; /* at most that many, and fewer at first: pool_set_helpers() */
     const struct config_dirs *found; /* borrowed: their addresses besides those configured */
     const struct pool_events *events;
     void *owner;
@@ -121,7 +121,7 @@ struct pool *pool_free(struct pool *pool);
 int _nodiscard_ pool_resize(struct pool *pool, uint32_t workers, struct dl_error *err);
 /* `found` of its options has become longer: workers at helpers spread over all. */
 void pool_meet_helpers(struct pool *pool);
-/* So many of its helpers work from now on; the others have done what they have, and rest. */
+/* From now on `n` of its helpers work; the others end what they have, and rest. */
 void pool_set_helpers(struct pool *pool, uint32_t n);
 /* How many should, and how many of these can be given tasks. */
 uint32_t pool_helpers(const struct pool *pool);

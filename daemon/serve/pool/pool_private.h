@@ -124,7 +124,7 @@ struct pool {
                                 AWAY */
     uint32_t n_members, n_made;
     uint32_t size;    /* how many there should be; those behind it get no more tasks, and go */
-    uint32_t helpers; /* of those that there may be, so many should work; the others rest */
+    uint32_t helpers; /* of those that there may be, how many should work; the others rest */
     uint32_t open_handles;
     struct segment *retiring; /* owned list: of dead incarnations, until the last reader lets go */
     uv_timer_t tick;
@@ -282,7 +282,7 @@ void pool_watch(struct pool *pool);
 void pool_unref(struct pool *pool);
 
 /* pool_size.c */
-/* What so many workers of the user's use of its limits. */
+/* What `n` workers use of the user's limits. */
 int _nodiscard_ pool_charge_workers(struct quota_account *account, uint32_t n, uint32_t helpers,
                                     struct dl_error *err);
 /* One more, not started; it is charged already. */

@@ -13,7 +13,7 @@
  */
 enum { AHEAD_NS = 300 * 1000 };
 
-/* Of so many steps in a row that this machine's workers have made, helpers make hardly any. */
+/* Steps in a row by this machine's workers after which helpers are not counted on. */
 enum { HELPED = 64 };
 
 static uint32_t pool_tasks_count_ahead(const struct member *m)

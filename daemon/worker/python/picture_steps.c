@@ -11,7 +11,8 @@
 const char picture_steps_text[] =
     "picture_steps(data, height, width, most_pixels, steps, channels, scale, luma) -> (bytes,\n"
     "height, width), or None\n\n"
-    "data: a file's bytes, with height and width 0; or so many pixels, R, G, B or grey. A file's\n"
+    "data: a file's bytes, with height and width 0; or that many pixels, R, G, B or grey. A "
+    "file's\n"
     "picture has at most most_pixels; it is read at 1 / scale, and of a JPEG its luma alone if "
     "that\n"
     "is asked for. steps: a tuple of (kind, left, top, width, height, choice,\n"

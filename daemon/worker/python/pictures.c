@@ -29,11 +29,12 @@ const char pictures_open_text[] =
     "ValueError: they cannot be read, and why.";
 const char pictures_of_file_text[] =
     "picture_of_file(handle, data, most_pixels, make) -> what make() gave, or None\n\n"
-    "data: the file's bytes, a picture of at most so many pixels. make(tensor, dtype, "
+    "data: the file's bytes, of most_pixels at most. make(tensor, dtype, "
     "channels,\n"
     "height, width, stack) gives an object, and a writable buffer, which the result is written to: "
     "a\n"
-    "tensor [c, h, w], else pixels [h, w, c]; of a stack above 0 so many of these. None: it cannot "
+    "tensor [c, h, w], else pixels [h, w, c]; of a stack above 0 that many of these. None: it "
+    "cannot "
     "be decoded here, or transformed; "
     "the\n"
     "generators may have been drawn from. What draws and make raise is raised.";

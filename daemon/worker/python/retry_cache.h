@@ -19,7 +19,7 @@ struct made {
     bool are_samples; /* and no numbers of some, which the dataset gave (numbered.h) */
     uint64_t samples;
     uint64_t *numbers; /* owned; of the samples; NULL: those of the task */
-    uint32_t repeated; /* iterable: so many of the last samples are repeated ones */
+    uint32_t repeated; /* iterable: how many of the last samples are repeated ones */
     struct bad_list bad;
     /* The state of an iterable dataset behind these samples. */
     PyObject *state;           /* owned, bytes; or NULL */

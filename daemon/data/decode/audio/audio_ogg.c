@@ -29,7 +29,7 @@ struct ogg_walk {
     const char *path;
     uint64_t at;       /* of the page */
     uint64_t body;     /* bytes of its segments */
-    unsigned segments; /* so many */
+    unsigned segments; /* number of them */
     uint8_t head[OGG_PAGE_BYTES + SEGMENT_MAX];
     unsigned packets; /* that ended so far */
 };

@@ -80,7 +80,7 @@ int _nodiscard_ picture_flip_vertically(const struct picture *in, struct picture
 /* Turned by 90°, 180° or 270° against the clock: quarters 1, 2, 3 (Image.transpose). */
 int _nodiscard_ picture_turn(const struct picture *in, unsigned quarters, struct picture *out);
 
-/* Means of so many pixels each, down and across, of fewer at the ends (Image.reduce; Reduce.c).
+/* Means of blocks of `factors` pixels, of fewer at the ends (Image.reduce; Reduce.c).
  * `in` has pixels; 1 ≤ the product of the factors ≤ PICTURE_REDUCED_MAX. */
 enum { PICTURE_REDUCED_MAX = 1 << 16 };
 int _nodiscard_ picture_reduce(const struct picture *in, struct image_size factors,

@@ -67,7 +67,7 @@ static inline struct resize_goal resize_goal_of(struct image_size size, enum res
     return (struct resize_goal){.whole = size, .window = {.size = size}, .filter = filter};
 }
 
-/* What of one direction becomes the outputs: `length` from `begin` on, of so many inputs. */
+/* The part of one direction that becomes the outputs: `length` of the `inputs`, from `begin` on. */
 struct resize_span {
     uint32_t inputs;
     double begin;

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Words of at most so many symbols are merged in an array; longer ones by a heap. */
+/* Symbols of the longest word that is merged in an array; longer ones take a heap. */
 enum { BPE_SHORT = 48 };
 
 /* ---- reading -------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "daemon/data/decode/image/picture.h"
 
-/* A picture of at least so many pixels is written past the cache. */
+/* Pixels of the smallest picture that is written past the cache. */
 enum { PLANES_STREAM_MIN = 128 * 128 };
 
 /* The first `channels`, 1 to 3, of `n` pixels: channels times n bytes, at any address. */

@@ -48,7 +48,7 @@ struct tar_iter {
     uint32_t n_order;
     uint32_t next;     /* of order: the shard to open */
     uint32_t expected; /* likewise: the first one that nobody was told of */
-    uint32_t ahead;    /* so many are told of before they are opened */
+    uint32_t ahead;    /* number of shards that are told of before they are opened */
 
     struct tar_shard *shard; /* counted; NULL: open the next one */
     uint64_t offset;         /* in it, of the next sample */
