@@ -54,12 +54,6 @@ static int batch_check_header(struct dl_epoch *epoch, const struct entry *entry,
     return 0;
 }
 
-/* The batch is only some of the slot's rows. */
-static bool batch_is_part(const struct dl_descriptor *d, const struct slot_header *h)
-{
-    return d->samples < h->samples;
-}
-
 /* What the plan knows of the batch, behind the indices: all lists must lie inside the slot. */
 static int batch_check_planned(struct dl_epoch *epoch, const struct entry *entry,
                                const struct slot_header *h)
@@ -67,9 +61,7 @@ static int batch_check_planned(struct dl_epoch *epoch, const struct entry *entry
     uint64_t at = h->indices_off + h->samples * sizeof(uint64_t), rows = 0;
     struct slot_planned planned;
 
-    if (h->planned == 0)
-        return 0;
-    if (batch_is_part(&entry->descriptor, h))
+    if (entry->descriptor.samples < h->samples)
         return batch_bad_slot(epoch, entry, "planned lengths of samples", h->samples,
                               entry->descriptor.samples);
     if (h->planned <= entry->mapping->slot_bytes - at && h->planned >= sizeof planned) {
@@ -94,7 +86,7 @@ static int batch_read_slot(struct dl_epoch *epoch, const struct entry *entry, st
     /* Its descriptor came over the socket after the slot was filled: no order is left to keep. */
     memcpy(h, entry->slot, sizeof *h);
     r = batch_check_header(epoch, entry, h);
-    if (r == 0)
+    if (r == 0 && h->planned > 0)
         r = batch_check_planned(epoch, entry, h);
     if (r < 0)
         return r;
@@ -192,10 +184,10 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
         view_unref(view);
         r = batch_bad_slot(epoch, entry, "a state at", header.state_off, 0);
     }
-    if (r == 0)
+    if (r == 0 && header.mark_window > 0)
         epoch_note_mark(epoch, entry->descriptor.step,
                         (struct lazy_mark){header.mark_window, header.mark_rows});
-    if (r == 0 && batch_is_part(&entry->descriptor, &header))
+    if (r == 0 && entry->descriptor.samples < header.samples) /* a part of the slot's rows */
         r = batch_take_rows(epoch, entry, &header, &view);
     if (r == 0) {
         batch = batch_take_object(client);
@@ -300,7 +292,8 @@ static void batch_finish(struct dl_client *client, struct dl_batch *batch)
         batch_unlink(&client->tensor_owned, batch);
         loader_drop_tensor_owned(batch->loader);
     }
-    batch->reclaim = reclaim_unref(batch->reclaim);
+    if (batch->reclaim)
+        batch->reclaim = reclaim_unref(batch->reclaim);
     batch->next = client->pool;
     client->pool = batch;
 }
@@ -317,8 +310,10 @@ static void batch_finish_all(struct dl_client *client, struct dl_batch *batch)
 
 void client_drain(struct dl_client *client)
 {
-    if (client->reclaim)
-        batch_finish_all(client, reclaim_take(client->reclaim));
+    struct dl_batch *back = client->reclaim ? reclaim_take(client->reclaim) : NULL;
+
+    if (back)
+        batch_finish_all(client, back);
 }
 
 void client_drain_last(struct dl_client *client)

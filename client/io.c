@@ -26,46 +26,28 @@ void dl_set_interrupt(int (*check)(void *data), void *data)
     io_interrupt.data = data;
 }
 
-static int io_wait_once(int fd, short events, uint64_t deadline)
+int wait_fd(int fd, short events, uint64_t deadline)
 {
     struct pollfd pfd = {.fd = fd, .events = events};
 
     for (;;) {
-        struct timespec ts = {0};
-        uint64_t now = 0;
+        bool forever = deadline == DEADLINE_NONE && !io_interrupt.check;
+        uint64_t now = forever ? 0 : clock_ns(), left = deadline > now ? deadline - now : 0;
+        struct timespec ts;
         int n;
 
-        if (deadline != DEADLINE_NONE) {
-            now = clock_ns();
-            if (now < deadline) {
-                ts.tv_sec = (time_t)((deadline - now) / NS_PER_S);
-                ts.tv_nsec = (long)((deadline - now) % NS_PER_S);
-            }
-        }
-        n = ppoll(&pfd, 1, deadline == DEADLINE_NONE ? NULL : &ts, NULL);
+        if (io_interrupt.check && left > INTERRUPT_PERIOD)
+            left = INTERRUPT_PERIOD;
+        ts = (struct timespec){(time_t)(left / NS_PER_S), (long)(left % NS_PER_S)};
+        n = ppoll(&pfd, 1, forever ? NULL : &ts, NULL);
         if (n > 0)
             return 0;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (io_interrupt.check && io_interrupt.check(io_interrupt.data))
+            return -EINTR;
         if (n == 0 && now >= deadline)
             return -ETIMEDOUT;
-        if (n < 0 && (errno != EINTR || io_interrupt.check))
-            return -errno;
-    }
-}
-
-int wait_fd(int fd, short events, uint64_t deadline)
-{
-    if (!io_interrupt.check)
-        return io_wait_once(fd, events, deadline);
-    for (;;) {
-        uint64_t slice = deadline_after(INTERRUPT_PERIOD);
-        int r = io_wait_once(fd, events, min_u64(slice, deadline));
-
-        if (r != -ETIMEDOUT && r != -EINTR)
-            return r;
-        if (io_interrupt.check(io_interrupt.data))
-            return -EINTR;
-        if (r == -ETIMEDOUT && slice >= deadline)
-            return r;
     }
 }
 
@@ -99,7 +81,7 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
     struct dl_client *client = epoch->loader->client;
     int r;
 
-    if (feed_may_wait(epoch))
+    if (epoch->feed.on && feed_may_wait(epoch))
         return;
     epoch->n_feeds = 0;
     if (epoch->count == 0 ||
@@ -130,17 +112,26 @@ static int io_receive(struct dl_client *client)
                            strerror((int)-n));
 }
 
-static int io_pump(struct dl_client *client)
+/* One turn of the way back. While there is no socket, a timer stands in its place. */
+static int io_go_back(struct dl_client *client)
+{
+    int r = reconnect_turn(client);
+
+    if (r >= 0 && client->reconnect.away == AWAY_CONNECTING && reconnect_arm(client) < 0)
+        return connection_check(&client->conn);
+    return r;
+}
+
+int client_pump(struct dl_client *client)
 {
     struct received in;
     int r = connection_check(&client->conn);
 
     if (r < 0)
         return r;
-    if (client_is_away(client) && (r = reconnect_turn(client)) != 0)
+    if (client_is_away(client) &&
+        ((r = io_go_back(client)) != 0 || client->reconnect.away == AWAY_CONNECTING))
         return r;
-    if (client->reconnect.away == AWAY_CONNECTING)
-        return 0;
     r = io_receive(client);
     if (r <= 0)
         return r;
@@ -151,17 +142,8 @@ static int io_pump(struct dl_client *client)
     /* An answer may belong to the client's way back: it must then send the next request now, since
      * the socket would not become readable again by itself. */
     if (r == 0 && client_is_away(client))
-        r = reconnect_turn(client);
+        r = io_go_back(client);
     return r < 0 ? r : 1;
-}
-
-int client_pump(struct dl_client *client)
-{
-    int r = io_pump(client);
-
-    if (r >= 0 && client->reconnect.away == AWAY_CONNECTING && reconnect_arm(client) < 0)
-        return connection_check(&client->conn);
-    return r;
 }
 
 int client_exchange(struct dl_client *client)

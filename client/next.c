@@ -53,24 +53,24 @@ static void next_drop_stale(struct dl_epoch *epoch)
     }
 }
 
-/* The first entry is about to be given out. False: its world is over, as the daemon is about to
- * say, unless it is gone. */
+/* The first entry is about to be given out in a cluster. False: its world is over, as the daemon
+ * is about to say, unless it is gone. */
 static bool next_may_use(struct dl_epoch *epoch)
 {
     const struct entry *first = &epoch->entries[epoch->head];
 
-    return !epoch->used || first->descriptor.step == UINT64_MAX ||
-           !epoch_rules_of(epoch)->daemon_has_it ||
+    return first->descriptor.step == UINT64_MAX || !epoch_rules_of(epoch)->daemon_has_it ||
            position_advance(epoch->used, first->descriptor.step + 1);
 }
 
 /* The first entry is to be given out now, or nothing more will come. */
 static bool next_is_ready(struct dl_epoch *epoch)
 {
-    next_drop_stale(epoch);
+    if (epoch->count > 0 && epoch->entries[epoch->head].fault)
+        next_drop_stale(epoch);
     if (epoch->count == 0 || epoch->outcome == EPOCH_CUT)
         return epoch_rules_of(epoch)->is_over;
-    return next_may_use(epoch);
+    return !epoch->used || next_may_use(epoch);
 }
 
 /* Until it is ready: 0, or why it is not. */
@@ -79,12 +79,14 @@ static int next_wait(struct dl_epoch *epoch, uint64_t deadline, bool block)
     struct dl_client *client = epoch->loader->client;
     /* Reading the socket would find nothing: a user who returns at once has just received all that
      * had arrived, while one who was away longer usually finds the next batch. */
-    bool in_vain = block && epoch->hurried && !client_is_away(client) && !feed_is_due(epoch);
+    bool fed = epoch->feed.on, in_vain = block && epoch->hurried && !client_is_away(client) &&
+                                         !(fed && feed_is_due(epoch));
 
     for (int turn = 0; !next_is_ready(epoch); turn++) {
         int r;
 
-        feed_catch_up(epoch);
+        if (fed)
+            feed_catch_up(epoch);
         r = in_vain && turn == 0 ? client_flush(client) : client_exchange(client);
         if (r < 0)
             return client_fatal(client);
@@ -93,7 +95,7 @@ static int next_wait(struct dl_epoch *epoch, uint64_t deadline, bool block)
             continue;
         if (r > 0 && next_is_ready(epoch))
             break;
-        if (feed_is_due(epoch))
+        if (fed && feed_is_due(epoch))
             return client_fail(client, ENODATA, "",
                                "every step that was fed was received; feed more, or feed the end");
         if (r > 0 && deadline != DEADLINE_NONE && clock_ns() >= deadline)
@@ -116,7 +118,7 @@ static int next_need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
 
     if (next_is_ready(epoch) && epoch->count > 0)
         return 0;
-    if (!feed_may_wait(epoch)) {
+    if (!epoch->feed.on || !feed_may_wait(epoch)) {
         epoch->n_feeds = 0;
         client_queue_pending(epoch->loader->client);
     }
@@ -191,7 +193,8 @@ static int next_give(struct dl_epoch *epoch, struct entry *entry, struct dl_batc
 
     if (step != UINT64_MAX) {
         epoch->received++;
-        epoch->position = came_is_kept(epoch) ? epoch->position + 1 : step + 1;
+        epoch->position =
+            !epoch->loader->in_order && came_is_kept(epoch) ? epoch->position + 1 : step + 1;
     }
     if (entry->fault)
         return next_take_fault(epoch, entry);

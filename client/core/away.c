@@ -318,8 +318,10 @@ int away_started(struct dl_client *client, const struct dl_msg_started *started)
     epoch_apply(epoch, EPOCH_TAKEN_UP);
     epoch->resumed = true;
     former_leases_report(epoch);
-    feed_rewind(epoch);
-    feed_catch_up(epoch);
+    if (epoch->feed.on) {
+        feed_rewind(epoch);
+        feed_catch_up(epoch);
+    }
     return 0;
 }
 

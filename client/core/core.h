@@ -492,7 +492,7 @@ void former_leases_report(struct dl_epoch *epoch);
 bool came_is_kept(const struct dl_epoch *epoch);
 /* The rank has had `count` steps: those in `passed`. -ENOMEM. */
 int _nodiscard_ came_begin(struct dl_epoch *epoch, uint64_t count, const struct passed *passed);
-/* A step has come. */
+/* A step of an epoch that is not in order has come. */
 void came_note(struct dl_epoch *epoch, uint64_t step);
 /* Which steps had come once `count` of them had. False: not known. */
 bool came_at(const struct dl_epoch *epoch, uint64_t count, struct passed *ret);
@@ -509,7 +509,8 @@ void came_deinit(struct came *came);
 /* Feeding stops while the daemon has this much unread; one step is far smaller. */
 enum { FEED_OUTPUT_MAX = CONNECTION_OUTPUT_MAX / 4 };
 
-/* All fed steps were received: the user must feed before anything can arrive. */
+/* Of an epoch that is fed. All fed steps were received: the user must feed before anything can
+ * arrive. */
 bool feed_is_due(const struct dl_epoch *epoch);
 
 /* A step has arrived; and those below epoch->expected are not needed any more. */

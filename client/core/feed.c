@@ -10,7 +10,7 @@ bool feed_is_due(const struct dl_epoch *epoch)
 {
     const struct feed *feed = &epoch->feed;
 
-    return feed->on && !feed->ended && feed->steps == epoch->received;
+    return !feed->ended && feed->steps == epoch->received;
 }
 
 static void feed_send_step(struct dl_epoch *epoch, const struct fed *fed, bool end)
@@ -37,7 +37,7 @@ void feed_catch_up(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
 
-    if (!feed->on || epoch->local || !epoch_rules_of(epoch)->daemon_sends)
+    if (epoch->local || !epoch_rules_of(epoch)->daemon_sends)
         return;
     while (feed->unsent && feed_may_send(epoch)) {
         const struct fed *fed = feed->unsent;
@@ -102,6 +102,6 @@ bool feed_may_wait(const struct dl_epoch *epoch)
     uint32_t waiting =
         epoch->n_feeds + epoch->n_releases + epoch->n_pins + epoch->n_former_returned;
 
-    return epoch->hurried && epoch->feed.on && !epoch->feed.ended &&
-           ahead >= epoch->credits / 2 + epoch->n_feeds && waiting < epoch->credits / 4;
+    return epoch->hurried && !epoch->feed.ended && ahead >= epoch->credits / 2 + epoch->n_feeds &&
+           waiting < epoch->credits / 4;
 }

@@ -109,7 +109,8 @@ void client_queue_pending(struct dl_client *client)
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next) {
             epoch_queue_pending(epoch);
-            feed_catch_up(epoch);
+            if (epoch->feed.on)
+                feed_catch_up(epoch);
         }
 }
 

@@ -91,7 +91,8 @@ static int stream_count_step(struct dl_epoch *epoch, uint64_t step)
     int r = 0;
 
     epoch->delivered++;
-    came_note(epoch, step);
+    if (!epoch->loader->in_order)
+        came_note(epoch, step);
     if (epoch->loader->in_order)
         epoch->expected = step + 1;
     else if (step != epoch->expected)
