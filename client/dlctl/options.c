@@ -29,8 +29,6 @@ enum {
     INTERVAL_DEFAULT_MS = 1000,
 };
 
-#define FIELD(name) offsetof(struct options, name)
-
 static const struct option_row {
     const char *name;
     const char *arg; /* NULL: takes none */
@@ -40,112 +38,9 @@ static const struct option_row {
     uint64_t max;
     const char *meaning;
 } OPTIONS[OPTION_COUNT] = {
-    [OPTION_SOCKET] = {"socket", "PATH", KIND_TEXT, FIELD(socket), 0, 0,
-                       "the daemon's socket, or the pid or script of a program that has a private "
-                       "one; default: $DLOADER_SOCKET, else the user's service, else the system's, "
-                       "else the only private daemon of the user's programs"},
-    [OPTION_JSON] = {"json", NULL, KIND_FLAG, FIELD(json), 0, 0, "print JSON, including errors"},
-    [OPTION_HELP] = {"help", NULL, KIND_FLAG, FIELD(help), 0, 0, "print this and exit"},
-    [OPTION_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(epoch), 0, UINT64_MAX,
-                      "number of the epoch; default 0"},
-    [OPTION_EPOCHS] = {"epochs", "N", KIND_NUMBER, FIELD(epochs), 1, UINT64_MAX,
-                       "how many epochs, one after another; default 1"},
-    [OPTION_FIRST_EPOCH] = {"first-epoch", "E", KIND_NUMBER, FIELD(epoch), 0, UINT64_MAX,
-                            "number of the first epoch; default 0"},
-    [OPTION_WORLD] = {"world", "W", KIND_NUMBER, FIELD(world), 1, 1048576,
-                      "world size: number of consumers of the epoch; default 1"},
-    [OPTION_RANK] = {"rank", "R|all", KIND_RANK, FIELD(rank), 0, 1048575,
-                     "this consumer, from 0 to W-1; all: every rank in turn, step by step; "
-                     "default 0"},
-    [OPTION_FROM] = {"from", "STEP", KIND_NUMBER, FIELD(from), 0, UINT64_MAX,
-                     "first step to print; default 0"},
-    [OPTION_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, UINT64_MAX,
-                      "at most K steps of each rank; default: all"},
-    [OPTION_LENGTH] = {"length", "N", KIND_NUMBER, FIELD(length), 0, INT64_MAX,
-                       "number of samples in the dataset, which is then not opened"},
-    [OPTION_BATCHES] = {"batches", "K", KIND_NUMBER, FIELD(batches), 1, UINT64_MAX,
-                        "at most K batches of each rank in each epoch; default: all"},
-    [OPTION_CREDITS] = {"credits", "C", KIND_NUMBER, FIELD(credits), 1, 65536,
-                        "the most batches loaded ahead; default: the daemon's choice"},
-    [OPTION_DIGEST] = {"digest", NULL, KIND_FLAG, FIELD(digest), 0, 0,
-                       "hash all batch contents in order (XXH3-64)"},
-    [OPTION_ONE_RANK] = {"rank", "R", KIND_NUMBER, FIELD(rank), 0, 1048575,
-                         "this consumer, from 0 to W-1; default 0"},
-    [OPTION_STEP] = {"step", "K", KIND_NUMBER, FIELD(step), 0, UINT64_MAX,
-                     "number of the batch among those of the rank, from 0; default 0"},
-    [OPTION_INDICES] = {"indices", "I,...", KIND_INDICES, FIELD(indices), 0, UINT64_MAX,
-                        "samples of the batch, if the client is the sampler; default: the first "
-                        "ones"},
-    [OPTION_VALUES] = {"values", "N", KIND_NUMBER, FIELD(values), 0, VALUES_MAX,
-                       "elements and strings to show of each leaf; default 8"},
-    [OPTION_TOTALS] = {"totals", NULL, KIND_FLAG, FIELD(totals), 0, 0,
-                       "for batches of tokens: totals of the epoch instead of each step"},
-    [OPTION_OUTPUT] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
-                       "write there (also -o FILE) instead of standard output"},
-    [OPTION_PREFIX] = {"output", "PATH", KIND_TEXT, FIELD(output), 0, 0,
-                       "write PATH.bin and PATH.idx, or PATH.arrow (also -o PATH)"},
-    [OPTION_INTERVAL] = {"interval", "SECONDS", KIND_SECONDS, FIELD(interval_ms), 100, 3600000,
-                         "time between two updates, such as 0.5; default 1"},
-    [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
-                      "end after this many updates; default: never"},
-    [OPTION_WORKERS] = {"workers", "N|auto", KIND_TEXT, FIELD(workers), 0, 0,
-                        "how many workers it has from now on; auto: as the daemon finds useful"},
-    [OPTION_MEASURED_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, 10000,
-                               "steps of each rank to measure; default 50"},
-    [OPTION_ARCHIVE] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
-                        "write the batch there (also -o FILE), for numpy.load()"},
-    [OPTION_BEHIND] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
-                       "make the batch after the state in that file, or --step K of its epoch; "
-                       "--world then defaults to that of the state"},
-    [OPTION_SEED] = {"seed", "N", KIND_NUMBER, FIELD(seed), 0, UINT64_MAX,
-                     "for a spec without a seed: the seed of the batch"},
-    [OPTION_WIDE] = {"wide", NULL, KIND_FLAG, FIELD(wide), 0, 0,
-                     "all columns, each row on one line, however long"},
-    [OPTION_PNG] = {"png", "FILE", KIND_TEXT, FIELD(png), 0, 0,
-                    "write a contact sheet there: the batch's images with masks, or its sounds, "
-                    "with index, label and name of each sample"},
-    [OPTION_HTML] = {"html", "FILE", KIND_TEXT, FIELD(html), 0, 0,
-                     "write a page there with the contact sheet, tokens as text, and all leaves"},
-    [OPTION_TEXT] = {"text", NULL, KIND_FLAG, FIELD(text), 0, 0,
-                     "print tokens as text, with padding, borders between packed samples, and the "
-                     "tokens that count for the loss"},
-    [OPTION_SAMPLE] = {"sample", "I", KIND_NUMBER, FIELD(sample), 0, UINT64_MAX,
-                       "instead of a batch, this sample as each of --draws epochs gets it"},
-    [OPTION_DRAWS] = {"draws", "N", KIND_NUMBER, FIELD(draws), 1, DRAWS_MAX,
-                      "with --sample: how many epochs, from --epoch on; default 16"},
-    [OPTION_QUIET] = {"quiet", NULL, KIND_FLAG, FIELD(quiet), 0, 0,
-                      "show no progress, neither a bar nor lines"},
-    [OPTION_SPEC] = {"spec", "FILE", KIND_TEXT, FIELD(spec), 0, 0,
-                     "include that file, the loader's spec, in the report"},
-    [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
-                      "resume from the state in that file, with any --world"},
-    [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
-                           "write the state there at the end"},
-    [OPTION_JOURNAL] = {"journal", "FILE", KIND_TEXT, FIELD(journal), 0, 0,
-                        "give the batches in the order of the journal in that file"},
-    [OPTION_SAVE_JOURNAL] = {"save-journal", "FILE", KIND_TEXT, FIELD(save_journal), 0, 0,
-                             "write the order in which the batches came there at the end, if they "
-                             "may pass others"},
-    [OPTION_JOB] = {"job", "NAME", KIND_TEXT, FIELD(job), 0, 0,
-                    "join the training job of that name; default: torchrun's --rdzv-id, if rank "
-                    "and world are torchrun's"},
-    [OPTION_RESUME] = {"resume", NULL, KIND_FLAG, FIELD(resume), 0, 0,
-                       "continue where this rank of the --job, or of a cluster, stopped"},
-    [OPTION_AT] = {"at", "STEP", KIND_NUMBER, FIELD(at), 0, UINT64_MAX - 1,
-                   "first step of all ranks with the new weights; default: the first that no rank "
-                   "has planned yet"},
-    [OPTION_AT_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(at_epoch), 0, UINT64_MAX - 1,
-                         "epoch of that step; default: the current one"},
-    [OPTION_CHANGES] =
-        {"changes", "FILE", KIND_TEXT, FIELD(changes), 0, 0,
-         "use the weights that were changed during the run, as recorded in the state in that file"},
-    [OPTION_RUN_WORLD] = {"world", "W|cluster", KIND_WORLD, FIELD(world), 1, 1048576,
-                          "world size: number of consumers of the epoch; cluster: the world of "
-                          "the daemon's cluster, and the rank is one of this node's; default: "
-                          "$WORLD_SIZE, or 1"},
-    [OPTION_RUN_RANK] = {"rank", "R|all", KIND_RANK, FIELD(rank), 0, 1048575,
-                         "this consumer, from 0 to W-1; all: every rank in turn, step by step; "
-                         "default: $RANK, in a cluster $LOCAL_RANK, or 0"},
+#define OPTION(id, name, arg, kind, field, ...) \
+    {name, arg, KIND_##kind, offsetof(struct options, field), __VA_ARGS__},
+#include "client/dlctl/options.def"
 };
 
 /* getopt_long() values of the options: above any character. */
