@@ -2,11 +2,13 @@
 #include "client/python/src/module.h"
 
 #include <errno.h>
+#include <stddef.h>
+#include <structmember.h>
 
 struct batch_object {
     PyObject_HEAD PyObject *data; /* owned: the tree */
-    uint64_t step, nbytes;
-    uint32_t repeated;
+    unsigned long long step, nbytes;
+    unsigned int repeated;
     uint64_t *indices; /* owned: a copy */
     size_t n_indices;
     PyObject *lengths; /* owned: a list, or None */
@@ -274,8 +276,6 @@ static PyObject *py_batch_build(struct walk *walk)
     return PyErr_Format(PyExc_SystemError, "node %u is of kind %d", number, (int)node.kind);
 }
 
-/* ---- Batch ---- */
-
 /* ---- the nodes, one by one ---- */
 
 /* What a node has beside its children; None: nothing. */
@@ -403,28 +403,6 @@ static void py_batch_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static PyObject *py_batch_data(PyObject *self, void *closure)
-{
-    PyObject *data = ((struct batch_object *)self)->data;
-
-    return Py_NewRef(data ? data : Py_None);
-}
-
-static PyObject *py_batch_step(PyObject *self, void *closure)
-{
-    return PyLong_FromUnsignedLongLong(((struct batch_object *)self)->step);
-}
-
-static PyObject *py_batch_nbytes(PyObject *self, void *closure)
-{
-    return PyLong_FromUnsignedLongLong(((struct batch_object *)self)->nbytes);
-}
-
-static PyObject *py_batch_repeated(PyObject *self, void *closure)
-{
-    return PyLong_FromUnsignedLong(((struct batch_object *)self)->repeated);
-}
-
 static PyObject *py_batch_indices(PyObject *self, void *closure)
 {
     const struct batch_object *batch = (struct batch_object *)self;
@@ -439,23 +417,26 @@ static PyObject *py_batch_indices(PyObject *self, void *closure)
     return list;
 }
 
-static PyObject *py_batch_lengths(PyObject *self, void *closure)
-{
-    return Py_NewRef(((struct batch_object *)self)->lengths);
-}
+#define MEMBER(name, type, doc)                                           \
+    {                                                                     \
+#name, type, offsetof(struct batch_object, name), READONLY, (doc) \
+    }
+static PyMemberDef batch_members[] = {
+    MEMBER(data, T_OBJECT, "The tree: dicts, lists and tuples of tensors and text."),
+    MEMBER(step, T_ULONGLONG, "Its place in the epoch, from 0."),
+    MEMBER(lengths, T_OBJECT,
+           "In mode 3, of batches of tokens: the length of each sample as it is in the batch; else "
+           "None."),
+    MEMBER(repeated, T_UINT,
+           "How many of the samples, the last ones, are there only so that all ranks get equally "
+           "many."),
+    MEMBER(nbytes, T_ULONGLONG, "Bytes of its tensors and text together."),
+    {0},
+};
 
 static PyGetSetDef batch_getset[] = {
-    {"data", py_batch_data, NULL, "The tree: dicts, lists and tuples of tensors and text.", NULL},
-    {"step", py_batch_step, NULL, "Its place in the epoch, from 0.", NULL},
     {"indices", py_batch_indices, NULL, "The samples' indices as int64, in the order of the rows.",
      NULL},
-    {"lengths", py_batch_lengths, NULL,
-     "In mode 3, of batches of tokens: the length of each sample as it is in the batch; else None.",
-     NULL},
-    {"repeated", py_batch_repeated, NULL,
-     "How many of the samples, the last ones, are there only so that all ranks get equally many.",
-     NULL},
-    {"nbytes", py_batch_nbytes, NULL, "Bytes of its tensors and text together.", NULL},
     {0},
 };
 
@@ -466,6 +447,7 @@ static PyType_Slot batch_slots[] = {
     {Py_tp_dealloc, py_batch_dealloc},
     {Py_tp_traverse, py_batch_traverse},
     {Py_tp_clear, py_batch_clear},
+    {Py_tp_members, batch_members},
     {Py_tp_getset, batch_getset},
     {0, NULL},
 };
