@@ -18,40 +18,23 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum config_type {
-    STRING,
-    MODE,
-    LIST,
-    ROOTS,
-    PROGRAMS,
-    FILES,
-    OBJECTS,
-    NETWORKS,
-    HELPERS,
-    DURATION,
-    COUNT,
-    AUTO_COUNT,
-    BYTES,
-    SHARE,
-    LEVEL,
-    SANDBOX,
-    ADDRESS,
-    BACKEND,
-    HOSTING,
-    CHARGE,
-    VERSIONS,
-    FULL
+struct config_key;
+
+/* What the values of a type are. */
+struct config_type {
+    /* Refuses what is not `right`; of words, one of `right`. */
+    int (*set)(void *at, const struct config_key *key, const struct value *v, struct dl_error *err);
+    const char *right;
+    /* Of a list: the same of one item. */
+    int (*add)(struct config_dirs *list, const struct config_key *key, const struct value *item,
+               struct dl_error *err);
 };
 
-static const struct config_key {
+struct config_key {
     const char *path;
-    enum config_type type;
+    const struct config_type *type;
     size_t offset;
     const char *initial;
-} config_keys[] = {
-#define CONFIG(key, type, initial, meaning) {#key, type, offsetof(struct config, key), initial},
-#include "daemon/base/config.def"
-#undef CONFIG
 };
 
 static void *config_field(struct config *config, const struct config_key *key)
@@ -74,30 +57,35 @@ static int config_refuse_value(struct dl_error *err, const struct config_key *ke
     return dl_error_set(err, EINVAL, key->path, "%s is not %s", value_type_name(v), right);
 }
 
-static int config_set_string(char **ret, const struct config_key *key, const struct value *v,
+static int config_refuse(const struct config_key *key, const struct value *v, struct dl_error *err)
+{
+    return config_refuse_value(err, key, v, key->type->right);
+}
+
+static int config_set_string(void *at, const struct config_key *key, const struct value *v,
                              struct dl_error *err)
 {
+    char **ret = at;
+
     if (v->type != VALUE_STRING)
-        return config_refuse_value(err, key, v, "a string");
+        return config_refuse(key, v, err);
     free(*ret);
     *ret = must_strdup(v->string);
     return 0;
 }
 
-static int config_set_address(char **ret, const struct config_key *key, const struct value *v,
+static int config_set_address(void *at, const struct config_key *key, const struct value *v,
                               struct dl_error *err)
 {
     union address address;
 
-    if (v->type != VALUE_STRING ||
-        (*v->string && !address_is_path(v->string) && address_parse(v->string, &address) < 0))
-        return config_refuse_value(err, key, v,
-                                   "an address such as 127.0.0.1:9400 or [::1]:9400, nor the path "
-                                   "of a socket such as /run/dloaderd/page");
-    return config_set_string(ret, key, v, err);
+    if (v->type == VALUE_STRING && *v->string && !address_is_path(v->string) &&
+        address_parse(v->string, &address) < 0)
+        return config_refuse(key, v, err);
+    return config_set_string(at, key, v, err);
 }
 
-static int config_set_mode(uint32_t *ret, const struct config_key *key, const struct value *v,
+static int config_set_mode(void *at, const struct config_key *key, const struct value *v,
                            struct dl_error *err)
 {
     bool octal =
@@ -105,8 +93,8 @@ static int config_set_mode(uint32_t *ret, const struct config_key *key, const st
     unsigned long mode = octal ? strtoul(v->string, NULL, 8) : 0;
 
     if (!octal || mode > 0777)
-        return config_refuse_value(err, key, v, "an octal mode in quotes such as \"0660\"");
-    *ret = (uint32_t)mode;
+        return config_refuse(key, v, err);
+    *(uint32_t *)at = (uint32_t)mode;
     return 0;
 }
 
@@ -155,38 +143,18 @@ static int config_add_directory(struct config_dirs *dirs, const struct config_ke
     if (!config_is_absolute(v))
         return config_refuse_value(err, key, v, "an absolute directory");
     int r = lookup_directory(v->string, resolved);
-    bool later = r == -ENOENT && key->type == ROOTS; /* it may come */
+    bool later = r == -ENOENT && key->offset == offsetof(struct config, data_roots);
     if (r == -ETIMEDOUT)
         log_warning("%s: %s does not answer; the path is used as written, and if it contains a "
                     "link, nothing below it can be used until the configuration is reloaded",
                     key->path, v->string);
-    else if (r < 0 && !later)
+    else if (r < 0 && !later) /* data may come later */
         return dl_error_set(err, -r, key->path, "%s: %s", v->string, strerror(-r));
     config_dirs_add(dirs, r < 0 ? v->string : resolved);
     return 0;
 }
 
-static int config_set_list(struct config_dirs *dirs, const struct config_key *key,
-                           const struct value *v, struct dl_error *err)
-{
-    int r = 0;
-
-    if (v->type != VALUE_ARRAY)
-        return config_refuse_value(err, key, v, "a list of directories");
-    for (uint32_t i = 0; i < v->count && r == 0; i++)
-        r = config_add_directory(dirs, key, &v->items[i], err);
-    return r;
-}
-
 /* ---- data_roots: directories, or where they are and what clients see them as ----------------- */
-
-static const struct value *config_find_in(const struct value *map, const char *name)
-{
-    for (uint32_t i = 0; i < map->count; i++)
-        if (strcmp(map->items[i].key, name) == 0)
-            return &map->items[i];
-    return NULL;
-}
 
 /* Names are compared as text, so only one spelling of each is allowed. */
 static bool config_is_plain(const char *path)
@@ -213,7 +181,7 @@ static int config_check_seen(const struct config_key *key, const char *seen, str
 static int config_check_names(const struct config_dirs *roots, const struct config_key *key,
                               struct dl_error *err)
 {
-    for (uint32_t i = 0; i < roots->n; i++) {
+    for (uint32_t i = 0; roots->seen_as && i < roots->n; i++) {
         const char *seen = roots->seen_as[i];
 
         for (uint32_t k = 0; *seen && k < roots->n; k++) {
@@ -234,8 +202,8 @@ static int config_add_root(struct config_dirs *roots, const struct config_key *k
     int r = 0;
 
     if (v->type == VALUE_MAP) {
-        path = config_find_in(v, "path");
-        seen = config_find_in(v, "seen_as");
+        path = value_get(v, "path");
+        seen = value_get(v, "seen_as");
         if (v->count != 2 || !config_is_absolute(path) || !config_is_absolute(seen))
             return dl_error_set(err, EINVAL, key->path,
                                 "a mapping in it is not of two absolute directories, such as "
@@ -251,94 +219,47 @@ static int config_add_root(struct config_dirs *roots, const struct config_key *k
     return 0;
 }
 
-static int config_set_roots(struct config_dirs *roots, const struct config_key *key,
-                            const struct value *v, struct dl_error *err)
-{
-    int r = 0;
-
-    if (v->type != VALUE_ARRAY)
-        return config_refuse_value(err, key, v, "a list of directories");
-    for (uint32_t i = 0; i < v->count && r == 0; i++)
-        r = config_add_root(roots, key, &v->items[i], err);
-    return r < 0 ? r : config_check_names(roots, key, err);
-}
+/* ---- lists of other things ------------------------------------------------------------------- */
 
 /* Links are not resolved: a virtual environment's interpreter is a link, identified by its name. */
-static int config_set_programs(struct config_dirs *programs, const struct config_key *key,
-                               const struct value *v, struct dl_error *err)
+static int config_add_program(struct config_dirs *programs, const struct config_key *key,
+                              const struct value *item, struct dl_error *err)
 {
-    if (v->type != VALUE_ARRAY)
-        return config_refuse_value(err, key, v, "a list of programs");
-    for (uint32_t i = 0; i < v->count; i++) {
-        const struct value *item = &v->items[i];
-        struct stat st;
+    struct stat st;
 
-        if (item->type != VALUE_STRING || item->string[0] != '/')
-            return config_refuse_value(err, key, item, "the absolute path of a program");
-        if (access(item->string, X_OK) < 0 || stat(item->string, &st) < 0)
-            return dl_error_set(err, errno, key->path, "%s cannot be executed: %s", item->string,
-                                strerror(errno));
-        if (!S_ISREG(st.st_mode))
-            return dl_error_set(err, EACCES, key->path, "%s is not a program", item->string);
-        config_dirs_add(programs, item->string);
-    }
+    if (!config_is_absolute(item))
+        return config_refuse_value(err, key, item, "the absolute path of a program");
+    if (access(item->string, X_OK) < 0 || stat(item->string, &st) < 0)
+        return dl_error_set(err, errno, key->path, "%s cannot be executed: %s", item->string,
+                            strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return dl_error_set(err, EACCES, key->path, "%s is not a program", item->string);
+    config_dirs_add(programs, item->string);
     return 0;
 }
 
 /* Links are not resolved: users name the file as it stands here. */
-static int config_set_files(struct config_dirs *files, const struct config_key *key,
-                            const struct value *v, struct dl_error *err)
+static int config_add_file(struct config_dirs *files, const struct config_key *key,
+                           const struct value *item, struct dl_error *err)
 {
-    if (v->type != VALUE_ARRAY)
-        return config_refuse_value(err, key, v, "a list of files");
-    for (uint32_t i = 0; i < v->count; i++) {
-        const struct value *item = &v->items[i];
-        struct stat st;
+    struct stat st;
 
-        if (item->type != VALUE_STRING || item->string[0] != '/')
-            return config_refuse_value(err, key, item, "the absolute path of a file");
-        if (stat(item->string, &st) < 0)
-            return dl_error_set(err, errno, key->path, "%s: %s", item->string, strerror(errno));
-        if (!S_ISREG(st.st_mode))
-            return dl_error_set(err, EINVAL, key->path, "%s is not a file", item->string);
-        config_dirs_add(files, item->string);
-    }
+    if (!config_is_absolute(item))
+        return config_refuse_value(err, key, item, "the absolute path of a file");
+    if (stat(item->string, &st) < 0)
+        return dl_error_set(err, errno, key->path, "%s: %s", item->string, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return dl_error_set(err, EINVAL, key->path, "%s is not a file", item->string);
+    config_dirs_add(files, item->string);
     return 0;
 }
 
-static int config_set_objects(struct config_dirs *objects, const struct config_key *key,
-                              const struct value *v, struct dl_error *err)
+static int config_add_object(struct config_dirs *objects, const struct config_key *key,
+                             const struct value *item, struct dl_error *err)
 {
-    if (v->type != VALUE_ARRAY)
-        return config_refuse_value(err, key, v, "a list of module:name");
-    for (uint32_t i = 0; i < v->count; i++) {
-        const struct value *item = &v->items[i];
-
-        if (item->type != VALUE_STRING || !spec_is_callable(item->string))
-            return config_refuse_value(err, key, item,
-                                       "module:name, such as mypackage.data:Dataset");
-        config_dirs_add(objects, item->string);
-    }
-    return 0;
-}
-
-static int config_set_networks(struct config_dirs *ret, const struct config_key *key,
-                               const struct value *v, struct dl_error *err)
-{
-    const struct value *items = v->type == VALUE_ARRAY ? v->items : v;
-    uint32_t n = v->type == VALUE_ARRAY ? v->count : 1;
-    struct networks networks = {0};
-    const char *wrong;
-
-    config_dirs_deinit(ret);
-    *ret = (struct config_dirs){0};
-    for (uint32_t i = 0; i < n; i++) {
-        if (items[i].type != VALUE_STRING || networks_parse(items[i].string, &networks, &wrong) < 0)
-            return config_refuse_value(err, key, &items[i],
-                                       "a network such as 169.254.0.0/16 or fe80::/10, one of 64 "
-                                       "at the most");
-        config_dirs_add(ret, items[i].string);
-    }
+    if (item->type != VALUE_STRING || !spec_is_callable(item->string))
+        return config_refuse_value(err, key, item, "module:name, such as mypackage.data:Dataset");
+    config_dirs_add(objects, item->string);
     return 0;
 }
 
@@ -353,47 +274,80 @@ bool config_is_place(const char *text)
            (bracketed || strcspn(text, ":[]/ ") == (size_t)(colon - text));
 }
 
-static int config_set_helpers(struct config_dirs *ret, const struct config_key *key,
-                              const struct value *v, struct dl_error *err)
+static int config_add_helper(struct config_dirs *helpers, const struct config_key *key,
+                             const struct value *item, struct dl_error *err)
 {
-    if (v->type != VALUE_ARRAY)
-        return config_refuse_value(err, key, v, "a list of HOST:PORT");
-    for (uint32_t i = 0; i < v->count; i++) {
-        const struct value *item = &v->items[i];
+    if (item->type != VALUE_STRING || !config_is_place(item->string))
+        return config_refuse_value(err, key, item,
+                                   "the address of a helper, such as node7:7071 or 10.0.0.7:7071");
+    config_dirs_add(helpers, item->string);
+    return 0;
+}
 
-        if (item->type != VALUE_STRING || !config_is_place(item->string))
-            return config_refuse_value(err, key, item,
-                                       "the address of a helper, such as node7:7071 or "
-                                       "10.0.0.7:7071");
-        config_dirs_add(ret, item->string);
+static int config_set_list(void *at, const struct config_key *key, const struct value *v,
+                           struct dl_error *err)
+{
+    int r = 0;
+
+    if (v->type != VALUE_ARRAY)
+        return config_refuse(key, v, err);
+    for (uint32_t i = 0; i < v->count && r == 0; i++)
+        r = key->type->add(at, key, &v->items[i], err);
+    return r < 0 ? r : config_check_names(at, key, err);
+}
+
+static int config_set_networks(void *at, const struct config_key *key, const struct value *v,
+                               struct dl_error *err)
+{
+    const struct value *items = v->type == VALUE_ARRAY ? v->items : v;
+    uint32_t n = v->type == VALUE_ARRAY ? v->count : 1;
+    struct networks networks = {0};
+    const char *wrong;
+
+    config_dirs_deinit(at);
+    *(struct config_dirs *)at = (struct config_dirs){0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (items[i].type != VALUE_STRING || networks_parse(items[i].string, &networks, &wrong) < 0)
+            return config_refuse(key, &items[i], err);
+        config_dirs_add(at, items[i].string);
     }
     return 0;
 }
 
-static int config_set_duration(uint64_t *ret, const struct config_key *key, const struct value *v,
+/* ---- numbers and words ----------------------------------------------------------------------- */
+
+static int config_set_duration(void *at, const struct config_key *key, const struct value *v,
                                struct dl_error *err)
 {
+    uint64_t *ret = at;
+
     if (v->type == VALUE_INT && v->integer >= 0 && v->integer < INT64_MAX / 1000000000) {
         *ret = (uint64_t)v->integer * 1000000000u;
         return 0;
     }
     if (v->type != VALUE_STRING || parse_duration(v->string, ret) < 0)
-        return config_refuse_value(err, key, v, "a duration such as 30s or 500ms");
+        return config_refuse(key, v, err);
     return 0;
 }
 
-static int config_set_bytes(uint64_t *ret, const struct config_key *key, const struct value *v,
-                            struct dl_error *err)
+/* 0: it is not a size. */
+static uint64_t config_read_bytes(const struct value *v)
 {
     uint64_t bytes = 0;
 
     if (v->type == VALUE_INT && v->integer > 0)
-        bytes = (uint64_t)v->integer;
-    if (v->type == VALUE_STRING && parse_bytes(v->string, &bytes) < 0)
-        bytes = 0;
+        return (uint64_t)v->integer;
+    return v->type == VALUE_STRING && parse_bytes(v->string, &bytes) == 0 ? bytes : 0;
+}
+
+static int config_set_bytes(void *at, const struct config_key *key, const struct value *v,
+                            struct dl_error *err)
+{
+    uint64_t bytes = config_read_bytes(v);
+
     if (bytes == 0)
-        return config_refuse_value(err, key, v, "a size such as 8GiB");
-    *ret = bytes;
+        return config_refuse(key, v, err);
+    *(uint64_t *)at = bytes;
     return 0;
 }
 
@@ -406,65 +360,62 @@ static uint64_t config_parse_per_cent(const char *text)
     return n >= 1 && n <= 100 && strcmp(end, "%") == 0 ? n : 0;
 }
 
-static int config_set_share(struct config_share *ret, const struct config_key *key,
-                            const struct value *v, struct dl_error *err)
+static int config_set_share(void *at, const struct config_key *key, const struct value *v,
+                            struct dl_error *err)
 {
     struct config_share share = {0};
 
-    if (v->type == VALUE_INT && v->integer > 0)
-        share.bytes = (uint64_t)v->integer;
     if (v->type == VALUE_STRING)
         share.per_cent = config_parse_per_cent(v->string);
-    if (v->type == VALUE_STRING && !share.per_cent && parse_bytes(v->string, &share.bytes) < 0)
-        share.bytes = 0;
+    if (!share.per_cent)
+        share.bytes = config_read_bytes(v);
     if (share.bytes == 0 && share.per_cent == 0)
-        return config_refuse_value(err, key, v, "a size such as 8GiB, or a share such as 50%");
-    *ret = share;
+        return config_refuse(key, v, err);
+    *(struct config_share *)at = share;
     return 0;
 }
 
-static int config_set_count(uint64_t *ret, const struct config_key *key, const struct value *v,
+static int config_set_count(void *at, const struct config_key *key, const struct value *v,
                             struct dl_error *err)
 {
     if (v->type != VALUE_INT || v->integer < 1)
-        return config_refuse_value(err, key, v, "a positive integer");
-    *ret = (uint64_t)v->integer;
+        return config_refuse(key, v, err);
+    *(uint64_t *)at = (uint64_t)v->integer;
     return 0;
 }
 
 /* 0: auto. */
-static int config_set_auto_count(uint64_t *ret, const struct config_key *key, const struct value *v,
+static int config_set_auto_count(void *at, const struct config_key *key, const struct value *v,
                                  struct dl_error *err)
 {
-    bool automatic = v->type == VALUE_STRING && strcmp(v->string, "auto") == 0;
-
-    if (!automatic && (v->type != VALUE_INT || v->integer < 1))
-        return config_refuse_value(err, key, v, "a positive integer, or auto");
-    *ret = automatic ? 0 : (uint64_t)v->integer;
+    if (v->type != VALUE_STRING || strcmp(v->string, "auto") != 0)
+        return config_set_count(at, key, v, err);
+    *(uint64_t *)at = 0;
     return 0;
 }
 
-static int config_set_level(enum log_level *ret, const struct config_key *key,
-                            const struct value *v, struct dl_error *err)
+static int config_set_level(void *at, const struct config_key *key, const struct value *v,
+                            struct dl_error *err)
 {
-    if (v->type != VALUE_STRING || log_level_from_name(v->string, ret) < 0)
-        return config_refuse_value(err, key, v, "one of error, warning, info, debug");
+    if (v->type != VALUE_STRING || log_level_from_name(v->string, at) < 0)
+        return config_refuse(key, v, err);
     return 0;
 }
 
-/* One of an enum's values, by `words`: "first, second, third", in the order of the values. */
-static int config_set_word(void *ret, const struct config_key *key, const struct value *v,
-                           const char *words, struct dl_error *err)
+/* One of an enum's values, in their order. */
+static int config_set_word(void *at, const struct config_key *key, const struct value *v,
+                           struct dl_error *err)
 {
+    const char *words = key->type->right;
     size_t len = v->type == VALUE_STRING ? strlen(v->string) : 0, n;
     char right[64];
-    unsigned at = 0;
+    unsigned number = 0;
 
-    for (const char *word = words; len > 0; word += n + strlen(", "), at++) {
+    for (const char *word = words; len > 0; word += n + strlen(", "), number++) {
         n = strcspn(word, ",");
         if (n == len && memcmp(word, v->string, n) == 0) {
-            static_assert(sizeof(enum config_sandbox) == sizeof at, "enums are such");
-            memcpy(ret, &at, sizeof at);
+            static_assert(sizeof(enum config_sandbox) == sizeof number, "enums are such");
+            memcpy(at, &number, sizeof number);
             return 0;
         }
         if (!word[n])
@@ -474,70 +425,54 @@ static int config_set_word(void *ret, const struct config_key *key, const struct
     return config_refuse_value(err, key, v, right);
 }
 
-static int config_set_backend(enum config_backend *ret, const struct config_key *key,
-                              const struct value *v, struct dl_error *err)
+static int config_set_backend(void *at, const struct config_key *key, const struct value *v,
+                              struct dl_error *err)
 {
     if (v->type == VALUE_STRING && strcmp(v->string, "etcd-v2") == 0)
         return config_refuse_value(
             err, key, v,
             "a store of dloaderd, but torchrun's name for etcd by its API v2, "
             "which etcd 3.6 no longer has: write etcd, which is API v3");
-    return config_set_word(ret, key, v, "none, etcd, c10d", err);
+    return config_set_word(at, key, v, err);
 }
 
-static int config_set(struct config *config, const struct config_key *key, const struct value *v,
-                      struct dl_error *err)
-{
-    void *at = config_field(config, key);
+/* ---- the tables ------------------------------------------------------------------------------ */
 
-    switch (key->type) {
-    case STRING:
-        return config_set_string(at, key, v, err);
-    case MODE:
-        return config_set_mode(at, key, v, err);
-    case ROOTS:
-        return config_set_roots(at, key, v, err);
-    case LIST:
-        return config_set_list(at, key, v, err);
-    case PROGRAMS:
-        return config_set_programs(at, key, v, err);
-    case FILES:
-        return config_set_files(at, key, v, err);
-    case OBJECTS:
-        return config_set_objects(at, key, v, err);
-    case NETWORKS:
-        return config_set_networks(at, key, v, err);
-    case HELPERS:
-        return config_set_helpers(at, key, v, err);
-    case DURATION:
-        return config_set_duration(at, key, v, err);
-    case BYTES:
-        return config_set_bytes(at, key, v, err);
-    case SHARE:
-        return config_set_share(at, key, v, err);
-    case COUNT:
-        return config_set_count(at, key, v, err);
-    case AUTO_COUNT:
-        return config_set_auto_count(at, key, v, err);
-    case LEVEL:
-        return config_set_level(at, key, v, err);
-    case SANDBOX:
-        return config_set_word(at, key, v, "default, strict, off", err);
-    case ADDRESS:
-        return config_set_address(at, key, v, err);
-    case BACKEND:
-        return config_set_backend(at, key, v, err);
-    case HOSTING:
-        return config_set_word(at, key, v, "auto, yes, no", err);
-    case CHARGE:
-        return config_set_word(at, key, v, "uid, cgroup", err);
-    case VERSIONS:
-        return config_set_word(at, key, v, "same, any", err);
-    case FULL:
-        return config_set_word(at, key, v, "refuse, wait", err);
-    }
-    return -EINVAL;
-}
+#define DIRECTORIES "a list of directories"
+
+static const struct config_type
+    config_STRING = {config_set_string, "a string"},
+    config_MODE = {config_set_mode, "an octal mode in quotes such as \"0660\""},
+    config_LIST = {config_set_list, DIRECTORIES, config_add_directory},
+    config_ROOTS = {config_set_list, DIRECTORIES, config_add_root},
+    config_PROGRAMS = {config_set_list, "a list of programs", config_add_program},
+    config_FILES = {config_set_list, "a list of files", config_add_file},
+    config_OBJECTS = {config_set_list, "a list of module:name", config_add_object},
+    config_HELPERS = {config_set_list, "a list of HOST:PORT", config_add_helper},
+    config_NETWORKS = {config_set_networks, "a network such as 169.254.0.0/16 or fe80::/10, one of "
+                                            "64 at the most"},
+    config_DURATION = {config_set_duration, "a duration such as 30s or 500ms"},
+    config_COUNT = {config_set_count, "a positive integer"},
+    config_AUTO_COUNT = {config_set_auto_count, "a positive integer, or auto"},
+    config_BYTES = {config_set_bytes, "a size such as 8GiB"},
+    config_SHARE = {config_set_share, "a size such as 8GiB, or a share such as 50%"},
+    config_ADDRESS = {config_set_address,
+                      "an address such as 127.0.0.1:9400 or [::1]:9400, nor the "
+                      "path of a socket such as /run/dloaderd/page"},
+    config_LEVEL = {config_set_level, "one of error, warning, info, debug"},
+    config_SANDBOX = {config_set_word, "default, strict, off"},
+    config_BACKEND = {config_set_backend, "none, etcd, c10d"},
+    config_HOSTING = {config_set_word, "auto, yes, no"},
+    config_CHARGE = {config_set_word, "uid, cgroup"},
+    config_VERSIONS = {config_set_word, "same, any"},
+    config_FULL = {config_set_word, "refuse, wait"};
+
+static const struct config_key config_keys[] = {
+#define CONFIG(key, type, initial, meaning) \
+    {#key, &config_##type, offsetof(struct config, key), initial},
+#include "daemon/base/config.def"
+#undef CONFIG
+};
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
@@ -547,9 +482,9 @@ static int config_set_default(struct config *config, const struct config_key *ke
 
     if (strcmp(key->initial, "[]") == 0) /* the only default of a list */
         return 0;
-    if (key->type == COUNT)
+    if (key->type == &config_COUNT)
         v = (struct value){.type = VALUE_INT, .integer = strtoll(key->initial, NULL, 10)};
-    return config_set(config, key, &v, NULL);
+    return key->type->set(config_field(config, key), key, &v, NULL);
 }
 
 static const struct config_key *config_find_key(const char *path)
@@ -612,7 +547,7 @@ static int config_apply(struct config *config, const struct value *map, const ch
         const struct config_key *key = strchr(v->key, '.') ? NULL : config_find_key(path);
         *ret_line = v->line;
         if (key)
-            r = config_set(config, key, v, err);
+            r = key->type->set(config_field(config, key), key, v, err);
         else if (strchr(v->key, '.') == NULL && config_is_section(path) && v->type == VALUE_MAP)
             r = config_apply(config, v, path, ret_line, err);
         else if (strchr(v->key, '.') == NULL && config_is_section(path))
@@ -709,39 +644,17 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
 
 void config_deinit(struct config *config)
 {
-    config_dirs_deinit(&config->data_roots);
-    config_dirs_deinit(&config->plugins);
-    config_dirs_deinit(&config->site.objects);
-    config_dirs_deinit(&config->site.plugins);
-    config_dirs_deinit(&config->python);
-    config_dirs_deinit(&config->python_path);
-    config_dirs_deinit(&config->remote.denied);
-    config_dirs_deinit(&config->helpers.addresses);
-    free(config->helpers.run);
-    free(config->helpers.secret_file);
+    for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+        const struct config_type *type = config_keys[i].type;
+        void *at = config_field(config, &config_keys[i]);
+
+        if (type == &config_STRING || type == &config_ADDRESS)
+            free(*(char **)at);
+        else if (type->add || type == &config_NETWORKS)
+            config_dirs_deinit(at);
+    }
     free(config->helpers.secret);
-    free(config->helpers.certificate);
-    free(config->helpers.key);
-    free(config->helpers.authority);
-    free(config->socket);
-    free(config->socket_group);
-    free(config->cache);
-    free(config->worker);
-    free(config->remote.cache);
-    free(config->remote.peers);
-    free(config->metrics.listen);
     free(config->metrics.token);
-    free(config->metrics.token_file);
-    free(config->rendezvous.endpoint);
-    free(config->rendezvous.id);
-    free(config->rendezvous.prefix);
-    free(config->rendezvous.node);
-    free(config->rendezvous.user);
-    free(config->rendezvous.password);
-    free(config->rendezvous.password_file);
-    free(config->rendezvous.tls.ca);
-    free(config->rendezvous.tls.certificate);
-    free(config->rendezvous.tls.key);
     *config = (struct config){0};
 }
 
