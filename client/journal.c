@@ -6,6 +6,7 @@
  */
 #include "client/epoch_options.h"
 #include "client/internal.h"
+#include "proto/common/load.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -69,16 +70,12 @@ int dl_epoch_journal(struct dl_epoch *epoch, void *buf, size_t *len)
 
 static int journal_split(struct dl_span all, struct dl_span *ret_token, struct dl_span *ret_runs)
 {
-    uint32_t len;
-    uint64_t sum;
-
     if (all.len < HEAD_BYTES + SUM_BYTES || memcmp(all.data, MARK, sizeof MARK) != 0)
         return -EINVAL;
     size_t summed = all.len - SUM_BYTES, rest = summed - HEAD_BYTES;
-    memcpy(&len, all.data + sizeof MARK, sizeof len);
-    memcpy(&sum, all.data + summed, sizeof sum);
-    len = le32toh(len);
-    if (len > rest || le64toh(sum) != state_list_sum((struct dl_span){all.data, summed}))
+    uint32_t len = load_le32(all.data + sizeof MARK);
+    if (len > rest ||
+        load_le64(all.data + summed) != state_list_sum((struct dl_span){all.data, summed}))
         return -EINVAL;
     *ret_token = (struct dl_span){all.data + HEAD_BYTES, len};
     *ret_runs = (struct dl_span){all.data + HEAD_BYTES + len, rest - len};

@@ -1,5 +1,6 @@
 #include "proto/dataset_state.h"
 
+#include "proto/common/load.h"
 #include "proto/limits.h"
 
 #include <endian.h>
@@ -9,31 +10,17 @@ enum { ITEM_BYTES = 16, DATASET_STATE_TAIL_BYTES = 16 };
 
 static const char DATASET_STATE_MARK[8] = {'d', 'l', 'c', 'a', 'r', 'r', 'y', '1'};
 
-static void dataset_state_put(uint8_t *at, uint64_t number)
-{
-    number = htole64(number);
-    memcpy(at, &number, sizeof number);
-}
-
-static uint64_t dataset_state_get(const uint8_t *at)
-{
-    uint64_t number;
-
-    memcpy(&number, at, sizeof number);
-    return le64toh(number);
-}
-
 /* ---- a record ------------------------------------------------------------------------------- */
 
 void dataset_state_write_head(const struct dataset_state *state,
                               uint8_t ret[static DATASET_STATE_HEAD_BYTES])
 {
-    dataset_state_put(ret, state->round);
-    dataset_state_put(ret + 8, state->position);
-    dataset_state_put(ret + 16, state->good);
-    dataset_state_put(ret + 24, state->rank);
-    dataset_state_put(ret + 32, state->world);
-    dataset_state_put(ret + 40, state->ended);
+    store_le64(ret, state->round);
+    store_le64(ret + 8, state->position);
+    store_le64(ret + 16, state->good);
+    store_le64(ret + 24, state->rank);
+    store_le64(ret + 32, state->world);
+    store_le64(ret + 40, state->ended);
 }
 
 bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
@@ -44,17 +31,16 @@ bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
     if (record.len < DATASET_STATE_HEAD_BYTES || record.len > DATASET_STATE_MAX)
         return false;
     memcpy(head, record.data, sizeof head);
-    if (dataset_state_get(head + 32) == 0 || dataset_state_get(head + 32) > DL_MAX_WORLD_SIZE ||
-        dataset_state_get(head + 24) >= dataset_state_get(head + 32) ||
-        dataset_state_get(head + 40) > 1 || dataset_state_get(head) == 0 ||
-        dataset_state_get(head + 16) > dataset_state_get(head + 8))
+    if (load_le64(head + 32) == 0 || load_le64(head + 32) > DL_MAX_WORLD_SIZE ||
+        load_le64(head + 24) >= load_le64(head + 32) || load_le64(head + 40) > 1 ||
+        load_le64(head) == 0 || load_le64(head + 16) > load_le64(head + 8))
         return false;
-    *ret = (struct dataset_state){.round = dataset_state_get(head),
-                                  .position = dataset_state_get(head + 8),
-                                  .good = dataset_state_get(head + 16),
-                                  .rank = (uint32_t)dataset_state_get(head + 24),
-                                  .world = (uint32_t)dataset_state_get(head + 32),
-                                  .ended = dataset_state_get(head + 40) == 1,
+    *ret = (struct dataset_state){.round = load_le64(head),
+                                  .position = load_le64(head + 8),
+                                  .good = load_le64(head + 16),
+                                  .rank = (uint32_t)load_le64(head + 24),
+                                  .world = (uint32_t)load_le64(head + 32),
+                                  .ended = load_le64(head + 40) == 1,
                                   .state = {record.data + sizeof head, record.len - sizeof head}};
     return true;
 }
@@ -65,8 +51,8 @@ int dataset_state_list_add(struct dl_buffer *list, uint32_t worker, struct dl_sp
 {
     uint8_t head[ITEM_BYTES];
 
-    dataset_state_put(head, worker);
-    dataset_state_put(head + 8, record.len);
+    store_le64(head, worker);
+    store_le64(head + 8, record.len);
     int r = buffer_append(list, head, sizeof head);
     return r < 0 ? r : buffer_append(list, record.data, record.len);
 }
@@ -75,7 +61,7 @@ int dataset_state_list_end(struct dl_buffer *list)
 {
     uint8_t tail[DATASET_STATE_TAIL_BYTES];
 
-    dataset_state_put(tail, list->len + DATASET_STATE_TAIL_BYTES);
+    store_le64(tail, list->len + DATASET_STATE_TAIL_BYTES);
     memcpy(tail + 8, DATASET_STATE_MARK, sizeof DATASET_STATE_MARK);
     return buffer_append(list, tail, sizeof tail);
 }
@@ -89,7 +75,7 @@ struct dl_span dataset_state_split(struct dl_span *state)
         memcmp(state->data + state->len - sizeof DATASET_STATE_MARK, DATASET_STATE_MARK,
                sizeof DATASET_STATE_MARK) != 0)
         return list;
-    len = dataset_state_get(state->data + state->len - DATASET_STATE_TAIL_BYTES);
+    len = load_le64(state->data + state->len - DATASET_STATE_TAIL_BYTES);
     if (len < DATASET_STATE_TAIL_BYTES || len > state->len)
         return list;
     list = (struct dl_span){state->data + state->len - len, len};
@@ -107,8 +93,7 @@ int dataset_state_list_next(struct dl_span list, size_t *at, uint32_t *ret_worke
         return 0;
     if (end - *at < ITEM_BYTES)
         return -EINVAL;
-    uint64_t worker = dataset_state_get(list.data + *at),
-             len = dataset_state_get(list.data + *at + 8);
+    uint64_t worker = load_le64(list.data + *at), len = load_le64(list.data + *at + 8);
     if (worker >= DL_MAX_WORKERS || len > end - *at - ITEM_BYTES)
         return -EINVAL;
     *ret_worker = (uint32_t)worker;

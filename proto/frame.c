@@ -4,6 +4,7 @@
  * send it.
  */
 #include "proto/frame.h"
+#include "proto/common/load.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -94,12 +95,6 @@ int frame_reader_take_fd(struct frame_reader *reader)
     return fd;
 }
 
-static uint32_t frame_load_le32(const uint8_t *data)
-{
-    return (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
-           (uint32_t)data[3] << 24;
-}
-
 int frame_reader_next(struct frame_reader *reader, struct dl_span *ret)
 {
     size_t waiting = reader->end - reader->begin;
@@ -108,7 +103,7 @@ int frame_reader_next(struct frame_reader *reader, struct dl_span *ret)
     frame_check_invariants(reader);
     if (waiting < FRAME_HEADER_BYTES)
         return 0;
-    len = frame_load_le32(reader->data + reader->begin);
+    len = load_le32(reader->data + reader->begin);
     if (len == 0 || len > DL_MAX_FRAME_BYTES)
         return -EMSGSIZE;
     if (waiting - FRAME_HEADER_BYTES < len)

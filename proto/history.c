@@ -1,6 +1,7 @@
 #include "proto/history.h"
 
 #include "proto/common/bytes.h"
+#include "proto/common/load.h"
 #include <endian.h>
 
 bool history_add(struct history *history, uint64_t world, uint64_t steps)
@@ -40,10 +41,8 @@ bool history_read(struct dl_span bytes, struct history *ret)
     if (bytes.len > HISTORY_BYTES || bytes.len % HISTORY_UNIT != 0)
         return false;
     for (size_t at = 0; at < bytes.len; at += HISTORY_UNIT) {
-        uint64_t pair[2];
+        uint64_t world = load_le64(bytes.data + at), steps = load_le64(bytes.data + at + 8);
 
-        memcpy(pair, bytes.data + at, sizeof pair);
-        uint64_t world = le64toh(pair[0]), steps = le64toh(pair[1]);
         if (world == 0 || world > DL_MAX_WORLD_SIZE || steps == 0 ||
             (history.n > 0 && history.stretches[history.n - 1].world == world))
             return false;

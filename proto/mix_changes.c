@@ -1,4 +1,5 @@
 #include "proto/mix_changes.h"
+#include "proto/common/load.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -312,14 +313,6 @@ static int mix_changes_put(struct dl_buffer *to, uint64_t word)
     return buffer_append(to, &word, sizeof word);
 }
 
-static uint64_t mix_changes_get(const uint8_t *at)
-{
-    uint64_t word;
-
-    memcpy(&word, at, sizeof word);
-    return le64toh(word);
-}
-
 static int mix_changes_put_one(struct dl_buffer *to, const struct mix_changes *changes,
                                const struct mix_change *change)
 {
@@ -352,13 +345,13 @@ int mix_changes_write(const struct mix_changes *changes, struct dl_buffer *ret)
 static bool mix_changes_take_one(const uint8_t *at, const struct mix_changes *form,
                                  struct mix_change *ret)
 {
-    ret->position = mix_changes_get(at);
+    ret->position = load_le64(at);
     if (form->of_samples) {
-        ret->sum = mix_changes_get(at + MIX_WORD);
+        ret->sum = load_le64(at + MIX_WORD);
         return ret->position < MIX_POSITIONS;
     }
     for (uint32_t i = 0; i < form->n; i++) {
-        uint64_t bits = mix_changes_get(at + MIX_WORD * (1 + (size_t)i));
+        uint64_t bits = load_le64(at + MIX_WORD * (1 + (size_t)i));
 
         memcpy(&ret->weights[i], &bits, sizeof bits);
         if (signbit(ret->weights[i])) /* a zero has only one encoding */
@@ -372,15 +365,15 @@ static bool mix_changes_take_one(const uint8_t *at, const struct mix_changes *fo
 /* What stands before the first change, taken from `bytes`. */
 static bool mix_changes_take_form(struct dl_span *bytes, struct mix_changes *ret)
 {
-    uint64_t n = bytes->len < MIX_WORD ? 0 : mix_changes_get(bytes->data);
+    uint64_t n = bytes->len < MIX_WORD ? 0 : load_le64(bytes->data);
     size_t words = n == MIX_OF_SAMPLES ? 3 : 1;
 
     if (bytes->len < words * MIX_WORD)
         return false;
     *ret = (struct mix_changes){.of_samples = words == 3};
     if (ret->of_samples) {
-        n = mix_changes_get(bytes->data + MIX_WORD);
-        ret->count = mix_changes_get(bytes->data + 2 * MIX_WORD);
+        n = load_le64(bytes->data + MIX_WORD);
+        ret->count = load_le64(bytes->data + 2 * MIX_WORD);
     }
     ret->n = (uint32_t)n;
     *bytes = (struct dl_span){bytes->data + words * MIX_WORD, bytes->len - words * MIX_WORD};
@@ -432,7 +425,7 @@ struct dl_span mix_changes_split(struct dl_span *state)
     if (state->len < MIX_TAIL_BYTES || memcmp(state->data + state->len - sizeof MIX_CHANGES_MARK,
                                               MIX_CHANGES_MARK, sizeof MIX_CHANGES_MARK) != 0)
         return bytes;
-    uint64_t len = mix_changes_get(state->data + state->len - MIX_TAIL_BYTES);
+    uint64_t len = load_le64(state->data + state->len - MIX_TAIL_BYTES);
     if (len == 0 || len > state->len - MIX_TAIL_BYTES)
         return bytes;
     state->len -= MIX_TAIL_BYTES + len;

@@ -1,4 +1,5 @@
 #include "proto/passed.h"
+#include "proto/common/load.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -102,12 +103,8 @@ bool passed_read(uint64_t head, struct dl_span bytes, struct passed *ret)
 
     if (bytes.len % sizeof(uint64_t) > 0 || n > PASSED_WORDS)
         return false;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t le;
-
-        memcpy(&le, bytes.data + i * sizeof le, sizeof le);
-        passed.words[i] = le64toh(le);
-    }
+    for (size_t i = 0; i < n; i++)
+        passed.words[i] = load_le64(bytes.data + i * sizeof(uint64_t));
     *ret = passed;
     return !passed_bit(&passed, 0) && (n == 0 || passed.words[n - 1] != 0);
 }

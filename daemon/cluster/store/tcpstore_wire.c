@@ -1,5 +1,7 @@
 #include "daemon/cluster/store/tcpstore_wire.h"
 
+#include "proto/common/load.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -37,16 +39,6 @@ int tcpstore_op_byte(enum tcpstore_op op, enum tcpstore_dialect dialect)
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
-
-static uint32_t tcpstore_wire_load_u32(const uint8_t *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static uint64_t tcpstore_wire_load_u64(const uint8_t *at)
-{
-    return (uint64_t)tcpstore_wire_load_u32(at) | (uint64_t)tcpstore_wire_load_u32(at + 4) << 32;
-}
 
 int tcpstore_put_u8(struct dl_buffer *out, uint8_t value)
 {
@@ -132,7 +124,7 @@ static int tcpstore_wire_measure(char letter, const uint8_t *at, size_t len, siz
         return 0;
     *ret = fixed;
     if (letter == 'k' || letter == 'v') {
-        uint64_t n = tcpstore_wire_load_u64(at);
+        uint64_t n = load_le64(at);
         if (n > (letter == 'k' ? TCPSTORE_KEY_MAX : TCPSTORE_VALUE_MAX))
             return -EBADMSG;
         *ret += (size_t)n;
@@ -152,7 +144,7 @@ static void tcpstore_wire_begin_group(struct tcpstore_scan *scan, uint64_t n)
 /* A field that says how often the next ones come. */
 static int tcpstore_wire_scan_number(struct tcpstore_scan *scan, const uint8_t *at)
 {
-    uint64_t n = tcpstore_wire_load_u64(at);
+    uint64_t n = load_le64(at);
     bool maybe = *scan->field == '?';
 
     scan->field++;
@@ -214,7 +206,7 @@ int tcpstore_sniff(const uint8_t *data, size_t len, enum tcpstore_dialect *ret)
     if (data[0] == tcpstore_infos[TCPSTORE_VALIDATE].v2) {
         if (len < 5)
             return 0;
-        if (tcpstore_wire_load_u32(data + 1) == TCPSTORE_MAGIC) {
+        if (load_le32(data + 1) == TCPSTORE_MAGIC) {
             *ret = TCPSTORE_V2;
             return 1;
         }
@@ -270,8 +262,7 @@ int tcpstore_scan_reply(struct tcpstore_scan *scan, enum tcpstore_op op, uint64_
 
 struct dl_span tcpstore_take_span(struct tcpstore_fields *fields)
 {
-    struct dl_span span = {.data = fields->at + 8,
-                           .len = (size_t)tcpstore_wire_load_u64(fields->at)};
+    struct dl_span span = {.data = fields->at + 8, .len = (size_t)load_le64(fields->at)};
 
     assert(span.len <= TCPSTORE_VALUE_MAX);
     fields->at += 8 + span.len;
@@ -280,7 +271,7 @@ struct dl_span tcpstore_take_span(struct tcpstore_fields *fields)
 
 int64_t tcpstore_take_i64(struct tcpstore_fields *fields)
 {
-    uint64_t value = tcpstore_wire_load_u64(fields->at);
+    uint64_t value = load_le64(fields->at);
 
     fields->at += 8;
     return (int64_t)value;
@@ -288,7 +279,7 @@ int64_t tcpstore_take_i64(struct tcpstore_fields *fields)
 
 uint32_t tcpstore_take_u32(struct tcpstore_fields *fields)
 {
-    uint32_t value = tcpstore_wire_load_u32(fields->at);
+    uint32_t value = load_le32(fields->at);
 
     fields->at += 4;
     return value;

@@ -1,4 +1,5 @@
 #include "daemon/data/decode/audio/audio_head.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -24,14 +25,9 @@ struct wav_walk {
     uint64_t sound;  /* bytes of the samples, as RF64 says it; 0: it does not */
 };
 
-static uint32_t audio_head_u16(const uint8_t *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8;
-}
-
 static uint64_t audio_head_u32(const uint8_t *at)
 {
-    return audio_head_u16(at) | (uint64_t)audio_head_u16(at + 2) << 16;
+    return load_le32(at);
 }
 
 /* `n` bytes, or -EINVAL where there are fewer. */
@@ -58,9 +54,9 @@ static int audio_head_check_format(struct wav_walk *walk, struct dl_error *err)
 
     if (r < 0)
         return r;
-    uint32_t coding = audio_head_u16(format);
+    uint32_t coding = load_le16(format);
     if (coding == CODING_MORE)
-        coding = audio_head_u16(format + SUBFORMAT_AT);
+        coding = load_le16(format + SUBFORMAT_AT);
     walk->has_format = true;
     if (coding == CODING_PCM || coding == CODING_FLOAT || coding == CODING_ALAW ||
         coding == CODING_ULAW)

@@ -5,6 +5,7 @@
  * length from the first one's bytes, so here all frames are counted.
  */
 #include "daemon/data/decode/audio/audio_head.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -30,11 +31,6 @@ struct mpeg_walk {
     uint32_t samples;    /* of each channel in it */
     uint32_t numbers_at; /* in it, were it one of numbers */
 };
-
-static uint32_t audio_mpeg_u32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
 
 static int audio_mpeg_refuse(const struct mpeg_walk *walk, const char *why, struct dl_error *err)
 {
@@ -113,9 +109,9 @@ static int audio_mpeg_take_numbers(const struct mpeg_walk *walk, bool *ret, stru
         /* But for a check sum, there is no sound in it. */
         memcmp(first + MPEG_HEAD_BYTES + 2, none, walk->numbers_at - MPEG_HEAD_BYTES - 2) != 0)
         return r;
-    uint32_t has = audio_mpeg_u32(numbers);
-    *ret = has & HAS_FRAMES && audio_mpeg_u32(numbers + 4) > 0;
-    uint32_t bytes = has & HAS_BYTES ? audio_mpeg_u32(numbers + (has & HAS_FRAMES ? 8 : 4)) : 0;
+    uint32_t has = load_be32(numbers);
+    *ret = has & HAS_FRAMES && load_be32(numbers + 4) > 0;
+    uint32_t bytes = has & HAS_BYTES ? load_be32(numbers + (has & HAS_FRAMES ? 8 : 4)) : 0;
     if (bytes <= walk->source->bytes)
         return 0;
     return dl_error_set(err, EINVAL, walk->path,
@@ -146,7 +142,7 @@ static int audio_mpeg_count(struct mpeg_walk *walk, uint64_t *ret, struct dl_err
            !audio_mpeg_is_tag(head, n)) {
         if (n < MPEG_HEAD_BYTES)
             return audio_mpeg_refuse(walk, "is truncated: it ends in the frame", err);
-        if (!audio_mpeg_take_head(walk, audio_mpeg_u32(head)))
+        if (!audio_mpeg_take_head(walk, load_be32(head)))
             return audio_mpeg_refuse(walk, "has no MP3 frame", err);
         if (walk->source->bytes - walk->at < walk->bytes)
             return audio_mpeg_refuse(walk, "is truncated: it ends in the frame", err);
@@ -170,7 +166,7 @@ int audio_head_check_mpeg(const struct audio_head_source *source, const char *pa
         return r;
     if (walk.at >= source->bytes)
         return dl_error_set(err, EINVAL, path, "ends in its ID3 tag; it is truncated");
-    if (!audio_mpeg_take_head(&walk, audio_mpeg_u32(head)))
+    if (!audio_mpeg_take_head(&walk, load_be32(head)))
         return audio_mpeg_refuse(&walk, "has no MP3 frame", err);
     ret->mpeg_step = walk.samples;
     if ((r = audio_mpeg_take_numbers(&walk, &is_known, err)) < 0 || is_known)

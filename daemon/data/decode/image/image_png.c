@@ -4,6 +4,7 @@
  */
 #include "daemon/data/decode/image/image_codec.h"
 #include "daemon/data/decode/image/picture.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -99,18 +100,13 @@ static bool image_png_knows(const struct image_file *file)
            memcmp(file->data, png_signature, SIGNATURE_BYTES) == 0;
 }
 
-static uint32_t image_png_big_endian(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 /* From chunk to chunk until IEND: rows that are not wanted are not read, and so not missed. */
 static bool image_png_ends_whole(const struct image_file *file)
 {
     size_t at = SIGNATURE_BYTES;
 
     while (file->bytes - at >= CHUNK_FRAME) {
-        uint32_t length = image_png_big_endian(file->data + at);
+        uint32_t length = load_be32(file->data + at);
         if (length > file->bytes - at - CHUNK_FRAME)
             return false;
         if (memcmp(file->data + at + 4, "IEND", 4) == 0)

@@ -8,6 +8,7 @@
  */
 #include "daemon/data/decode/image/image_codec.h"
 #include "daemon/data/decode/image/picture.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -41,10 +42,7 @@ static bool image_webp_knows(const struct image_file *file)
  */
 static bool image_webp_is_whole(const struct image_file *file)
 {
-    const uint8_t *p = file->data + 4;
-    uint32_t size = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-
-    return size <= file->bytes - 8;
+    return load_le32(file->data + 4) <= file->bytes - 8;
 }
 
 /* Where the first frame is. It refuses the same files as PIL's decoder of animations, which begins

@@ -1,5 +1,6 @@
 /* Reader of IDX files, plain or gzip. The format is the one of the MNIST files. */
 #include "daemon/data/kinds/arrays/array.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -25,14 +26,6 @@ static uint32_t idx_dtype(uint8_t code)
             return idx_types[i].dtype;
     }
     return 0;
-}
-
-static uint32_t idx_load_be32(const uint8_t *p)
-{
-    uint32_t big;
-
-    memcpy(&big, p, sizeof big);
-    return __builtin_bswap32(big);
 }
 
 /* The first four bytes: type and number of dimensions. */
@@ -84,7 +77,7 @@ int idx_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
                             (unsigned long long)len, header.ndim,
                             (unsigned long long)header.data_off);
     for (uint32_t i = 0; i < header.ndim; i++)
-        header.shape[i] = idx_load_be32(data + IDX_MAGIC_BYTES + 4 * (size_t)i);
+        header.shape[i] = load_be32(data + IDX_MAGIC_BYTES + 4 * (size_t)i);
     r = array_header_measure(&header, path, err);
     if (r < 0)
         return r;

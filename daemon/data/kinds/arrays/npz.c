@@ -1,5 +1,6 @@
 #include "daemon/data/kinds/arrays/npz.h"
 #include "daemon/data/files/unpack.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 #include <zlib.h>
@@ -14,16 +15,6 @@ enum {
     METHOD_STORED = 0,
     METHOD_DEFLATED = 8,
 };
-
-static uint32_t npz_u16(const uint8_t *at)
-{
-    return at[0] | (uint32_t)at[1] << 8;
-}
-
-static uint32_t npz_u32(const uint8_t *at)
-{
-    return npz_u16(at) | npz_u16(at + 2) << 16;
-}
 
 static bool npz_has(const struct npz *npz, uint64_t at, uint64_t bytes)
 {
@@ -48,7 +39,7 @@ static bool npz_find_end(const struct npz *npz, uint64_t *ret)
 
     for (uint64_t at = npz->bytes < END_BYTES ? 0 : npz->bytes - END_BYTES + 1; at-- > least;) {
         if (npz_is(npz, at, "PK\5\6") && npz_has(npz, at, END_BYTES) &&
-            at + END_BYTES + npz_u16(npz->data + at + 20) == npz->bytes) {
+            at + END_BYTES + load_le16(npz->data + at + 20) == npz->bytes) {
             *ret = at;
             return true;
         }
@@ -66,17 +57,17 @@ int npz_begin(struct npz *npz, const uint8_t *data, uint64_t bytes, struct dl_er
             err, EINVAL, "",
             "is not a zip archive, as .npz says, or is truncated; write it with numpy.savez");
     const uint8_t *record = data + end;
-    uint32_t entries = npz_u16(record + 10), offset = npz_u32(record + 16);
-    if (npz_u16(record + 4) != 0 || npz_u16(record + 8) != entries)
+    uint32_t entries = load_le16(record + 10), offset = load_le32(record + 16);
+    if (load_le16(record + 4) != 0 || load_le16(record + 8) != entries)
         return dl_error_set(err, ENOTSUP, "",
                             "is only a part of a zip archive; write it as one file");
     if (entries == UINT16_MAX || offset == UINT32_MAX)
         return dl_error_set(err, ENOTSUP, "",
                             "is a zip archive of more than 65,534 members or 4 GiB; divide it");
-    if (offset > end || npz_u32(record + 12) > end - offset)
+    if (offset > end || load_le32(record + 12) > end - offset)
         return npz_damaged("its directory lies outside the file", err);
     npz->at = offset;
-    npz->end = offset + npz_u32(record + 12);
+    npz->end = offset + load_le32(record + 12);
     npz->left = entries;
     return 0;
 }
@@ -85,17 +76,17 @@ int npz_begin(struct npz *npz, const uint8_t *data, uint64_t bytes, struct dl_er
 
 static int npz_check_entry(const uint8_t *entry, struct dl_error *err)
 {
-    uint32_t method = npz_u16(entry + 10);
+    uint32_t method = load_le16(entry + 10);
 
-    if (npz_u16(entry + 8) & FLAG_ENCRYPTED)
+    if (load_le16(entry + 8) & FLAG_ENCRYPTED)
         return dl_error_set(err, ENOTSUP, "", "has an encrypted member; write it without");
     if (method != METHOD_STORED && method != METHOD_DEFLATED)
         return dl_error_set(err, ENOTSUP, "",
                             "has a member packed by method %u of zip; stored and deflated ones "
                             "can be read, as numpy.savez and savez_compressed write them",
                             method);
-    if (npz_u32(entry + 20) == UINT32_MAX || npz_u32(entry + 24) == UINT32_MAX ||
-        npz_u32(entry + 42) == UINT32_MAX)
+    if (load_le32(entry + 20) == UINT32_MAX || load_le32(entry + 24) == UINT32_MAX ||
+        load_le32(entry + 42) == UINT32_MAX)
         return dl_error_set(err, ENOTSUP, "", "has a member of 4 GiB or more; divide it");
     return 0;
 }
@@ -107,7 +98,7 @@ static int npz_find_data(const struct npz *npz, uint64_t local, struct npz_membe
     if (!npz_is(npz, local, "PK\3\4") || !npz_has(npz, local, LOCAL_BYTES))
         return npz_damaged("a member is not where its directory says", err);
     const uint8_t *header = npz->data + local;
-    uint64_t at = local + LOCAL_BYTES + npz_u16(header + 26) + npz_u16(header + 28);
+    uint64_t at = local + LOCAL_BYTES + load_le16(header + 26) + load_le16(header + 28);
     if (!npz_has(npz, at, member->packed_bytes))
         return npz_damaged("a member extends beyond the file", err);
     member->packed = npz->data + at;
@@ -134,10 +125,10 @@ static bool npz_is_ascii(const uint8_t *at, uint32_t len)
 static int npz_take_name(const uint8_t *entry, struct npz_member *member, struct dl_error *err)
 {
     static const char suffix[] = ".npy";
-    uint32_t len = npz_u16(entry + 28), cut = sizeof suffix - 1;
+    uint32_t len = load_le16(entry + 28), cut = sizeof suffix - 1;
     const uint8_t *name = entry + ENTRY_BYTES;
 
-    if (!(npz_u16(entry + 8) & FLAG_UTF8) && !npz_is_ascii(name, len))
+    if (!(load_le16(entry + 8) & FLAG_UTF8) && !npz_is_ascii(name, len))
         return dl_error_set(err, ENOTSUP, "",
                             "has a member whose name is not marked as UTF-8; write it with "
                             "numpy.savez");
@@ -157,16 +148,16 @@ int npz_next(struct npz *npz, struct npz_member *ret, struct dl_error *err)
     if (npz->end - npz->at < ENTRY_BYTES || !npz_is(npz, npz->at, "PK\1\2"))
         return npz_damaged("its directory ends too soon", err);
     const uint8_t *entry = npz->data + npz->at;
-    uint64_t bytes =
-        ENTRY_BYTES + (uint64_t)npz_u16(entry + 28) + npz_u16(entry + 30) + npz_u16(entry + 32);
+    uint64_t bytes = ENTRY_BYTES + (uint64_t)load_le16(entry + 28) + load_le16(entry + 30) +
+                     load_le16(entry + 32);
     if (bytes > npz->end - npz->at)
         return npz_damaged("its directory ends too soon", err);
-    struct npz_member member = {.packed_bytes = npz_u32(entry + 20),
-                                .bytes = npz_u32(entry + 24),
-                                .crc = npz_u32(entry + 16),
-                                .deflated = npz_u16(entry + 10) == METHOD_DEFLATED};
+    struct npz_member member = {.packed_bytes = load_le32(entry + 20),
+                                .bytes = load_le32(entry + 24),
+                                .crc = load_le32(entry + 16),
+                                .deflated = load_le16(entry + 10) == METHOD_DEFLATED};
     if ((r = npz_check_entry(entry, err)) < 0 || (r = npz_take_name(entry, &member, err)) < 0 ||
-        (r = npz_find_data(npz, npz_u32(entry + 42), &member, err)) < 0 ||
+        (r = npz_find_data(npz, load_le32(entry + 42), &member, err)) < 0 ||
         (r = npz_check_sizes(&member, err)) < 0)
         return r;
     npz->at += bytes;

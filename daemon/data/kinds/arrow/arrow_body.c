@@ -2,6 +2,7 @@
 
 #include "daemon/data/files/lz.h"
 #include "daemon/data/files/unpack.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -31,14 +32,6 @@ struct body_making {
 static int body_refuse(const struct body_making *m, const char *why)
 {
     return arrow_batch_refuse(m->view, m->message, why, m->err);
-}
-
-static uint64_t body_u64(const uint8_t *at)
-{
-    uint64_t n;
-
-    memcpy(&n, at, sizeof n);
-    return n;
 }
 
 struct flat_table arrow_body_records(struct arrow_message *message)
@@ -93,7 +86,7 @@ static bool body_packed(const struct body_making *m, uint32_t i, const uint8_t *
                         uint64_t *ret_bytes)
 {
     const uint8_t *item = m->buffers.items + (uint64_t)RECORDS_BUFFER_BYTES * i;
-    uint64_t offset = body_u64(item), bytes = body_u64(item + 8);
+    uint64_t offset = load_le64(item), bytes = load_le64(item + 8);
 
     *ret_bytes = bytes;
     if (offset > m->message->body_bytes || bytes > m->message->body_bytes - offset)
@@ -114,7 +107,7 @@ static bool body_place(struct body_making *m, uint64_t n, bool wanted)
         if (!body_packed(m, m->body.n++, &packed, &bytes))
             return false;
         if (wanted && bytes > 0)
-            size = body_u64(packed) == UINT64_MAX ? bytes - LENGTH : body_u64(packed);
+            size = load_le64(packed) == UINT64_MAX ? bytes - LENGTH : load_le64(packed);
         if (size > INT64_MAX / 2 - m->bytes)
             return false;
         memcpy(place, &m->bytes, 8);
@@ -136,7 +129,7 @@ static bool body_place_fields(struct body_making *m, const struct arrow_schema *
         if (field->is_view && !field->has_dictionary) {
             if (more >= m->variadic.n)
                 return false;
-            uint64_t parts = body_u64(m->variadic.items + 8 * (uint64_t)more++);
+            uint64_t parts = load_le64(m->variadic.items + 8 * (uint64_t)more++);
             if (parts > m->buffers.n)
                 return false;
             n += parts;
@@ -152,7 +145,7 @@ static bool body_place_fields(struct body_making *m, const struct arrow_schema *
 static int body_unpack_one(const struct body_making *m, const uint8_t *packed, uint64_t bytes,
                            uint8_t *out, uint64_t size)
 {
-    bool plain = body_u64(packed) == UINT64_MAX;
+    bool plain = load_le64(packed) == UINT64_MAX;
 
     packed += LENGTH;
     bytes -= LENGTH;
@@ -170,10 +163,10 @@ static int body_unpack_all(struct body_making *m)
     for (uint32_t i = 0; i < m->body.n; i++) {
         const uint8_t *place = m->body.data + (uint64_t)RECORDS_BUFFER_BYTES * i, *packed;
         uint64_t bytes;
-        if (body_u64(place + 8) == 0 || !body_packed(m, i, &packed, &bytes))
+        if (load_le64(place + 8) == 0 || !body_packed(m, i, &packed, &bytes))
             continue;
-        int r =
-            body_unpack_one(m, packed, bytes, m->body.from + body_u64(place), body_u64(place + 8));
+        int r = body_unpack_one(m, packed, bytes, m->body.from + load_le64(place),
+                                load_le64(place + 8));
         if (r == -ENOTSUP)
             return dl_error_set(m->err, ENOTSUP, m->view->path,
                                 "is compressed by zstd, which this build cannot unpack");

@@ -1,5 +1,6 @@
 #include "daemon/data/kinds/arrow/arrow_column.h"
 
+#include "proto/common/load.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -29,14 +30,6 @@ static int arrow_column_refuse(const struct arrow_column_walk *walk, const char 
     return arrow_batch_refuse(walk->view, walk->message, why, walk->err);
 }
 
-static int64_t arrow_column_i64(const uint8_t *at)
-{
-    int64_t n;
-
-    memcpy(&n, at, sizeof n);
-    return n;
-}
-
 /* The next buffer, which has at least `least` bytes. */
 static const uint8_t *arrow_column_buffer(struct arrow_column_walk *walk, uint64_t least,
                                           uint64_t *ret_bytes)
@@ -47,8 +40,7 @@ static const uint8_t *arrow_column_buffer(struct arrow_column_walk *walk, uint64
         return NULL;
     }
     const uint8_t *item = walk->buffers.items + (uint64_t)RECORDS_BUFFER_BYTES * walk->buffer++;
-    uint64_t offset = (uint64_t)arrow_column_i64(item),
-             bytes = (uint64_t)arrow_column_i64(item + 8);
+    uint64_t offset = load_le64(item), bytes = load_le64(item + 8);
     if (offset > walk->body_bytes || bytes > walk->body_bytes - offset ||
         (bytes < least && !walk->passing)) {
         walk->bad = true;
@@ -96,7 +88,7 @@ static void arrow_column_take_views(struct arrow_column_walk *walk, struct arrow
         walk->bad = true;
         return;
     }
-    uint64_t n = (uint64_t)arrow_column_i64(walk->variadic.items + 8 * (uint64_t)walk->more++);
+    uint64_t n = load_le64(walk->variadic.items + 8 * (uint64_t)walk->more++);
     if (n > walk->buffers.n - walk->buffer) {
         walk->bad = true;
         return;
@@ -120,8 +112,8 @@ static void arrow_column_take(struct arrow_column_walk *walk, const struct arrow
         return;
     }
     const uint8_t *node = walk->nodes.items + (uint64_t)NODE * walk->node++;
-    column.length = (uint64_t)arrow_column_i64(node);
-    uint64_t nulls = (uint64_t)arrow_column_i64(node + 8);
+    column.length = load_le64(node);
+    uint64_t nulls = load_le64(node + 8);
     walk->bad |= column.length > INT64_MAX || nulls > column.length;
     uint32_t n_buffers = as_indices ? 2 : field->n_buffers;
     if (as_indices)

@@ -1,4 +1,5 @@
 #include "daemon/data/kinds/arrow/arrow_message.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -21,14 +22,6 @@ enum {
 };
 
 static const char arrow_mark[] = "ARROW1";
-
-static uint32_t arrow_message_u32(const struct arrow_view *view, uint64_t at)
-{
-    uint32_t n;
-
-    memcpy(&n, view->data + at, sizeof n);
-    return n;
-}
 
 static int arrow_message_refuse(const struct arrow_view *view, uint64_t at, const char *what,
                                 struct dl_error *err)
@@ -54,12 +47,12 @@ static int arrow_message_find(const struct arrow_view *view, uint64_t at, uint64
         return ARROW_END;
     if (at > view->bytes || view->bytes - at < 4)
         return -EINVAL;
-    *ret_size = arrow_message_u32(view, at);
+    *ret_size = load_le32(view->data + at);
     *ret_metadata = at + 4;
     if (*ret_size == UINT32_MAX) {
         if (view->bytes - at < 8)
             return -EINVAL;
-        *ret_size = arrow_message_u32(view, at + 4);
+        *ret_size = load_le32(view->data + at + 4);
         *ret_metadata = at + 8;
     }
     if (*ret_size == 0)
@@ -128,7 +121,7 @@ int arrow_footer_read(const struct arrow_view *view, struct arrow_footer *ret, s
 
     if (view->bytes < 8 + FOOTER_TAIL || memcmp(view->data + tail + 4, arrow_mark, MARK) != 0)
         return arrow_message_refuse(view, view->bytes, "has a footer without an end", err);
-    footer.flat.bytes = arrow_message_u32(view, tail);
+    footer.flat.bytes = load_le32(view->data + tail);
     if (footer.flat.bytes > tail)
         return arrow_message_refuse(view, tail, "has a footer larger than itself", err);
     footer.flat.data = view->data + tail - footer.flat.bytes;

@@ -1,4 +1,5 @@
 #include "daemon/data/kinds/arrow/flat.h"
+#include "proto/common/load.h"
 
 enum { FLAT_OFFSET = 4, FLAT_VTABLE_HEAD = 4 };
 
@@ -8,22 +9,6 @@ static bool flat_holds(struct flat *flat, uint64_t at, uint64_t bytes)
 
     flat->bad |= !holds;
     return holds;
-}
-
-static uint32_t flat_u32(const struct flat *flat, uint64_t at)
-{
-    uint32_t n;
-
-    memcpy(&n, flat->data + at, sizeof n);
-    return n;
-}
-
-static uint32_t flat_u16(const struct flat *flat, uint64_t at)
-{
-    uint16_t n;
-
-    memcpy(&n, flat->data + at, sizeof n);
-    return n;
 }
 
 static struct flat_table flat_refuse(struct flat *flat)
@@ -44,9 +29,9 @@ static struct flat_table flat_table_at(struct flat *flat, uint64_t at)
     int64_t vtable = (int64_t)at - back;
     if (vtable < 0 || !flat_holds(flat, (uint64_t)vtable, FLAT_VTABLE_HEAD))
         return flat_refuse(flat);
-    uint32_t size = flat_u16(flat, (uint64_t)vtable);
+    uint32_t size = load_le16(flat->data + (uint64_t)vtable);
     table.vtable = (uint32_t)vtable;
-    table.bytes = flat_u16(flat, (uint64_t)vtable + 2);
+    table.bytes = load_le16(flat->data + (uint64_t)vtable + 2);
     if (size < FLAT_VTABLE_HEAD || !flat_holds(flat, (uint64_t)vtable, size) ||
         !flat_holds(flat, at, table.bytes))
         return flat_refuse(flat);
@@ -60,7 +45,7 @@ static uint32_t flat_field(struct flat *flat, const struct flat_table *table, ui
 {
     if (table->at == 0 || id >= table->fields)
         return 0;
-    uint32_t offset = flat_u16(flat, table->vtable + FLAT_VTABLE_HEAD + 2 * (uint64_t)id);
+    uint32_t offset = load_le16(flat->data + table->vtable + FLAT_VTABLE_HEAD + 2 * (uint64_t)id);
     if (offset == 0)
         return 0;
     if (offset < FLAT_OFFSET || offset + width > table->bytes) {
@@ -73,7 +58,7 @@ static uint32_t flat_field(struct flat *flat, const struct flat_table *table, ui
 /* What the offset at `at` leads to. */
 static uint64_t flat_follow(const struct flat *flat, uint32_t at)
 {
-    return (uint64_t)at + flat_u32(flat, at);
+    return (uint64_t)at + load_le32(flat->data + at);
 }
 
 struct flat_table flat_root(struct flat *flat)
@@ -126,7 +111,7 @@ struct flat_vector flat_vector(struct flat *flat, const struct flat_table *table
     uint64_t begin = flat_follow(flat, at);
     if (!flat_holds(flat, begin, FLAT_OFFSET))
         return (struct flat_vector){0};
-    uint32_t n = flat_u32(flat, begin);
+    uint32_t n = load_le32(flat->data + begin);
     begin += FLAT_OFFSET;
     if (!flat_holds(flat, begin, (uint64_t)n * size))
         return (struct flat_vector){0};

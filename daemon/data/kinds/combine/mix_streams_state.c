@@ -8,6 +8,7 @@
  * Numbers are little-endian. What a client sends is checked here, but for the datasets' own bytes.
  */
 #include "daemon/data/kinds/combine/mix_streams.h"
+#include "proto/common/load.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -21,20 +22,6 @@ enum mix_streams_flags {
     MIX_STREAMS_THROUGH = 2,
     MIX_STREAMS_FLAGS = 3,
 };
-
-static void mix_streams_state_put(uint8_t *at, uint64_t number)
-{
-    number = htole64(number);
-    memcpy(at, &number, sizeof number);
-}
-
-static uint64_t mix_streams_state_get(const uint8_t *at)
-{
-    uint64_t number;
-
-    memcpy(&number, at, sizeof number);
-    return le64toh(number);
-}
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -72,10 +59,10 @@ static int mix_streams_state_write(struct mix_streams_iter *mi, uint32_t i, uint
                                         &own, ret_lost, err);
     if (r < 0 || *ret_lost != DATASET_STATE_SAVED)
         return r;
-    mix_streams_state_put(buf, stream->cycle);
-    mix_streams_state_put(buf + 8, stream->count);
-    mix_streams_state_put(buf + 16, flags);
-    mix_streams_state_put(buf + 24, own);
+    store_le64(buf, stream->cycle);
+    store_le64(buf + 8, stream->count);
+    store_le64(buf + 16, flags);
+    store_le64(buf + 24, own);
     *ret_len = MIX_STREAMS_ITEM + own;
     return 0;
 }
@@ -90,8 +77,8 @@ int mix_streams_save(struct mix_streams_iter *mi, uint8_t *buf, size_t room, siz
         *ret_lost = DATASET_STATE_TOO_LARGE;
         return 0;
     }
-    mix_streams_state_put(buf, mi->position);
-    mix_streams_state_put(buf + 8, mi->ended);
+    store_le64(buf, mi->position);
+    store_le64(buf + 8, mi->ended);
     for (uint32_t i = 0; i < mi->mix->n; i++) {
         size_t more = 0;
         int r = mix_streams_state_write(mi, i, buf + len, room - len, &more, ret_lost, err);
@@ -133,10 +120,10 @@ static int mix_streams_state_read(struct mix_streams_iter *mi, uint32_t i, struc
 
     if (state->len < MIX_STREAMS_ITEM)
         return mix_streams_state_refuse(mi, err);
-    uint64_t flags = mix_streams_state_get(state->data + 16);
-    uint64_t own = mix_streams_state_get(state->data + 24);
-    stream->cycle = mix_streams_state_get(state->data);
-    stream->count = mix_streams_state_get(state->data + 8);
+    uint64_t flags = load_le64(state->data + 16);
+    uint64_t own = load_le64(state->data + 24);
+    stream->cycle = load_le64(state->data);
+    stream->count = load_le64(state->data + 8);
     stream->through = flags & MIX_STREAMS_THROUGH;
     *state = (struct dl_span){state->data + MIX_STREAMS_ITEM, state->len - MIX_STREAMS_ITEM};
     bool begun = flags & MIX_STREAMS_BEGUN;
@@ -156,8 +143,8 @@ int mix_streams_resume(struct mix_streams_iter *mi, struct dl_span state, struct
 
     if (state.len < MIX_STREAMS_HEAD)
         return mix_streams_state_refuse(mi, err);
-    mi->position = mix_streams_state_get(state.data);
-    mi->ended = mix_streams_state_get(state.data + 8) != 0;
+    mi->position = load_le64(state.data);
+    mi->ended = load_le64(state.data + 8) != 0;
     if (mi->position > mi->params.position || mi->position > mi->end)
         return mix_streams_state_refuse(mi, err);
     state = (struct dl_span){state.data + MIX_STREAMS_HEAD, state.len - MIX_STREAMS_HEAD};

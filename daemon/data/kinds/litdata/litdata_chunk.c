@@ -1,6 +1,7 @@
 #include "daemon/data/kinds/litdata/litdata_chunk.h"
 
 #include "daemon/data/files/unpack.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -20,14 +21,6 @@ struct litdata_frames {
     struct dl_error *err;
 };
 
-static uint32_t litdata_chunk_u32(const uint8_t *at)
-{
-    uint32_t n;
-
-    memcpy(&n, at, sizeof n);
-    return le32toh(n);
-}
-
 static int litdata_frames_refuse(const struct litdata_frames *f, const char *why)
 {
     return dl_error_set(f->err, EINVAL, f->path, "is a chunk in frames that %s; it is damaged",
@@ -46,7 +39,7 @@ static int litdata_frames_put_table(struct litdata_frames *f)
     f->out_bytes = head;
     memcpy(f->out, &n, sizeof n);
     for (uint64_t i = 0; i <= f->items; i++) {
-        uint64_t place = head + litdata_chunk_u32(f->data + HEAD + 4 * i);
+        uint64_t place = head + load_le32(f->data + HEAD + 4 * i);
         if (place > UINT32_MAX)
             return litdata_frames_refuse(f, "has more than 4 GiB");
         n = htole32((uint32_t)place);
@@ -69,15 +62,13 @@ static int litdata_frames_append(struct litdata_frames *f, const uint8_t *data, 
 
 static int litdata_frames_unpack(struct litdata_frames *f, const uint8_t *frame)
 {
-    uint64_t at, packed = litdata_chunk_u32(frame + 16), most = litdata_chunk_u32(frame + 20),
-                 n = 0;
+    uint64_t at = load_le64(frame + 8), packed = load_le32(frame + 16),
+             most = load_le32(frame + 20), n = 0;
     uint8_t *data = NULL;
 
-    memcpy(&at, frame + 8, sizeof at);
-    at = le64toh(at);
-    if (litdata_chunk_u32(frame) != f->done || at > f->bytes || packed > f->bytes - at)
+    if (load_le32(frame) != f->done || at > f->bytes || packed > f->bytes - at)
         return litdata_frames_refuse(f, "has frames that are not within it, one after the other");
-    f->done += litdata_chunk_u32(frame + 4);
+    f->done += load_le32(frame + 4);
     if (compression_of(f->data + at, packed) != COMPRESSION_ZSTD)
         return litdata_frames_refuse(f, "has a frame that is not compressed by zstd");
     int r = unpack(COMPRESSION_ZSTD, f->data + at, packed, most, f->path, &data, &n, f->err);
@@ -105,8 +96,8 @@ int litdata_chunk_unframe(const uint8_t *data, uint64_t bytes, const char *path,
 
     if (bytes < HEAD || memcmp(data, frames_magic, sizeof frames_magic) != 0)
         return SHARD_NOT_FRAMED;
-    f.items = litdata_chunk_u32(data + 12);
-    f.frames = litdata_chunk_u32(data + 20);
+    f.items = load_le32(data + 12);
+    f.frames = load_le32(data + 20);
     if (data[8] != 1 || data[9] != 0)
         return litdata_frames_refuse(&f, "is not of version 1");
     if (f.items >= (bytes - HEAD) / 4 || f.frames > (bytes - HEAD - 4 * (f.items + 1)) / FRAME)
@@ -132,7 +123,7 @@ bool litdata_chunk_split(const struct litdata_index *index, const uint8_t *data,
     data += head;
     bytes -= head;
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t size = index->tokens ? bytes : litdata_chunk_u32(sizes + 4 * i);
+        uint64_t size = index->tokens ? bytes : load_le32(sizes + 4 * i);
         if (size > bytes)
             return false;
         ret[i] = (struct litdata_value){.leaf = &index->leaves[i], .data = data, .size = size};

@@ -2,6 +2,7 @@
 
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/kinds/litdata/litdata_nested.h"
+#include "proto/common/load.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -108,10 +109,7 @@ bool litdata_leaf_has_dimensions(const struct litdata_leaf *leaf)
 
 static uint32_t litdata_value_u32(const uint8_t *at, bool big)
 {
-    uint32_t n;
-
-    memcpy(&n, at, sizeof n);
-    return big ? be32toh(n) : le32toh(n);
+    return big ? load_be32(at) : load_le32(at);
 }
 
 static bool litdata_value_read_header(const struct litdata_value *value, struct field_array *ret)

@@ -1,6 +1,7 @@
 #include "daemon/data/kinds/lmdb/lmdb_tree.h"
 
 #include "proto/common/bisect.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 
@@ -29,30 +30,6 @@ enum {
 
 static const uint32_t MAGIC = 0xBEEFC0DE;
 
-static uint16_t lmdb_u16(const uint8_t *at)
-{
-    uint16_t n;
-
-    memcpy(&n, at, sizeof n);
-    return n;
-}
-
-static uint32_t lmdb_u32(const uint8_t *at)
-{
-    uint32_t n;
-
-    memcpy(&n, at, sizeof n);
-    return n;
-}
-
-static uint64_t lmdb_u64(const uint8_t *at)
-{
-    uint64_t n;
-
-    memcpy(&n, at, sizeof n);
-    return n;
-}
-
 /* ---- pages ---------------------------------------------------------------------------------- */
 
 static int lmdb_damaged(const struct lmdb_tree *tree, uint64_t page, const char *what,
@@ -70,14 +47,14 @@ static const uint8_t *lmdb_page(const struct lmdb_tree *tree, uint64_t page, uns
     if (page >= tree->bytes / tree->page_bytes)
         return NULL;
     const uint8_t *at = tree->data + page * tree->page_bytes;
-    unsigned flags = lmdb_u16(at + 10) & PAGE_SORTS & ~(unsigned)PAGE_DIRTY;
-    return lmdb_u64(at) == page && flags == sort ? at : NULL;
+    unsigned flags = load_le16(at + 10) & PAGE_SORTS & ~(unsigned)PAGE_DIRTY;
+    return load_le64(at) == page && flags == sort ? at : NULL;
 }
 
 /* How many nodes a branch or a leaf has; 0: not even one, or more than the page could have. */
 static uint32_t lmdb_page_nodes(const struct lmdb_tree *tree, const uint8_t *page)
 {
-    uint32_t end = lmdb_u16(page + 12);
+    uint32_t end = load_le16(page + 12);
 
     return end >= PAGE_HEAD && end <= tree->page_bytes ? (end - PAGE_HEAD) / 2 : 0;
 }
@@ -85,11 +62,11 @@ static uint32_t lmdb_page_nodes(const struct lmdb_tree *tree, const uint8_t *pag
 /* Node `i`; NULL unless its head and key lie in the page. */
 static const uint8_t *lmdb_node(const struct lmdb_tree *tree, const uint8_t *page, uint32_t i)
 {
-    uint64_t at = lmdb_u16(page + PAGE_HEAD + 2 * (size_t)i);
+    uint64_t at = load_le16(page + PAGE_HEAD + 2 * (size_t)i);
 
     if (at < PAGE_HEAD || at + NODE_HEAD > tree->page_bytes)
         return NULL;
-    return at + NODE_HEAD + lmdb_u16(page + at + 6) <= tree->page_bytes ? page + at : NULL;
+    return at + NODE_HEAD + load_le16(page + at + 6) <= tree->page_bytes ? page + at : NULL;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -97,28 +74,28 @@ static const uint8_t *lmdb_node(const struct lmdb_tree *tree, const uint8_t *pag
 /* What page 0 or 1 says; NULL: nothing. */
 static const uint8_t *lmdb_meta(const uint8_t *data, uint64_t bytes, uint64_t at)
 {
-    if (at > bytes || bytes - at < META_END || lmdb_u32(data + at + 16) != MAGIC)
+    if (at > bytes || bytes - at < META_END || load_le32(data + at + 16) != MAGIC)
         return NULL;
-    uint32_t size = lmdb_u32(data + at + 40);
+    uint32_t size = load_le32(data + at + 40);
     bool good = size >= SMALLEST_PAGE && size <= LARGEST_PAGE && (size & (size - 1)) == 0;
-    return good && lmdb_u32(data + at + 20) == 1 ? data + at : NULL;
+    return good && load_le32(data + at + 20) == 1 ? data + at : NULL;
 }
 
 /* The later one of the two that a file has. */
 static const uint8_t *lmdb_latest(const uint8_t *data, uint64_t bytes)
 {
     const uint8_t *first = lmdb_meta(data, bytes, 0);
-    const uint8_t *second = first ? lmdb_meta(data, bytes, lmdb_u32(first + 40)) : NULL;
+    const uint8_t *second = first ? lmdb_meta(data, bytes, load_le32(first + 40)) : NULL;
 
     /* Where the first one was damaged, the second is at the size that it says itself. */
     for (uint64_t at = SMALLEST_PAGE; !first && !second && at <= LARGEST_PAGE; at *= 2) {
         second = lmdb_meta(data, bytes, at);
-        if (second && lmdb_u32(second + 40) != at)
+        if (second && load_le32(second + 40) != at)
             second = NULL;
     }
     if (!first || !second)
         return first ? first : second;
-    return lmdb_u64(second + 144) > lmdb_u64(first + 144) ? second : first;
+    return load_le64(second + 144) > load_le64(first + 144) ? second : first;
 }
 
 static int lmdb_read_meta(struct lmdb_tree *tree, uint64_t *ret_root, uint16_t *ret_depth,
@@ -130,15 +107,15 @@ static int lmdb_read_meta(struct lmdb_tree *tree, uint64_t *ret_root, uint16_t *
         return dl_error_set(
             err, EINVAL, tree->path,
             "is not an LMDB file, such as data.mdb, of version 1 from a 64-bit machine");
-    tree->page_bytes = lmdb_u32(meta + 40);
-    uint16_t flags = lmdb_u16(meta + 92);
+    tree->page_bytes = load_le32(meta + 40);
+    uint16_t flags = load_le16(meta + 92);
     if (flags & DB_SORTED_DUPLICATES)
         return dl_error_set(err, EINVAL, tree->path,
                             "has several values for a key (MDB_DUPSORT), which is not supported");
     tree->plain_order = !(flags & (DB_REVERSE_KEY | DB_INTEGER_KEY));
-    tree->records = lmdb_u64(meta + 120);
-    *ret_depth = lmdb_u16(meta + 94);
-    *ret_root = lmdb_u64(meta + 128);
+    tree->records = load_le64(meta + 120);
+    *ret_depth = load_le16(meta + 94);
+    *ret_root = load_le64(meta + 128);
     return 0;
 }
 
@@ -176,17 +153,17 @@ static int lmdb_check_values(const struct lmdb_tree *tree, const uint8_t *page, 
 {
     for (uint32_t i = 0; i < nodes; i++) {
         const uint8_t *node = lmdb_node(tree, page, i);
-        if (!node || !(lmdb_u16(node + 4) & NODE_BIG))
+        if (!node || !(load_le16(node + 4) & NODE_BIG))
             continue; /* damaged: an error of its record */
-        uint64_t at = (uint64_t)(node - page) + NODE_HEAD + lmdb_u16(node + 6);
-        uint64_t number = at + 8 <= tree->page_bytes ? lmdb_u64(page + at) : 0;
+        uint64_t at = (uint64_t)(node - page) + NODE_HEAD + load_le16(node + 6);
+        uint64_t number = at + 8 <= tree->page_bytes ? load_le64(page + at) : 0;
         if (number >= tree->bytes / tree->page_bytes ||
-            tree->bytes - number * tree->page_bytes < PAGE_HEAD + (uint64_t)lmdb_u32(node))
+            tree->bytes - number * tree->page_bytes < PAGE_HEAD + (uint64_t)load_le32(node))
             return dl_error_set(err, EINVAL, tree->path,
                                 "has %llu pages, and a value of %u bytes at page %llu; it is "
                                 "truncated, or still being copied",
                                 (unsigned long long)(tree->bytes / tree->page_bytes),
-                                lmdb_u32(node), (unsigned long long)number);
+                                load_le32(node), (unsigned long long)number);
     }
     return 0;
 }
@@ -251,7 +228,7 @@ static int lmdb_walk(struct lmdb_tree *tree, struct lmdb_walk *walk, uint64_t ro
         const uint8_t *node = lmdb_node(tree, walk->levels[level].page, walk->levels[level].next++);
         if (!node)
             return lmdb_damaged(tree, walk->levels[level].number, "has a node outside it", err);
-        uint64_t page = lmdb_u32(node) | (uint64_t)lmdb_u16(node + 4) << 32;
+        uint64_t page = load_le32(node) | (uint64_t)load_le16(node + 4) << 32;
         r = lmdb_enter(tree, walk, level + 1, page, err);
         level += level + 2 < walk->depth;
     }
@@ -308,7 +285,7 @@ static const struct lmdb_leaf *lmdb_leaf_of(const struct lmdb_tree *tree, uint64
 static const uint8_t *lmdb_big_value(const struct lmdb_tree *tree, const uint8_t *at,
                                      uint64_t bytes)
 {
-    uint64_t number = lmdb_u64(at);
+    uint64_t number = load_le64(at);
     const uint8_t *page = lmdb_page(tree, number, PAGE_OVERFLOW);
 
     if (!page)
@@ -336,14 +313,14 @@ int lmdb_tree_get(const struct lmdb_tree *tree, uint64_t i, struct lmdb_record *
     const uint8_t *node = lmdb_node(tree, page, (uint32_t)number);
     if (!node)
         return lmdb_refuse_record(tree, i, damaged, err);
-    uint16_t flags = lmdb_u16(node + 4);
+    uint16_t flags = load_le16(node + 4);
     if (flags & (NODE_DATABASE | NODE_DUPLICATES))
         return lmdb_refuse_record(tree, i,
                                   "is a named database, which is not supported; copy its records "
                                   "to the main database of another file",
                                   err);
-    *ret = (struct lmdb_record){.key = node + NODE_HEAD, .key_bytes = lmdb_u16(node + 6)};
-    ret->value_bytes = lmdb_u32(node);
+    *ret = (struct lmdb_record){.key = node + NODE_HEAD, .key_bytes = load_le16(node + 6)};
+    ret->value_bytes = load_le32(node);
     ret->value = ret->key + ret->key_bytes;
     uint64_t left = (uint64_t)(page + tree->page_bytes - ret->value);
     if (flags & NODE_BIG)

@@ -1,6 +1,7 @@
 #include "daemon/data/kinds/mds/mds_column.h"
 
 #include "daemon/data/collate/lengths.h"
+#include "proto/common/load.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -266,14 +267,6 @@ int mds_value_add(const struct mds_value *value, const struct decoding *decoding
     }
 }
 
-static uint32_t mds_columns_u32(const uint8_t *at)
-{
-    uint32_t n;
-
-    memcpy(&n, at, sizeof n);
-    return n;
-}
-
 bool mds_columns_split(const struct mds_column *columns, uint32_t n, const uint8_t *data,
                        uint64_t bytes, struct mds_value *ret)
 {
@@ -289,7 +282,7 @@ bool mds_columns_split(const struct mds_column *columns, uint32_t n, const uint8
     for (uint32_t c = 0; c < n; c++) {
         uint64_t size = columns[c].size;
         if (size == 0) {
-            size = mds_columns_u32(sizes);
+            size = load_le32(sizes);
             sizes += 4;
         }
         if (size > bytes)

@@ -2,6 +2,7 @@
 #include "daemon/data/files/lz.h"
 
 #include "daemon/data/files/unpack.h"
+#include "proto/common/load.h"
 
 #include <errno.h>
 #if HAVE_BROTLI
@@ -32,17 +33,12 @@ bool parquet_codec_is_built_in(uint32_t codec)
     return codec < ARRAY_SIZE(parquet_codecs) && parquet_codecs[codec].built_in;
 }
 
-static uint32_t parquet_codec_big_endian(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
 /* Blocks, each behind what it has when it is unpacked and packed, in four bytes. */
 static bool parquet_codec_unpack_hadoop(const uint8_t *data, uint64_t bytes, uint8_t *ret,
                                         uint64_t room)
 {
     while (bytes >= 8) {
-        uint64_t out = parquet_codec_big_endian(data), in = parquet_codec_big_endian(data + 4);
+        uint64_t out = load_be32(data), in = load_be32(data + 4);
         data += 8;
         bytes -= 8;
         if (in > bytes || out > room || lz4_unpack(data, in, ret, out) < 0)
