@@ -54,6 +54,7 @@ static int attempt_send_signed(struct attempt *attempt, const struct attempt_mea
 
     if (r < 0)
         return r;
+    attempt->order = *order;
     remote_headers_init(&attempt->headers);
     memset(attempt->bad_line, 0, sizeof attempt->bad_line);
     attempt->is_signed = request.n_own > 0;
@@ -94,9 +95,10 @@ int attempt_send(struct attempt *attempt, const struct attempt_means *means,
 
 /* ---- its answer ----------------------------------------------------------------------------- */
 
-static int attempt_judge_bytes(const struct attempt *attempt, const struct transfer_order *order,
-                               struct dl_span body, struct dl_error *err)
+static int attempt_judge_bytes(const struct attempt *attempt, struct dl_span body,
+                               struct dl_error *err)
 {
+    const struct transfer_order *order = &attempt->order;
     const struct remote_range range = {
         .first = order->first, .last = order->last, .total = order->total, .etag = order->etag};
     uint64_t len;
@@ -111,9 +113,10 @@ static int attempt_judge_bytes(const struct attempt *attempt, const struct trans
     return r;
 }
 
-int attempt_judge(const struct attempt *attempt, const struct transfer_order *order,
-                  const struct http_answer *answer, struct dl_error *err)
+int attempt_judge(const struct attempt *attempt, const struct http_answer *answer,
+                  struct dl_error *err)
 {
+    const struct transfer_order *order = &attempt->order;
     const struct remote_place *place = order->place;
     int status = answer->status;
 
@@ -133,7 +136,7 @@ int attempt_judge(const struct attempt *attempt, const struct transfer_order *or
         return 0;
     if (status < 200 || status > 299)
         return remote_refusal(place, &attempt->headers, answer->body, attempt->is_signed, err);
-    return order->page ? 0 : attempt_judge_bytes(attempt, order, answer->body, err);
+    return order->page ? 0 : attempt_judge_bytes(attempt, answer->body, err);
 }
 
 enum remote_count attempt_cause(const struct http_answer *answer)
@@ -145,9 +148,8 @@ enum remote_count attempt_cause(const struct http_answer *answer)
     return answer->is_late ? REMOTE_TIMED_OUT : REMOTE_BROKEN_OFF;
 }
 
-bool attempt_has_old_keys(const struct attempt *attempt, const struct attempt_means *means,
-                          const struct transfer_order *order, int r)
+bool attempt_has_old_keys(const struct attempt *attempt, const struct attempt_means *means, int r)
 {
-    return r == -EACCES && attempt->is_signed && order->place->kind == REMOTE_S3 &&
+    return r == -EACCES && attempt->is_signed && attempt->order.place->kind == REMOTE_S3 &&
            keys_renew(means->keys, attempt->keys);
 }

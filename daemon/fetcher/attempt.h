@@ -21,7 +21,8 @@ struct attempt_means {
 
 struct attempt {
     struct transfer *transfer;
-    struct http_call *call; /* owned; NULL: it is not sent, or answered */
+    struct transfer_order order; /* what was left to ask for (partial.h) */
+    struct http_call *call;      /* owned; NULL: it is not sent, or answered */
     struct remote_headers headers;
     char bad_line[80]; /* of the headers; "": none is */
     bool is_signed;
@@ -35,12 +36,11 @@ int _nodiscard_ attempt_send(struct attempt *attempt, const struct attempt_means
                              struct dl_error *err);
 
 /* 0, or a negative errno with `err`; -EAGAIN: another try may do it. */
-int _nodiscard_ attempt_judge(const struct attempt *attempt, const struct transfer_order *order,
-                              const struct http_answer *answer, struct dl_error *err);
+int _nodiscard_ attempt_judge(const struct attempt *attempt, const struct http_answer *answer,
+                              struct dl_error *err);
 /* Of one that another try may better. */
 enum remote_count attempt_cause(const struct http_answer *answer);
 /* It is refused by keys that are others by now; `r`: as it was judged. */
-bool attempt_has_old_keys(const struct attempt *attempt, const struct attempt_means *means,
-                          const struct transfer_order *order, int r);
+bool attempt_has_old_keys(const struct attempt *attempt, const struct attempt_means *means, int r);
 
 #endif

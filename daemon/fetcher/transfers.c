@@ -5,6 +5,7 @@
 #include "daemon/fetcher/depth.h"
 #include "daemon/fetcher/hedge.h"
 #include "daemon/fetcher/host_limit.h"
+#include "daemon/fetcher/partial.h"
 #include "proto/common/clock.h"
 #include "proto/remote_wire.h"
 
@@ -34,6 +35,7 @@ struct transfer {
     struct host *host; /* used */
     struct transfer_order order;
     struct attempt attempts[2]; /* the second while the first takes long */
+    struct partial partial;
     unsigned tries;
     bool held_back;               /* it was counted as such */
     uint64_t bytes;               /* that it is thought to bring */
@@ -151,7 +153,8 @@ static void timer_closed(uv_handle_t *handle)
 static int transfer_send(struct transfer *transfer, struct attempt *attempt, struct dl_error *err)
 {
     struct transfers *transfers = transfer->transfers;
-    int r = attempt_send(attempt, &transfers->means, &transfer->order, transfer_on_answer, err);
+    const struct transfer_order rest = partial_rest(&transfer->partial, &transfer->order);
+    int r = attempt_send(attempt, &transfers->means, &rest, transfer_on_answer, err);
 
     remote_tally_add(transfers->tally, REMOTE_REQUESTS, r == 0);
     return r;
@@ -181,6 +184,7 @@ static void transfer_free(struct transfer *transfer)
     transfer_move(transfer, NULL);
     uv_close((uv_handle_t *)transfer->timer, timer_closed);
     host_leave(transfer->transfers, transfer->host);
+    partial_forget(&transfer->partial);
     free(transfer);
 }
 
@@ -285,42 +289,68 @@ static void transfer_tell_host(const struct attempt *attempt, bool is_refused)
                         depth_requests(&transfer->transfers->depth));
 }
 
+/* What an answer says of those to come: how long they take, and how much there is of an object. */
+static void transfer_note(const struct attempt *attempt, uint64_t came, uint64_t bytes)
+{
+    const struct transfer *transfer = attempt->transfer;
+    struct transfers *transfers = transfer->transfers;
+    uint64_t now = clock_ns(), took = now - transfer->sent_ns;
+
+    if (transfer->order.total == REMOTE_UNKNOWN)
+        transfers->typical = (7 * transfers->typical + bytes) / 8;
+    hedge_note(&transfers->hedge, transfer_kind(transfer), took);
+    depth_note(&transfers->depth, now, took, came);
+}
+
+/* An answer that is of no use, but that its bytes may be the first ones. */
+static void transfer_keep(struct attempt *attempt, const struct http_answer *answer)
+{
+    struct transfer *transfer = attempt->transfer;
+
+    remote_tally_add(transfer->transfers->tally, attempt_cause(answer), 1);
+    if (!*attempt->bad_line)
+        partial_keep(&transfer->partial, &transfer->order, &attempt->order, &attempt->headers,
+                     answer->body);
+}
+
 static void transfer_on_answer(void *owner, const struct http_answer *answer)
 {
     struct attempt *attempt = owner;
     struct transfer *transfer = attempt->transfer;
     struct transfers *transfers = transfer->transfers;
+    struct dl_span body = answer->body;
     struct dl_error err = {0};
-    int r = attempt_judge(attempt, &transfer->order, answer, &err);
+    int r = attempt_judge(attempt, answer, &err);
 
     transfer_forget(transfer, attempt);
-    remote_tally_add(transfers->tally, REMOTE_RECEIVED, (int64_t)answer->body.len);
+    remote_tally_add(transfers->tally, REMOTE_RECEIVED, (int64_t)body.len);
     if (r == -EAGAIN)
-        remote_tally_add(transfers->tally, attempt_cause(answer), 1);
+        transfer_keep(attempt, answer);
     if (answer->status > 0)
         transfer_tell_host(attempt, r == -EAGAIN && attempt_cause(answer) == REMOTE_THROTTLED);
-    if (attempt_has_old_keys(attempt, &transfers->means, &transfer->order, r))
+    if (attempt_has_old_keys(attempt, &transfers->means, r))
         r = -EAGAIN;
     if (r == -EAGAIN && (transfer->attempts[0].call || transfer->attempts[1].call))
         return; /* the other one may do */
     transfer_withdraw(transfer);
+    if (r < 0 && r != -EAGAIN && transfer->partial.bytes.len > 0) {
+        partial_forget(&transfer->partial); /* what is wrong, an answer to the whole says */
+        r = -EAGAIN;
+    }
     if (r == -EAGAIN && ++transfer->tries < TRANSFER_TRIES) {
         transfer_repeat(attempt);
         transfers_run(transfers);
         return;
     }
-    if (r == 0 && transfer->order.total == REMOTE_UNKNOWN)
-        transfers->typical = (7 * transfers->typical + answer->body.len) / 8;
     if (r == 0) {
-        uint64_t now = clock_ns(), took = now - transfer->sent_ns;
-        hedge_note(&transfers->hedge, transfer_kind(transfer), took);
-        depth_note(&transfers->depth, now, took, answer->body.len);
+        body = partial_join(&transfer->partial, &transfer->order, &attempt->order, body);
+        transfer_note(attempt, answer->body.len, body.len);
     }
     transfer_end(attempt,
                  r == -EAGAIN && err.code == EAGAIN ? -EIO
                  : r == 0                           ? 0
                                                     : -err.code,
-                 &err, answer->body);
+                 &err, body);
 }
 
 /* ---- who is next ---------------------------------------------------------------------------- */

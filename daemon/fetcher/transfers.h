@@ -4,8 +4,9 @@
  * it serves (host_limit.h); of the others those go first that somebody waits for.
  *
  * What is repeated: an answer that says so (503, 429, ...), a connection that is refused or breaks
- * off, a body that is shorter than its header says. After TRANSFER_TRIES it is an error. What takes
- * longer than others while somebody waits for it is sent a second time meanwhile (hedge.h).
+ * off, a body that is shorter than its header says; of that, only the rest is asked for
+ * (partial.h). After TRANSFER_TRIES it is an error. What takes longer than others while somebody
+ * waits for it is sent a second time meanwhile (hedge.h).
  *
  * Main thread only. Callbacks come from the loop, never from inside a call; after transfer_cancel()
  * none comes.

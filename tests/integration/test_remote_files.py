@@ -259,6 +259,22 @@ class Faults(RemoteCase):
                 self.assertEqual(self.digest_with(bucket, path), want)
                 self.assertGreater(bucket.asked["numbers.npy"], self.bucket.asked["numbers.npy"])
 
+    def test_broken_off(self):
+        """Of a body that breaks off only the rest is asked for: each byte is sent once."""
+        path = self.numbers(rows=15000)
+        bucket = self.make_bucket(faults=[None, "cut", None])
+        daemon = self.daemon_of(bucket)
+        spec = {"batch": {"size": 50}, "workers": {"count": 2}}
+        local = self.spec("local", dataset={"kind": "npy", "paths": path}, **spec)
+        remote = self.spec("remote", dataset=self.remote({"kind": "npy", "paths": path}), **spec)
+        want = dlctl_json("check", local, "--digest")["digest"]
+        self.assertEqual(dlctl_json("run", remote, "--digest", daemon=daemon)["digest"], want)
+        view = dlctl_json("remote", daemon=daemon)
+        more = bucket.written - os.path.getsize(path)
+        print(f"# {bucket.told['cut']} bodies were cut; {more} bytes more than there are, {view['hedged']} hedged")
+        self.assertGreaterEqual(bucket.told["cut"], 2)
+        self.assertLessEqual(more, 4096 + view["hedged"] * (4 << 20))  # the look at what it is
+
     def test_stalls(self):
         """A request that is never answered is sent again while its worker waits: before the worker's time is over,
         and long before its own."""

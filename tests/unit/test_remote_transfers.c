@@ -4,10 +4,12 @@
 
 #include "daemon/cluster/store/http.h"
 #include "daemon/fetcher/depth.h"
+#include "daemon/fetcher/hedge.h"
 #include "daemon/fetcher/keys.h"
 #include "daemon/fetcher/transfers.h"
 #include "tests/unit/remote_case.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +21,8 @@ enum { AT_ONCE = DEPTH_REQUESTS };
 
 struct http_call {
     struct http_request request;
-    char *url; /* owned */
+    char *url;     /* owned, both */
+    char *headers; /* "Name: value|…" */
     struct http_call *prev, *next;
 };
 
@@ -45,6 +48,9 @@ int http_send(struct http *http, const struct http_request *request, struct http
     (void)http;
     call->request = *request;
     call->url = strdup(request->url);
+    call->headers = calloc(1, 1024);
+    for (uint32_t i = 0; i < request->n_headers; i++)
+        sprintf(call->headers + strlen(call->headers), "%s|", request->headers[i]);
     DL_APPEND(calls, call);
     *ret = call;
     return 0;
@@ -55,6 +61,7 @@ struct http_call *http_cancel(struct http_call *call)
     if (call) {
         DL_DELETE(calls, call);
         free(call->url);
+        free(call->headers);
         free(call);
     }
     return NULL;
@@ -126,6 +133,8 @@ struct sim {
     struct remote_place a, b; /* of two hosts */
     struct transfer *begun[2 * AT_ONCE];
     size_t n, done;
+    char body[16]; /* of the answer that came last, and its code */
+    int code;
 };
 
 static void run_loop(struct sim *sim)
@@ -173,7 +182,10 @@ static void on_done(void *owner, const struct transfer_result *result)
 {
     struct asked *of = owner;
 
-    (void)result;
+    of->sim->code = result->code;
+    if (result->code == 0)
+        snprintf(of->sim->body, sizeof of->sim->body, "%.*s", (int)result->body.len,
+                 (const char *)result->body.data);
     of->sim->begun[of->i] = NULL;
     of->sim->done++;
 }
@@ -204,20 +216,35 @@ static size_t under_way(const char *host)
     return n;
 }
 
+static void give_header(const struct http_request *request, const char *line)
+{
+    request->header(request->owner, (struct dl_span){(const uint8_t *)line, strlen(line)});
+}
+
+/* That request's; a body that breaks off is of an answer without a status, as http.h says. */
+static void answer_by(struct http_call *call, int status, const char *headers, const char *etag,
+                      const char *body, bool breaks_off)
+{
+    struct http_request request = call->request;
+    char line[64];
+
+    http_cancel(call);
+    snprintf(line, sizeof line, "HTTP/1.1 %d x\r\n", status);
+    give_header(&request, line);
+    give_header(&request, headers);
+    snprintf(line, sizeof line, "ETag: %s\r\n", etag);
+    if (*etag)
+        give_header(&request, line);
+    request.done(request.owner,
+                 &(struct http_answer){.status = breaks_off ? 0 : status,
+                                       .why = "it broke off",
+                                       .body = {(const uint8_t *)body, strlen(body)}});
+}
+
 /* The request that was sent first. */
 static void answer(int status, const char *headers)
 {
-    struct http_call *call = calls;
-    struct http_request request = call->request;
-    static const uint8_t body[10];
-    char line[64];
-
-    snprintf(line, sizeof line, "HTTP/1.1 %d x\r\n", status);
-    http_cancel(call);
-    request.header(request.owner, (struct dl_span){(uint8_t *)line, strlen(line)});
-    request.header(request.owner, (struct dl_span){(const uint8_t *)headers, strlen(headers)});
-    request.done(request.owner,
-                 &(struct http_answer){.status = status, .body = {body, sizeof body}});
+    answer_by(calls, status, headers, "", "0123456789", false);
 }
 
 static uint64_t told(const struct sim *sim, enum remote_count count)
@@ -301,4 +328,143 @@ TEST(test_opens)
         (void)uv_run(&sim.loop, UV_RUN_ONCE);
     assert_int_equal(told(&sim, REMOTE_SLOWED_HOSTS), 0);
     end(&sim);
+}
+
+/* ---- a body that breaks off ------------------------------------------------------------------ */
+
+enum { BREAKS_OFF = -1 };
+
+/* An answer, and what is asked for after it: "": nothing more. */
+struct part {
+    int status; /* BREAKS_OFF: as 206 */
+    const char *range, *etag, *body;
+    const char *then_range, *then_match;
+};
+
+static bool is_asked(const char *name, const char *value)
+{
+    char line[64];
+
+    snprintf(line, sizeof line, "%s: %s|", name, value);
+    return *value ? strstr(calls->headers, line) != NULL : strstr(calls->headers, name) == NULL;
+}
+
+static void play_part(struct sim *sim, const struct part *part)
+{
+    char header[64];
+    bool breaks_off = part->status == BREAKS_OFF;
+
+    snprintf(header, sizeof header, "Content-Range: bytes %s/10\r\n", part->range);
+    answer_by(calls, breaks_off ? 206 : part->status, *part->range ? header : "X: x\r\n",
+              part->etag, part->body, breaks_off);
+    if (!*part->then_range)
+        return;
+    while (!calls) /* the deadline of the test ends it */
+        (void)uv_run(&sim->loop, UV_RUN_ONCE);
+    assert_true(is_asked("Range", part->then_range));
+    assert_true(is_asked("If-Match", part->then_match));
+}
+
+/* Only what is missing is asked for again, of the same object; all of it where that is not known,
+ * or where there is another one by now. */
+TEST(test_broken_off)
+{
+    static const struct {
+        struct part parts[3];
+        int code;
+    } rows[] = {
+        {{{BREAKS_OFF, "0-9", "\"e\"", "0123", "bytes=4-9", "\"e\""},
+          {206, "4-9", "\"e\"", "456789", "", ""}},
+         0},
+        {{{BREAKS_OFF, "0-9", "\"e\"", "0123", "bytes=4-9", "\"e\""},
+          {BREAKS_OFF, "4-9", "\"e\"", "456", "bytes=7-9", "\"e\""},
+          {206, "7-9", "\"e\"", "789", "", ""}},
+         0},
+        /* Nothing of it came. */
+        {{{BREAKS_OFF, "0-9", "\"e\"", "", "bytes=0-9", ""},
+          {206, "0-9", "\"e\"", "0123456789", "", ""}},
+         0},
+        {{{BREAKS_OFF, "0-9", "\"e\"", "0123", "bytes=4-9", "\"e\""},
+          {BREAKS_OFF, "", "", "", "bytes=4-9", "\"e\""},
+          {206, "4-9", "\"e\"", "456789", "", ""}},
+         0},
+        /* Nobody says that the rest would be the same object's. */
+        {{{BREAKS_OFF, "0-9", "", "abcd", "bytes=0-9", ""}, {206, "0-9", "", "0123456789", "", ""}},
+         0},
+        /* The server may not give ranges. */
+        {{{BREAKS_OFF, "", "\"e\"", "abcd", "bytes=0-9", ""},
+          {206, "0-9", "\"e\"", "0123456789", "", ""}},
+         0},
+        /* Other bytes than were asked for, or more. */
+        {{{BREAKS_OFF, "1-9", "\"e\"", "abcd", "bytes=0-9", ""},
+          {206, "0-9", "\"e\"", "0123456789", "", ""}},
+         0},
+        {{{BREAKS_OFF, "0-9", "\"e\"", "abcdefghijklm", "bytes=0-9", ""},
+          {206, "0-9", "\"e\"", "0123456789", "", ""}},
+         0},
+        /* Another object. */
+        {{{BREAKS_OFF, "0-9", "\"e\"", "abcd", "bytes=4-9", "\"e\""},
+          {412, "", "", "", "bytes=0-9", ""},
+          {206, "0-9", "\"f\"", "0123456789", "", ""}},
+         0},
+        {{{BREAKS_OFF, "0-9", "\"e\"", "abcd", "bytes=4-9", "\"e\""},
+          {206, "4-9", "\"f\"", "efghij", "bytes=0-9", ""},
+          {206, "0-9", "\"f\"", "0123456789", "", ""}},
+         0},
+        {{{BREAKS_OFF, "0-9", "\"e\"", "abcd", "bytes=4-9", "\"e\""},
+          {404, "", "", "", "bytes=0-9", ""},
+          {404, "", "", "", "", ""}},
+         -ENOENT},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct sim sim;
+
+        begin(&sim);
+        ask(&sim, &sim.a, 1);
+        for (size_t n = 0; n < 3 && rows[i].parts[n].status; n++) {
+            assert_int_equal(sim.done, 0);
+            play_part(&sim, &rows[i].parts[n]);
+        }
+        assert_int_equal(sim.done, 1);
+        assert_int_equal(sim.code, rows[i].code);
+        if (rows[i].code == 0)
+            assert_string_equal(sim.body, "0123456789");
+        end(&sim);
+    }
+}
+
+/* Of two requests for the same, what the first one brought does not become part of what the second
+ * one brings; if both break off, what is more is kept. */
+TEST(test_broken_off_of_two)
+{
+    static const struct part first = {BREAKS_OFF, "0-9", "\"e\"", "abcd", "", ""};
+    static const struct part seconds[] = {
+        {206, "0-9", "\"f\"", "0123456789", "", ""},
+        {BREAKS_OFF, "0-9", "\"f\"", "ABC", "bytes=4-9", "\"e\""},
+        {BREAKS_OFF, "0-9", "\"f\"", "ABCDE", "bytes=5-9", "\"f\""},
+    };
+    static const char *const bodies[] = {"0123456789", "abcd456789", "ABCDE56789"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(seconds); i++) {
+        struct sim sim;
+
+        begin(&sim);
+        ask(&sim, &sim.a, HEDGE_LEAST + 1);
+        for (size_t n = 0; n < HEDGE_LEAST; n++)
+            answer(206, "Content-Range: bytes 0-9/10\r\n");
+        transfer_hurry(sim.begun[HEDGE_LEAST]);
+        while (!calls->next) /* the deadline of the test ends it */
+            (void)uv_run(&sim.loop, UV_RUN_ONCE);
+        play_part(&sim, &first);
+        play_part(&sim, &seconds[i]);
+        if (calls)
+            answer_by(calls, 206,
+                      i == 1 ? "Content-Range: bytes 4-9/10\r\n"
+                             : "Content-Range: bytes 5-9/10\r\n",
+                      i == 1 ? "\"e\"" : "\"f\"", &"0123456789"[i + 3], false);
+        assert_int_equal(sim.done, HEDGE_LEAST + 1);
+        assert_string_equal(sim.body, bodies[i]);
+        end(&sim);
+    }
 }
