@@ -6,13 +6,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <xxhash.h>
 
 #define TEMPORARY "new-" /* how the names of files begin that are being written */
 
 enum {
+    VERSION = 1,
+    NAME_MAX_BYTES = 48, /* of a file's name, with the final NUL */
     HASH_DIGITS = 16,
     ABANDONED_S = 3600, /* a file that is being written for so long, nobody writes any more */
 };
@@ -20,25 +24,63 @@ enum {
 /* How the names of files end; others in the directory are not the cache's. */
 static const char *const disk_suffixes[] = {".lengths", ".index"};
 
+_Static_assert(sizeof(struct disk_cache_header) == 40, "the format of the file");
+
+static struct disk_cache_header disk_cache_header_of(const struct disk_cache_key *key,
+                                                     const void *content, uint64_t bytes)
+{
+    struct disk_cache_header header = {.magic = "dl",
+                                       .version = VERSION,
+                                       .uid = key->uid,
+                                       .key = key->key,
+                                       .bytes = bytes,
+                                       .hash = XXH3_64bits(content, bytes)};
+    memcpy(header.magic + 2, key->kind, min_u64(strlen(key->kind), sizeof header.magic - 2));
+    return header;
+}
+
+static void disk_cache_name_of(const struct disk_cache_key *key, char ret[static NAME_MAX_BYTES])
+{
+    char user[16] = "";
+
+    if (key->is_users)
+        snprintf(user, sizeof user, "%" PRIu32 "-", key->uid);
+    snprintf(ret, NAME_MAX_BYTES, "%s%016" PRIx64 ".%s", user, key->key, key->kind);
+}
+
 /* ---- reading -------------------------------------------------------------------------------- */
 
-int disk_cache_open(const char *dir, const char *name, uint64_t *ret_bytes)
+int disk_cache_open(const char *dir, const struct disk_cache_key *key)
 {
+    char name[NAME_MAX_BYTES];
     _cleanup_fd_ int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_fd_ int fd = -1;
     struct stat st;
 
+    disk_cache_name_of(key, name);
     if (dir_fd >= 0)
         fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return -ENOENT;
-    *ret_bytes = (uint64_t)st.st_size;
     return steal_fd(&fd);
 }
 
-bool disk_cache_read(int fd, void *out, uint64_t bytes)
+bool disk_cache_read_header(int fd, struct disk_cache_header *ret)
 {
-    return fd_read_all(fd, out, bytes) == (int64_t)bytes;
+    struct stat st;
+
+    return lseek(fd, 0, SEEK_SET) == 0 && fstat(fd, &st) == 0 &&
+           fd_read_all(fd, ret, sizeof *ret) == (int64_t)sizeof *ret &&
+           (uint64_t)st.st_size >= sizeof *ret && ret->bytes == (uint64_t)st.st_size - sizeof *ret;
+}
+
+bool disk_cache_read(int fd, const struct disk_cache_key *key,
+                     const struct disk_cache_header *header, void *out)
+{
+    if (fd_read_all(fd, out, header->bytes) != (int64_t)header->bytes)
+        return false;
+    struct disk_cache_header want = disk_cache_header_of(key, out, header->bytes);
+    return memcmp(header, &want, sizeof want) == 0;
 }
 
 void disk_cache_touch(int fd)
@@ -49,7 +91,7 @@ void disk_cache_touch(int fd)
 /* ---- making room ---------------------------------------------------------------------------- */
 
 struct cache_file {
-    char name[DISK_CACHE_NAME_MAX];
+    char name[NAME_MAX_BYTES];
     uint64_t bytes;
     struct timespec used;
 };
@@ -68,7 +110,7 @@ static bool disk_cache_is_cache_name(const char *name)
 
     if (dash && (dash == name || strspn(name, "0123456789") != (size_t)(dash - name)))
         return false;
-    if (strlen(name) >= DISK_CACHE_NAME_MAX || strspn(hash, "0123456789abcdef") != HASH_DIGITS)
+    if (strlen(name) >= NAME_MAX_BYTES || strspn(hash, "0123456789abcdef") != HASH_DIGITS)
         return false;
     for (size_t i = 0; i < ARRAY_SIZE(disk_suffixes); i++) {
         if (strcmp(hash + HASH_DIGITS, disk_suffixes[i]) == 0)
@@ -173,11 +215,10 @@ int disk_cache_make_dir(const char *dir, struct dl_error *err)
 
 /* Under a name of its own first. What a crash leaves half written, loading sees by its hash. */
 static int disk_cache_write_file(const char *dir, const char *name,
-                                 const struct disk_cache_part parts[static 2])
+                                 const struct disk_cache_header *header, const void *content)
 {
     _cleanup_free_ char *begun = NULL, *path = NULL;
     _cleanup_fd_ int fd = -1;
-    int r = 0;
 
     if (asprintf(&begun, "%s/" TEMPORARY "XXXXXX", dir) < 0)
         begun = NULL;
@@ -188,8 +229,9 @@ static int disk_cache_write_file(const char *dir, const char *name,
     fd = mkostemp(begun, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return -errno;
-    for (size_t i = 0; r == 0 && i < 2; i++)
-        r = fd_write_all(fd, parts[i].data, parts[i].bytes);
+    int r = fd_write_all(fd, header, sizeof *header);
+    if (r == 0)
+        r = fd_write_all(fd, content, header->bytes);
     if (r == 0 && rename(begun, path) < 0)
         r = -errno;
     if (r < 0)
@@ -197,15 +239,17 @@ static int disk_cache_write_file(const char *dir, const char *name,
     return r;
 }
 
-int disk_cache_store(const char *dir, const char *name,
-                     const struct disk_cache_part parts[static 2], const char *what,
-                     struct dl_error *err)
+int disk_cache_store(const char *dir, const struct disk_cache_key *key, const void *content,
+                     uint64_t bytes, const char *what, struct dl_error *err)
 {
+    const struct disk_cache_header header = disk_cache_header_of(key, content, bytes);
+    char name[NAME_MAX_BYTES];
     int r = disk_cache_make_dir(dir, err);
 
     if (r < 0)
         return r;
-    r = disk_cache_write_file(dir, name, parts);
+    disk_cache_name_of(key, name);
+    r = disk_cache_write_file(dir, name, &header, content);
     if (r < 0)
         return dl_error_set(err, -r, dir, "%s cannot be stored there: %s", what, strerror(-r));
     disk_cache_make_room(dir, name);
