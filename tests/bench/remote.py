@@ -72,12 +72,17 @@ data = s3.S3MapDataset.from_objects([f"s3://bucket/{key}" for key in keys], regi
                                     s3client_config=s3.S3ClientConfig(force_path_style=True))
 ready()
 batches = iter(DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=WORKERS, collate_fn=as_tensors))"""
-RAW = TORCH + """
+# What litData reads by takes no http:// unless told; a store elsewhere has https://.
+ALLOWED = """
+import litdata.streaming.downloader as downloader
+downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
+"""
+RAW = TORCH + ALLOWED + """
 from litdata import StreamingRawDataset
 data = StreamingRawDataset("s3://bucket/objects/c0", cache_dir=scratch, storage_options=options)
 ready()
 batches = iter(DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=WORKERS, collate_fn=as_tensors))"""
-LITDATA = """
+LITDATA = ALLOWED + """
 import litdata
 data = litdata.StreamingDataset("s3://bucket/litdata", cache_dir=scratch, shuffle=True, storage_options=options,
                                 max_cache_size="100GB")

@@ -211,6 +211,9 @@ allow_account_management = true
 [filter:s3api]
 use = egg:swift#s3api
 location = {region}
+[filter:cache]
+use = egg:swift#memcache
+memcache_servers = 127.0.0.1:9
 [filter:tempauth]
 use = egg:swift#tempauth
 user_test_tester = {secret} .admin
@@ -230,12 +233,13 @@ class Swift(Filled):
         subprocess.run([python, "-c", SWIFT_RINGS, folder, *map(str, ports[:3])], check=True)
         start = []
         for kind, port in zip(("account", "container", "object", "proxy"), ports):
-            pipeline = "s3api tempauth proxy-server" if kind == "proxy" else f"{kind}-server"
+            pipeline = "cache s3api tempauth proxy-server" if kind == "proxy" else f"{kind}-server"
             with open(f"{folder}/{kind}.conf", "w") as file:
                 file.write(SWIFT_SERVER.format(port=port, dir=folder, kind=kind, pipeline=pipeline, region=REGION,
                                                app="proxy" if kind == "proxy" else kind, secret=SECRET,
                                                user=os.environ.get("USER", "root")))
-            start.append(f"'{bin}/swift-{kind}-server' '{folder}/{kind}.conf' &")
+            # Each leaves the group of what starts it, and so ends with that by itself.
+            start.append(f"setpriv --pdeathsig KILL '{bin}/swift-{kind}-server' '{folder}/{kind}.conf' &")
         os.environ["SWIFT_DIR"] = folder
         super().__init__(case, "sh", "-c", " ".join([*start, "wait"]))
         self.port = ports[3]
