@@ -2,8 +2,8 @@
 
     PYTHON worker_counts.py --build BUILD [--seconds S] [--rounds N] [--counts 1,2,4,8,16] [ROW ...]
 
-PYTHON has NumPy, and Pillow for the photographs. A trainer takes batches and does nothing else. Of auto the first 5
-seconds do not count, of a number the first one. Runs take turns; printed are medians, what auto had in the end, and its
+PYTHON has NumPy, and Pillow for the photographs. A trainer takes batches and does nothing else. The first 5 seconds do
+not count: a machine may be faster at first. Runs take turns; printed are medians, what auto had in the end, and its
 ratios to the best number of the same turns, and to 2. `three` has three such loaders at once, with the numbers that
 were best alone, and 2 each; its figure is the geometric mean of the three ratios to the best alone.
 """
@@ -23,7 +23,7 @@ import time
 import photos
 import rates
 
-WARM, WARM_AUTO = 1.0, 5.0  # seconds that do not count
+WARM = 5.0  # seconds that do not count
 
 TRAINER = """
 import json, sys, time
@@ -114,8 +114,7 @@ def daemon(bench):
 def start(bench, name, count):
     spec = {**ROWS[name](bench.folder), "name": f"{name}-{count}", "seed": 1, "workers": {"count": count},
             "sampler": {"kind": "random", "order": "native"}}
-    warm = WARM_AUTO if count == "auto" else WARM
-    return subprocess.Popen([sys.executable, "-c", TRAINER, json.dumps(spec), str(bench.seconds), str(warm)],
+    return subprocess.Popen([sys.executable, "-c", TRAINER, json.dumps(spec), str(bench.seconds), str(WARM)],
                             env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

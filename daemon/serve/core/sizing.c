@@ -14,8 +14,10 @@
 #define NEW_COST    0.25 /* the same of what a batch takes, which changes less */
 #define LEAST_CPU   0.02 /* of a worker: what does not compute is not free */
 #define LEAST_LEFT  0.15 /* of a processor that one more would take, it has to have */
-#define HARDLY      0.1  /* of a processor, which a worker that waits takes */
+#define HARDLY      0.1  /* of a processor, which a worker that waits takes, */
+#define PARTLY      0.8  /* or one that also waits */
 #define KEPT        2    /* times as much one may take that is there: measures vary */
+#define ALONE       2    /* times as many as processors: of a loader that no other competes with */
 #define OTHERS      0.5  /* as much is left where several loaders want it: it would go to and fro */
 #define GAIN_SHARE  0.25 /* of what more workers should gain: less is nothing */
 #define IDLE        0.03 /* share of workers' time from which it is worth it to be further ahead, */
@@ -150,9 +152,9 @@ struct sizing_deal {
     double cpus;
     size_t loaders;            /* that are read, and sized */
     struct sizing_crowd crowd; /* of workers that are dealt */
-    double price;  /* by what factor all loaders together become slower, as a logarithm, for each
-                      processor that one takes from the others when none is left */
-    bool is_short; /* some loader got no worker for lack of processors */
+    double weights;            /* of all */
+    bool alone;                /* no other loader is read */
+    bool is_short;             /* some loader got no worker for lack of processors */
 };
 
 /* They want so much more of processors, all the time. */
@@ -194,7 +196,9 @@ static bool sizing_affords(const struct sizing_case *c, uint32_t has,
                   (deal->loaders == 1 ? 1 : OTHERS);
 
     return has < SIZING_FIRST || sizing_cpus_more(s, has) * LEAST_LEFT <= left ||
-           (cpu <= HARDLY && sizing_gain(c, has) > cpu * deal->price);
+           (deal->alone && has < ALONE * deal->cpus) ||
+           (sizing_cpu_of(s) <= (deal->loaders > 1 ? PARTLY : HARDLY) &&
+            sizing_gain(c, has) > cpu * deal->weights / fmax(deal->cpus, deal->crowd.mean));
 }
 
 /* The loader where a worker more gains most for what it takes of a processor; or n. */
@@ -252,12 +256,14 @@ static bool sizing_share_out(const struct sizing_case *cases, struct sizing_shar
                              double cpus)
 {
     struct sizing_deal deal = {.cpus = cpus, .crowd = sizing_crowd_of(cases, n, true)};
-    size_t best;
+    size_t best, others = 0;
 
     for (size_t i = 0; i < n; i++) {
-        deal.price += (cases[i].read ? cases[i].weight : 0) / cpus;
+        deal.weights += cases[i].read ? cases[i].weight : 0;
         deal.loaders += cases[i].read && cases[i].sizing;
+        others += cases[i].read && !cases[i].sizing;
     }
+    deal.alone = deal.loaders == 1 && others == 0;
     while ((best = sizing_next(cases, shares, n, &deal)) < n)
         sizing_add_workers(&deal.crowd, cases[best].sizing, ++shares[best].has, 1);
     for (size_t i = 0; i < n; i++)
@@ -537,17 +543,18 @@ static const char *sizing_reason_words(enum sizing_reason reason)
     return words[reason];
 }
 
-void sizing_words(const struct sizing *s, uint32_t workers, double cpus, uint64_t now,
+void sizing_words(const struct sizing_case *c, double cpus, uint64_t now,
                   char ret[static SIZING_WORDS])
 {
+    const struct sizing *s = c->sizing;
     char was[96] = "", wait[UNITS_MAX], cost[UNITS_MAX], cpu[UNITS_MAX], ago[UNITS_MAX], need[64];
 
     if (s->changed_ns > 0) {
         format_seconds((double)(now - min_u64(now, s->changed_ns)) / 1e9, ago, sizeof ago);
         (void)snprintf(was, sizeof was, ", %u until %s ago", s->before, ago);
     }
-    int len = snprintf(ret, SIZING_WORDS, "%u worker%s%s: %s", workers, workers == 1 ? "" : "s",
-                       was, sizing_reason_words(s->reason));
+    int len = snprintf(ret, SIZING_WORDS, "%u worker%s%s: %s", c->workers,
+                       c->workers == 1 ? "" : "s", was, sizing_reason_words(s->reason));
     if (s->cost_s <= 0 || len < 0 || len >= SIZING_WORDS)
         return;
     format_percent(s->wait, wait, sizeof wait);
@@ -559,6 +566,6 @@ void sizing_words(const struct sizing *s, uint32_t workers, double cpus, uint64_
         (void)snprintf(need, sizeof need, "%.2g busy ones suffice", s->need);
     (void)snprintf(ret + len, SIZING_WORDS - (size_t)len,
                    "; trainers wait %s of the time, a batch takes a worker %s, %s of it on a "
-                   "processor, of which there are %g; %s",
-                   wait, cost, cpu, cpus, need);
+                   "processor, of which there are %g; %s; each is %u batches ahead",
+                   wait, cost, cpu, cpus, need, c->ahead);
 }

@@ -13,8 +13,7 @@
  *
  * Workers are given where one more gains most: to the loader whose rate grows by the largest factor
  * for its share of a processor, as long as it waits and there are processors (`cpus`) for it. One
- * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them; also where
- * none is left, as long as it gains more by one than all lose by the little that it takes.
+ * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them.
  * The factor counts as much as the weight of the loader: of two that would take any number, one of
  * twice the weight gets twice as many.
  *
@@ -30,7 +29,10 @@
  * Workers whose trainers wait, and which have nothing to do themselves, have no room: what they
  * made waits for a batch that is due before. They get further ahead before there are more of them,
  * which is tried likewise. Those that compute and wait in turn leave processors idle now and then,
- * even if they take as many as there are on average; so there are more.
+ * even if they take as many as there are on average; so there are more. Where no other loader is
+ * read, twice as many as processors are tried in any case: all that they cost is memory. Of several
+ * loaders, one whose workers also wait gets one more if it gains more by that than all together
+ * lose by the processor that it takes.
  */
 #ifndef DL_SIZING_H
 #define DL_SIZING_H
@@ -135,8 +137,9 @@ void sizing_yield(struct sizing *sizing, uint32_t workers);
 /* Those that are tried do not come: as if they had gained nothing. */
 void sizing_give_up(struct sizing_case *c, uint64_t now);
 
-/* In words, with numbers: "5 workers, 2 until 12 s ago: trainers waited 43 % ...". */
-void sizing_words(const struct sizing *sizing, uint32_t workers, double cpus, uint64_t now,
+/* In words, with numbers: "5 workers, 2 until 12 s ago: trainers waited 43 % ...". Of the case: its
+ * sizing, workers and ahead. */
+void sizing_words(const struct sizing_case *c, double cpus, uint64_t now,
                   char ret[static SIZING_WORDS]);
 
 #endif

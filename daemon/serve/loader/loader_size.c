@@ -273,6 +273,9 @@ void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS
 {
     uint32_t workers = pool_size(loader->pool);
     const char *fixed = loader_fixed_size(loader), *s = workers == 1 ? "" : "s";
+    struct sizing sizing = loader->size.sizing;
+    const struct sizing_case found = {
+        .sizing = &sizing, .workers = workers, .ahead = loader->core.prefetch};
 
     if (!loader->size.automatic)
         (void)snprintf(ret, SIZING_WORDS, "%u worker%s, as it was told", workers, s);
@@ -280,5 +283,5 @@ void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS
         (void)snprintf(ret, SIZING_WORDS, "%u worker%s, and no other number: %s", workers, s,
                        fixed);
     else
-        sizing_words(&loader->size.sizing, workers, loader->size.cpus, uv_hrtime(), ret);
+        sizing_words(&found, loader->size.cpus, uv_hrtime(), ret);
 }
