@@ -225,11 +225,18 @@ static bool pictures_look(const struct pictures_cache *cache, const struct pictu
     return false;
 }
 
-bool pictures_cache_find(const struct pictures_cache *cache, const struct pictures_key *key,
+bool pictures_cache_look(const struct pictures_cache *cache, const struct pictures_key *key,
                          struct pictures_entry *ret)
 {
     uint64_t place;
-    bool found = pictures_look(cache, key, ret, &place);
+
+    return pictures_look(cache, key, ret, &place);
+}
+
+bool pictures_cache_find(const struct pictures_cache *cache, const struct pictures_key *key,
+                         struct pictures_entry *ret)
+{
+    bool found = pictures_cache_look(cache, key, ret);
 
     (void)__atomic_fetch_add(found ? &cache->arena->hits : &cache->arena->misses, 1,
                              __ATOMIC_RELAXED);

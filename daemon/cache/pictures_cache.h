@@ -97,6 +97,9 @@ void pictures_key_of(const struct stat *st, struct pictures_key *ret);
 /* Counts a hit, or a miss. */
 bool _nodiscard_ pictures_cache_find(const struct pictures_cache *cache,
                                      const struct pictures_key *key, struct pictures_entry *ret);
+/* The same, and counts nothing. */
+bool _nodiscard_ pictures_cache_look(const struct pictures_cache *cache,
+                                     const struct pictures_key *key, struct pictures_entry *ret);
 
 /*
  * A picture of height × width was not found. Whether it is one of those that are kept, of a folder

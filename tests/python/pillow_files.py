@@ -24,12 +24,32 @@ def paint(height, width, seed):
     return Image.fromarray(numpy.clip(numpy.stack(planes, 2), 0, 255).astype(numpy.uint8))
 
 
-def paint_folder(folder, names):
-    """Small pictures, in a new folder, which are old enough for caches to keep them."""
+def paint_folder(folder, names, modes=()):
+    """Small pictures, in a new folder, which are old enough for caches to keep them. modes: {number: mode}."""
     os.mkdir(folder)
     for n, name in enumerate(names):
-        paint(40, 50, n).save(f"{folder}/{name}")
+        paint(40, 50, n).convert(dict(modes).get(n, "RGB")).save(f"{folder}/{name}")
     settle_files()
+
+
+class Opens:
+    """A class of one's own, which opens files by their paths, or itself, and says how far it has read these."""
+
+    transform = None
+
+    def __init__(self, paths, by_path):
+        self.paths, self.by_path = paths, by_path
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        with open(self.paths[index], "rb") as file:
+            picture = Image.open(self.paths[index] if self.by_path else file)
+            mode = picture.mode
+            made = numpy.array(picture.resize((20, 30))).flatten()[:600] if self.transform is None else \
+                self.transform(picture.convert("RGB"))
+            return made, mode, file.tell()
 
 
 class Opened:

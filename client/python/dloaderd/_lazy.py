@@ -26,7 +26,7 @@ from typing import Any
 
 from PIL import Image, ImageFile, JpegImagePlugin
 
-from . import _lazy_frames, _native_pictures, _native_probe, _versions
+from . import _lazy_frames, _lazy_kept, _native_pictures, _native_probe, _versions
 from . import _worker as _built  # type: ignore[attr-defined]
 from ._lazy_pending import (CHANNELS, CROP, FILTERS, GREY, MOST_PIXELS, NO_DRAFT, REDUCE, RESIZE, TRANSPOSE, UNTOUCHED,
                             Pending, Source, _load, opened, tell)
@@ -152,6 +152,10 @@ def _take(image: Any) -> Pending | None:
             or image._size[0] * image._size[1] > min(MOST_PIXELS, _native_pictures.limit()):
         tell(UNTOUCHED, _why_not(image))
         return None
+    kept = _lazy_kept.find(image, draft)
+    found = None if kept is None else kept.source()
+    if found is not None:
+        return _wait(image, found)
     fp.seek(0)
     data = fp.read()
     source = Source(data, mode="L" if draft[1] else "RGB", draft=draft, opened_as=image._mode)
@@ -162,11 +166,21 @@ def _take(image: Any) -> Pending | None:
         fp.seek(0)
         tell(UNTOUCHED, "files that C refuses")
         return None
+    if kept is not None and whole:
+        kept.keep(source, data, whole)
+    block = own.get("decodermaxblock", ImageFile.MAXBLOCK)
+    return _wait(image, source, min(-(-whole // block) * block, len(data)) if whole else None)
+
+
+def _wait(image: Any, source: Source, at: int | None = None) -> Pending:
+    """As if load() had read the file up to there; None: all of it."""
+    own = image.__dict__
     if image._exclusive_fp and image._close_exclusive_fp_after_loading:
-        fp.close()
-    elif whole:
-        block = own.get("decodermaxblock", ImageFile.MAXBLOCK)
-        fp.seek(min(-(-whole // block) * block, len(data)))
+        image.fp.close()
+    elif at is None:
+        image.fp.seek(0, os.SEEK_END)
+    else:
+        image.fp.seek(at)
     pending = Pending(source, (), image._size, image._mode)
     own.update(_im=pending, fp=None, tile=[], map=None, _readonly=0)
     own.setdefault("palette", None)  # which load() looks for

@@ -328,15 +328,26 @@ def _how(loader: Any) -> _native_pictures.How:
 
 
 def kept_root(loader: Any) -> str | None:
-    """The folder whose pictures its workers keep decoded; None: they keep none."""
+    """The folder whose pictures its workers keep decoded; None: they keep none. Of which one its own code opens them
+    is not known before: "/".
+    """
     how = pictures_of(loader)
-    if how is None or not how.files:
+    if how is None:
         return None
     try:
-        _native_pictures.lower(loader.dataset, how)
+        if _native_pictures.has_pictures(loader.dataset):
+            _native_pictures.lower(loader.dataset, how)
+            return _native_pictures.root_of(loader.dataset) if how.files else None
     except Unknown:
-        return None
-    return _native_pictures.root_of(loader.dataset)
+        pass
+    return "/" if _opens_pictures(loader) else None
+
+
+def _opens_pictures(loader: Any) -> bool:
+    """Whether the dataset's code is called, and C decodes what that opens."""
+    from . import _own_class
+    return "PIL.Image" in sys.modules and not loader._is_iterable and _own_class.why_not(loader) is None and \
+        _why_not(lower, loader.dataset, loader.collate_fn) is not None
 
 
 def with_pictures(dataset: Any, how: _native_pictures.How, shared: bool) -> Any:
@@ -454,16 +465,12 @@ def _why_not_native(loader: Any) -> str | None:
     return None
 
 
-def _cache_stages(loader: Any, opened: bool = False) -> list[_native_pictures.Stage]:
-    """Of a cache that is not used: why not. opened: pictures are, by the dataset's own code."""
+def _cache_stages(loader: Any) -> list[_native_pictures.Stage]:
+    """Of a cache that is not used: why not."""
     if not loader._options.cache or kept_root(loader) is not None:
         return []
-    if loader.num_workers == 0:
-        why = "num_workers=0: there are no workers to share with"
-    elif opened and not _native_pictures.files_of(loader.dataset):
-        why = "of which folder your code opens files, and how many, is not known before"
-    else:
-        why = "no pictures of files are decoded in C"
+    why = "num_workers=0: there are no workers to share with" if loader.num_workers == 0 else \
+        "no pictures of files are decoded in C"
     return [_native_pictures.Stage("cache", "nothing is kept", why)]
 
 
@@ -495,7 +502,7 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
     batches = off or samples or _why_not(_check_loader, loader)
     from . import _own_class
     own = _own_class.stages(loader) if samples and off != "native='off'" else []
-    return [stage("samples", _kind_text(loader.dataset), samples or batches), *own, *_cache_stages(loader, bool(own)),
+    return [stage("samples", _kind_text(loader.dataset), samples or batches), *own, *_cache_stages(loader),
             stage("batches", collate, batches)], bool(batches)
 
 

@@ -12,7 +12,7 @@ from ._native_pictures import Stage
 from ._native_transforms import Unknown
 
 
-def _why_not(loader: Any) -> str | None:
+def why_not(loader: Any) -> str | None:
     """Why Pillow decodes what the dataset's code opens."""
     if loader.num_workers == 0:
         return "num_workers=0: in your own process Pillow stays as it is"
@@ -66,8 +66,9 @@ def _pictures(loader: Any) -> list[Stage]:
     """Nothing where Pillow is not even imported."""
     if "PIL.Image" not in sys.modules:
         return []
-    why = _why_not(loader)
-    found = [Stage("pictures", "JPEG files that its code opens by Pillow", why)]
+    why = why_not(loader)
+    kept = "; kept decoded" if loader._options.cache and why is None else ""
+    found = [Stage("pictures", f"JPEG files that its code opens by Pillow{kept}", why)]
     for leaf in _leaves(loader.dataset) if why is None else ():
         for compose in _composes(leaf):
             found += [stage for stage in _transform_stages(compose) if stage not in found]

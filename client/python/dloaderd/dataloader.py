@@ -71,10 +71,10 @@ class DataLoader(TorchLoader[T_co]):
         average over 24 photographs. GaussianBlur also runs in C. Random draws and all else are the
         same.
     cache: bytes of shared memory, as a number or a text such as "8GiB", in which workers keep
-        decoded pictures of files, where native decodes them. All loaders of the same user and
-        folder (dataset.paths) share it; the first of them sets its size, and it lasts as long as one
-        of them does. Batches are the same. If it is too small for all pictures, it keeps as many as
-        fit.
+        decoded pictures of files, where native decodes them, or JPEGs that your own class opens. All
+        loaders of the same user and folder (dataset.paths) share it, and all of own classes; the
+        first of them sets its size, and it lasts as long as one of them does. Batches are the same.
+        If it is too small for all pictures, it keeps as many as fit.
 
     helpers: number of further workers on other machines, which the daemon's configuration names (HELPERS in
         dloaderd(8)); "auto": as many as it gives a loader. The dataset is sent there by cloudpickle,

@@ -54,6 +54,7 @@ static void engine_close(void *engine)
     struct engine *e = engine;
 
     tar_members_end();
+    pictures_keep_in(NULL);
     worker_env_set(NULL);
     fetcher_free(e->fetcher);
     retry_cache_clear(&e->retry_cache);

@@ -236,6 +236,8 @@ static PyMethodDef module_methods[] = {
     {"picture_steps", picture_steps, METH_VARARGS, picture_steps_text},
     {"picture_whole", picture_whole, METH_O, picture_whole_text},
     {"picture_header", picture_header, METH_O, picture_header_text},
+    {"picture_find", picture_find, METH_O, picture_find_text},
+    {"picture_keep", picture_keep, METH_VARARGS, picture_keep_text},
     {"text_tokenizer", texts_open, METH_VARARGS, texts_open_text},
     {"text_encode", texts_encode, METH_VARARGS, texts_encode_text},
     {"text_fill", texts_fill, METH_VARARGS, texts_fill_text},

@@ -70,6 +70,11 @@ void pictures_keep_in(const struct pictures_cache *cache)
     pictures_shared = cache;
 }
 
+const struct pictures_cache *pictures_kept_in(void)
+{
+    return pictures_shared;
+}
+
 static struct pictures *pictures_free(struct pictures *p)
 {
     if (p) {

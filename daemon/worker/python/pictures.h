@@ -9,8 +9,9 @@
 
 struct pictures_cache;
 
-/* Where picture_of_path() keeps what it decodes from now on; borrowed. NULL: nowhere. */
+/* Where what is decoded of files is kept from now on; borrowed. NULL: nowhere. */
 void pictures_keep_in(const struct pictures_cache *cache);
+const struct pictures_cache *pictures_kept_in(void);
 
 /* _worker.pictures(), _worker.picture_of_file(), ..., whose docstrings are these. */
 PyObject *pictures_open(PyObject *module, PyObject *args);
@@ -25,5 +26,10 @@ PyObject *picture_steps(PyObject *module, PyObject *args);
 PyObject *picture_whole(PyObject *module, PyObject *data);
 PyObject *picture_header(PyObject *module, PyObject *data);
 extern const char picture_steps_text[], picture_whole_text[], picture_header_text[];
+
+/* Likewise, of picture_kept.c. */
+PyObject *picture_find(PyObject *module, PyObject *fd);
+PyObject *picture_keep(PyObject *module, PyObject *args);
+extern const char picture_find_text[], picture_keep_text[];
 
 #endif
