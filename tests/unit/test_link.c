@@ -152,7 +152,7 @@ TEST(test_proofs)
 
     (void)state;
     if (!sigv4_crypto_find(&crypto))
-        skip();
+        return; /* built without */
     assert_int_equal(proof_nonce(near), 0);
     assert_int_equal(proof_nonce(far), 0);
     assert_string_not_equal(near, far);

@@ -160,7 +160,7 @@ TEST(test_proofs)
     char proof[PEER_PROOF_MAX], sum[PEER_PROOF_MAX];
 
     if (!sigv4_crypto_find(&crypto))
-        skip();
+        return; /* built without */
     peer_sum(&crypto, (struct dl_span){0}, sum);
     assert_string_equal(sum, SIGV4_EMPTY);
     peer_prove(&crypto, "key", "The quick brown fox jumps over the lazy", "dog", proof);
@@ -185,7 +185,7 @@ TEST(test_what_is_proven)
     size_t n = 0;
 
     if (!sigv4_crypto_find(&crypto))
-        skip();
+        return; /* built without */
     peer_prove_ask(&crypto, "key", PEER_GET, "/x", "", proofs[n++]);
     peer_prove_ask(&crypto, "key", PEER_PUT, "/x", "", proofs[n++]);
     peer_prove_ask(&crypto, "key", PEER_POST, "/x", "", proofs[n++]);

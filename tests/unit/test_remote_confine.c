@@ -142,10 +142,8 @@ TEST(test_what_is_left)
         {"/bin/true", exec_it, EPERM},
     };
 
-    if (!HAVE_SECCOMP)
-        return; /* built without */
-    if (sandbox_landlock() == 0)
-        skip();
+    if (!HAVE_SECCOMP || sandbox_landlock() == 0)
+        return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         if (SANDBOX_COVERED && rows[i].attempt == write_it)
             continue; /* what is covered is written at the end */
@@ -160,7 +158,7 @@ TEST(test_what_is_left)
 TEST(test_etc)
 {
     if (sandbox_landlock() == 0 || geteuid() != 0)
-        skip();
+        return;
     assert_int_equal(confined(read_it, "/etc/shadow"), EACCES);
 }
 

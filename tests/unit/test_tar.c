@@ -232,7 +232,7 @@ TEST(test_shuffle_reaches_all)
 static int pass_over(struct dataset_iter *it, uint64_t n)
 {
     uint64_t passed = UINT64_MAX;
-    int r = (it->ops->skip)(it, n, &passed); /* cmocka has a macro skip() */
+    int r = it->ops->skip(it, n, &passed);
 
     assert_true(r == DATASET_END ? passed < n : passed == n);
     return r;

@@ -67,8 +67,9 @@ TEST(test_names_of_this_machine)
         assert_int_equal(visitor_means_here(rows[i].host), rows[i].here);
 }
 
-/* A connection of this process with itself: ret[0] has come to the listener. */
-static void connect_pair(int family, int ret[2])
+/* A connection of this process with itself: ret[0] has come to the listener. False: this machine
+ * has none of the family. */
+static bool connect_pair(int family, int ret[2])
 {
     union {
         struct sockaddr any;
@@ -76,7 +77,7 @@ static void connect_pair(int family, int ret[2])
         struct sockaddr_in6 v6;
     } at = {0};
     socklen_t len = family == AF_INET ? sizeof at.v4 : sizeof at.v6;
-    int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    _cleanup_fd_ int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     at.any.sa_family = (sa_family_t)family;
     if (family == AF_INET)
@@ -84,28 +85,27 @@ static void connect_pair(int family, int ret[2])
     else
         at.v6.sin6_addr = in6addr_loopback;
     if (listener < 0 || bind(listener, &at.any, len) < 0 || listen(listener, 1) < 0) {
-        assert_int_equal(family, AF_INET6); /* there may be none */
-        skip();
+        assert_int_equal(family, AF_INET6);
+        return false;
     }
     assert_int_equal(getsockname(listener, &at.any, &len), 0);
     ret[1] = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(ret[1], &at.any, len), 0);
     ret[0] = accept(listener, NULL, NULL);
     assert_true(ret[0] >= 0);
-    close(listener);
+    return true;
 }
 
 static void expect_owner(int family)
 {
     int pair[2];
 
-    connect_pair(family, pair);
-    /* A machine whose kernel does not tell lets nobody in. */
-    bool told = visitor_is_own(pair[0], getuid());
+    if (!connect_pair(family, pair))
+        return;
+    /* A kernel that does not tell, without its inet_diag, lets nobody in. */
+    assert_true(visitor_is_own(pair[0], getuid()));
     assert_false(visitor_is_own(pair[0], getuid() + 1));
     close(pair[1]);
-    if (!told)
-        skip();
     close(pair[0]);
 }
 
