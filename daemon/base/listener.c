@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 enum {
@@ -118,14 +120,47 @@ static int listener_in_use(const char *path, struct dl_error *err)
                         path);
 }
 
+/* Whether SIGKILL is on its way: a process has all it had until it has run once more, and died. */
+static bool listener_is_killed(pid_t pid)
+{
+    char path[32], text[4096];
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (n < 0)
+        return false;
+    text[n] = '\0';
+    const char *pending = strstr(text, "\nShdPnd:");
+    return pending && strtoull(strchr(pending, ':') + 1, NULL, 16) & 1ULL << (SIGKILL - 1);
+}
+
+/* Waits for the end of the process that holds the lock, if it is killed; false: it lives. */
+static bool listener_await_end(int fd)
+{
+    struct flock holder = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    if (fcntl(fd, F_GETLK, &holder) < 0 || holder.l_type == F_UNLCK)
+        return true;
+    if (holder.l_pid <= 0 || !listener_is_killed(holder.l_pid))
+        return false;
+    _cleanup_fd_ int ends = (int)syscall(SYS_pidfd_open, holder.l_pid, 0);
+    struct pollfd wait = {.fd = ends, .events = POLLIN};
+    return ends < 0 || poll(&wait, 1, -1) == 1 || errno == EINTR;
+}
+
 /* Holding the lock means that no daemon of ours lives at this path. It is the process's, not the
  * descriptor's (flock): a worker that a killed daemon had forked but not yet executed has copies of
  * all descriptors, and would hold it. */
 static int listener_lock(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int r;
 
-    return fcntl(fd, F_SETLK, &whole);
+    while ((r = fcntl(fd, F_SETLK, &whole)) < 0 && (errno == EAGAIN || errno == EACCES) &&
+           listener_await_end(fd))
+        ;
+    return r;
 }
 
 static int listener_take_lock(struct listener *l, struct dl_error *err)

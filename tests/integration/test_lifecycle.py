@@ -20,6 +20,7 @@ from tap import slow
 
 NOBODY = 65534
 PIDFD_GETFD = 438  # the system call's number, on all machines
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 17, 0x4206, 0x40
 
 MAKES_A_PAIR = """
 import socket, sys, time
@@ -39,6 +40,12 @@ def copy_descriptors(pid):
     finally:
         os.close(watch)
     return [fd for fd in copies if fd >= 0]
+
+
+def waits_for_an_end(pid):
+    with contextlib.suppress(OSError):
+        return any("pidfd" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+    return False
 
 
 def memfds_of(pid):
@@ -121,6 +128,24 @@ class Socket(LifeCase):
         self.assertIn(f"{daemon.socket}.lock", held)
         daemon.kill()
         daemon = self.daemon(wait=False)  # the old socket is still listened at
+        wait_until(lambda: daemon.log.count("listening on") == 2, "the next daemon to listen")
+        self.client(daemon).query("status")
+
+    def test_left_by_one_that_is_dying(self):
+        """It is killed and has not run since, as on a busy machine: here, as somebody who traces it holds it."""
+        ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+        ptrace.argtypes = ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
+        dying = Daemon(self.dir)
+        pid = dying.process.pid
+        self.assertEqual(ptrace(PTRACE_SEIZE, pid, None, PTRACE_O_TRACEEXIT), 0)
+        dying.process.kill()
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        daemon = self.daemon(wait=False)
+        wait_until(lambda: daemon.process.poll() is not None or waits_for_an_end(daemon.process.pid),
+                   "the next daemon to wait for its end")
+        self.assertIsNone(daemon.process.poll(), daemon.log)
+        self.assertEqual(ptrace(PTRACE_DETACH, pid, None, None), 0)
+        dying.kill()
         wait_until(lambda: daemon.log.count("listening on") == 2, "the next daemon to listen")
         self.client(daemon).query("status")
 
