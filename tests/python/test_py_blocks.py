@@ -47,7 +47,7 @@ class TestBlocks(unittest.TestCase):
         return found, states
 
     def test_as_the_samplers(self):
-        seed = random.SystemRandom().getrandbits(32)
+        seed = random.getrandbits(32)
         rng = random.Random(seed)
         for case in range(400):
             sampler, generator, batched = self.make(rng)
@@ -59,7 +59,7 @@ class TestBlocks(unittest.TestCase):
                 self.assertEqual(self.run_to(blocks, generator, draw, stop), expected)
 
     def test_skip(self):
-        seed = random.SystemRandom().getrandbits(32)
+        seed = random.getrandbits(32)
         rng = random.Random(seed)
         for case in range(200):
             sampler, generator, batched = self.make(rng)

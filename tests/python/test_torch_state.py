@@ -139,7 +139,7 @@ class TestInterrupted(StateCase):
         self.assertEqual(next(iter(fresh)), [(0, 1)])
 
     def test_random_interruptions(self):
-        rng = random.Random(seed := random.SystemRandom().getrandbits(32))
+        rng = random.Random(seed := random.getrandbits(32))
         for case in range(10 if QUICK else 30):
             n, size = rng.randint(1, 30), rng.randint(1, 5)
             options = {"batch_size": size, "drop_last": rng.random() < 0.3,

@@ -145,7 +145,7 @@ class TestRuns(Case):
             self.assertEqual(sorted(ranks[0][4] + ranks[1][4]), list(range(N)))
 
     def test_a_worker_that_is_killed_costs_nothing(self):
-        dies = random.SystemRandom().randrange(1, STEPS)
+        dies = random.randrange(1, STEPS)
         print(f"# rank 1 is killed behind step {dies} of {STEPS}")
         whole, killed = self.run_it(train_it), self.run_it(train_it, failures=1, dies=dies)
         for rank in range(WORLD):

@@ -129,7 +129,7 @@ class TrainerCase(Case):
     def check_killed(self, world=1, **options):
         steps = EPOCHS * -(-N // (world * BATCH)) + 1  # the last is the evaluation
         trainers.check_killed(self, functools.partial(train, **options), steps, world=world,
-                              dies=random.SystemRandom().randint(1, steps - 2))
+                              dies=random.randint(1, steps - 2))
 
 
 class TestTrainer(TrainerCase):
@@ -159,7 +159,7 @@ class TestTrainer(TrainerCase):
         its sampler draws from generators that it puts back later.
         """
         for options in ({"ignore_data_skip": True}, {"train_sampling_strategy": "group_by_length"}):
-            dies, told = random.SystemRandom().randint(1, STEPS - 1), []
+            dies, told = random.randint(1, STEPS - 1), []
             with self.subTest(f"{options} dies at {dies}"):
                 for cls in (TorchLoader, DataLoader):
                     work = functools.partial(train, **options)

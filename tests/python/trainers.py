@@ -136,7 +136,7 @@ def check_killed(case, train, steps, *args, world=1, dies=None):
     from there. Whatever PyTorch's class gives in a run of its own must come of ours. dies: by
     default a step that is drawn anew for each run of the tests.
     """
-    dies = dies or random.SystemRandom().randint(1, steps - 1)
+    dies = dies or random.randint(1, steps - 1)
     with tempfile.TemporaryDirectory() as folder, case.subTest(f"{args} dies at {dies}"):
         expected = losses(train, TorchLoader, folder, None, False, *args, world=world)
         whole = losses(train, DataLoader, folder, None, False, *args, world=world)
