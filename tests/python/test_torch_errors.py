@@ -1,8 +1,11 @@
 """Exceptions, workers that die or do not answer, and loaders that are dropped."""
 
+import gc
 import os
 import signal
+import sysconfig
 import threading
+import unittest
 
 import torch
 
@@ -238,6 +241,25 @@ class TestEnds(Case):
         self.assertEqual(black_box.wait_gone([first]), [])
         self.assertEqual(black_box.flat(two), [second] * 7)
 
+    @unittest.skipIf(sysconfig.get_config_var("Py_GIL_DISABLED"), "without a GIL functions, and what they refer to, "
+                     "wait for the garbage collector")
+    @unittest.skipUnless(OURS, "PyTorch's are in cycles")
+    def test_without_the_garbage_collector(self):
+        gc.disable()
+        try:
+            for options in ({}, {"persistent_workers": True}, {"device": "cpu"},
+                            {"persistent_workers": True, "device": "cpu"}):
+                loader = DataLoader(datasets.Pids(4), num_workers=1, **options)
+                pids = set(black_box.flat(loader))
+                iterator = iter(loader)
+                pids.add(int(next(iterator)))
+                del loader
+                self.assertEqual(len(list(iterator)), 3)
+                del iterator
+                self.assertEqual(black_box.wait_gone(pids), [], options)
+        finally:
+            gc.enable()
+
     def test_loaders_in_threads(self):
         found = {}
 
@@ -264,6 +286,9 @@ class TestFork(Case):
             try:
                 found = black_box.flat(DataLoader(datasets.Numbers(5), num_workers=1))
                 status = 0 if found == [0, 1, 2, 3, 4] else 2
+                if OURS:
+                    with self.assertRaisesRegex(RuntimeError, "parent of this forked process"):
+                        next(iterator)
             finally:
                 os._exit(status)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)

@@ -2,7 +2,9 @@
 
 import os
 import random
+import unittest
 import warnings
+from unittest import mock
 
 import numpy
 import torch
@@ -119,6 +121,14 @@ class TestSequential(Case):
         self.assertEqual(sampler.given, 0)
         next(iterator)
         self.assertEqual(sampler.given, 2)
+
+    @unittest.skipUnless(black_box.OURS, "PyTorch's loads as many ahead of any batches")
+    def test_asks_further_ahead_where_batches_are_tiny(self):
+        """As far as it is quick, unless the user said how far."""
+        for quick_s, options, ahead in ((1e9, {}, 32), (0, {}, 4), (1e9, {"prefetch_factor": 3}, 6)):
+            iterator = iter(DataLoader(datasets.Numbers(400), num_workers=2, **options))
+            with mock.patch("dloaderd._iterators.QUICK_S", quick_s):
+                self.assertEqual(max(len(iterator._tasks) for _ in iterator), ahead, (quick_s, options))
 
     def test_out_of_order_gives_each_once(self):
         if black_box.TORCH < (2, 6) and not black_box.OURS:
