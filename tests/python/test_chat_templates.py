@@ -254,6 +254,34 @@ TEMPLATES = {
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
 """,
+    "parts": r"""
+{%- set seen = namespace(images=0, first=true) %}
+{%- macro part(item) %}
+    {%- if item.type == 'image' or 'image' in item or 'image_url' in item %}
+        {%- set seen.images = seen.images + 1 %}
+        {%- if add_vision_id %}{{- 'Picture ' ~ seen.images ~ ': ' }}{%- endif %}{{- '<|start|><|message|><|end|>' }}
+    {%- elif item['type'] == 'video' or 'video' in item %}{{- '<|start|>video<|end|>' }}
+    {%- elif 'text' in item %}{{- item['text'] | trim }}{%- endif %}
+{%- endmacro %}
+{%- for message in messages %}
+    {%- if message.content is not string and message.role == 'system' and
+           message.content | selectattr('type', 'equalto', 'image') | list %}
+        {{- raise_exception('Prompting with images is incompatible with system messages.') }}
+    {%- endif %}
+    {{- '<|head|>' + (message.role | capitalize) + ':' }}
+    {%- if message.role == 'user' and (message.content is string or message.content[0].type == 'text') %}
+        {{- ' ' }}
+    {%- endif %}
+    {%- if message.role == 'assistant' %}BEGIN
+        {%- if message.content is string %}{{- message.content }}
+        {%- else %}{%- for item in message.content %}{{- part(item) }}{%- endfor %}{%- endif %}{{- '<|eot|>' }}END
+    {%- elif message.content is string %}{{- message.content + '<|eot|>' }}
+    {%- else %}
+        {%- for item in message.content %}{{- part(item) }}{%- endfor %}{{- '<|eot|>' }}
+    {%- endif %}{{- '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|head|>Assistant:' }}{%- endif %}
+""",
     "lines": r"{% for message in messages %}{% if message['role'] == 'system' and message['content'] %}"
              r"{{ '<|system|>\n' + message['content'] + '<|end|>\n' }}{% elif message['role'] == 'user' %}"
              r"{{ '<|user|>\n' + message['content'] + '<|end|>\n' }}{% elif message['role'] == 'assistant' %}"
@@ -271,6 +299,22 @@ WORDS = ["", " ", "Hi", "  two words ", "line\nline\n", "\n\nbegins late", "æ—¥æ
 
 def has(module):
     return importlib.util.find_spec(module) is not None
+
+
+def in_parts(rng, talk):
+    """The same with images and videos between the texts, as vision models' templates take them."""
+    pictures = [{"type": "image"}, {"type": "image", "image": "cat.png"}, {"type": "image_url", "image_url": "x"},
+                {"type": "video"}, {"type": "image", "url": "http://x/y.jpg"}]
+    for message in talk:
+        if rng.random() < 0.8 and isinstance(message["content"], str):
+            parts = [{"type": "text", "text": message["content"]}]
+            if message["role"] != "system" or rng.random() < 0.1:
+                parts += rng.choices(pictures, k=rng.randrange(3))
+                if rng.random() < 0.3:
+                    parts.append({"type": "text", "text": rng.choice(WORDS)})
+                rng.shuffle(parts)
+            message["content"] = parts
+    return talk
 
 
 def conversation(rng, extras=True):
@@ -373,10 +417,13 @@ class Case(unittest.TestCase):
     def without_blocks(name):
         return TEMPLATES[name].replace("BEGIN", "").replace("END", "")
 
-    def rows(self, name):
+    def rows(self, name, parts=False):
         rng = random.Random(name)
-        return [{"messages": conversation(rng), **({"tools": TOOLS} if rng.random() < 0.3 else {})}
+        rows = [{"messages": conversation(rng), **({"tools": TOOLS} if rng.random() < 0.3 else {})}
                 for _ in range(ROWS)]
+        if parts or name == "parts":
+            rows = [{"messages": in_parts(rng, row["messages"])} for row in rows]
+        return rows
 
 
 @unittest.skipUnless(has("tokenizers") and has("transformers"), "tokenizers and transformers are not installed")
@@ -409,8 +456,7 @@ class Templates(Case):
         for name in TEMPLATES:
             with self.subTest(name):
                 template = self.without_blocks(name)
-                rows = [row for row in self.rows(name) if isinstance(row["messages"][-1]["content"], str)]
-                rows, _ = self.split(rows, template, continue_final_message=True)
+                rows, _ = self.split(self.rows(name), template, continue_final_message=True)
                 ours = self.samples(rows, chat_template=self.save(template), tools="tools", chat_end="continue")
                 self.expect(rows, template, ours, masks=False, continue_final_message=True)
 
@@ -439,7 +485,7 @@ class Shipped(Case):
         for name, path in found.items():
             with self.subTest(name):
                 template = path.read_text(encoding="utf-8")
-                rows, _ = self.split(self.rows(name)[:25], template)
+                rows, _ = self.split(self.rows(name, parts="image" in template)[:25], template)
                 try:
                     ours = self.samples(rows, chat_template=self.save(template), tools="tools")
                 except RuntimeError as e:
@@ -581,6 +627,23 @@ class Masks(Case):
             self.expect(rows, self.with_blocks(name), ours)
             self.compare(ours, self.samples(rows, chat_template=path, kind="parquet", nulls=0,
                                             paths=str(self.folder / "rows.parquet")))
+
+    def test_nulls_of_parts(self):
+        """Nor has each part of a message all fields of its column."""
+        if not has("pyarrow"):
+            self.skipTest("pyarrow is not installed")
+        import pyarrow
+        import pyarrow.parquet
+        rows = [{"messages": [{"role": "user", "content": [{"type": "image", "image": "cat.png"},
+                                                           {"type": "text", "text": text}]},
+                              {"role": "assistant", "content": [{"type": "text", "text": "a"}]}]}
+                for text in ("q", "")]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), self.folder / "rows.parquet")
+        path = self.save(self.with_blocks("parts"))
+        ours = self.samples(rows, chat_template=path)
+        self.expect(rows, self.with_blocks("parts"), ours)
+        self.compare(ours, self.samples(rows, chat_template=path, kind="parquet", nulls=0,
+                                        paths=str(self.folder / "rows.parquet")))
 
     def compare(self, ours, columns):
         for line, column in zip(ours, columns, strict=True):

@@ -142,24 +142,32 @@ static json_t *tokenized_json_of(const struct sample *sample, uint32_t i)
     return NULL;
 }
 
-/* Columns have each field in all messages: what is null there is empty here, and counts as absent.
- */
-static void tokenized_drop_empty(json_t *messages)
+static bool tokenized_is_empty(const json_t *value)
+{
+    return json_is_string(value) ? json_string_length(value) == 0
+                                 : json_is_array(value) && json_array_size(value) == 0;
+}
+
+/* Columns have each field in all messages, and in all parts of contents: what is null there is
+ * empty here, and counts as absent. `own`: the field of an object that may be empty. */
+static void tokenized_drop_empty(json_t *list, const char *own)
 {
     const char *key;
     json_t *value;
     void *next;
 
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *message = json_array_get(messages, i);
-        json_object_foreach_safe(message, next, key, value)
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *object = json_array_get(list, i);
+        const char *type = json_string_value(json_object_get(object, "type"));
+        json_object_foreach_safe(object, next, key, value)
         {
-            bool empty = json_is_string(value)
-                             ? json_string_length(value) == 0
-                             : json_is_array(value) && json_array_size(value) == 0;
-            if (empty && strcmp(key, "content") != 0 && strcmp(key, "role") != 0)
-                (void)json_object_del(message, key);
+            bool kept = own ? strcmp(key, own) == 0 || strcmp(key, "role") == 0
+                            : type && strcmp(key, type) == 0; /* a part of type text has a text */
+            if (!kept && tokenized_is_empty(value))
+                (void)json_object_del(object, key);
         }
+        if (own)
+            tokenized_drop_empty(json_object_get(object, own), NULL);
     }
 }
 
@@ -168,7 +176,7 @@ static json_t *tokenized_messages_of(const struct tokenized *t, uint32_t i)
 {
     json_t *ret = tokenized_json_of(&t->sample, i), *parsed;
 
-    tokenized_drop_empty(ret);
+    tokenized_drop_empty(ret, "content");
     if (!json_is_string(ret))
         return ret;
     parsed = json_loadb(json_string_value(ret), json_string_length(ret), JSON_ALLOW_NUL, NULL);

@@ -342,11 +342,29 @@ static int chat_render(struct chat *chat, const struct chat_writing *w, bool pro
 /* As transformers finds where the last message ends: by a mark that is added to it. */
 static const char chat_mark[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
+/* What has the text, under *ret_key: the message, or of its parts the last one with a text. */
+static json_t *chat_last_text(json_t *last, const char **ret_key)
+{
+    json_t *parts = json_object_get(last, "content"), *part = NULL;
+
+    *ret_key = json_is_array(parts) ? "text" : "content";
+    if (!json_is_array(parts))
+        return last;
+    parts = json_deep_copy(parts); /* the sample's own stay */
+    if (json_object_set_new_nocheck(last, "content", parts) < 0)
+        return NULL;
+    for (size_t i = json_array_size(parts); i > 0 && !part; i--)
+        if (json_object_get(json_array_get(parts, i - 1), "text"))
+            part = json_array_get(parts, i - 1);
+    return part;
+}
+
 static int chat_add_mark(struct chat_writing *w, char *why)
 {
     size_t n = json_array_size(w->messages);
-    json_t *last = json_array_get(w->messages, n - (n > 0));
-    const json_t *content = json_object_get(last, "content");
+    const char *key = NULL;
+    json_t *last = chat_last_text(json_array_get(w->messages, n - (n > 0)), &key);
+    const json_t *content = json_object_get(last, key);
     struct growing_bytes text = {0};
 
     if (!json_is_string(content))
