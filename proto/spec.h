@@ -42,7 +42,13 @@ enum tokenizer {
     TOKENIZER_SENTENCEPIECE,
     TOKENIZER_HUGGINGFACE
 };
-enum chat_template { CHAT_NONE = 1, CHAT_CHATML, CHAT_LLAMA3, CHAT_PLAIN, CHAT_JINJA };
+enum chat_template { CHAT_NONE = 1, CHAT_CHATML, CHAT_LLAMA3, CHAT_PLAIN, CHAT_JINJA, CHAT_JINJA2 };
+
+static inline bool spec_chat_has_file(enum chat_template chat)
+{
+    return chat >= CHAT_JINJA;
+}
+
 enum chat_end { CHAT_END_TURN = 1, CHAT_END_PROMPT, CHAT_END_CONTINUE };
 enum chat_loss { LOSS_ASSISTANT = 1, LOSS_LAST };
 enum chat_cut { CUT_TOKENS = 1, CUT_OLDEST, CUT_NEWEST };
@@ -159,8 +165,8 @@ struct spec_dataset {
     bool special_tokens;     /* text, huggingface: those that the file adds to a text */
     double mlm_probability;  /* the share of tokens that are masked; 0: masking is off */
     enum chat_template chat; /* CHAT_NONE: the field is text, else messages */
-    char *chat_template;     /* owned; of chat: jinja, the file; else NULL */
-    struct value chat_args;  /* owned; of chat: jinja, variables by their names; or null */
+    char *chat_template;     /* owned; of chat: jinja, jinja2, the file; else NULL */
+    struct value chat_args;  /* owned; likewise, variables by their names; or null */
     enum chat_end chat_end;
     enum chat_loss loss;
     enum chat_cut cut;     /* what goes if there are more tokens than max_length */

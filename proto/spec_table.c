@@ -41,7 +41,8 @@
 #define NO_SOUNDS                                                                           \
     "only applies to sounds; write audio: [source, ...] to say which fields are, or leave " \
     "this out"
-#define CHATS (BIT(CHAT_CHATML) | BIT(CHAT_LLAMA3) | BIT(CHAT_PLAIN) | BIT(CHAT_JINJA))
+#define JINJAS (BIT(CHAT_JINJA) | BIT(CHAT_JINJA2))
+#define CHATS  (BIT(CHAT_CHATML) | BIT(CHAT_LLAMA3) | BIT(CHAT_PLAIN) | JINJAS)
 #define NOT_A_CHAT(key) \
     "only applies to conversations; write chat: jinja or another template, or leave " key " out"
 #define NOT_JINJA(key) \

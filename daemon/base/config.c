@@ -660,7 +660,11 @@ void config_deinit(struct config *config)
 
 const char *config_interpreter(const struct config *config)
 {
-    return config->python.n ? config->python.paths[0] : "/usr/bin/python3";
+    const char *named = getenv("DLOADER_PYTHON");
+
+    if (config->python.n > 0)
+        return config->python.paths[0];
+    return named && named[0] == '/' ? named : "/usr/bin/python3";
 }
 
 int config_find_worker(struct config *config, struct dl_error *err)

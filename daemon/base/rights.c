@@ -69,6 +69,11 @@ static int rights_check_dataset(const struct rights_asker *asker,
         return 0;
     if (dataset->kind == DATASET_PYTHON)
         r = rights_check_python(asker, dataset, err);
+    else if (dataset->chat == CHAT_JINJA2)
+        r = dl_error_set(err, EPERM, "dataset.chat",
+                         "jinja2 runs what user %u names as a template in Python, and this daemon "
+                         "runs as user %u: write jinja, which C renders, or %s",
+                         (unsigned)asker->uid, (unsigned)asker->own, rights_remedy);
     else if (dataset->kind == DATASET_PLUGIN)
         r = rights_check_listed(asker, &asker->config->site.plugins, "site.plugins", "dataset.path",
                                 dataset->files[0].path, err);

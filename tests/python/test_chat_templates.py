@@ -8,6 +8,7 @@ was said before in a namespace. Those of TRL and other packages, and in $DLOADER
 """
 
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -17,7 +18,8 @@ import sys
 import tempfile
 import unittest
 
-from dloaderd import Loader
+import numpy
+from dloaderd import Loader, explain
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from dltest import QUICK, main  # noqa: E402
@@ -369,22 +371,22 @@ class Case(unittest.TestCase):
         (self.folder / "tokenizer_config.json").write_text(json.dumps(config))
         return str(self.folder / ("chat_template.jinja" if beside else "tokenizer_config.json"))
 
-    def spec(self, rows, **dataset):
+    def spec(self, rows, workers=0, **dataset):
         with open(self.folder / "rows.jsonl", "w") as out:
             out.writelines(json.dumps(row) + "\n" for row in rows)
         keys = {"kind": "text", "paths": str(self.folder / "rows.jsonl"), "field": "messages", "chat": "jinja",
                 "tokenizer": "huggingface", "model": str(self.folder / "tokenizer.json"),
                 "chat_args": {"strftime_now": self.today()}, **dataset}
-        return {"dataset": keys, "batch": {"size": None}, "workers": {"count": 0}, "seed": 1}
+        return {"dataset": keys, "batch": {"size": None}, "workers": {"count": workers}, "seed": 1}
 
     @staticmethod
     def today():
         import datetime
         return str(datetime.date.today())
 
-    def samples(self, rows, **dataset):
-        with Loader(self.spec(rows, **dataset), as_="numpy") as loader:
-            return list(loader)
+    def samples(self, rows, workers=0, **dataset):
+        with Loader(self.spec(rows, workers, **dataset), as_="numpy") as loader:
+            return [{key: numpy.array(leaf) for key, leaf in sample.items()} for sample in loader]
 
     def expect(self, rows, template, ours, *, masks=True, **keys):
         """Samples that apply_chat_template() gives, from the template with generation blocks."""
@@ -488,16 +490,75 @@ class Shipped(Case):
                 rows, _ = self.split(self.rows(name, parts="image" in template)[:25], template)
                 try:
                     ours = self.samples(rows, chat_template=self.save(template), tools="tools")
-                except RuntimeError as e:
+                except (RuntimeError, OSError) as e:
                     if "is not supported" not in str(e) and "mask" not in str(e):
                         raise
                     refused[name] = str(e)
                     continue
                 self.expect(rows, template, ours, masks=re.search(r"\{%[-+]?\s*generation\b", template))
         for name, why in refused.items():
+            with self.subTest(f"{name} by jinja2"):
+                template = found[name].read_text(encoding="utf-8")
+                rows, _ = self.split(self.rows(name, parts="image" in template)[:25], template)
+                ours = self.samples(rows, 1, chat_template=self.save(template), tools="tools")
+                self.expect(rows, template, ours, masks=re.search(r"\{%[-+]?\s*generation\b", template))
             print(f"# {name}: {why}")
         print(f"# {len(found) - len(refused)} of {len(found)} templates are rendered in C")
         self.assertLessEqual(len(refused), len(found) // 4)
+
+
+@unittest.skipUnless(has("tokenizers") and has("transformers"), "tokenizers and transformers are not installed")
+class ByPython(Case):
+    """By jinja2, in workers that a Python host forks."""
+
+    def test_what_c_lacks(self):
+        """A filter, or what only a value shows: the loader turns to Python by itself, and says so."""
+        for extra, lacks in [("{{ messages[0].content | string | wordcount }}", "the filter wordcount"),
+                             ("{{ messages[0].role | upper }}{{ (messages[-1].content | string).upper() }}",
+                              "upper of what is not ASCII")]:
+            with self.subTest(lacks):
+                template = extra + self.with_blocks("endless")
+                path, rows = self.save(template), self.rows("endless")
+                rows, _ = self.split(rows, template)
+                self.expect(rows, template, self.samples(rows, 2, chat_template=path, tools="tools"))
+                with Loader(self.spec(rows, 1, chat_template=path), as_="numpy") as loader:
+                    told = io.StringIO()
+                    explain(loader, told)
+                self.assertRegex(told.getvalue(), rf"conversations +Python +.*, by jinja2 .*{lacks}")
+
+    def test_as_c_renders(self):
+        """With blocks and without, with a prompt, continued: as transformers, and as C."""
+        for name in TEMPLATES:
+            with self.subTest(name):
+                template = self.with_blocks(name)
+                rows, _ = self.split(self.rows(name)[:25], template)
+                path = self.save(template)
+                ours = self.samples(rows, 1, chat="jinja2", chat_template=path, tools="tools")
+                self.expect(rows, template, ours)
+                plain = [{"messages": conversation(random.Random(i), extras=False)} for i in range(9)]
+                plain, _ = self.split(plain, template)
+                path = self.save(self.without_blocks(name))
+                for end in "turn", "prompt":
+                    keys = {"chat_template": path, "chat_end": end}
+                    try:
+                        masks = self.samples(plain, 1, chat="jinja2", **keys)
+                    except Exception as error:  # noqa: BLE001
+                        self.assertIn("add generation blocks to it", str(error))
+                        continue
+                    for sample, native in zip(masks, self.samples(plain, **keys), strict=True):
+                        self.assertEqual(sample["tokens"].tolist(), native["tokens"].tolist())
+                        self.assertEqual(sample["loss_mask"].tolist(), native["loss_mask"].tolist())
+
+    def test_refusals(self):
+        rows = [{"messages": [{"role": "user", "content": "x"}]}]
+        for text, workers, words in [
+                ("{{ x | urlise }}", 1, "No filter named 'urlise'"),
+                ("{{ x | wordcount }}", 0, "renders it by jinja2 in Python"),
+                ("{{ raise_exception('no such role') }}{{ '' | wordcount }}", 1, "no such role"),
+                ("{{ messages.__class__ }}{{ messages.append(1) }}{{ '' | wordcount }}", 1, "unsafe"),
+                ("{{ strftime_now('%Y') }}{{ '' | wordcount }}", 1, "chat_args: {strftime_now: YYYY-MM-DD}")]:
+            with self.subTest(text), self.assertRaisesRegex(Exception, re.escape(words)):
+                self.samples(rows, workers, chat_template=self.save(text), chat_args={})
 
 
 class Documented(unittest.TestCase):
@@ -655,7 +716,7 @@ class Masks(Case):
         rows = [{"messages": [{"role": "user", "content": "x"}]}]
         for name, text, words in [
                 ("chat_template.jinja", "{% if x %}", "line 1: a block has no"),
-                ("chat_template.jinja", "{{ x | urlize }}", "the filter urlize is not supported; call apply_chat"),
+                ("chat_template.jinja", "{{ x | urlize }}", "the filter urlize is not supported; a daemon of your own"),
                 ("tokenizer_config.json", "{}", "has no chat_template; name the file that has it"),
                 ("chat_template.jinja", "{{ strftime_now('%Y') }}", "chat_args: {strftime_now: YYYY-MM-DD}"),
                 ("chat_template.jinja", "{{ raise_exception('no such role') }}", "no such role"),

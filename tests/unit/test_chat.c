@@ -148,7 +148,7 @@ TEST(test_memory)
     char text[512], why[CHAT_WHY_MAX] = "";
     int r = -ENOMEM, n = 0, left = 0;
 
-    for (; r == -ENOMEM && n < 400; n++) {
+    for (; r == -ENOMEM && n < 1000; n++) {
         fail_in = n;
         r = write_one(&cases[10], text, why);
         left = fail_in;
@@ -157,7 +157,7 @@ TEST(test_memory)
     assert_int_equal(r, 0);
     assert_true(left >= 0); /* none failed without a word */
     assert_string_equal(text, cases[10].text);
-    assert_in_range(n, 20, 400);
+    assert_in_range(n, 20, 1000);
 }
 
 static const struct {
@@ -178,13 +178,13 @@ static const struct {
     {"chat_template.json", "{\"chat_template\": \"{{ bos_token }}<e>\"}", NULL},
     {"tokenizer_config.json", "{\"bos_token\": \"<b>\"}",
      "has no chat_template; name the file that has it, such as a chat_template.jinja beside it"},
-    {"tokenizer_config.json", "{", "is not JSON ("},
     {"chat_template.jinja", "{{ x | urlize }}",
-     "is not a chat template that can be rendered here: line 1: the filter urlize is not "
-     "supported; "
-     "call apply_chat_template() in a Dataset class instead"},
-    {"chat_template.jinja", "\xFF",
-     "is not a chat template that can be rendered here: is not UTF-8"},
+     "is not a chat template that C renders: line 1: the filter urlize is not supported; a daemon "
+     "of your own, with workers.count 1 or more, renders it by jinja2 in Python"},
+    {"chat_template.jinja", "{{ (messages[0].content ~ '\xC3\x84').lower() }}",
+     "is not a chat template that C renders: line 1 of the template: lower of what is not ASCII"},
+    {"chat_template.jinja", "\xFF", "is not a chat template that C renders: is not UTF-8"},
+    {"tokenizer_config.json", "{", "is not JSON ("},
 };
 
 TEST(test_files)
@@ -200,7 +200,7 @@ TEST(test_files)
         const struct chat_talk talk = {.messages = messages};
         int r = chat_open(&spec, "dataset", &anywhere, &chat, &err);
         if (files[i].says) {
-            assert_int_equal(r, -EINVAL);
+            assert_int_equal(r, strstr(files[i].says, "C renders") ? -ENOSYS : -EINVAL);
             assert_error_has(&err, files[i].says);
         } else {
             assert_int_equal(r, 0);

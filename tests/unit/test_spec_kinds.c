@@ -538,7 +538,7 @@ static const struct refusal dataset_refusals[] = {
     {TEXT("tokenizer: huggingface, model: y, bos: -5"), "dataset.bos",
      "-5 is neither the number of a token, from 0 to 2147483647, nor its text, of 1 to 128 bytes"},
     {TEXT("tokenizer: huggingface, model: y, chat: llama"), "dataset.chat",
-     "\"llama\" is not one of none, chatml, llama3, plain, jinja; did you mean llama3?"},
+     "\"llama\" is not one of none, chatml, llama3, plain, jinja, jinja2; did you mean llama3?"},
     {TEXT("tokenizer: huggingface, model: y, mlm_probability: 2"), "dataset.mlm_probability",
      "2 is not a number from 0 to 1"},
     {TEXT("tokenizer: sentencepiece, model: 5"), "dataset.model",

@@ -521,9 +521,21 @@ def _pipeline_stages(loader: Any, collate: str) -> tuple[list[_native_pictures.S
         bool(why or batches)
 
 
+def _spec_stages(loader: Any) -> list[_native_pictures.Stage]:
+    """Of a Loader."""
+    from . import _worker  # type: ignore[attr-defined]
+    stage = _native_pictures.Stage
+    spec = _worker.read_spec(loader.spec)
+    kind = spec["dataset"]["kind"]
+    return [stage("samples", f"kind {kind}", "its own code" if kind == "python" else None),
+            *(stage("conversations", path if why is None else f"{path}, by jinja2", why)
+              for path, why in _worker.chat_templates(loader.spec, loader._spec.base)),
+            stage("batches", f"collate {spec.get('collate', {}).get('kind', 'default')}", None)]
+
+
 def explain(loader: Any, file: Any = None) -> None:
-    """Prints, stage by stage, which of a DataLoader's work C does, which Python does, and why; in a
-    notebook it shows a table.
+    """Prints, stage by stage, which of a DataLoader's or a Loader's work C does, which Python does, and why;
+    in a notebook it shows a table.
 
     Once workers have made batches, it also tells how much of a sample's time remains Python, and of which
     functions: for their names, another process, started as the workers are, makes samples for half a second.
@@ -531,12 +543,12 @@ def explain(loader: Any, file: Any = None) -> None:
     file: where to print, instead of sys.stdout.
     """
     from . import _measured
-    explained(loader, _measured.rows_of(loader)).tell(file)
+    explained(loader, _measured.rows_of(loader) if hasattr(loader, "_options") else None).tell(file)
 
 
 def explained(loader: Any, measured: list[tuple[str, str, str, str]] | None = None) -> _html.Shown:
     """What explain() tells, as text and as HTML. measured: further rows."""
-    stages, more = _stages(loader)
+    stages, more = _stages(loader) if hasattr(loader, "_options") else (_spec_stages(loader), False)
     rows = [(stage, "Python" if why else "C", what, why or "") for stage, what, why in stages] + (measured or [])
     width = 2 + max(len(row[0]) for row in rows)
     lines = [f"{stage:<{width}}{by:<8}{what}{f'  ({why})' if why else ''}" for stage, by, what, why in rows]

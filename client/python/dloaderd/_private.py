@@ -23,6 +23,7 @@ import os
 import shutil
 import socket as sockets
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -73,6 +74,7 @@ def _environment() -> dict[str, str]:
         environ["PYTHONPATH"] = os.pathsep.join([parent, *([given] if given else [])])
     names = [name for name in ("numpy", "torch") if importlib.util.find_spec(name) is not None]
     environ.setdefault("DLOADER_PRELOAD", ",".join(names))
+    environ.setdefault("DLOADER_PYTHON", sys.executable)
     # The daemon is nobody's service here, whatever this process is.
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "DLOADER_SOCKET"):
         environ.pop(name, None)

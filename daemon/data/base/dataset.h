@@ -21,6 +21,7 @@
 
 struct dataset;
 struct guard;
+struct jinja;
 struct reader;
 struct remote;
 struct shared_indexes;
@@ -204,6 +205,8 @@ struct data_env {
     int (*open_python)(const struct spec_dataset *spec, const char *place,
                        const struct data_env *env, struct dataset **ret, struct dl_error *err);
     void *python; /* its context */
+    /* A chat template by jinja2, as jinja_parse(). NULL: the same. */
+    int (*open_template)(const char *text, size_t n, struct jinja **ret, char *why);
 };
 
 /* `env` may be NULL. */

@@ -86,7 +86,7 @@ struct pool_options {
     const struct dl_spec *spec;  /* borrowed, outlives the pool */
     struct hosts *hosts;
     struct remotes *remotes;
-    const struct python_run *python;      /* borrowed, outlives the pool */
+    struct python_run *python;            /* borrowed, outlives the pool */
     bool foreign;                         /* opened by another user than the daemon's, */
     const struct credentials *reader;     /* this one; borrowed, outlives the pool */
     const struct pictures_list *pictures; /* of the spec; borrowed, outlives the pool */

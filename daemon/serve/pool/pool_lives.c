@@ -231,6 +231,25 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
     pool_changed(pool);
 }
 
+/* C cannot open the dataset, and Python may: all begin again as its workers. */
+static bool pool_lives_fall_back(struct pool *pool, const struct dl_error *err)
+{
+    if (err->code != ENOSYS || pool->o.foreign || !python_fall_back(pool->o.python))
+        return false;
+    log_about(LOG_INFO,
+              &(struct log_fields){.loader = pool->o.spec->name,
+                                   .client_uid = LOG_N(quota_uid(pool->o.account))},
+              "%s: Python makes its samples: %s: %s", pool->o.spec->name, err->path, err->message);
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = pool->members[i];
+        if (!m->process)
+            continue;
+        m->open_error = *err;
+        member_kill(m);
+    }
+    return true;
+}
+
 static void pool_lives_on_process_failed(void *owner, uint32_t segment, const struct dl_error *err)
 {
     struct member *m = owner;
@@ -246,7 +265,8 @@ static void pool_lives_on_process_failed(void *owner, uint32_t segment, const st
         if (!m->segments)
             member_without_memory(m, err);
     } else if (!pool->opened) {
-        pool_break(pool, err);
+        if (!m->killed_since && !pool_lives_fall_back(pool, err))
+            pool_break(pool, err);
     } else {
         m->open_error = *err;
         member_kill(m);
@@ -437,8 +457,8 @@ static void pool_lives_on_process_exited(void *owner, int signal, const char *ca
     struct member *m = owner;
     const struct pool *pool = m->pool;
     char text[1024], why[2048];
-    /* Of a helper that stays of no use it was said before. */
-    bool again = m->helper && m->deaths.count >= DEATHS_MAX;
+    /* Of a helper that stays of no use it was said before, and that C lacks something, too. */
+    bool again = (m->helper && m->deaths.count >= DEATHS_MAX) || m->open_error.code == ENOSYS;
 
     member_collect(m);
     snprintf(text, sizeof text, "%s", cause);

@@ -8,6 +8,7 @@ void python_run_deinit(struct python_run *run)
 {
     host_release(run->host);
     free(run->interpreter);
+    free(run->fallback);
     *run = (struct python_run){0};
 }
 
@@ -19,6 +20,8 @@ struct found {
     uint32_t n_hosted;       /* of these, with a host */
     const char *interpreter; /* NULL: none is named */
     uint64_t host;
+    bool renders;    /* another part has a template for jinja2 */
+    bool may_render; /* or one that C may not know */
 };
 
 static int python_look(const struct spec_dataset *dataset, struct found *found,
@@ -28,6 +31,8 @@ static int python_look(const struct spec_dataset *dataset, struct found *found,
 
     for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
         r = python_look(&dataset->datasets[i], found, err);
+    found->renders = found->renders || dataset->chat == CHAT_JINJA2;
+    found->may_render = found->may_render || dataset->chat == CHAT_JINJA;
     if (r < 0 || dataset->kind != DATASET_PYTHON)
         return r;
     const char *interpreter = dataset->n_files ? dataset->files[0].path : NULL;
@@ -95,7 +100,7 @@ int python_choose(const struct config *config, const struct dl_spec *spec, struc
     int r = python_look(&spec->dataset, &found, err);
 
     *ret = (struct python_run){0};
-    if (r < 0 || found.n == 0)
+    if (r < 0 || (found.n == 0 && !found.renders && !found.may_render))
         return r;
     if (found.n_hosted > 0 && found.n_hosted < found.n)
         return dl_error_set(err, EINVAL, "dataset.host",
@@ -109,6 +114,14 @@ int python_choose(const struct config *config, const struct dl_spec *spec, struc
     r = python_choose_interpreter(config, found.interpreter, &interpreter, err);
     if (r < 0)
         return r;
-    ret->interpreter = must_strdup(interpreter);
+    *(found.n > 0 || found.renders ? &ret->interpreter : &ret->fallback) = must_strdup(interpreter);
     return 0;
+}
+
+bool python_fall_back(struct python_run *run)
+{
+    if (!run->fallback)
+        return false;
+    run->interpreter = steal_ptr(run->fallback);
+    return true;
 }

@@ -14,6 +14,7 @@ struct python_run {
     char *interpreter;    /* owned, absolute; NULL: none, or host */
     uint64_t host_number; /* in the spec, of the host that its client brings; 0: none */
     struct host *host;    /* owned; that one, once it is there */
+    char *fallback;       /* owned; the interpreter for what C turns out not to do; NULL: none */
 };
 
 static inline bool python_runs(const struct python_run *run)
@@ -33,6 +34,10 @@ uint64_t python_host_number(const struct dl_spec *spec);
  */
 int _nodiscard_ python_choose(const struct config *config, const struct dl_spec *spec,
                               struct python_run *ret, struct dl_error *err);
+
+/* C cannot do what a worker was to do: from now on they are run by the fallback. False: there is
+ * none. */
+bool python_fall_back(struct python_run *run);
 
 /*
  * Whether the loader is one of PyTorch's in all but the processes: step s is made by worker s mod

@@ -12,6 +12,7 @@
 #include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/store.h"
 #include "daemon/worker/python/tar_members.h"
+#include "daemon/worker/python/templates.h"
 #include "daemon/worker/python/tokens.h"
 #include "daemon/worker/python/worker_env.h"
 #include "proto/common/clock.h"
@@ -187,6 +188,7 @@ static int engine_open_fetcher(struct engine *e, const struct worker_open *how,
 {
     e->env = *how->env;
     e->env.open_python = sample_open_dataset;
+    e->env.open_template = templates_open;
     e->env.python = &e->step;
     return fetcher_new(how->spec, &e->env, &e->fetcher, err);
 }

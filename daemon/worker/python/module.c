@@ -5,6 +5,7 @@
 #include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/tar_members.h"
+#include "daemon/worker/python/templates.h"
 #include "daemon/worker/python/texts.h"
 #include "daemon/worker/python/told.h"
 #include "proto/common/clock.h"
@@ -242,6 +243,7 @@ static PyMethodDef module_methods[] = {
     {"text_encode", texts_encode, METH_VARARGS, texts_encode_text},
     {"text_fill", texts_fill, METH_VARARGS, texts_fill_text},
     {"text_lists", texts_lists, METH_VARARGS, texts_lists_text},
+    {"chat_templates", templates_told, METH_VARARGS, templates_told_text},
     {"tar_members", tar_members_open, METH_VARARGS, tar_members_open_text},
     {"tar_members_of", tar_members_open_url, METH_O, tar_members_url_text},
     {"tar_member", tar_members_next, METH_O, tar_members_next_text},

@@ -58,6 +58,20 @@ struct jinja_render {
 int _nodiscard_ jinja_render(const struct jinja *jinja, struct jinja_render *render, char *why);
 void jinja_render_deinit(struct jinja_render *render);
 
+/* Whether the words are of what jinja2 may render, and this does not. */
+bool jinja_lacks(const char *why);
+
+/* What renders a template in its place that jinja_parse() refuses. Its functions are as
+ * jinja_render(), with an empty `render`, and jinja_free(). */
+struct jinja_renderer {
+    bool generation;
+    int (*render)(const struct jinja_renderer *renderer, struct jinja_render *render, char *why);
+    void (*free)(struct jinja_renderer *renderer);
+};
+
+/* Owns it from then on, also where there is no memory. */
+int _nodiscard_ jinja_of(struct jinja_renderer *renderer, struct jinja **ret);
+
 /* Without what Python's str.isspace() has before valid UTF-8, or behind it. */
 void jinja_strip(const char **text, size_t *n, bool left, bool right);
 

@@ -357,6 +357,8 @@ void jinja_free(struct jinja *jinja)
 {
     if (!jinja)
         return;
+    if (jinja->renderer)
+        jinja->renderer->free(jinja->renderer);
     for (struct jinja_node *node = jinja->nodes, *all; node; node = all) {
         all = node->all;
         json_decref(node->value);
@@ -367,6 +369,20 @@ void jinja_free(struct jinja *jinja)
         free(name);
     }
     free(jinja);
+}
+
+int jinja_of(struct jinja_renderer *renderer, struct jinja **ret)
+{
+    struct jinja *jinja = calloc(1, sizeof *jinja);
+
+    if (!jinja) {
+        renderer->free(renderer);
+        return -ENOMEM;
+    }
+    jinja->renderer = renderer;
+    jinja->generation = renderer->generation;
+    *ret = jinja;
+    return 0;
 }
 
 bool jinja_has_generation(const struct jinja *jinja)

@@ -374,6 +374,8 @@ int jinja_render(const struct jinja *jinja, struct jinja_render *render, char *w
 
     run.why = why;
     render->text.n = render->generation.n = render->items.n = 0;
+    if (jinja->renderer)
+        return jinja->renderer->render(jinja->renderer, render, why);
     if (jinja_bind_variables(&run))
         (void)jinja_do(&run, jinja->root);
     while (run.kept_n > 0)
@@ -382,6 +384,12 @@ int jinja_render(const struct jinja *jinja, struct jinja_render *render, char *w
     free(run.safe);
     free(run.bindings);
     return run.error;
+}
+
+bool jinja_lacks(const char *why)
+{
+    /* As all of them are worded; what a template itself raises has no line before it. */
+    return strncmp(why, "line ", 5) == 0 && strstr(why, " support");
 }
 
 void jinja_render_deinit(struct jinja_render *render)

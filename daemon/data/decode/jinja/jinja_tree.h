@@ -105,6 +105,7 @@ struct jinja {
     struct jinja_node *nodes; /* owned; all */
     struct jinja_name *names; /* owned */
     bool generation;
+    struct jinja_renderer *renderer; /* owned; NULL: the above is rendered */
 };
 
 /* ---- a rendering ---------------------------------------------------------------------------- */

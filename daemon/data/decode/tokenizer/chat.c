@@ -59,6 +59,7 @@ static const struct chat_own {
                                   "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}",
          {NULL}},
     [CHAT_JINJA] = {NULL, {NULL}},
+    [CHAT_JINJA2] = {NULL, {NULL}},
 };
 
 const char *chat_needs(enum chat_template chat, size_t i, size_t *ret_n)
@@ -136,8 +137,8 @@ static int chat_add_message(const struct chat *chat, struct chat_writing *w, con
 
     if (!json_is_object(message))
         return chat_refuse(why, "message %zu is not an object", i);
-    if (chat->kind != CHAT_JINJA && (!json_is_string(json_object_get(message, "role")) ||
-                                     !json_is_string(json_object_get(message, "content"))))
+    if (!spec_chat_has_file(chat->kind) && (!json_is_string(json_object_get(message, "role")) ||
+                                            !json_is_string(json_object_get(message, "content"))))
         return chat_refuse(why, "message %zu has no strings role and content", i);
     if (chat->end != CHAT_END_CONTINUE && chat_is_normal(message))
         return json_array_append(w->messages, (json_t *)(uintptr_t)message) < 0 ? -ENOMEM : 0;
@@ -336,6 +337,8 @@ static int chat_render(struct chat *chat, const struct chat_writing *w, bool pro
         r = jinja_render(chat->jinja, &chat->render, why);
     }
     json_decref(variables);
+    if (r == -EINVAL && jinja_lacks(why))
+        snprintf(why + strlen(why), CHAT_WHY_MAX - strlen(why), "; chat: jinja2 renders it");
     return r == -ELOOP ? chat_refuse(why, "the template takes too long", 0) : r;
 }
 
@@ -372,8 +375,8 @@ static int chat_add_mark(struct chat_writing *w, char *why)
     int r = growing_bytes_add(&text, json_string_value(content), json_string_length(content));
     if (r == 0)
         r = growing_bytes_add(&text, chat_mark, strlen(chat_mark));
-    if (r == 0 && json_object_set_new_nocheck(last, "content",
-                                              json_stringn_nocheck((char *)text.data, text.n)) < 0)
+    if (r == 0 &&
+        json_object_set_new_nocheck(last, key, json_stringn_nocheck((char *)text.data, text.n)) < 0)
         r = -ENOMEM;
     free(text.data);
     return r;
@@ -557,7 +560,7 @@ int chat_open(const struct spec_dataset *spec, const char *place, const struct d
     chat->loss = spec->loss;
     chat->cut = spec->cut;
     chat->texts = spec->prompt != NULL;
-    r = spec->chat == CHAT_JINJA
+    r = spec_chat_has_file(spec->chat)
             ? chat_file_read(spec, place, env, &chat->jinja, &chat->variables, err)
             : chat_open_own(chat, place, err);
     if (r == 0)

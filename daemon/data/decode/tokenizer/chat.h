@@ -6,7 +6,8 @@
  *            <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>, CONTENT without the
  *            blanks around it                                      (Meta's model card)
  *   plain    ROLE: CONTENT\n
- *   jinja    the model's own, as transformers renders it: chat_file.h, decode/jinja/jinja.h
+ *   jinja    the model's own, as transformers renders it: chat_file.h, decode/jinja/jinja.h; what
+ *            that does not know, and jinja2 always, by Python: data_env.open_template
  *
  * The loss is of what the model is to write. A template with generation blocks says so. Of another,
  * it is what its loop over the messages writes for one of the role `assistant`, without what it

@@ -8,6 +8,14 @@
 /* Those of the largest vocabularies have some megabytes. */
 enum { CHAT_FILE_BYTES_MAX = 32 << 20 };
 
+struct chat_file {
+    const struct spec_dataset *spec;
+    const struct data_env *env;
+    const char *text;
+    size_t n;
+    const json_t *variables;
+};
+
 static const char chat_file_config[] = "tokenizer_config.json";
 
 static const char *chat_file_name_of(const char *path)
@@ -159,18 +167,74 @@ static int chat_file_take_args(const struct spec_dataset *spec, const char *plac
     return r < 0 ? dl_error_set(err, ENOMEM, where, "out of memory") : 0;
 }
 
-static int chat_file_parse(const char *path, const char *text, size_t n, struct jinja **ret,
-                           struct dl_error *err)
+/* Of these roles, with letters beyond ASCII. */
+static json_t *chat_file_talk(const char *roles)
 {
-    char why[JINJA_WHY_MAX] = "";
-    int r = jinja_parse(text, n, ret, why);
+    static const char *const names[] = {['s'] = "system", ['u'] = "user", ['a'] = "assistant"};
+    json_t *messages = json_array();
 
+    for (; messages && *roles; roles++)
+        if (json_array_append_new(messages, json_pack("{s:s,s:s}", "role", names[(int)*roles],
+                                                      "content", "\xc3\x84 b")) < 0) {
+            json_decref(messages);
+            messages = NULL;
+        }
+    return messages;
+}
+
+/* Renders one: what a template asks of values shows only then. What it refuses itself is no matter
+ * here. -ENOMEM; -EINVAL: C lacks what is in `why`. */
+static int chat_file_try(const struct jinja *jinja, const json_t *variables, const char *roles,
+                         char *why)
+{
+    json_t *all = json_copy((json_t *)(uintptr_t)variables);
+    struct jinja_render render = {
+        .variables = all, .date = json_string_value(json_object_get(variables, "strftime_now"))};
+    int r = -ENOMEM;
+
+    if (all && json_object_set_new(all, "messages", chat_file_talk(roles)) == 0 &&
+        json_object_set_new(all, "tools", json_null()) == 0) {
+        (void)json_object_del(all, "strftime_now");
+        r = jinja_render(jinja, &render, why);
+    }
+    jinja_render_deinit(&render);
+    json_decref(all);
+    return r == -ENOMEM || (r == -EINVAL && jinja_lacks(why)) ? r : 0;
+}
+
+/* In C, as far as C knows what it uses: -EINVAL with `why`. */
+static int chat_file_parse_native(const struct chat_file *file, struct jinja **ret, char *why)
+{
+    int r = file->spec->chat == CHAT_JINJA2 ? -EINVAL : jinja_parse(file->text, file->n, ret, why);
+
+    if (r < 0 || ((r = chat_file_try(*ret, file->variables, "ua", why)) == 0 &&
+                  (r = chat_file_try(*ret, file->variables, "sua", why)) == 0))
+        return r;
+    jinja_free(*ret);
+    *ret = NULL;
+    return r;
+}
+
+/* In C, or else by Python. ENOSYS: that could render it, maybe. */
+static int chat_file_parse(const struct chat_file *file, struct jinja **ret, struct dl_error *err)
+{
+    char why[JINJA_WHY_MAX] = "chat: jinja2 asks for Python", words[JINJA_WHY_MAX] = "";
+    const char *path = file->spec->chat_template;
+    int r = chat_file_parse_native(file, ret, why);
+
+    if (r == -EINVAL && file->env && file->env->open_template) {
+        r = file->env->open_template(file->text, file->n, ret, words);
+        if (r == -EINVAL)
+            return dl_error_set(err, EINVAL, path,
+                                "is no chat template that jinja2 renders: %s (not in C either: %s)",
+                                words, why);
+    }
     if (r == -ENOMEM)
         return dl_error_set(err, ENOMEM, path, "out of memory for the chat template");
     return r == 0 ? 0
-                  : dl_error_set(err, EINVAL, path,
-                                 "is not a chat template that can be rendered here: %s; call "
-                                 "apply_chat_template() in a Dataset class instead",
+                  : dl_error_set(err, ENOSYS, path,
+                                 "is not a chat template that C renders: %s; a daemon of your own, "
+                                 "with workers.count 1 or more, renders it by jinja2 in Python",
                                  why);
 }
 
@@ -183,7 +247,7 @@ int chat_file_read(const struct spec_dataset *spec, const char *place, const str
     _cleanup_free_ char *text = NULL;
     char beside[DL_BOUND_PATH_BYTES];
     json_t *variables = json_object(), *config = NULL, *tokens = NULL;
-    const json_t *chosen;
+    const json_t *chosen = NULL;
     struct dl_error absent = {0};
     int r = json ? chat_file_load_json(path, env, &config, err)
                  : chat_file_load(path, env, &text, &n, err);
@@ -192,9 +256,6 @@ int chat_file_read(const struct spec_dataset *spec, const char *place, const str
         r = dl_error_set(err, EINVAL, path,
                          "has no chat_template; name the file that has it, such "
                          "as a chat_template.jinja beside it");
-    else if (r == 0)
-        r = chat_file_parse(path, json ? json_string_value(chosen) : text,
-                            json ? json_string_length(chosen) : n, ret, err);
     if (r == 0 && chat_file_beside(spec, beside) &&
         chat_file_load_json(beside, env, &tokens, &absent) < 0 && absent.code != ENOENT)
         r = dl_error_set(err, absent.code, beside, "%s", absent.message);
@@ -202,6 +263,14 @@ int chat_file_read(const struct spec_dataset *spec, const char *place, const str
         r = dl_error_set(err, ENOMEM, path, "out of memory for the tokens");
     if (r == 0)
         r = chat_file_take_args(spec, place, variables, err);
+    if (r == 0) {
+        const struct chat_file file = {.spec = spec,
+                                       .env = env,
+                                       .text = json ? json_string_value(chosen) : text,
+                                       .n = json ? json_string_length(chosen) : n,
+                                       .variables = variables};
+        r = chat_file_parse(&file, ret, err);
+    }
     json_decref(tokens);
     json_decref(config);
     if (r < 0)
