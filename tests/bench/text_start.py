@@ -169,7 +169,7 @@ def megatron(folder, rank, world):
     config = GPTDatasetConfig(random_seed=1, sequence_length=ROW, blend=(prefixes, [1.0, 1.0]), split="1,0,0",
                               path_to_cache=str(made), tokenizer=plain, reset_position_ids=True,
                               reset_attention_mask=False, eod_mask_loss=False, create_attention_mask=False)
-    blend = BlendedMegatronDatasetBuilder(GPTDataset, [total // ROW, None, None], lambda: True, config).build()[0]
+    blend = BlendedMegatronDatasetBuilder(GPTDataset, [total // ROW, 0, 0], lambda: True, config).build()[0]
     order = range(rank, len(blend), world)
     for batch in torch.utils.data.DataLoader(torch.utils.data.Subset(blend, order), 1, num_workers=WORKERS):
         yield batch["tokens"].numel()
