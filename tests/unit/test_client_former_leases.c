@@ -117,28 +117,6 @@ TEST(test_leases_of_whom, setup, teardown)
     }
 }
 
-/* In any order: what had come stays held, though the daemon makes it again. */
-TEST(test_leases_in_any_order, setup, teardown)
-{
-    struct fake f;
-
-    run(&f, ANY_ORDER, 4);
-    give_job(&f);
-    deliver(&f, FAKE_STREAM, 2);
-    fake_next(&f, 2);
-    turn(&f);
-    lose(&f);
-    come_and_open(&f, ANY_ORDER);
-    assert_int_equal(start_again(&f, 4, 0).start.former_lease, 2);
-    segment_again(&f);
-    deliver(&f, NEXT_STREAM, 2);
-    deliver(&f, NEXT_STREAM, 0);
-    fake_next(&f, 0);
-    expect_former_lease(&f, UINT64_MAX);
-    expect_release(&f, 2);
-    fake_end(&f);
-}
-
 /* An epoch of which all had come: it is asked for once more, so that the daemon knows of it. */
 TEST(test_all_had_come, setup, teardown)
 {

@@ -60,42 +60,6 @@ TEST(test_end_at_every_step, setup, teardown)
                 one_pause(arrived, received, pin);
 }
 
-/* Again and again, at every stage of the way: the first daemon that lasts has it all. */
-TEST(test_end_at_every_stage, setup, teardown)
-{
-    for (int stage = 0; stage < 4; stage++) {
-        struct fake f;
-
-        run(&f, 0, 3);
-        fake_deliver(&f, 0, 1);
-        fake_next(&f, 0);
-        lose(&f);
-        for (int lives = 0; lives < 3; lives++) {
-            if (stage > 0)
-                come(&f, NEXT_LIFE + (uint64_t)lives);
-            else
-                f.client->reconnect.next_try = 0;
-            if (stage > 1)
-                open_again(&f, 0);
-            if (stage > 2)
-                start_again(&f, 3, 1);
-            if (stage == 0) { /* it ends before it has accepted */
-                turn(&f);
-                close_fdp(&listener);
-                listen_again();
-            }
-            lose(&f);
-            assert_true(client_is_away(f.client));
-        }
-        come(&f, 9);
-        open_again(&f, 0);
-        start_again(&f, 3, 1);
-        deliver_there(&f, 1);
-        fake_next(&f, 1);
-        fake_end(&f);
-    }
-}
-
 /* Nothing of an epoch that is over, or of a loader without epochs, is asked for again. */
 TEST(test_only_what_runs, setup, teardown)
 {

@@ -285,29 +285,6 @@ TEST(test_position_is_counted)
     fake_end(&f);
 }
 
-/* Its last word was that all had been delivered. */
-TEST(test_closed_behind_the_end)
-{
-    struct fake f;
-    struct rank_position *position = run_counted(&f, 0);
-
-    fake_deliver(&f, 0, 8);
-    for (uint64_t step = 0; step < 8; step++)
-        fake_next(&f, step);
-    fake_deliver(&f, 8, 16);
-    for (uint64_t step = 8; step < 16; step++)
-        fake_next(&f, step);
-    fake_deliver(&f, 16, 20);
-    fake_finish(&f);
-    fake_next(&f, 16);
-    assert_int_equal(position_close(position), 17);
-    tell_changed(&f, true);
-    expect_changed(&f);
-    expect_state(&f, "\"steps\": 17");
-    munmap(position, POSITION_BYTES);
-    fake_end(&f);
-}
-
 TEST(test_positions_that_are_none)
 {
     struct dl_message msg = {.number = DL_MSG_POSITION};
