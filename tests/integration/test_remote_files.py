@@ -51,6 +51,20 @@ class RemoteCase(TestCase):
         """One that does not read anything of ours by itself."""
         return self.daemon({"linger": "0s", **(config or {})}, env=bucket.environment)
 
+    def check_changes(self, told):
+        path = self.numbers(rows=40000)
+        daemon = self.daemon_of(self.bucket)
+        spec = {"dataset": {"kind": "npy", "paths": self.remote(path)}, "sampler": {"kind": "sequential"},
+                "batch": {"size": 50}, "workers": {"count": 1, "prefetch": 1}}
+        client = self.client(daemon)
+        client.start(client.open(spec)["loader"], credits=1)
+        client.next_batches()[0].release()
+        self.numbers("other.npy", rows=40000)
+        os.replace(self.path("other.npy"), path)
+        with self.assertRaisesRegex(DaemonError, told):
+            for _ in range(800):
+                client.next_batches()[0].release()
+
     def write(self, name, data):
         with open(self.path(name), "wb") as file:
             file.write(data)
@@ -314,18 +328,7 @@ class Faults(RemoteCase):
 
     def test_changes(self):
         """An object that becomes another one while it is read: an error that names it."""
-        path = self.numbers(rows=40000)
-        daemon = self.daemon_of(self.bucket)
-        spec = {"dataset": {"kind": "npy", "paths": self.remote(path)}, "sampler": {"kind": "sequential"},
-                "batch": {"size": 50}, "workers": {"count": 1, "prefetch": 1}}
-        client = self.client(daemon)
-        client.start(client.open(spec)["loader"], credits=1)
-        client.next_batches()[0].release()
-        self.numbers("other.npy", rows=40000)
-        os.replace(self.path("other.npy"), path)
-        with self.assertRaisesRegex(DaemonError, "s3://bucket/numbers.npy: .*changed"):
-            for _ in range(800):
-                client.next_batches()[0].release()
+        self.check_changes("s3://bucket/numbers.npy: .*changed")
 
 
 class Throttled(RemoteCase):
