@@ -1,7 +1,5 @@
 #include "daemon/helper/link.h"
 
-#include "proto/frame.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <sys/socket.h>
@@ -142,17 +140,6 @@ int link_say(struct link *link, const struct dl_message *msg)
 {
     assert(link->body.len == 0);
     return message_encode(msg, &link->out);
-}
-
-int link_say_payload(struct link *link, struct dl_span payload)
-{
-    uint8_t head[FRAME_HEADER_BYTES];
-
-    assert(link->body.len == 0 && payload.len <= DL_MAX_FRAME_BYTES);
-    for (unsigned i = 0; i < sizeof head; i++)
-        head[i] = (uint8_t)(payload.len >> (8 * i));
-    int r = buffer_append(&link->out, head, sizeof head);
-    return r < 0 ? r : buffer_append(&link->out, payload.data, payload.len);
 }
 
 int link_add(struct link *link, struct dl_span bytes)

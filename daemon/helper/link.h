@@ -89,9 +89,8 @@ struct dl_span link_payload(const struct link *link);
 /* After LINK_FRAME: bytes that are to follow, more than 0. `to` is borrowed until LINK_RAW. */
 void link_expect(struct link *link, void *to, uint64_t bytes);
 
-/* Queues a message, or one that is encoded already; not while a body is on its way. */
+/* Queues a message; not while a body is on its way. */
 int _nodiscard_ link_say(struct link *link, const struct dl_message *msg);
-int _nodiscard_ link_say_payload(struct link *link, struct dl_span payload);
 /* Bytes behind the last message: a copy, or borrowed until link_is_idle(). */
 int _nodiscard_ link_add(struct link *link, struct dl_span bytes);
 void link_add_body(struct link *link, struct dl_span bytes);
