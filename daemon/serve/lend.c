@@ -1,6 +1,7 @@
 #include "daemon/serve/lend.h"
 
 #include "daemon/base/address.h"
+#include "daemon/base/allowance.h"
 #include "daemon/base/config.h"
 #include "daemon/base/environment.h"
 #include "daemon/base/log.h"
@@ -25,6 +26,7 @@
 enum {
     LEND_BACKLOG = 64,
     LEND_STRANGERS = 16, /* connections beyond helpers.lend, as some may not be proven yet */
+    LEND_REFUSED_NS = 10 * 1000 * 1000, /* of the loop's tenth: some ten strangers a second */
     LEND_PLACE_MAX = 256 + sizeof ":65535"
 };
 
@@ -39,6 +41,8 @@ struct lend {
     int asks[2];             /* owned; through the second one its processes ask for that */
     uv_loop_t loop;
     uv_poll_t listener, asked;
+    struct allowance strangers; /* its time for connections that are refused */
+    uv_timer_t rest;            /* until there is some again */
     uv_signal_t signals[3];
     struct discovery *discovery; /* owned; NULL: daemons list its address */
 };
@@ -204,6 +208,28 @@ static void lend_on_connection(uv_poll_t *listener, int status, int events)
     lend_accept(listener->data);
 }
 
+static void lend_on_rested(uv_timer_t *rest)
+{
+    struct lend *lend = rest->data;
+
+    (void)uv_poll_start(&lend->listener, UV_READABLE, lend_on_connection);
+}
+
+/* It was refused, and has cost a process: who comes next waits in the kernel's queue. */
+static void lend_charge_stranger(struct lend *lend)
+{
+    uint64_t now = uv_hrtime();
+
+    allowance_charge(&lend->strangers, LEND_REFUSED_NS, now);
+    uint64_t due = allowance_due(&lend->strangers, now);
+    if (due <= now)
+        return;
+    log_debug("no connection is let in for %llu ms, as many were refused",
+              (unsigned long long)((due - now) / 1000000 + 1));
+    (void)uv_poll_stop(&lend->listener);
+    (void)uv_timer_start(&lend->rest, lend_on_rested, (due - now) / 1000000 + 1, 0);
+}
+
 /* One of its processes has a worker that reads URLs: the other end of its socket. */
 static void lend_on_asked(uv_poll_t *asked, int status, int events)
 {
@@ -227,6 +253,7 @@ static void lend_end(struct lend *lend)
     lend->remotes = remotes_free(lend->remotes);
     uv_close((uv_handle_t *)&lend->listener, NULL);
     uv_close((uv_handle_t *)&lend->asked, NULL);
+    uv_close((uv_handle_t *)&lend->rest, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(lend->signals); i++)
         uv_close((uv_handle_t *)&lend->signals[i], NULL);
 }
@@ -240,9 +267,15 @@ static void lend_on_signal(uv_signal_t *handle, int number)
         return;
     }
     /* Others, which fetch, are libuv's to reap. */
-    for (uint64_t i = lend->n_running; i-- > 0;)
-        if (waitpid(lend->running[i], NULL, WNOHANG) == lend->running[i])
-            lend->running[i] = lend->running[--lend->n_running];
+    for (uint64_t i = lend->n_running; i-- > 0;) {
+        int status = 0;
+
+        if (waitpid(lend->running[i], &status, WNOHANG) != lend->running[i])
+            continue;
+        lend->running[i] = lend->running[--lend->n_running];
+        if (status != 0)
+            lend_charge_stranger(lend);
+    }
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -288,6 +321,8 @@ static int lend_serve_all(struct lend *lend, struct dl_error *err)
     assert(r == 0);
     lend->asked.data = lend;
     (void)uv_poll_start(&lend->asked, UV_READABLE, lend_on_asked);
+    (void)uv_timer_init(&lend->loop, &lend->rest);
+    lend->rest.data = lend;
     r = uv_poll_init(&lend->loop, &lend->listener, lend->fd);
     assert(r == 0);
     lend->listener.data = lend;

@@ -105,6 +105,18 @@ class Attacked(HelperCase):
             wait_until(lambda: way.cuts > 3, lambda: f"cuts: {way.cuts}\n{daemon.log[-2000:]}")
             self.assert_same(dlctl_json("run", spec, "--digest", daemon=daemon), dlctl_json("check", spec, "--digest"))
 
+    def test_many_strangers(self):
+        """Each costs a process: where many are refused, those that follow wait."""
+        helper = self.helper(log_level="debug")
+        for _ in range(8):
+            with socket.create_connection(place(helper.address), timeout=dltest.PATIENCE) as stranger:
+                self.assertTrue(frame_of(stranger))
+                stranger.sendall(b"\xff" * 64)
+                self.assertEqual(frame_of(stranger), b"")
+        wait_until(lambda: "no connection is let in for" in helper.log, lambda: helper.log)
+        spec = self.range("run", 60)
+        self.assert_same(*self.run_while(self.helped([helper.address]), spec, "run", 1, lambda: None))
+
     def test_replayed(self):
         """What a daemon once said proves nothing to the next connection."""
         helper = self.helper()
