@@ -458,7 +458,8 @@ int _nodiscard_ spec_to_former(struct value *v);
 int _nodiscard_ spec_from_former(struct value *v);
 
 /* The file that has what a client's own host would run, for other machines (daemon/helper/sent.h);
- * NULL: there is none. Its steps are seeded by themselves, so that any worker may make any. */
+ * NULL: there is none. Its steps are seeded by themselves, so that any worker may make any, unless
+ * spec_carries_state(). */
 static inline const char *spec_sent(const struct dl_spec *spec)
 {
     const struct spec_dataset *dataset = &spec->dataset;
@@ -468,6 +469,14 @@ static inline const char *spec_sent(const struct dl_spec *spec)
             : NULL;
 
     return sent && sent->type == VALUE_STRING ? sent->string : NULL;
+}
+
+/* Its map-style dataset has a state, which changes from step to step: each worker makes its share
+ * of the steps in turn, and one that takes another's place begins with the state behind the last
+ * one. */
+static inline bool spec_carries_state(const struct dl_spec *spec)
+{
+    return spec_sent(spec) && value_get(&spec->dataset.config, "carries") != NULL;
 }
 
 /* XXH3-64 of the packed canonical form without `name`, `seed`, `workers` and `memory`: what

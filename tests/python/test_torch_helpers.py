@@ -22,7 +22,7 @@ from dltest import wait_until  # noqa: E402
 from lent import PythonHelperCase  # noqa: E402
 from tap import slow  # noqa: E402
 
-from dloaderd import DataLoader, _sent  # noqa: E402
+from dloaderd import DataLoader, StateError, _sent  # noqa: E402
 
 HAS_DAEMON = bool(os.environ.get("DLOADERD"))
 HAS_CLOUDPICKLE = importlib.util.find_spec("cloudpickle") is not None
@@ -127,21 +127,49 @@ class Sent(PythonHelperCase):
                     time.sleep(0.01)
                     yield i, torch.rand(2)
 
-        def load(daemon, do=lambda batches: None, **options):
+        self.check_shares(Stream(), {"helpers": 1}, {})
+
+    def test_state(self):
+        """A worker's share of a dataset that has a state is made there, and goes on here from that state."""
+        class Counts(torch.utils.data.Dataset):
+            def __init__(self):
+                self.seen, self.sum = 0, torch.zeros(2, dtype=torch.int64)
+
+            def __len__(self):
+                return 240
+
+            def __getitem__(self, index):
+                time.sleep(0.01)
+                self.seen += 1
+                self.sum += index
+                return index, self.seen, self.sum.clone(), torch.rand(2)
+
+            def state_dict(self):
+                return {"seen": self.seen, "sum": self.sum}
+
+            def load_state_dict(self, state):
+                self.seen, self.sum = state["seen"], state["sum"]
+
+        self.check_shares(Counts(), {"helpers": 1}, {"helpers": 1})
+
+    def check_shares(self, dataset, options, options_alone):
+        """One of two workers is at a helper, until that is killed."""
+        def load(daemon, options, do=lambda daemon: None):
             torch.manual_seed(3)
-            loader = DataLoader(Stream(), batch_size=4, num_workers=2, socket=daemon.socket, **options)
+            loader = DataLoader(dataset, batch_size=4, num_workers=2, socket=daemon.socket, **options)
             batches = iter(loader)
             said = [next(batches)]
             do(daemon)
             return [[part.tolist() for part in batch] for batch in [*said, *batches]]
 
         def kill(daemon):
-            wait_until(lambda: self.tasks(daemon) > 0, lambda: dltest.dlctl_json("workers", daemon=daemon))
+            wait_until(lambda: self.tasks(daemon) > 0,
+                       lambda: f"{dltest.dlctl_json('workers', daemon=daemon)}\n{daemon.log[-3000:]}")
             helper.process.kill()
 
         helper = self.lending()
         daemon = self.daemon_of(helper)
-        self.assertEqual(load(daemon, kill, helpers=1), load(self.daemon_of(name="alone")))
+        self.assertEqual(load(daemon, options, kill), load(self.daemon_of(name="alone"), options_alone))
 
     def test_as_many_as_help(self):
         """The daemon finds how many."""
@@ -206,10 +234,15 @@ class Words(unittest.TestCase):
 
     @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
     def test_state(self):
-        dataset = dataset_of()
-        type(dataset).state_dict = type(dataset).load_state_dict = lambda self, *_: {}
+        dataset = dataset_of(length=4, seconds=0)
+        type(dataset).load_state_dict = lambda self, state: None
+        for words, state in (("has values that are not plain", {"one": type(dataset)}),
+                             ("has more than 64 KiB", {"one": " " * 65536})):
+            type(dataset).state_dict = lambda self, state=state: state
+            with self.subTest(words), self.assertRaisesRegex(StateError, f"the dataset's state {words}, so that it"):
+                list(DataLoader(dataset, num_workers=1, helpers=1))
         with self.assertRaisesRegex(ValueError, "helpers option: the dataset has a state of its own"):
-            iter(DataLoader(dataset, num_workers=1, helpers=1))
+            iter(DataLoader(dataset, num_workers=1, helpers=1, in_order=False))
 
     @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
     def test_modules(self):

@@ -361,6 +361,8 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             source.collate = None
         if states is not None:
             _save_states(source, states)
+            if job.by_steps:
+                source.keeper = _dataset_state.Carrier(source.dataset)
         else:
             source.columns = job.columns_in_worker()
             source.dataset = job.dataset_in_worker()

@@ -17,6 +17,9 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import _states
+from ._errors import StateError
+
 # Behind the last sample.
 _END = object()
 
@@ -137,6 +140,30 @@ class Saver:
             state = pickle.dumps((self.take(), is_batch), protocol=5)
             return make(samples) if is_batch else None, state
         return pair
+
+
+class Carrier:
+    """In a worker at a helper, or beside some: a map-style dataset's state goes to the daemon with each batch, and from
+    there to the worker that takes this one's place, wherever that is.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._is_new = True
+
+    def put_back(self, data: bytes) -> None:
+        """Before each step. data: of the one before, by whichever worker; or none."""
+        if self._is_new and data:
+            self._dataset.load_state_dict(_states.decode(data))
+        self._is_new = False
+
+    def take(self, _dataset: Any) -> bytes:
+        """Behind it."""
+        data = _states.encoded(self._dataset.state_dict())
+        if isinstance(data, bytes):
+            return data
+        raise StateError(f"helpers option: the dataset's state {_states.WHY[data]}, so that it cannot move from worker "
+                         "to worker; leave out helpers")
 
 
 def split(data: Any) -> tuple[Any, dict[str, Any], bool]:

@@ -79,6 +79,8 @@ class Connection:
             from . import _sent
             self.sent = _sent.Sent(job)
             spec["dataset"]["args"]["sent"] = self.sent.path
+            if states is not None and not loader._is_iterable:
+                spec["dataset"]["args"]["carries"] = True
         context = loader.multiprocessing_context or torch.multiprocessing
         if isinstance(context.Process, type) and issubclass(context.Process, threading.Thread):
             context = torch.multiprocessing  # as MONAI makes PyTorch's workers threads: ours are processes all the same
@@ -199,9 +201,9 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._sent_states: dict | None = None  # what the workers were told of states
         if _order.has_state(loader.dataset) and not self._gives_numbers():
-            if helpers and not loader._is_iterable:
-                raise ValueError("helpers option: the dataset has a state of its own (state_dict()), which its workers "
-                                 "here keep; leave out helpers")
+            if helpers and not loader._is_iterable and not loader.in_order:
+                raise ValueError("helpers option: the dataset has a state of its own (state_dict()), which moves with "
+                                 "its worker's share of the batches; leave out in_order=False")
             self._sent_states = _dataset_state.to_send(self._order.resume, loader)
         self._connection = Connection(loader, args, self._sent_states)
         loader._keeper.connection = weakref.ref(self._connection)

@@ -21,6 +21,7 @@ from ._errors import StateError
 MOST = 64 * 1024
 TOO_LARGE = 1
 NOT_PLAIN = 2
+WHY = {TOO_LARGE: "has more than 64 KiB", NOT_PLAIN: "has values that are not plain"}
 
 
 class _NotPlain(Exception):
@@ -78,6 +79,15 @@ def encode(value: Any) -> bytes:
         return json.dumps(_plain(value), separators=(",", ":")).encode()
     except (RecursionError, ValueError):
         raise _NotPlain from None
+
+
+def encoded(value: Any) -> bytes | int:
+    """The same; or a number: why it cannot be kept."""
+    try:
+        data = encode(value)
+    except _NotPlain:
+        return NOT_PLAIN
+    return data if len(data) <= MOST else TOO_LARGE
 
 
 def _to_array(parts: list) -> Any:
@@ -225,8 +235,4 @@ class Keeper:
             state["dataset"] = self._call(self._dataset, "state_dict")
         if own:
             state["iterator"] = self._call(iterator, "state_dict")
-        try:
-            data = encode(state)
-        except _NotPlain:
-            return NOT_PLAIN
-        return data if len(data) <= MOST else TOO_LARGE
+        return encoded(state)

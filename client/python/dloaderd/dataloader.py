@@ -80,9 +80,9 @@ class DataLoader(TorchLoader[T_co]):
         dloaderd(8)); "auto": as many as it gives a loader. The dataset is sent there by cloudpickle,
         with collate_fn and worker_init_fn. NumPy's, torch's and Python's random numbers then depend on
         the batch alone, not on the worker that makes it as in PyTorch: batches are the same wherever
-        they are made, and with no helper there. Of an IterableDataset that many of the num_workers run
-        there, each with its share, and moves with its state when a helper goes. A map-style dataset
-        must have no state of its own.
+        they are made, and with no helper there. Of an IterableDataset, and of a dataset with state_dict() and
+        load_state_dict(), that many of the num_workers run there, each with its share, and move with their
+        state when a helper goes.
 
     One loader may have several iterators at once. Only one thread at a time may use it.
     """

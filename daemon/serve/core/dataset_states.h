@@ -1,7 +1,8 @@
 /*
  * The states of an iterable dataset's replicas, for one stream: records of proto/dataset_state.h
  * that its client brought, and the latest that came with a batch. A worker that begins a replica,
- * perhaps a dead one's, gets the fitting record. Pure.
+ * perhaps a dead one's, gets the fitting record. A loader has the same of workers whose map-style
+ * dataset has a state. Pure.
  */
 #ifndef DL_DATASET_STATES_H
 #define DL_DATASET_STATES_H

@@ -138,6 +138,7 @@ static void loader_on_closed(uv_handle_t *handle)
     if (--loader->open_handles > 0)
         return;
     python_run_deinit(&loader->o.python);
+    dataset_states_deinit(&loader->carried);
     free(loader->rooms);
     spec_deinit(&loader->spec);
     free(loader->reader);

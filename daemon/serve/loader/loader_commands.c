@@ -19,6 +19,15 @@ static struct dl_span commands_state_for(const struct stream *stream, uint64_t n
                                number / stream->params.replicas);
 }
 
+/* The same of a map-style dataset that has a state. */
+static struct dl_span commands_carried(const struct loader *loader, uint64_t number)
+{
+    return loader->carried.n == 0
+               ? (struct dl_span){0}
+               : dataset_states_find(&loader->carried, (uint32_t)(number % loader->spec.workers),
+                                     UINT64_MAX);
+}
+
 /* Bytes of the task of the stream's step, with *ret_planned of them for struct slot_planned. */
 static uint64_t commands_task_bytes(const struct stream *stream, uint64_t number,
                                     uint64_t *ret_planned)
@@ -52,7 +61,8 @@ static bool commands_make_fit(struct loader *loader, const struct step *step, st
     uint64_t need, planned;
 
     if (step->fed)
-        need = slot_indices_end(step->n_fed);
+        need = align_up(slot_indices_end(step->n_fed), sizeof(uint64_t)) +
+               commands_carried(loader, step->number).len;
     else if (stream->params.replicas)
         need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world)) +
                commands_state_for(stream, step->number).len;
@@ -131,6 +141,8 @@ static uint32_t commands_prepare(struct loader *loader, struct step *step,
 
     if (stream->params.replicas)
         commands_put_replica(step, place, &task);
+    else
+        task.state = commands_carried(loader, step->number);
     if (loader->lengths)
         commands_task_bytes(stream, step->number, &task.planned);
     if (stream->plan && !stream_is_for_all(stream))

@@ -55,15 +55,16 @@ struct loader {
     uv_timer_t tick;    /* what the core waits for */
     uint64_t ticks;     /* when; ns; UINT64_MAX: for nothing */
     uint32_t open_handles;
-    struct measuring *measuring;  /* owned; while lengths are taken */
-    struct windows *windows;      /* owned; where lengths are taken while it is read; else NULL */
-    struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
-                                   * or from loader_begin_windows() on, where windows have been
-                                   * cut; NULL without batch.tokens */
-    uint64_t *sizes;              /* owned; of a mix's datasets, once it is open; else NULL */
-    struct mix_changes *changes;  /* counted; of its weights; or NULL */
-    uint64_t hold;                /* nothing is planned at this position, or behind it, for now;
-                                   * UINT64_MAX: it is */
+    struct measuring *measuring;   /* owned; while lengths are taken */
+    struct windows *windows;       /* owned; where lengths are taken while it is read; else NULL */
+    struct dataset_states carried; /* owned; of each worker, where spec_carries_state() */
+    struct length_table *lengths;  /* counted; from loader_measure() on, complete once it is open;
+                                    * or from loader_begin_windows() on, where windows have been
+                                    * cut; NULL without batch.tokens */
+    uint64_t *sizes;               /* owned; of a mix's datasets, once it is open; else NULL */
+    struct mix_changes *changes;   /* counted; of its weights; or NULL */
+    uint64_t hold;                 /* nothing is planned at this position, or behind it, for now;
+                                    * UINT64_MAX: it is */
     uint64_t lacks_ns;   /* since when ranks wait at a change whose sample weights are missing here;
                             0: not waiting */
     uint64_t lacks_told; /* the position of the one that was warned of, and one more */

@@ -233,15 +233,30 @@ static void workers_on_indexed(void *owner, uint64_t key, int fd)
 
 /* ---- what becomes of tasks ------------------------------------------------------------------- */
 
+static bool workers_read_state(const struct step *step, struct dl_span *ret)
+{
+    return slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
+                           ret) &&
+           ret->len > 0;
+}
+
+/* The same of a worker's dataset, which is that of all its steps. */
+static void workers_carry_state(struct loader *loader, const struct step *step)
+{
+    struct dl_span record;
+
+    if (workers_read_state(step, &record))
+        (void)dataset_states_learn(&loader->carried,
+                                   (uint32_t)(step->number % loader->spec.workers), record);
+}
+
 /* Where the dataset says that the step's replica stands behind it. */
 static void workers_learn_state(struct core *core, struct step *step)
 {
     struct stream *stream = step->stream;
     struct dl_span record;
 
-    if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
-                        &record) &&
-        record.len > 0 &&
+    if (workers_read_state(step, &record) &&
         dataset_states_learn(&stream->states, step_replica(stream, step->number), record) &&
         core_pay(core, stream, NULL) < 0)
         dataset_states_deinit(&stream->states); /* it only saves a worker's successor time */
@@ -262,6 +277,8 @@ static void workers_on_done(void *owner, void *tag, uint32_t samples, uint32_t r
     }
     if (loader->core.iterable && step->stream)
         workers_learn_state(&loader->core, step);
+    else if (spec_carries_state(&loader->spec) && step->stream)
+        workers_carry_state(loader, step);
     core_done(&loader->core, step, samples, repeated, bytes, bad, made);
     loader_execute(loader);
 }

@@ -16,7 +16,7 @@ uint32_t helpers_count(const struct config *config, const struct dl_spec *spec,
             "its dataset is an object of the trainer's own process, which other machines do "
             "not have; DataLoader(helpers=n) sends it, and dataset.object names one that they "
             "can import";
-    else if (python_in_turn(spec))
+    else if (python_in_turn(spec) && !spec_sent(spec))
         *ret_why = "worker w makes steps w, w + N, w + 2 N of its N, as PyTorch's do, so that what "
                    "Python keeps between samples is the same; leave out collate.kind: python, or "
                    "write workers: {in_order: false}";

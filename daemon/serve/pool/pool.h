@@ -97,7 +97,7 @@ struct pool_options {
     struct budget *budget;   /* of all rings' memory */
     struct retired *retired; /* borrowed; of all loaders */
     uint32_t helpers;  /* how many workers there may be besides, on other machines: helpers.h */
-    uint32_t pinned;   /* of an iterable dataset: workers of it that run there instead */
+    uint32_t pinned;   /* where each has its own share: workers that run there instead */
     bool helpers_auto; /* at most that many, and fewer at first: pool_set_helpers() */
     const struct config_dirs *found; /* borrowed: their addresses besides those configured */
     const struct pool_events *events;

@@ -41,10 +41,10 @@ static uint32_t pool_helpers_end(const struct pool *pool)
     return pool->o.spec->workers + pool->o.helpers;
 }
 
-/* Of an iterable dataset each worker has its own share: some of them move there. */
+/* Where each worker has its own share, some of them move there. */
 void pool_start_helpers(struct pool *pool)
 {
-    if (pool->iterable)
+    if (pool_has_own_shares(pool))
         pool->helpers = 0;
     for (uint32_t i = 0; i < pool->o.spec->workers; i++)
         pool->members[i]->moves =

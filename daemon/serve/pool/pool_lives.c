@@ -27,12 +27,6 @@ void member_kill(struct member *m)
     process_kill(m->process);
 }
 
-/* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
-static bool pool_lives_has_own_shares(const struct pool *pool)
-{
-    return pool->iterable || python_in_turn(pool->o.spec);
-}
-
 /* Or are about to. */
 static bool pool_lives_others_have_memory(const struct member *m)
 {
@@ -48,7 +42,7 @@ static bool pool_lives_others_have_memory(const struct member *m)
 
 bool member_has_stand_in(const struct member *m)
 {
-    return pool_lives_others_have_memory(m) && !pool_lives_has_own_shares(m->pool);
+    return pool_lives_others_have_memory(m) && !pool_has_own_shares(m->pool);
 }
 
 void member_without_memory(struct member *m, const struct dl_error *err)
@@ -328,7 +322,7 @@ static void pool_lives_give_up(struct member *m, const char *cause)
     struct dl_error err = m->open_error;
 
     member_become(m, WORKER_GIVEN_UP);
-    bool own_share = pool_lives_has_own_shares(pool);
+    bool own_share = pool_has_own_shares(pool);
     bool others_may_live = !own_share && !pool_lives_has_lost_host(pool);
     if (others_may_live && pool_lives_others_do(pool))
         return;

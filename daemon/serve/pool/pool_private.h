@@ -170,12 +170,18 @@ static inline bool member_is_helper(const struct member *m)
            m->number < m->pool->o.spec->workers + m->pool->o.helpers;
 }
 
-/* Of an iterable dataset, with a share of its own, which may be made on another machine. */
+/* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
+static inline bool pool_has_own_shares(const struct pool *pool)
+{
+    return pool->iterable || python_in_turn(pool->o.spec);
+}
+
+/* Its share may be made on another machine. */
 static inline bool member_is_pinned(const struct member *m)
 {
     const struct pool *pool = m->pool;
 
-    return pool->iterable && m->number < pool->o.spec->workers &&
+    return pool->opened && pool_has_own_shares(pool) && m->number < pool->o.spec->workers &&
            m->number >= pool->o.spec->workers - pool->o.pinned;
 }
 

@@ -63,7 +63,7 @@ uint64_t python_host_number(const struct dl_spec *spec)
 bool python_in_turn(const struct dl_spec *spec)
 {
     return spec->dataset.kind == DATASET_PYTHON && spec->collate.kind == COLLATE_PYTHON &&
-           spec_is_in_order(spec) && !spec_sent(spec);
+           spec_is_in_order(spec) && (!spec_sent(spec) || spec_carries_state(spec));
 }
 
 /* ---- what runs it -------------------------------------------------------------------------- */

@@ -373,7 +373,30 @@ static int engine_make_one(struct engine *e, const struct slot_task *task, PyObj
     return sample ? 1 : -1;
 }
 
-static int engine_make_mapped(struct engine *e, const struct slot_task *task, void *slot,
+/* The dataset's state goes along, so that another worker may take this one's place. */
+static int engine_put_back(const struct engine *e, const struct slot_task *task)
+{
+    struct dataset_state state = {0};
+
+    if (!e->source.keeper)
+        return 0;
+    if (task->state.len > 0 && !dataset_state_read(task->state, &state)) {
+        PyErr_SetString(PyExc_RuntimeError, "the state in the slot is damaged");
+        return -1;
+    }
+    return py_dataset_put_back(&e->source, state.state);
+}
+
+static int engine_take_state(const struct engine *e, const struct slot_task *task, struct made *ret)
+{
+    if (!e->source.keeper)
+        return 1;
+    ret->state = py_dataset_state(&e->source, e->source.dataset);
+    ret->head = (struct dataset_state){.round = task->step + 1, .world = 1};
+    return ret->state ? 1 : -1;
+}
+
+static int engine_call_mapped(struct engine *e, const struct slot_task *task, void *slot,
                               struct made *ret, PyObject **ret_bad)
 {
     _cleanup_py_ PyObject *keys = engine_read_keys(e, task);
@@ -401,6 +424,16 @@ static int engine_make_mapped(struct engine *e, const struct slot_task *task, vo
     else
         Py_DECREF(key);
     return ret->object ? 1 : -1;
+}
+
+static int engine_make_mapped(struct engine *e, const struct slot_task *task, void *slot,
+                              struct made *ret, PyObject **ret_bad)
+{
+    int r = engine_put_back(e, task);
+
+    if (r == 0)
+        r = engine_call_mapped(e, task, slot, ret, ret_bad);
+    return r > 0 ? engine_take_state(e, task, ret) : r;
 }
 
 static int engine_make_round(struct engine *e, const struct slot_task *task, struct made *ret)

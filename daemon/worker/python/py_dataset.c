@@ -300,6 +300,15 @@ int py_dataset_enter(const struct py_dataset *s, PyObject *iterator)
     return s->keeper && !done ? -1 : 0;
 }
 
+int py_dataset_put_back(const struct py_dataset *s, struct dl_span state)
+{
+    _cleanup_py_ PyObject *done =
+        PyObject_CallMethod(s->keeper, "put_back", "y#", state.data, (Py_ssize_t)state.len);
+
+    forked_end_copy();
+    return done ? 0 : -1;
+}
+
 PyObject *py_dataset_state(const struct py_dataset *s, PyObject *iterator)
 {
     return py_dataset_returned(PyObject_CallMethod(s->keeper, "take", "O", iterator));

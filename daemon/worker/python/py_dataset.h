@@ -77,6 +77,9 @@ PyObject *py_dataset_iterate(struct py_dataset *source, uint64_t epoch, uint32_t
  * round: bytes, None or a number (enum dataset_state_loss), or False: it never has one. */
 int py_dataset_enter(const struct py_dataset *source, PyObject *iterator);
 PyObject *py_dataset_state(const struct py_dataset *source, PyObject *iterator);
+/* Of a map-style dataset with a keeper, before each step: `state` is where another worker stood
+ * behind the last one, if this is its first. May be empty. */
+int py_dataset_put_back(const struct py_dataset *source, struct dl_span state);
 /* Its next sample; NULL without an exception: the end. */
 PyObject *py_dataset_next(const struct py_dataset *source, PyObject *iterator, uint64_t epoch);
 
