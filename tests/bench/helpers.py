@@ -356,7 +356,7 @@ def faults(bench):
     # The samples without helpers do not sleep.
     quick = {**spec, "dataset": {**spec["dataset"], "args": {"length": 4 * batches, "seconds": 0}}}
     with alone.loader(quick) as own, daemon.loader(spec) as loader:
-        for number in range(bench.args.rounds):
+        for number in range(bench.args.first, bench.args.first + bench.args.rounds):
             draw = random.Random(number)
             kind, at = list(DETECTED)[number % len(DETECTED)], draw.randrange(20, batches - 100)
             used = {row["helper"].rsplit(":", 1)[0] for row in daemon.workers()}
@@ -416,6 +416,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--before", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("HELPER_ROUNDS", "8")))
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the number of the first round")
     parser.add_argument("--quick", action="store_true", help="whether it starts: figures mean nothing")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     args = parser.parse_args()
