@@ -11,7 +11,8 @@
 
 #include "proto/common/base.h"
 
-enum { REMOTE_WIRE_VERSION = 2 };
+/* SERVED: the same, of files that are not behind URLs: all of the dataset's, by their paths. */
+enum { REMOTE_WIRE_VERSION = 2, REMOTE_WIRE_SERVED = 1 << 16 | REMOTE_WIRE_VERSION };
 
 enum remote_op {
     REMOTE_STAT = 1, /* what is at the URL: an object, a directory, or nothing */

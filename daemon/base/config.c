@@ -464,7 +464,7 @@ static const struct config_type
     config_BACKEND = {config_set_backend, "none, etcd, c10d"},
     config_HOSTING = {config_set_word, "auto, yes, no"},
     config_CHARGE = {config_set_word, "uid, cgroup"},
-    config_VERSIONS = {config_set_word, "same, any"},
+    config_VERSIONS = {config_set_word, "same, any"}, config_SWITCH = {config_set_word, "no, yes"},
     config_FULL = {config_set_word, "refuse, wait"};
 
 static const struct config_key config_keys[] = {

@@ -37,6 +37,7 @@ struct config_limits {
 };
 
 enum config_versions { CONFIG_VERSIONS_SAME, CONFIG_VERSIONS_ANY };
+enum config_switch { CONFIG_NO, CONFIG_YES };
 enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };
 
 enum config_backend { CONFIG_BACKEND_NONE, CONFIG_BACKEND_ETCD, CONFIG_BACKEND_C10D };
@@ -109,6 +110,7 @@ struct config_helpers {
     uint64_t count;               /* workers of each loader; 0: auto */
     uint64_t lend;
     enum config_versions versions;
+    enum config_switch checksums, serve;
     char *certificate, *key, *authority; /* files; "": without TLS */
     char *secret_file;
     char *secret; /* from the file; may be NULL */

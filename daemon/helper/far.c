@@ -1,6 +1,9 @@
 #include "daemon/helper/far.h"
 
+#include "daemon/data/files/source.h"
+#include "daemon/data/kinds/kinds.h"
 #include "daemon/helper/alike.h"
+#include "daemon/helper/far_files.h"
 #include "daemon/helper/far_worker.h"
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link_slot.h"
@@ -40,6 +43,8 @@ struct far {
     struct sent object;                /* that */
     bool opened, ready;                /* the worker was told to open; it has */
     bool remote;                       /* it reads URLs */
+    bool checksums;                    /* the stand-in wants them */
+    struct far_files files;            /* of its machine, that the worker reads; or sock is -1 */
     struct far_task tasks[LINK_AHEAD]; /* a ring, the oldest at begin */
     uint64_t begin, end;
     bool comes; /* the bytes of the newest are on their way */
@@ -162,17 +167,6 @@ static int far_prove(struct far *far)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static int far_read_spec(struct dl_span packed, struct dl_spec *ret, struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    int r = value_unpack(packed.data, packed.len, &value, err);
-
-    if (r == 0)
-        r = spec_from_former(&value);
-    return r < 0 ? r : spec_from_value(&value, NULL, ret, err);
-}
-
 /* Files may be slow, and the stand-in waits for a word. */
 static void far_on_progress(void *owner, const char *what, uint64_t done, uint64_t all)
 {
@@ -181,6 +175,26 @@ static void far_on_progress(void *owner, const char *what, uint64_t done, uint64
     (void)what, (void)done, (void)all;
     if (far_say_alive(far) == 0)
         (void)!link_write(&far->link); /* one that is lost shows elsewhere */
+}
+
+/* That folders whose files have no sums are there. */
+static int far_find_folders(const struct spec_dataset *dataset, const struct data_env *env,
+                            struct dl_error *err)
+{
+    struct stat st;
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < dataset->n_files; i++) {
+        const char *path = dataset->files[i].path;
+
+        if (path && !remote_is_url(path) && !strpbrk(path, "*?[{\\"))
+            r = source_stat(path, true, env, &st);
+        if (r < 0)
+            (void)dl_error_set(err, -r, path, "%s", strerror(-r));
+    }
+    for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
+        r = far_find_folders(&dataset->datasets[i], env, err);
+    return r;
 }
 
 /* By the helper's own rights and places, whatever the daemon's are. */
@@ -193,7 +207,39 @@ static int far_check_files(struct far *far, const struct dl_msg_h_open *msg,
     int r = packed_env_read(&places, far->lend.roots, far->lend.seen_as, err);
 
     places.env.progress = progress;
-    return r < 0 ? r : files_seen_compare(spec, &places.env, msg->files, msg->sums, err);
+    if (r == 0)
+        r = files_seen_compare(spec, &places.env, msg->files, msg->sums, err);
+    return r == 0 && msg->serves && msg->files == 0
+               ? far_find_folders(&spec->dataset, &places.env, err)
+               : r;
+}
+
+/* It has all of them, and reads them by itself: neither code, nor what is behind URLs. */
+static bool far_is_of_files(const struct spec_dataset *dataset)
+{
+    enum files_sort sort = files_sort_of(dataset->kind);
+
+    for (uint32_t i = 0; i < dataset->n_datasets; i++) {
+        if (!far_is_of_files(&dataset->datasets[i]))
+            return false;
+    }
+    return sort != FILES_CODE && sort != FILES_PLUGIN;
+}
+
+/* Files that are not here, or other ones: those of the daemon's machine, if it gives them. */
+static int far_choose_files(struct far *far, const struct dl_msg_h_open *msg,
+                            const struct dl_spec *spec, const struct data_progress *progress,
+                            int *ret_worker, struct dl_error *err)
+{
+    int r = far_check_files(far, msg, spec, progress, err);
+
+    if (r == 0 || r == -ENOMEM || !msg->serves || !far_is_of_files(&spec->dataset) ||
+        spec_is_remote(&spec->dataset))
+        return r;
+    fprintf(stderr, "dloaderd: files are read from the daemon's machine: %s: %s\n", err->path,
+            err->message);
+    *err = (struct dl_error){0};
+    return far_files_init(&far->files, far->lend.memory, ret_worker);
 }
 
 /* That Python here makes the same samples. */
@@ -219,7 +265,7 @@ static int far_offer_remote(struct far *far)
     _cleanup_fd_ int ours = pair[0];
     _cleanup_fd_ int theirs = pair[1];
     ssize_t n = fdpass_send(far->asks, "", 1, &theirs, 1, 0);
-    return n < 0 ? (int)n : far_worker_offer(&far->worker, ours);
+    return n < 0 ? (int)n : far_worker_offer(&far->worker, ours, REMOTE_WIRE_VERSION);
 }
 
 static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, struct dl_error *err)
@@ -231,10 +277,11 @@ static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, st
     _cleanup_free_ char *interpreter = span_dup(far->lend.interpreter);
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
-    int r = interpreter ? far_read_spec(msg->spec, &spec, err) : -ENOMEM;
+    _cleanup_fd_ int files = -1;
+    int r = interpreter ? packed_spec_read(msg->spec, &spec, err) : -ENOMEM;
 
     if (r == 0)
-        r = far_check_files(far, msg, &spec, &progress, err);
+        r = far_choose_files(far, msg, &spec, &progress, &files, err);
     if (r == 0 && alike_matters(&spec)) {
         kind.interpreter = interpreter;
         r = far_check_python(msg, &kind, err);
@@ -244,6 +291,8 @@ static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, st
     far->remote = spec_is_remote(&spec.dataset);
     if (r == 0 && far->remote)
         r = far_offer_remote(far);
+    if (r == 0 && files >= 0)
+        r = far_worker_offer(&far->worker, files, REMOTE_WIRE_SERVED);
     return r;
 }
 
@@ -271,6 +320,7 @@ static int far_open(struct far *far, const struct dl_msg_h_open *msg)
     struct dl_error err = {0};
 
     far->opened = true;
+    far->checksums = msg->checksums;
     int r = far_start_worker(far, msg, &err);
     sent_deinit(&far->object); /* its host has read it */
     open.sandbox = far->worker.python.pid ? far->lend.python_sandbox : far->lend.sandbox;
@@ -391,16 +441,19 @@ static int far_send_done(struct far *far, const struct queue_done *done)
 
     memcpy(&header, slot, sizeof header);
     uint64_t bytes = far_count_bytes(done, &header, far->worker.slots[task->slot].slot_bytes);
-    int r = link_say(&far->link, &(struct dl_message){
-                                     .number = DL_MSG_H_DONE,
-                                     .h_done = {.task = done->task,
-                                                .code = min_u64(done->code, 4095),
-                                                .used = min_u64(done->bytes, DL_MAX_SEGMENT_BYTES),
-                                                .samples = done->samples,
-                                                .cost = done->cost_ns,
-                                                .collate = done->collate_ns,
-                                                .header = {(const uint8_t *)&header, sizeof header},
-                                                .bytes = bytes}});
+    int r =
+        link_say(&far->link,
+                 &(struct dl_message){
+                     .number = DL_MSG_H_DONE,
+                     .h_done = {.task = done->task,
+                                .code = min_u64(done->code, 4095),
+                                .used = min_u64(done->bytes, DL_MAX_SEGMENT_BYTES),
+                                .samples = done->samples,
+                                .cost = done->cost_ns,
+                                .collate = done->collate_ns,
+                                .header = {(const uint8_t *)&header, sizeof header},
+                                .bytes = bytes,
+                                .sum = far->checksums ? link_done_sum(&header, slot, bytes) : 0}});
     if (r < 0)
         return r;
     link_add_body(&far->link,
@@ -410,6 +463,16 @@ static int far_send_done(struct far *far, const struct queue_done *done)
     return 0;
 }
 
+/* Before batches, as the worker waits for it. */
+static int far_ask_for_file(struct far *far)
+{
+    const struct dl_msg_h_read msg = far_files_ask(&far->files);
+    int r = link_say(&far->link, &(struct dl_message){.number = DL_MSG_H_READ, .h_read = msg});
+
+    far->said = clock_ns();
+    return r < 0 ? r : link_write(&far->link);
+}
+
 /* One batch at a time: others wait in the worker's queue. */
 static int far_send_batches(struct far *far)
 {
@@ -417,6 +480,10 @@ static int far_send_batches(struct far *far)
     int r = link_write(&far->link);
 
     while (r == 0 && link_is_idle(&far->link)) {
+        if (far->files.state == FAR_FILES_TO_ASK) {
+            r = far_ask_for_file(far);
+            continue;
+        }
         if (far->goes < LINK_AHEAD)
             far->worker.slots[far->goes].busy = false;
         far->goes = LINK_AHEAD;
@@ -435,6 +502,23 @@ static int far_send_batches(struct far *far)
 
 /* ---- what the stand-in says ----------------------------------------------------------------- */
 
+static int far_on_part(struct far *far, const struct dl_msg_h_part *msg)
+{
+    uint8_t *to;
+    int r = far_files_on_part(&far->files, msg, &to);
+
+    if (r == 0 && to)
+        link_expect(&far->link, to, msg->bytes);
+    return r;
+}
+
+static int far_on_raw(struct far *far)
+{
+    if (!far->opened)
+        return far_on_object(far);
+    return far->comes ? far_on_task_bytes(far) : far_files_take(&far->files);
+}
+
 static int far_on_frame(struct far *far)
 {
     struct dl_span payload = link_payload(&far->link);
@@ -447,6 +531,8 @@ static int far_on_frame(struct far *far)
         return far_on_open(far, &msg.h_open);
     if (msg.number == DL_MSG_W_FORGET)
         return far->ready ? far_worker_forget(&far->worker, &msg) : -EBADMSG;
+    if (msg.number == DL_MSG_H_PART)
+        return far_on_part(far, &msg.h_part);
     return msg.number == DL_MSG_H_TASK ? far_on_task(far, &msg.h_task) : -EBADMSG;
 }
 
@@ -460,7 +546,7 @@ static int far_read_link(struct far *far)
         if (r == 0 && news == LINK_FRAME)
             r = far_on_frame(far);
         else if (r == 0 && news == LINK_RAW)
-            r = far->opened ? far_on_task_bytes(far) : far_on_object(far);
+            r = far_on_raw(far);
     } while (r == 0 && news != LINK_NOTHING);
     return r;
 }
@@ -520,9 +606,11 @@ static int far_read_words(struct far *far)
 static int far_wait(struct far *far)
 {
     const bool works = far->worker.queues != NULL;
-    struct pollfd fds[3] = {{.fd = far->link.fd, .events = POLLIN},
+    const bool asks = far->files.state == FAR_FILES_IDLE;
+    struct pollfd fds[4] = {{.fd = far->link.fd, .events = POLLIN},
                             {.fd = works ? far->worker.sock : -1, .events = POLLIN},
-                            {.fd = works ? far->worker.done_bell : -1, .events = POLLIN}};
+                            {.fd = works ? far->worker.done_bell : -1, .events = POLLIN},
+                            {.fd = asks ? far->files.sock : -1, .events = POLLIN}};
     eventfd_t count;
 
     if (!link_is_idle(&far->link))
@@ -538,6 +626,8 @@ static int far_wait(struct far *far)
     int r = fds[0].revents & ~POLLOUT ? far_read_link(far) : 0;
     if (r == 0 && fds[1].revents)
         r = far_read_words(far);
+    if (r == 0 && fds[3].revents)
+        r = far_files_read(&far->files);
     if (r == 0)
         r = far_say_alive(far);
     return r < 0 ? r : far_send_batches(far);
@@ -569,6 +659,7 @@ static void far_end(struct far *far, int r)
 static void far_deinit(struct far *far)
 {
     far_worker_deinit(&far->worker);
+    far_files_deinit(&far->files);
     link_deinit(&far->link);
     frame_reader_deinit(&far->lender);
     buffer_deinit(&far->lend_bytes);
@@ -580,7 +671,11 @@ static void far_deinit(struct far *far)
 int far_run(int sock, const char *program)
 {
     _cleanup_(far_deinit)
-    struct far far = {.link = {.fd = -1}, .asks = -1, .goes = LINK_AHEAD, .program = program};
+    struct far far = {.link = {.fd = -1},
+                      .asks = -1,
+                      .goes = LINK_AHEAD,
+                      .files = {.sock = -1},
+                      .program = program};
 
     (void)alarm(LINK_PROVE_S);
     int r = far_read_lend(&far, sock);

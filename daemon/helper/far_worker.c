@@ -155,12 +155,11 @@ static int far_worker_send(const struct far_worker *worker, const struct dl_mess
     return r;
 }
 
-int far_worker_offer(struct far_worker *worker, int fd)
+int far_worker_offer(struct far_worker *worker, int fd, uint64_t version)
 {
-    return far_worker_send(worker,
-                           &(struct dl_message){.number = DL_MSG_W_REMOTE,
-                                                .w_remote = {.version = REMOTE_WIRE_VERSION}},
-                           &fd, 1);
+    return far_worker_send(
+        worker, &(struct dl_message){.number = DL_MSG_W_REMOTE, .w_remote = {.version = version}},
+        &fd, 1);
 }
 
 int far_worker_expect(struct far_worker *worker, struct dl_span indices)

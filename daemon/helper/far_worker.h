@@ -47,8 +47,8 @@ void far_worker_deinit(struct far_worker *worker);
 /* Reaps it, which has ended: how, in words. */
 void far_worker_obituary(struct far_worker *worker, char *ret, size_t room);
 
-/* Before that, of one that reads URLs: `fd`, borrowed, leads to the process that fetches. */
-int _nodiscard_ far_worker_offer(struct far_worker *worker, int fd);
+/* Before that, of one that reads URLs, or what is served: `fd`, borrowed, leads to who gives it. */
+int _nodiscard_ far_worker_offer(struct far_worker *worker, int fd, uint64_t version);
 
 /* After that: what of them is far away can be fetched before their task's turn. */
 int _nodiscard_ far_worker_expect(struct far_worker *worker, struct dl_span indices);

@@ -8,6 +8,8 @@
 #include "proto/codec.h"
 #include "proto/slot_fill.h"
 
+#include <xxhash.h>
+
 /* A task: the bytes that follow have a slot's header, and stay within a slot. */
 static inline bool link_task_fits(const struct dl_msg_h_task *msg)
 {
@@ -31,6 +33,14 @@ static inline bool link_done_fits(const struct dl_msg_h_done *msg, uint64_t task
     return msg->task == task && msg->header.len == sizeof(struct slot_header) &&
            slot_bytes >= SLOT_HEADER_BYTES && msg->bytes <= slot_bytes - SLOT_HEADER_BYTES &&
            (msg->code != 0 || msg->used == msg->bytes + SLOT_HEADER_BYTES);
+}
+
+/* Of a batch with that header, whose bytes are behind it in `slot`. */
+static inline uint64_t link_done_sum(const struct slot_header *header, const void *slot,
+                                     uint64_t bytes)
+{
+    return XXH3_64bits_withSeed((const char *)slot + SLOT_HEADER_BYTES, bytes,
+                                XXH3_64bits(header, sizeof *header));
 }
 
 /* Takes of the header what is a worker's to write; `slot` keeps the daemon's part. */

@@ -4,6 +4,7 @@
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link.h"
 #include "daemon/helper/link_slot.h"
+#include "daemon/helper/near_files.h"
 #include "daemon/helper/packed.h"
 #include "daemon/helper/reach.h"
 #include "daemon/helper/sent.h"
@@ -38,6 +39,7 @@ struct near {
     uint32_t n_segments;
     struct reach_place place; /* zeroed until W_REACH */
     struct sent sent;         /* what the helper is sent of the program; zeroed: nothing */
+    struct near_files files;  /* that it may read */
     struct link link;
     uint64_t heard;                 /* ns; when the helper said something last */
     bool ready;                     /* its worker has opened the dataset */
@@ -82,17 +84,6 @@ static int near_map_queues(struct near *near, uint64_t bytes)
     return 0;
 }
 
-static int near_read_spec(struct dl_span packed, struct dl_spec *ret, struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    int r = value_unpack(packed.data, packed.len, &value, err);
-
-    if (r == 0)
-        r = spec_from_former(&value);
-    return r < 0 ? r : spec_from_value(&value, NULL, ret, err);
-}
-
 /* What the dataset is here, which the helper compares with its own. */
 struct near_seen {
     struct files_seen files;
@@ -119,7 +110,7 @@ static int near_look(struct near *near, const struct dl_msg_w_open *msg, struct 
     struct dl_spec spec = {0};
     _cleanup_(packed_env_deinit)
     struct packed_env places = {0};
-    int r = near_read_spec(msg->spec, &spec, err);
+    int r = packed_spec_read(msg->spec, &spec, err);
 
     if (r == 0)
         r = packed_env_read(&places, msg->roots, msg->seen_as, err);
@@ -135,6 +126,8 @@ static int near_begin(struct near *near, const struct dl_msg_w_open *msg, struct
     struct near_seen *seen = calloc(1, sizeof *seen);
     int r = seen ? near_look(near, msg, seen, err) : -ENOMEM;
 
+    if (r == 0 && near->place.serves)
+        r = near_files_open(&near->files, msg, err);
     if (r == 0)
         r = reach_helper(&near->place, &near->link, err);
     if (r == 0) {
@@ -149,7 +142,9 @@ static int near_begin(struct near *near, const struct dl_msg_w_open *msg, struct
                                     .sums = {(const uint8_t *)seen->files.sums,
                                              seen->files.n_sums * sizeof seen->files.sums[0]},
                                     .python = span_str(seen->python),
-                                    .object = seen->object.len}});
+                                    .object = seen->object.len,
+                                    .checksums = near->place.checksums,
+                                    .serves = near->place.serves}});
     }
     if (r == 0)
         link_add_body(&near->link, seen->object);
@@ -269,7 +264,7 @@ static void near_measure(struct near *near, uint64_t now)
 
 /* The clocks of two machines differ, so a task began as long ago as it took, but not before it was
  * sent. */
-static void near_finish(struct near *near)
+static int near_finish(struct near *near)
 {
     const struct dl_msg_h_done *msg = &near->done;
     const struct given *given = &near->given[near->begin % LINK_AHEAD];
@@ -282,8 +277,11 @@ static void near_finish(struct near *near)
                               .cost_ns = cost,
                               .collate_ns = min_u64(msg->collate, cost)};
     uint64_t slot_bytes;
+    void *slot = near_slot(near, &given->task, &slot_bytes);
 
-    link_done_put(near_slot(near, &given->task, &slot_bytes), &near->header);
+    if (near->place.checksums && link_done_sum(&near->header, slot, msg->bytes) != msg->sum)
+        return -EILSEQ;
+    link_done_put(slot, &near->header);
     near->begin++;
     near->way.received_bytes += msg->bytes;
     near->way.way_ns += now - near->came;
@@ -292,6 +290,7 @@ static void near_finish(struct near *near)
     (void)done_put(near->queues, &done); /* there is room: see worker.c */
     if (queue_must_wake(&near->queues->done))
         (void)eventfd_write(near->done_bell, 1);
+    return 0;
 }
 
 static int near_on_done(struct near *near, const struct dl_msg_h_done *msg)
@@ -305,14 +304,28 @@ static int near_on_done(struct near *near, const struct dl_msg_h_done *msg)
     near->done = *msg;
     near->came = clock_ns();
     memcpy(&near->header, msg->header.data, sizeof near->header);
-    if (msg->bytes > 0)
-        link_expect(&near->link, slot + SLOT_HEADER_BYTES, msg->bytes);
-    else
-        near_finish(near);
+    if (msg->bytes == 0)
+        return near_finish(near);
+    link_expect(&near->link, slot + SLOT_HEADER_BYTES, msg->bytes);
     return 0;
 }
 
 /* ---- the helper's messages ------------------------------------------------------------------ */
+
+static int near_on_read(struct near *near, const struct dl_msg_h_read *msg)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+    struct dl_msg_h_part part;
+    int r = near_files_read(&near->files, msg, &part, &bytes);
+
+    if (r == 0)
+        r = link_say(&near->link, &(struct dl_message){.number = DL_MSG_H_PART, .h_part = part});
+    if (r == 0 && bytes.len > 0)
+        r = link_add(&near->link, (struct dl_span){bytes.data, bytes.len});
+    near->way.sent_bytes += bytes.len;
+    return r;
+}
 
 static int near_on_gone(const struct near *near, struct dl_span why)
 {
@@ -351,6 +364,8 @@ static int near_on_frame(struct near *near)
         return 0;
     case DL_MSG_H_DONE:
         return near_on_done(near, &msg.h_done);
+    case DL_MSG_H_READ:
+        return near_on_read(near, &msg.h_read);
     case DL_MSG_H_GONE:
         return near_on_gone(near, msg.h_gone.why);
     default:
@@ -366,6 +381,7 @@ static int near_lose(const struct near *near, int r)
     fprintf(stderr, "helper %s: %s\n", near->place.address,
             r == -EPIPE       ? "it has closed the connection, or has died"
             : r == -ETIMEDOUT ? "it has not answered for 5 s: it was stopped, or the network is cut"
+            : r == -EILSEQ    ? "a batch's sum differs: its bytes were changed on the way"
             : r == -EBADMSG || r == -EMSGSIZE || r == -EKEYREJECTED
                 ? "what it sends is not of this protocol"
                 : strerror(-r));
@@ -383,7 +399,7 @@ static int near_hear(struct near *near)
         if (r == 0 && news == LINK_FRAME)
             r = near_on_frame(near);
         else if (r == 0 && news == LINK_RAW)
-            near_finish(near);
+            r = near_finish(near);
     } while (r == 0 && news != LINK_NOTHING);
     if (near->link.came != came)
         near->heard = clock_ns();
@@ -464,6 +480,7 @@ static void near_deinit(struct near *near)
     close_fdp(&near->done_bell);
     reach_place_deinit(&near->place);
     sent_deinit(&near->sent);
+    near_files_deinit(&near->files);
 }
 
 int near_run(int sock)

@@ -2,6 +2,17 @@
 
 #include <errno.h>
 
+int packed_spec_read(struct dl_span packed, struct dl_spec *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value value = {0};
+    int r = value_unpack(packed.data, packed.len, &value, err);
+
+    if (r == 0)
+        r = spec_from_former(&value);
+    return r < 0 ? r : spec_from_value(&value, NULL, ret, err);
+}
+
 static int packed_read_list(struct dl_span packed, struct value *ret, char ***ret_strings,
                             struct dl_error *err)
 {

@@ -31,7 +31,9 @@ int reach_place_read(struct reach_place *ret, const struct dl_msg_w_reach *msg)
                                 .key = span_dup(msg->key),
                                 .authority = span_dup(msg->authority),
                                 .interpreter = span_dup(msg->interpreter),
-                                .any_versions = msg->any_versions};
+                                .any_versions = msg->any_versions,
+                                .checksums = msg->checksums,
+                                .serves = msg->serves};
     return ret->address && ret->secret && ret->certificate && ret->key && ret->authority &&
                    ret->interpreter
                ? 0

@@ -11,6 +11,8 @@ struct reach_place {
     char *certificate, *key, *authority;
     char *interpreter; /* of this machine; "": no Python */
     bool any_versions; /* the helper's may have others */
+    bool checksums;    /* it is asked for them */
+    bool serves;       /* it may read this machine's files */
 };
 
 int _nodiscard_ reach_place_read(struct reach_place *ret, const struct dl_msg_w_reach *msg);

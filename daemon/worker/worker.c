@@ -454,7 +454,9 @@ static int worker_handle_remote(struct worker *w, const struct dl_msg_w_remote *
 
     if (w->queues || w->guard.remote || fd < 0)
         return -EPROTO;
-    struct remote_offer offer = {msg->version, msg->environment, steal_fd(&fd)};
+    w->inputs.env.served = msg->version == REMOTE_WIRE_SERVED;
+    struct remote_offer offer = {w->inputs.env.served ? REMOTE_WIRE_VERSION : msg->version,
+                                 msg->environment, steal_fd(&fd)};
     return remote_new(&offer, &w->guard, &w->guard.remote);
 }
 

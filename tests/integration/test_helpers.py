@@ -33,10 +33,10 @@ class SameBatches(HelperCase):
             self.assert_same(dlctl_json("run", spec, *args, daemon=daemon), dlctl_json("check", spec, *args))
             return sum(row["tasks"] for row in self.away(daemon, name))
 
-    def check_all(self, daemon, count, every):
+    def check_all(self, daemon, count, every, first=0, but=""):
         done = 0
         for at, (name, kind, make) in enumerate(DATASETS):
-            if name in ITERABLE or at % every:
+            if name in ITERABLE or at % every != first or kind == but:
                 continue
             with self.subTest(name):
                 done += self.check_dataset(daemon, name, kind, make, count)
@@ -49,6 +49,33 @@ class SameBatches(HelperCase):
     def test_two_helpers(self):
         addresses = [self.helper(name).address for name in ("first", "second")]
         self.check_all(self.helped(addresses, workers=2), 2, 1)
+
+    def test_served(self):
+        """A helper that has no file of the datasets reads those of the daemon's machine, if that one says so."""
+        os.mkdir(self.path("empty"))
+        helper = self.helper(data_roots=[{"path": self.path("empty"), "seen_as": self.dir}])
+        daemon = self.helped([helper.address], helpers={"addresses": [helper.address], "count": 1, "serve": "yes",
+                                                        "secret_file": str(self.secret)})
+        self.check_all(daemon, 1, *((9, 4) if QUICK else (2, 0)), but="plugin")
+        self.assertIn("files are read from the daemon's machine: ", helper.log)
+
+    def test_served_in_blocks(self):
+        """Of a file that is larger than what a worker of the helper may have of it at a time."""
+        os.mkdir(self.path("empty"))
+        helper = self.helper(data_roots=[{"path": self.path("empty"), "seen_as": self.dir}], limits={"bytes": "16MiB"})
+        rows = dltest.TestCase.rows(self, "x", 4000, 5000)
+        spec = self.spec("rows", name="rows", seed=3, batch={"size": 4}, sampler={"kind": "random"},
+                         workers={"count": 1, "retries": 100}, dataset={"kind": "npy", "paths": {"x": rows}})
+        daemon = self.helped([helper.address], helpers={"addresses": [helper.address], "count": 1, "serve": "yes",
+                                                        "secret_file": str(self.secret)})
+        sent = []
+
+        def look():
+            wait_until(lambda: sum(row["tasks"] for row in self.away(daemon, "rows")) > 100, "many batches")
+            sent.append(sum(row["sent_bytes"] for row in self.away(daemon, "rows")))
+
+        self.assert_same(*self.run_while(daemon, spec, "rows", 1, look))
+        self.assertGreater(sent[0], os.path.getsize(rows))  # random rows: most blocks came more than once
 
     def test_own_workers_first(self):
         """A helper gets what the loader's own workers have no room for: here nothing."""

@@ -75,6 +75,25 @@ class Cutter(Way):
             other[side] = Passing(to, take)
 
 
+class Changer(Way):
+    """A way on which now and then a bit of what helpers send is changed, in the middle of much."""
+
+    changed = pieces = 0
+
+    def join(self, near, other):
+        def take(sock, data):
+            self.pieces += len(data) > 16000
+            if len(data) > 16000 and self.pieces % 40 == 0:
+                self.changed += 1
+                at = len(data) // 2
+                data = b"".join([data[:at], bytes([data[at] ^ 16]), data[at + 1:]])
+            sock.sendall(data)
+
+        super().join(near, other)
+        if near in other:
+            other[other[near]] = Passing(near, take)
+
+
 class Recorder(Way):
     """What daemons say to the helper is in `said`."""
 
@@ -104,6 +123,26 @@ class Attacked(HelperCase):
             client.open(json.loads(pathlib.Path(spec).read_text()))
             wait_until(lambda: way.cuts > 3, lambda: f"cuts: {way.cuts}\n{daemon.log[-2000:]}")
             self.assert_same(dlctl_json("run", spec, "--digest", daemon=daemon), dlctl_json("check", spec, "--digest"))
+
+    def test_changed_on_the_way(self):
+        """With sums such batches are made again; without they are not noticed."""
+        rows = dltest.TestCase.rows(self, "x", 12800, 3000)
+        spec = self.spec("rows", name="rows", seed=3, batch={"size": 64}, workers={"count": 1, "retries": 100},
+                         dataset={"kind": "npy", "paths": {"x": rows}})
+        way = Changer(self.helper().address)
+        self.addCleanup(way.close)
+        for checksums in ("yes", "no"):
+            daemon = self.helped([way.address], directory=checksums, helpers={
+                "addresses": [way.address], "count": 1, "secret_file": str(self.secret), "checksums": checksums})
+            before = way.changed
+            run, check = self.run_while(daemon, spec, "rows", 1, lambda before=before: wait_until(
+                lambda: way.changed > before, lambda: f"bytes to change: {way.pieces}"))
+            if checksums == "yes":
+                self.assert_same(run, check)
+                self.assertIn("a batch's sum differs: its bytes were changed on the way", daemon.log)
+            elif "not of this protocol" not in daemon.log:  # it was no frame that changed
+                self.assertNotEqual(run["digest"], check["digest"])
+            daemon.stop()
 
     def test_many_strangers(self):
         """Each costs a process: where many are refused, those that follow wait."""

@@ -39,6 +39,7 @@ TYPES = {
     "HOSTING": "word",
     "CHARGE": "word",
     "VERSIONS": "word",
+    "SWITCH": "word",
     "FULL": "word",
 }
 

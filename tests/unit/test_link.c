@@ -3,9 +3,11 @@
 #include "tests/lib/harness.h"
 
 #include "daemon/helper/alike.h"
+#include "daemon/helper/far_files.h"
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link.h"
 #include "daemon/helper/link_slot.h"
+#include "daemon/helper/near_files.h"
 #include "daemon/helper/proof.h"
 #include "daemon/helper/sent.h"
 #include "daemon/serve/pool/helpers.h"
@@ -210,6 +212,102 @@ TEST(test_files)
     assert_int_equal(files_seen_compare(&spec, &env, 0, (struct dl_span){0}, &err), -ESTALE);
     for (int i = 0; i < 3; i++)
         free(paths[i]);
+}
+
+/* What a helper may read of the daemon's machine: what the spec names, and what is beside or below.
+ */
+TEST(test_files_named)
+{
+    char one[] = "/d/one.npy", corpus[] = "/f/corpus", pattern[] = "/d/t*/x?.txt",
+         model[] = "/m.json", remote[] = "s3://b/k";
+    struct spec_file files[] = {{.path = one}, {.path = pattern}, {.path = remote}},
+                     below = {.path = corpus};
+    struct spec_dataset inner = {.files = &below, .n_files = 1};
+    const struct spec_dataset dataset = {.kind = DATASET_NPY,
+                                         .files = files,
+                                         .n_files = 3,
+                                         .model = model,
+                                         .datasets = &inner,
+                                         .n_datasets = 1};
+    static const struct {
+        const char *path;
+        bool named;
+    } rows[] = {
+        {"/d/one.npy", true},
+        {"/d", true}, /* the folder of the pattern */
+        {"/d/train/x1.txt", true},
+        {"/f/corpus.bin", true},
+        {"/f/corpus/a/b.jpg", true},
+        {"/m.json", true},
+        {"/", false},
+        {"", false},
+        {"/e/one.npy", false},
+        {"/m.jso", false},
+        {"d/one.npy", false},
+        {"/d/train/../../etc/passwd", false},
+        {"/d/..", false},
+        {"s3://b/k", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (near_files_named(&dataset, rows[i].path) != rows[i].named)
+            fail_msg("%s", rows[i].path);
+    assert_false(near_files_named(&dataset, "/f/other.jpg"));
+    inner.listed = true;
+    assert_true(near_files_named(&dataset, "/f/other.jpg"));
+}
+
+/* What a worker asks, and what the stand-in answers: neither is trusted. */
+TEST(test_files_asked)
+{
+    static const struct {
+        uint32_t op, object;
+        uint64_t first, bytes;
+        int r;
+        enum far_files_state then;
+    } rows[] = {
+        {REMOTE_STAT, 0, 0, 0, 0, FAR_FILES_TO_ASK},
+        {REMOTE_EXPECT, 0, 0, UINT64_MAX, 0, FAR_FILES_IDLE},
+        {REMOTE_NEED, 1, 0, 10, 0, FAR_FILES_TO_ASK},
+        {REMOTE_NEED, 1, 0, 11, -EPROTO, FAR_FILES_IDLE},
+        {REMOTE_NEED, 1, 1, 9, -EPROTO, FAR_FILES_IDLE},
+        {REMOTE_NEED, 1, REMOTE_BLOCK_BYTES, 10, -EPROTO, FAR_FILES_IDLE},
+        {REMOTE_NEED, 1, 0, 0, -EPROTO, FAR_FILES_IDLE},
+        {REMOTE_NEED, 2, 0, 10, -EPROTO, FAR_FILES_IDLE},
+        {REMOTE_DROP, 1, 0, 10, 0, FAR_FILES_IDLE},
+        {REMOTE_DROP, 1, 0, UINT64_MAX, -EPROTO, FAR_FILES_IDLE},
+        {REMOTE_CLOSE, 1, 0, 0, 0, FAR_FILES_IDLE},
+        {REMOTE_CLOSE, 2, 0, 0, -EPROTO, FAR_FILES_IDLE},
+        {99, 0, 0, 0, -EPROTO, FAR_FILES_IDLE},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct dl_msg_h_part part = {.sort = REMOTE_OBJECT, .size = 10};
+        struct remote_question question = {.op = REMOTE_PAGED, .url = "/f"};
+        struct far_files files;
+        uint8_t *to;
+        int worker;
+
+        assert_int_equal(far_files_init(&files, 1 << 20, &worker), 0);
+        assert_int_equal(far_files_on_part(&files, &part, &to), -EBADMSG); /* nothing was asked */
+        assert_true(send(worker, &question, sizeof question, 0) > 0);
+        assert_int_equal(far_files_read(&files), 0);
+        assert_int_equal(far_files_ask(&files).what, NEAR_FILES_STAT);
+        assert_int_equal(far_files_on_part(&files, &part, &to), 0);
+        assert_null(to);
+        question = (struct remote_question){.op = rows[i].op,
+                                            .object = rows[i].object,
+                                            .first = rows[i].first,
+                                            .bytes = rows[i].bytes};
+        assert_true(send(worker, &question, sizeof question, 0) > 0);
+        int r = far_files_read(&files);
+        if (r != rows[i].r || (r == 0 && files.state != rows[i].then))
+            fail_msg("row %zu: %d, %d", i, r, (int)files.state);
+        far_files_deinit(&files);
+        close(worker);
+    }
 }
 
 /* Each line of the daemon's has to be among the helper's; what this one has besides is its own. */

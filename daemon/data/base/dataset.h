@@ -196,6 +196,7 @@ struct data_env {
     struct shared_indexes *indexes;  /* NULL: not shared; see shared_index.h */
     struct index_files *index_files; /* NULL: not kept on disk; see index_files.h */
     struct remote *remote;           /* way to files behind URLs; NULL: URLs are refused */
+    bool served;                     /* to all files, which another machine has */
     struct guard *guard;             /* of mapped files; NULL: changes go unnoticed */
     const struct data_progress *progress; /* may be NULL */
     /*

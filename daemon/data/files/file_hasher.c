@@ -71,6 +71,22 @@ static int file_hasher_add_edges(struct file_hasher *hasher, const char *path, s
     return hasher->r;
 }
 
+/* The same of a file that another machine has. */
+static int file_hasher_add_served(struct file_hasher *hasher, const char *path, struct stat *ret_st)
+{
+    struct source source = {0};
+
+    hasher->r = source_open_known(path, hasher->env, &source, ret_st, NULL);
+    if (hasher->r < 0)
+        return hasher->r;
+    uint64_t edge = min_u64(source.bytes, EDGE_BYTES);
+    file_hasher_add_number(hasher, source.bytes);
+    file_hasher_add(hasher, source.data, edge);
+    file_hasher_add(hasher, source.data + source.bytes - edge, edge);
+    source_close(&source);
+    return hasher->r;
+}
+
 static int file_hasher_add_remote(struct file_hasher *hasher, const char *url, struct stat *ret_st)
 {
     hasher->r = source_stat(url, true, hasher->env, ret_st);
@@ -85,8 +101,11 @@ int file_hasher_add_file(struct file_hasher *hasher, const char *path, struct st
 {
     if (hasher->r < 0)
         return hasher->r;
-    int r = (remote_is_url(path) ? file_hasher_add_remote : file_hasher_add_edges)(hasher, path,
-                                                                                   ret_st);
+    int (*add)(struct file_hasher * hasher, const char *path, struct stat *ret_st) =
+        remote_is_url(path)                                  ? file_hasher_add_remote
+        : hasher->env && source_is_remote(path, hasher->env) ? file_hasher_add_served
+                                                             : file_hasher_add_edges;
+    int r = add(hasher, path, ret_st);
     if (r == 0)
         data_tell(hasher->env, "files compared with the cache's", ++hasher->files, UINT64_MAX);
     return r;

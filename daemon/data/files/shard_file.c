@@ -189,7 +189,7 @@ static int shard_files_measure(const struct shard_files *files, const char *path
     struct source source = {0};
     _cleanup_fd_ int fd = -1;
 
-    if (!remote_is_url(path))
+    if (!source_is_remote(path, files->env))
         return source_open_file(path, files->env, &fd, ret, err);
     int r = source_open(path, files->env, &source, err); /* nothing of it is fetched for that */
     *ret = source.bytes;

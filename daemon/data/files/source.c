@@ -170,7 +170,7 @@ int source_allows(const char *dir, const char *path, const struct data_env *env,
 {
     char resolved[PATH_MAX + 1], below[PATH_MAX + 2], buffer[PATH_MAX];
 
-    if (env->n_roots == 0 || remote_is_url(path))
+    if (env->n_roots == 0 || source_is_remote(path, env))
         return 0;
     data_turn_to(env, dir);
     dir = seen_place(env, dir, buffer);
@@ -285,7 +285,7 @@ static int source_open_regular(const char *path, const struct data_env *env, int
     _cleanup_fd_ int fd = -1;
     int r;
 
-    if (remote_is_url(path)) {
+    if (source_is_remote(path, env)) {
         r = source_check_remote(path, env, err);
         return r < 0 ? r : remote_open(env->remote, path, ret_fd, ret_st, err);
     }
@@ -328,7 +328,7 @@ int source_dir_open(const char *path, const struct data_env *env, struct source_
     int r;
 
     *ret = (struct source_dir){0};
-    if (remote_is_url(path)) {
+    if (source_is_remote(path, env)) {
         if ((r = source_check_remote(path, env, err)) < 0)
             return r;
         /* Each one is another one: no link leads back to it. */
@@ -372,7 +372,7 @@ int source_stat(const char *path, bool follow, const struct data_env *env, struc
     _cleanup_fd_ int fd = -1;
     char buffer[PATH_MAX];
 
-    if (remote_is_url(path)) {
+    if (source_is_remote(path, env)) {
         int r = source_check_remote(path, env, NULL);
         return r < 0 ? r : remote_stat(env->remote, path, ret);
     }
@@ -401,7 +401,7 @@ int source_open_known(const char *path, const struct data_env *env, struct sourc
     char place[PATH_MAX];
     int r;
 
-    if (remote_is_url(path))
+    if (source_is_remote(path, env))
         return source_map_remote(path, env, ret, ret_st, err);
     if ((r = source_open_regular(path, env, &fd, ret_st, err)) < 0)
         return r;

@@ -12,8 +12,15 @@
 
 #include "daemon/data/base/dataset.h"
 #include "daemon/data/files/gunzip.h"
+#include "proto/remote_wire.h"
 #include <dirent.h>
 #include <sys/stat.h>
+
+/* Whether it is read by env->remote. `env` may be NULL. */
+static inline bool source_is_remote(const char *path, const struct data_env *env)
+{
+    return (env && env->served) || remote_is_url(path);
+}
 
 struct source {
     const uint8_t *data; /* owned mapping; not NULL once open, even of 0 bytes */

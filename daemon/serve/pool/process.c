@@ -634,7 +634,9 @@ static void process_send_reach(struct process *p, const struct process_options *
                                          .key = span_str(helpers->key),
                                          .authority = span_str(helpers->authority),
                                          .interpreter = span_str(interpreter ? interpreter : ""),
-                                         .any_versions = helpers->versions == CONFIG_VERSIONS_ANY}},
+                                         .any_versions = helpers->versions == CONFIG_VERSIONS_ANY,
+                                         .checksums = helpers->checksums,
+                                         .serves = helpers->serve}},
         NULL, 0);
 }
 
