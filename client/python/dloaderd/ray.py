@@ -26,6 +26,7 @@ import shutil
 import signal
 import socket as sockets
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -109,6 +110,9 @@ def _place(host: str, port: int) -> str:
 
 class _Helper:
     def __init__(self, config: dict[str, Any], secret: str) -> None:
+        # Datasets in Python run by the interpreter that Ray runs there, with its packages.
+        path = [place for place in sys.path if os.path.isabs(place) and os.path.isdir(place)]
+        config = {"python": [sys.executable], "python_path": path, **config}
         self.program = _Program(config, secret, "--helper", _place(_ray.util.get_node_ip_address(), 0))
         deadline = time.monotonic() + START_SECONDS
         while not (found := _PLACE.search(self.program.said())):
@@ -224,7 +228,8 @@ def helpers(num: int = 1, *, num_cpus: float = 1, resources: dict[str, float] | 
     resources, scheduling_strategy: Ray's own: a placement group beside the trainers', or machines without GPUs.
     rendezvous: the store, as in dloaderd.conf(5), such as {"backend": "etcd", "endpoint": "10.0.0.1:2379"}; None: a
     TCPStore on this machine. run: their name there; None: a new one.
-    config: further settings of the helpers' daemons, such as data_roots.
+    config: further settings of the helpers' daemons, such as data_roots; datasets in Python run by Ray's own
+        interpreter of that machine if it does not say otherwise.
     """
     serves = rendezvous is None
     here = _ray.util.get_node_ip_address()
