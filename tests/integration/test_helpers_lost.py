@@ -82,6 +82,32 @@ class Misfortunes(HelperCase):
         daemon = self.helped([helper.address], workers=2)
         self.assert_same(*self.run_while(daemon, self.range("run", 400), "run", 2, kill))
 
+    def test_nothing_for_others_there(self):
+        """A helper that has lost a worker gets nothing for its others: all may be stopped, and lose it in turn."""
+        helper = self.helper()
+        daemon = self.helped([helper.address], workers=3)
+        client = self.client(daemon)
+        loader = client.open({"name": "run", "dataset": {"kind": "range", "length": 50}, "batch": {"size": 1},
+                              "workers": {"count": 1, "prefetch": 8, "timeout": 0, "retries": 100}})["loader"]
+        self.wait_for(daemon, "run", 3)
+        own = next(row["pid"] for row in self.rows(daemon, "run") if not row["helper"])
+        for pid in (own, *helper.ends):
+            os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, own, signal.SIGCONT)
+        # Two steps for the worker here, and one for one of those there.
+        client.start(loader, credits=3)
+        wait_until(lambda: any(row["queued"] for row in self.away(daemon, "run")), lambda: self.rows(daemon, "run"))
+        unlucky = next(row for row in self.away(daemon, "run") if row["queued"])
+        os.kill(unlucky["pid"], signal.SIGKILL)
+
+        def is_made():
+            """By another process in its place, and nobody else had it meanwhile."""
+            rows = self.away(daemon, "run")
+            self.assertEqual([row for row in rows if row["queued"] and row["worker"] != unlucky["worker"]], [])
+            return any(row["tasks"] for row in rows)
+
+        wait_until(is_made, lambda: self.rows(daemon, "run"))
+
     def test_no_helper_there(self):
         """The loader's own workers do everything."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
