@@ -6,11 +6,15 @@ It needs neither PyTorch nor a trainer: only Ray, of PyPI.
 
 import json
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 import dltest
 import dloaderd
@@ -26,6 +30,7 @@ except ImportError as error:
 
 import dloaderd.ray as helping  # noqa: E402
 
+HERE = pathlib.Path(__file__).resolve().parent
 PATIENCE = 120  # seconds that a busy machine is given; nothing is judged by it
 SPEC = {"name": "run", "seed": 3, "dataset": {"kind": "range", "length": 4000}, "batch": {"size": 4},
         "sampler": {"kind": "random"}, "workers": {"count": 1}}
@@ -127,6 +132,30 @@ class TestHelpers(unittest.TestCase):
             self.wait_at(helpers, 1)
             seen += samples_of(batches)
         self.assertEqual(seen, expected)
+
+    def test_the_guide_s_lines(self):
+        """As client/docs/more-processors.md has them, with other numbers; what TorchTrainer calls is a task of Ray."""
+        class Trainer:
+            def __init__(self, loop, train_loop_config):
+                self.loop, self.config = loop, train_loop_config
+
+            def fit(self):
+                ray.get(ray.remote(self.loop).options(num_cpus=1).remote(self.config))
+
+        text = (HERE.parent.parent / "client/docs/more-processors.md").read_text(encoding="utf-8")
+        lines = re.search(r"```python\n(import dloaderd\nimport dloaderd\.ray\n.*?)```", text, re.DOTALL)[1]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(SPEC, file)
+            file.flush()
+            for what, instead in (("num=4, num_cpus=8", "num=1, num_cpus=1"), ('"cpu_only"', '"lend"'),
+                                  ("/data/photos.yaml", file.name)):
+                self.assertIn(what, lines)
+                lines = lines.replace(what, instead)
+            space, module = {"__name__": "__main__"}, types.SimpleNamespace(TorchTrainer=Trainer)
+            with unittest.mock.patch.dict(sys.modules, {"ray.train.torch": module}):
+                exec(lines, space)
+        self.assertEqual(len(space["helpers"].addresses()), 1)
+        space["helpers"].end()
 
     def is_of(self, node, pid):
         """The process is one of that raylet's."""
