@@ -330,7 +330,7 @@ void asker_expect(struct asker *asker, struct object *object, uint64_t first, ui
     if (asker_knows(asker, object))
         desk_expect(desk, object, first, bytes);
     else if (objects_have_room(&desk->objects, transfers_guess(desk->transfers, probe)))
-        desk_probe_expected(desk, object, probe, first, bytes);
+        desk_probe_expected(desk, object, asker->since, probe, first, bytes);
 }
 
 /* Nobody waits for it. */

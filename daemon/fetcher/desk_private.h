@@ -74,9 +74,10 @@ void desk_expect(struct desk *desk, struct object *object, uint64_t first, uint6
 /* What is at the URL: its first bytes, and with them its size; of one that is known, or kept on
  * disk, whether it is still that one. */
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes);
-/* The same while nobody waits for it; then these bytes are fetched, if there is room. */
-void desk_probe_expected(struct desk *desk, struct object *object, uint64_t bytes, uint64_t first,
-                         uint64_t expected);
+/* The same while nobody waits for it; then these bytes are fetched, if there is room. `since`: a
+ * question that was asked before is answered, and then asked again. */
+void desk_probe_expected(struct desk *desk, struct object *object, uint64_t since, uint64_t bytes,
+                         uint64_t first, uint64_t expected);
 
 /* ---- desk_fetch.c --------------------------------------------------------------------------- */
 

@@ -172,6 +172,8 @@ static void fetch_on_first(void *owner, const struct transfer_result *result)
         kept_check(desk->kept, object);
         fetch_go_on(fetch);
         fetch_tell_done(desk, object, 0, 0);
+        if (fetch->anew)
+            desk_probe_expected(desk, object, 0, fetch->bytes, fetch->from, fetch->expected);
     }
     fetch_free(fetch);
 }
@@ -303,8 +305,8 @@ void desk_probe(struct desk *desk, struct object *object, uint64_t bytes)
     fetch_probe(fetch);
 }
 
-void desk_probe_expected(struct desk *desk, struct object *object, uint64_t bytes, uint64_t first,
-                         uint64_t expected)
+void desk_probe_expected(struct desk *desk, struct object *object, uint64_t since, uint64_t bytes,
+                         uint64_t first, uint64_t expected)
 {
     struct fetch *fetch = desk_find_probe(object);
     bool is_new = !fetch;
@@ -315,6 +317,7 @@ void desk_probe_expected(struct desk *desk, struct object *object, uint64_t byte
     }
     fetch->from = first;
     fetch->expected = expected;
+    fetch->anew |= fetch->turn < since;
     if (is_new)
         fetch_probe(fetch);
 }

@@ -21,6 +21,7 @@ struct fetch {
     uint64_t bytes;               /* how many, if its size is not known; */
     uint64_t from, expected;      /* and then these bytes of it, that somebody expects */
     uint64_t turn;                /* asked for then: desk->turn */
+    bool anew;                    /* somebody who came later expects to be told what is there */
     struct fetch *prev, *next;    /* object->fetches */
     struct fetch *before, *after; /* desk->fetches */
 };

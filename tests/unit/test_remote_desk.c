@@ -460,6 +460,35 @@ TEST(test_asked_twice)
     end(&sim);
 }
 
+/* The second one expects a block while the first one's question is under way: what the object is by
+ * then is asked, too, before the second one wants to know. */
+TEST(test_expected_meanwhile)
+{
+    struct sim sim;
+    struct remote_question question = {.op = REMOTE_STAT, .url = "s3://bucket/1"};
+
+    begin(&sim, 2);
+    for (size_t k = 0; k < 2; k++) {
+        add_worker(&sim, &sim.workers[k]);
+        send_question(&sim, &sim.workers[k], &question);
+        question.op = REMOTE_EXPECT;
+        question.bytes = BLOCK;
+    }
+    sim.workers[0].op = REMOTE_STAT;
+    sim.workers[0].i = 1;
+    assert_int_equal(store.n, 1);
+    answer_transfer(&sim);
+    assert_int_equal(count_open(&sim), 0);
+    assert_int_equal(store.n, 2); /* the block, and that */
+    answer_transfer(&sim);
+    answer_transfer(&sim);
+    sim.workers[1].op = question.op = REMOTE_STAT;
+    sim.workers[1].i = 1;
+    send_question(&sim, &sim.workers[1], &question);
+    assert_int_equal(count_open(&sim), 0);
+    end(&sim);
+}
+
 static void ask_block(struct sim *sim, struct worker *worker, uint32_t op, uint64_t block)
 {
     send_question(

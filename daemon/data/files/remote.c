@@ -105,6 +105,8 @@ static int remote_ask_url(struct remote *remote, enum remote_op op, const char *
                             sizeof question.url - 1);
     memcpy(question.url, url, bytes);
     remote_ask(remote, &question, ret, ret_fd);
+    if (op == REMOTE_WHOLE || op == REMOTE_PAGED)
+        remote->expected[XXH3_64bits(url, bytes) % REMOTE_EXPECTED_MAX] = 0;
     return ret->code ? dl_error_set(err, ret->code, url, "%s", ret->message) : 0;
 }
 
@@ -139,7 +141,6 @@ int remote_open(struct remote *remote, const char *url, int *ret_fd, struct stat
     _cleanup_fd_ int fd = -1;
     int r = remote_ask_url(remote, REMOTE_WHOLE, url, &answer, &fd, err);
 
-    remote->expected[XXH3_64bits(url, strlen(url) + 1) % REMOTE_EXPECTED_MAX] = 0;
     if (r < 0)
         return r;
     if (fd < 0)
