@@ -59,6 +59,7 @@ enum thing {
     COLLATE_OTHER,
     COLLATE_PLUGIN_LISTED,
     COLLATE_PLUGIN_OTHER,
+    TEMPLATE,
     HOST,
     HOST_AND_FILES,
     THINGS
@@ -100,6 +101,9 @@ static struct spec_dataset make_dataset(enum thing thing)
         return dataset(DATASET_PLUGIN, &below_plugins);
     case PLUGIN_ELSEWHERE:
         return dataset(DATASET_PLUGIN, &other_plugin);
+    case TEMPLATE:
+        return (struct spec_dataset){
+            .kind = DATASET_TEXT, .files = &file, .n_files = 1, .chat = CHAT_JINJA2};
     case HOST:
         return hosted();
     case HOST_AND_FILES:
@@ -152,6 +156,7 @@ static const struct {
     {COLLATE_OTHER, false, false, NULL},
     {COLLATE_PLUGIN_LISTED, true, false, "collate.path"},
     {COLLATE_PLUGIN_OTHER, false, false, "collate.path"},
+    {TEMPLATE, false, false, "dataset.chat"},
     {HOST, true, true, NULL},
     {HOST_AND_FILES, true, true, NULL},
 };
