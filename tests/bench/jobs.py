@@ -1,8 +1,9 @@
 """Four jobs on one node that read the same photographs: samples a second of all together, and processor time.
 
-    PYTHON jobs.py --build BUILD [--rounds N] [--count N] [--epochs N] [--pace MS] [ROW ...]
+    PYTHON jobs.py --build BUILD [--rounds N] [--count N] [--epochs N] [--pace MS] [--peers PYTHON] [ROW ...]
 
-PYTHON has PyTorch, torchvision and Pillow.
+PYTHON has PyTorch, torchvision and Pillow; --peers names one that has tensorsocket and these, zephon and pyarrow. What
+it lacks is left out, with the reason.
 Photographs are made in a private directory, as photos.py makes them. A trainer takes --pace ms for a sample, in
 which it sleeps. Counted is from the first job's first batch to the last one's last, decoding included. Runs take
 turns; printed are medians, and ratios of the same turns. The loader's processor time is that of all processes but the
@@ -11,8 +12,11 @@ trainers', whoever has started them: this one adopts, and waits for, what a daem
   seeds      each job has its own seed, batch size, pace (within 20 %) and start (within a second): ImageFolder, of
              PyTorch with one worker each, and with the import changed and cache="1GiB"; how often a picture was not
              found decoded, and processor time beside that of one job that reads as many samples
-  identical  all have one spec, and begin together: with share.window, without it, and one job alone; and four of
-             PyTorch's loaders
+  identical  all have one spec, and begin together: with share.window, without it, and one job alone; four of PyTorch's
+             loaders; and one of these with two workers, whose batches TensorSocket gives to all four (one at a time, as
+             it leaves out what is no whole eight of them)
+  table      each job has its own seed, batch size and start, and reads rows of 256 numbers of the same Parquet files:
+             with `shared` row groups, and without; zephon with its row groups that a node shares, and without
 
 Bars: seeds: 3.6 x PyTorch, and processor time as of one job; identical: 1.1 x the processor time of one.
 """
@@ -25,6 +29,7 @@ import os
 import pathlib
 import random
 import select
+import socket
 import statistics
 import subprocess
 import sys
@@ -86,16 +91,56 @@ import dloaderd
 def make():
     return dloaderd.Loader(job["spec"], as_="numpy")
 def count(batch):
-    return len(batch["label"])
+    return len(batch[job.get("column", "label")])
 def finish(loader):
     loader.close()
 """
 
+LOADS_TORCH = LOADER.replace("MODULE", "torch.utils.data").replace("MORE", "")
+PRODUCER = DATA + LOADS_TORCH.replace("workers=1", "workers=2") + """
+from tensorsocket import TensorProducer
+port, acks, *hearts = job["ports"]
+producer = TensorProducer(make(), port=port, ack_port=acks, heart_ports=tuple(hearts), producer_batch_size=1)
+while len(producer.hb.consumers) < job["jobs"]:
+    time.sleep(0.05)
+while True:
+    for _ in producer:
+        pass
+"""
+CONSUMER = DATA + """
+from tensorsocket import TensorConsumer
+def make():
+    port, acks, *hearts = job["ports"]
+    return TensorConsumer(port=port, ack_port=acks, heart_ports=tuple(hearts), batch_size=job["batch"])
+def finish(loader):
+    pass
+"""
+ZEPHON = """
+from zephon import Dataset, MixtureSpec, Pipeline, StaticMixtureWorkSource
+class Epochs:
+    epoch = 0
+    def __iter__(self):
+        self.epoch += 1
+        work = StaticMixtureWorkSource(datasets=[Dataset.from_path(name="table", path="table")], chunk_size=256,
+                                       mixture=MixtureSpec({"table": 1.0}, exhausted_policy="stop"),
+                                       seed=job["seed"] + 1000 * self.epoch)
+        return iter(Pipeline(work).batch(microbatch_size=job["batch"]).options(
+            io_options={"parquet": {"rg_cache": job["kept"]}}))
+make = Epochs
+def count(batch):
+    return len(batch)
+def finish(loader):
+    pass
+"""
+
 SETUPS = {
-    "PyTorch": DATA + LOADER.replace("MODULE", "torch.utils.data").replace("MORE", ""),
+    "PyTorch": DATA + LOADS_TORCH,
     "import changed": DATA + LOADER.replace("MODULE", "dloaderd").replace("MORE", ', cache="1GiB"'),
     "spec": SPEC,
+    "TensorSocket": CONSUMER,
+    "zephon": ZEPHON,
 }
+PEERS = {"TensorSocket": "tensorsocket", "zephon": "zephon"}
 
 
 def spec(folder, **more):
@@ -103,6 +148,30 @@ def spec(folder, **more):
                                         "transforms": [{"kind": "RandomResizedCrop", "size": 224},
                                                        "RandomHorizontalFlip"]},
             "sampler": {"kind": "random"}, "seed": 1, "batch": {"size": 32}, "workers": {"count": 2}, **more}
+
+
+def table_spec(folder, job, **more):
+    dataset = {"kind": "parquet", "paths": f"{folder}/table/*.parquet", **more}
+    return {"name": f"table-{job['seed']}", "dataset": dataset, "sampler": {"kind": "random"}, "seed": job["seed"],
+            "batch": {"size": job["batch"]}, "workers": {"count": 1}}
+
+
+def make_table(folder):
+    import numpy
+    import pyarrow
+    import pyarrow.parquet
+    folder.mkdir()
+    draw = numpy.random.default_rng(1)
+    for part in range(8):
+        x = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(draw.random(8000 * 256, numpy.float32)), 256)
+        pyarrow.parquet.write_table(pyarrow.table({"x": x, "y": numpy.arange(8000) + 8000 * part}),
+                                    folder / f"{part}.parquet", row_group_size=1000, compression="zstd")
+
+
+def free_ports(n):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(n)]
+        return [one.getsockname()[1] for one in sockets]
 
 
 class Process:
@@ -167,13 +236,36 @@ class Bench:
                               stdout=subprocess.PIPE, text=True, check=True).stdout
         return max((row["cache_misses"] or 0 for row in json.loads(text)), default=0)
 
+    def has(self, peer):
+        """Whether it is measured; says why it is not."""
+        if not self.args.peers:
+            return False
+        command = [self.args.peers, "-c", f"import {PEERS[peer]}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{peer} is left out: {done.stderr.strip().splitlines()[-1]}", flush=True)
+        return done.returncode == 0
+
+    @contextlib.contextmanager
+    def producer(self, jobs, used):
+        """What makes TensorSocket's batches; the jobs learn where."""
+        for job in jobs:
+            job["ports"] = jobs[0].get("ports") or free_ports(4)
+        code = f"import json, sys, time\njob = json.loads(sys.argv[1])\n{PRODUCER}"
+        producer = Process([self.args.peers, "-c", code, json.dumps({**jobs[0], "jobs": len(jobs)})], self)
+        try:
+            yield
+        finally:
+            producer.process.kill()
+            used.append(seconds_of(producer.process))
+
     def run(self, contender, jobs):
         """What the jobs did together."""
-        programs, used = [TRAINER.replace("SETUP", SETUPS[contender])] * len(jobs), []
+        program, used = TRAINER.replace("SETUP", SETUPS[contender]), []
+        python = self.args.peers if contender in PEERS else sys.executable
         jobs = [{"epochs": self.args.epochs, **job} for job in jobs]
-        with self.daemon(used):
-            processes = [Process([sys.executable, "-c", program, json.dumps(job)], self)
-                         for program, job in zip(programs, jobs)]
+        with self.daemon(used), self.producer(jobs, used) if contender == "TensorSocket" else contextlib.nullcontext():
+            processes = [Process([python, "-c", program, json.dumps(job)], self) for job in jobs]
             for process in processes:
                 process.wait_ready()
             for process in processes:
@@ -187,7 +279,7 @@ class Bench:
             raise SystemExit(f"{contender}: a job failed")
         samples = sum(one["samples"] for one in said)
         took = max(one["ended"] for one in said) - min(one["begun"] for one in said)
-        loader = sum(loaders) + used[0]
+        loader = sum(loaders) + sum(used)
         return {"rate": samples / took, "samples": samples, "own": sum(own), "decoded": decoded, "loader": loader}
 
 
@@ -220,13 +312,36 @@ def seeds(bench, rng):
 def identical(bench, _):
     job = {"seed": 1, "batch": 32, "delay": 0, "pace": bench.args.pace / 1000}
     shared = spec(bench.folder, share={"window": WINDOW})
-    return {"one job": bench.run("spec", [{**job, "spec": shared}]),
-            "share.window": bench.run("spec", [{**job, "spec": shared}] * JOBS),
-            "without": bench.run("spec", [{**job, "spec": spec(bench.folder)}] * JOBS),
-            "PyTorch": bench.run("PyTorch", [job] * JOBS)}
+    found = {"one job": bench.run("spec", [{**job, "spec": shared}]),
+             "share.window": bench.run("spec", [{**job, "spec": shared}] * JOBS),
+             "without": bench.run("spec", [{**job, "spec": spec(bench.folder)}] * JOBS),
+             "PyTorch": bench.run("PyTorch", [job] * JOBS)}
+    if bench.has("TensorSocket"):
+        found["TensorSocket"] = bench.run("TensorSocket", [job] * JOBS)
+    return found
 
 
-ROWS = {"seeds": (seeds, "PyTorch", "one job, as much"), "identical": (identical, "PyTorch", "one job")}
+def table(bench, rng):
+    jobs = [{"seed": i + 1, "batch": batch, "delay": rng.uniform(0, 0.5), "pace": 0, "column": "y"}
+            for i, batch in enumerate(BATCHES)]
+    if not (bench.folder / "table").exists():
+        make_table(bench.folder / "table")
+
+    def specs(**more):
+        return bench.run("spec", [{**job, "spec": table_spec(bench.folder, job, **more)} for job in jobs])
+
+    def zephon(kept):
+        return bench.run("zephon", [{**job, "kept": kept} for job in jobs])
+    found = {"shared": specs(shared="1GiB"), "without": specs()}
+    if bench.has("zephon"):
+        with tempfile.TemporaryDirectory() as kept:
+            found["zephon, shared"] = zephon({"root": kept, "limit_bytes": 1 << 30})
+        found["zephon"] = zephon(False)
+    return found
+
+
+ROWS = {"seeds": (seeds, "PyTorch", "one job, as much"), "identical": (identical, "PyTorch", "one job"),
+        "table": (table, "without", "without")}
 
 
 def report(row, turns):
@@ -248,6 +363,7 @@ def main():
     parser.add_argument("--count", type=int, default=640, help="photographs")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--pace", type=float, default=0.1, help="ms that a trainer takes for a sample")
+    parser.add_argument("--peers", metavar="PYTHON", help="has tensorsocket, zephon")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     args = parser.parse_args()
     if not photos.can_make():
