@@ -13,8 +13,8 @@ trainers', whoever has started them: this one adopts, and waits for, what a daem
              PyTorch with one worker each, and with the import changed and cache="1GiB"; how often a picture was not
              found decoded, and processor time beside that of one job that reads as many samples
   identical  all have one spec, and begin together: with share.window, without it, and one job alone; four of PyTorch's
-             loaders; and one of these with two workers, whose batches TensorSocket gives to all four (one at a time, as
-             it leaves out what is no whole eight of them)
+             loaders; and one of these with two workers, whose batches TensorSocket gives to all four, by four
+             batches, of which an epoch should have a multiple: 128 pictures
   table      each job has its own seed, batch size and start, and reads rows of 256 numbers of the same Parquet files:
              with `shared` row groups, and without; zephon with its row groups that a node shares, and without
 
@@ -100,7 +100,7 @@ LOADS_TORCH = LOADER.replace("MODULE", "torch.utils.data").replace("MORE", "")
 PRODUCER = DATA + LOADS_TORCH.replace("workers=1", "workers=2") + """
 from tensorsocket import TensorProducer
 port, acks, *hearts = job["ports"]
-producer = TensorProducer(make(), port=port, ack_port=acks, heart_ports=tuple(hearts), producer_batch_size=1)
+producer = TensorProducer(make(), port=port, ack_port=acks, heart_ports=tuple(hearts), producer_batch_size=4)
 while len(producer.hb.consumers) < job["jobs"]:
     time.sleep(0.05)
 while True:
@@ -122,8 +122,8 @@ class Epochs:
     def __iter__(self):
         self.epoch += 1
         work = StaticMixtureWorkSource(datasets=[Dataset.from_path(name="table", path="table")], chunk_size=256,
-                                       mixture=MixtureSpec({"table": 1.0}, exhausted_policy="stop"),
-                                       seed=job["seed"] + 1000 * self.epoch)
+                                       mixture=MixtureSpec({"table": 1.0}), exhausted_policy="stop",
+                                       shuffle_within_shard=True, seed=job["seed"] + 1000 * self.epoch)
         return iter(Pipeline(work).batch(microbatch_size=job["batch"]).options(
             io_options={"parquet": {"rg_cache": job["kept"]}}))
 make = Epochs
@@ -163,9 +163,9 @@ def make_table(folder):
     folder.mkdir()
     draw = numpy.random.default_rng(1)
     for part in range(8):
-        x = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(draw.random(8000 * 256, numpy.float32)), 256)
-        pyarrow.parquet.write_table(pyarrow.table({"x": x, "y": numpy.arange(8000) + 8000 * part}),
-                                    folder / f"{part}.parquet", row_group_size=1000, compression="zstd")
+        x = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(draw.random(2000 * 256, numpy.float32)), 256)
+        pyarrow.parquet.write_table(pyarrow.table({"x": x, "y": numpy.arange(2000) + 2000 * part}),
+                                    folder / f"{part}.parquet", row_group_size=500, compression="zstd")
 
 
 def free_ports(n):
