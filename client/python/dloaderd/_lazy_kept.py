@@ -53,7 +53,7 @@ def find(image: Any, draft: tuple[int, bool]) -> Kept | None:
     """None: nothing is kept of such a picture, or at all."""
     fp = image.fp
     if draft != NO_DRAFT or image._mode == "CMYK" or "decodermaxblock" in image.__dict__ or \
-            type(fp) is not io.BufferedReader or type(fp.raw) is not io.FileIO:
+            type(fp) is not io.BufferedReader or type(fp.raw) is not io.FileIO or fp.closed:
         return None
     found = _worker.picture_find(fp)
     return None if found is None else Kept(image, *found)
