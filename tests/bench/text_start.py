@@ -126,7 +126,7 @@ def zephon(folder, rank, world):
     pipeline = Pipeline(work).decode_text().tokenize(
         tokenizer_id=folder, field="text", parallelism=WORKERS, special_tokens="none").pack_flat(
         max_length=ROW, algorithm="best_fit", num_bins=64, pad_token_id=0).batch(microbatch_size=1).options(
-        dp_degree=world, dp_group_id=rank)
+        world_size=world, global_rank=rank, aggregate_dir=os.environ["TEXT_MADE"])
     for batch in pipeline:
         yield ROW - int(batch.to_training(return_padding_mask=True)["padding_mask"].sum())
 
@@ -169,6 +169,8 @@ def megatron(folder, rank, world):
     config = GPTDatasetConfig(random_seed=1, sequence_length=ROW, blend=(prefixes, [1.0, 1.0]), split="1,0,0",
                               path_to_cache=str(made), tokenizer=plain, reset_position_ids=True,
                               reset_attention_mask=False, eod_mask_loss=False, create_attention_mask=False)
+    # It asks for the rank of a group, whatever there is; the shares of ranks are dealt below.
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     blend = BlendedMegatronDatasetBuilder(GPTDataset, [total // ROW, 0, 0], lambda: True, config).build()[0]
     order = range(rank, len(blend), world)
     for batch in torch.utils.data.DataLoader(torch.utils.data.Subset(blend, order), 1, num_workers=WORKERS):
