@@ -350,16 +350,6 @@ int token_files_finish(struct token_files *files, struct dl_error *err)
     return r;
 }
 
-uint64_t token_files_documents(const struct token_files *files)
-{
-    return files->documents;
-}
-
-uint64_t token_files_tokens(const struct token_files *files)
-{
-    return files->tokens;
-}
-
 uint32_t token_files_width(const struct token_files *files)
 {
     return files->width;

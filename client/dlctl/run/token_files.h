@@ -28,8 +28,6 @@ int _nodiscard_ token_files_add(struct token_files *files, const int64_t *tokens
 /* All is there, on the disk; no other document may follow. */
 int _nodiscard_ token_files_finish(struct token_files *files, struct dl_error *err);
 
-uint64_t token_files_documents(const struct token_files *files);
-uint64_t token_files_tokens(const struct token_files *files);
 bool token_files_is_arrow(const struct token_files *files);
 uint32_t token_files_width(const struct token_files *files); /* bytes of a token */
 
