@@ -49,16 +49,6 @@ void account_add(const struct account_entry *entry, struct dl_buffer *out)
 
 /* ---- reading: it is a stranger's ------------------------------------------------------------ */
 
-static bool account_take(const char **at, const char *text)
-{
-    size_t len = strlen(text);
-
-    if (strncmp(*at, text, len) != 0)
-        return false;
-    *at += len;
-    return true;
-}
-
 static bool account_take_number(const char **at, int base, uint64_t *ret)
 {
     char first = **at, *end;
@@ -94,7 +84,7 @@ static bool account_take_ranks(const char **at, struct account_absence *ret)
     uint64_t *const numbers[] = {&ret->first, &ret->local, &ret->world};
 
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-        if (!account_take(at, " ") || !account_take_number(at, 10, numbers[i]) ||
+        if (!progress_take_text(at, " ") || !account_take_number(at, 10, numbers[i]) ||
             *numbers[i] > DL_MAX_WORLD_SIZE)
             return false;
     return ret->local > 0 && ret->first + ret->local <= ret->world;
@@ -102,7 +92,7 @@ static bool account_take_ranks(const char **at, struct account_absence *ret)
 
 bool account_read_begin(const char **at, struct progress_point *ret_ended)
 {
-    return account_take(at, "1\nended") && progress_point_read(at, ret_ended);
+    return progress_take_text(at, "1\nended") && progress_point_read(at, ret_ended);
 }
 
 bool account_read_next(const char **at, struct account_entry *ret)
@@ -110,14 +100,15 @@ bool account_read_next(const char **at, struct account_entry *ret)
     struct account_absence *what = &ret->what;
 
     *ret = (struct account_entry){0};
-    if (!account_take(at, "gone ") || !account_take_number(at, 16, &ret->id) || ret->id == 0 ||
-        !account_take_ranks(at, what) || !account_take(at, " ") ||
-        !account_take_name(at, what->node, sizeof what->node) || !account_take(at, "from") ||
+    if (!progress_take_text(at, "gone ") || !account_take_number(at, 16, &ret->id) ||
+        ret->id == 0 || !account_take_ranks(at, what) || !progress_take_text(at, " ") ||
+        !account_take_name(at, what->node, sizeof what->node) || !progress_take_text(at, "from") ||
         !progress_point_read(at, &what->from))
         return false;
-    what->has_to = account_take(at, "to");
+    what->has_to = progress_take_text(at, "to");
     if (what->has_to && !progress_point_read(at, &what->to))
         return false;
-    ret->said = account_take(at, "said ");
-    return !ret->said || (account_take_number(at, 10, &ret->said_epoch) && account_take(at, "\n"));
+    ret->said = progress_take_text(at, "said ");
+    return !ret->said ||
+           (account_take_number(at, 10, &ret->said_epoch) && progress_take_text(at, "\n"));
 }

@@ -22,6 +22,15 @@ struct allgather_node {
     bool wanted; /* its value is waited for */
 };
 
+static inline bool allgather_nodes_have(const struct allgather_node *nodes, uint32_t n, uint64_t id)
+{
+    uint32_t i = 0;
+
+    while (i < n && nodes[i].id != id)
+        i++;
+    return i < n;
+}
+
 struct allgather_options {
     uv_loop_t *loop;
     struct backend *backend; /* borrowed, and freed after the allgather */

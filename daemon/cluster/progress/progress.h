@@ -49,6 +49,8 @@ void progress_point_text(const struct progress_point *point, char ret[static PRO
 void progress_point_write(const struct progress_point *point, struct dl_buffer *out);
 /* `*at`, of a text that ends with a NUL, is then behind it. False: the text has none. */
 bool _nodiscard_ progress_point_read(const char **at, struct progress_point *ret);
+/* Past this text, if it comes next. */
+bool progress_take_text(const char **at, const char *text);
 
 /* ---- the rounds that a node knows ---- */
 

@@ -53,7 +53,7 @@ void progress_report_write(const struct progress_report *report, struct dl_buffe
     }
 }
 
-static bool progress_report_take_text(const char **at, const char *text)
+bool progress_take_text(const char **at, const char *text)
 {
     size_t len = strlen(text);
 
@@ -82,7 +82,7 @@ bool progress_point_read(const char **at, struct progress_point *ret)
     if (!progress_report_take_number(at, ' ', &ret->pass) ||
         !progress_report_take_number(at, ' ', &ret->epoch))
         return false;
-    for (history->n = 0; !progress_report_take_text(at, "\n"); history->n++) {
+    for (history->n = 0; !progress_take_text(at, "\n"); history->n++) {
         struct history_stretch *stretch = &history->stretches[history->n];
 
         if (history->n == DL_BOUND_HISTORY ||
@@ -100,18 +100,17 @@ static bool progress_report_parse(const char *at, uint64_t round, struct progres
     struct progress_point begin;
     uint64_t number;
 
-    if (!progress_report_take_text(&at, "1\n"))
+    if (!progress_take_text(&at, "1\n"))
         return false;
-    if (progress_report_take_text(&at, "last") &&
-        !(progress_report_take_number(&at, ' ', &ret->last) &&
-          progress_report_take_text(&at, "\n") && ret->last < round))
+    if (progress_take_text(&at, "last") && !(progress_report_take_number(&at, ' ', &ret->last) &&
+                                             progress_take_text(&at, "\n") && ret->last < round))
         return false;
-    if (progress_report_take_text(&at, "at")) {
+    if (progress_take_text(&at, "at")) {
         ret->has_point = true;
         if (!progress_point_read(&at, &ret->point))
             return false;
     }
-    while (progress_report_take_text(&at, "round")) {
+    while (progress_take_text(&at, "round")) {
         if (!progress_report_take_number(&at, ' ', &number) || number >= round ||
             !progress_point_read(&at, &begin))
             return false;

@@ -130,19 +130,11 @@ static void members_note_share(struct members *m, const struct rdzv_state *state
     (void)snprintf(share->name, sizeof share->name, "%s", node->name);
 }
 
-static bool members_is_in(const struct allgather_node *nodes, uint32_t n, uint64_t id)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (nodes[i].id == id)
-            return true;
-    return false;
-}
-
 /* A node that the ranks of this one have gone on without is about to be in a round again. */
 static bool members_one_is_back(const struct members *m, const struct rdzv_state *state)
 {
     for (uint32_t i = 0; state && i < state->n; i++)
-        if (!members_is_in(m->nodes, m->n_nodes, state->nodes[i].id) &&
+        if (!allgather_nodes_have(m->nodes, m->n_nodes, state->nodes[i].id) &&
             left_outs_miss(m, state->nodes[i].name))
             return true;
     return false;
@@ -165,7 +157,7 @@ static void members_note_nodes(struct members *m, const struct rdzv_state *state
         if (state->nodes[i].id == member_id(m->member))
             m->self = m->n_nodes;
         members_note_share(m, state, &state->nodes[i],
-                           !members_is_in(before, n_before, state->nodes[i].id));
+                           !allgather_nodes_have(before, n_before, state->nodes[i].id));
         *node = (struct allgather_node){.id = state->nodes[i].id};
         (void)snprintf(node->name, sizeof node->name, "%s", state->nodes[i].name);
         m->n_nodes++;

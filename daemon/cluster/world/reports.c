@@ -71,18 +71,10 @@ static void reports_find_furthest(const struct shared_loader *shared,
         report->point = latest->begin;
 }
 
-static bool reports_are_among(const struct allgather_node *nodes, uint32_t n, uint64_t id)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (nodes[i].id == id)
-            return true;
-    return false;
-}
-
 /* A node that was in a round since the latest whose beginning this one knows may know more. */
 static bool reports_may_know(const struct shared_loader *shared, uint64_t id)
 {
-    return shared->n_others == 0 || reports_are_among(shared->others, shared->n_others, id);
+    return shared->n_others == 0 || allgather_nodes_have(shared->others, shared->n_others, id);
 }
 
 /* Those that may know more, and do; if none does, all who may. */
@@ -107,7 +99,7 @@ static void reports_add_others(struct shared_loader *shared, const struct allgat
     if (had > 0)
         memcpy(all, shared->others, had * sizeof *all);
     for (uint32_t i = 0; i < n; i++)
-        if (!reports_are_among(all, had, nodes[i].id))
+        if (!allgather_nodes_have(all, had, nodes[i].id))
             all[shared->n_others++] = nodes[i];
     free(shared->others);
     shared->others = all;
