@@ -26,10 +26,8 @@ bool history_equal(const struct history *a, const struct history *b)
 size_t history_write(const struct history *history, uint8_t ret[static HISTORY_BYTES])
 {
     for (uint32_t i = 0; i < history->n; i++) {
-        uint64_t pair[2] = {htole64(history->stretches[i].world),
-                            htole64(history->stretches[i].steps)};
-
-        memcpy(ret + i * sizeof pair, pair, sizeof pair);
+        store_le64(ret + i * (size_t)HISTORY_UNIT, history->stretches[i].world);
+        store_le64(ret + i * (size_t)HISTORY_UNIT + 8, history->stretches[i].steps);
     }
     return history->n * (size_t)HISTORY_UNIT;
 }

@@ -88,11 +88,8 @@ size_t passed_write(const struct passed *passed, uint8_t ret[static PASSED_BYTES
 
     while (n > 0 && passed->words[n - 1] == 0)
         n--;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t le = htole64(passed->words[i]);
-
-        memcpy(ret + i * sizeof le, &le, sizeof le);
-    }
+    for (size_t i = 0; i < n; i++)
+        store_le64(ret + i * sizeof(uint64_t), passed->words[i]);
     return n * sizeof(uint64_t);
 }
 

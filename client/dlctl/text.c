@@ -11,15 +11,6 @@ size_t text_screen_width(void)
                                                                            : size.ws_col;
 }
 
-size_t text_columns(const char *text)
-{
-    size_t n = 0;
-
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
-
 static void text_put_bytes(FILE *file, const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -38,6 +29,11 @@ static size_t text_columns_of(const char *text, size_t len)
     for (size_t i = 0; i < len; i++)
         n += ((unsigned char)text[i] & 0xc0) != 0x80;
     return n;
+}
+
+size_t text_columns(const char *text)
+{
+    return text_columns_of(text, strlen(text));
 }
 
 void text_wrap(FILE *file, const char *text, size_t at, size_t indent, size_t width)
