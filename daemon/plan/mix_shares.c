@@ -1,5 +1,6 @@
 /* How much of a prefix each child of a mixture is due. See mix_shares.h. */
 #include "daemon/plan/mix_shares.h"
+#include "proto/common/bisect.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -184,17 +185,7 @@ void mix_shares_settle(struct mix_shares *shares, uint32_t stretch, const uint64
 
 uint32_t mix_shares_stretch(const struct mix_shares *shares, uint64_t position)
 {
-    uint32_t low = 0, high = shares->n_stretches - 1;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low + 1) / 2;
-
-        if (shares->stretches[middle].begin > position)
-            high = middle - 1;
-        else
-            low = middle;
-    }
-    return low;
+    return (uint32_t)BISECT(1, shares->n_stretches, i, shares->stretches[i].begin <= position) - 1;
 }
 
 uint32_t mix_shares_era(const struct mix_shares *shares, uint32_t stretch)
@@ -238,17 +229,9 @@ mix_units mix_shares_weight(const struct mix_shares *shares, uint32_t stretch, u
 static uint64_t mix_shares_bisect(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                                   mix_units wanted)
 {
-    uint64_t low = shares->stretches[stretch].begin, high = shares->stretches[stretch].end;
+    const struct mix_stretch *s = &shares->stretches[stretch];
 
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (mix_shares_at(shares, stretch, child, middle) >= wanted)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return BISECT(s->begin, s->end, i, mix_shares_at(shares, stretch, child, i) < wanted);
 }
 
 static uint64_t mix_shares_reach_in(const struct mix_shares *shares, uint32_t stretch,

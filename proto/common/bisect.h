@@ -7,20 +7,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The first `i` from `low` on for which `is_before` does not hold, as it does for all before that;
+ * `high` if it holds for all below. */
+#define BISECT(low, high, i, is_before)                   \
+    ({                                                    \
+        uint64_t _low = (low), _high = (high);            \
+        while (_low < _high) {                            \
+            const uint64_t i = _low + (_high - _low) / 2; \
+            if (is_before)                                \
+                _low = i + 1;                             \
+            else                                          \
+                _high = i;                                \
+        }                                                 \
+        _low;                                             \
+    })
+
 /* The first part that ends beyond `at`; `n` if no part does. ends[i] is where part i ends. */
 static inline uint64_t bisect_ends(const uint64_t *ends, uint64_t n, uint64_t at)
 {
-    uint64_t low = 0, high = n;
-
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (at < ends[middle])
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return BISECT(0, n, i, ends[i] <= at);
 }
 
 /*

@@ -1,6 +1,7 @@
 /* The histogram of lengths: see histogram.h. */
 #include "client/dlctl/run/histogram.h"
 
+#include "proto/common/bisect.h"
 #include "proto/common/figures.h"
 
 #include <assert.h>
@@ -36,17 +37,7 @@ void spread_of(const uint32_t *lengths, uint64_t n, struct spread *ret)
 /* How many of the sorted lengths are at most `to`. */
 static uint64_t histogram_count_to(const uint32_t *lengths, uint64_t n, uint32_t to)
 {
-    uint64_t low = 0, high = n;
-
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (lengths[middle] <= to)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return BISECT(0, n, i, lengths[i] <= to);
 }
 
 void histogram_of(const uint32_t *lengths, uint64_t n, uint32_t top, struct histogram *ret)

@@ -1,5 +1,7 @@
 #include "daemon/cluster/rendezvous/rendezvous_format.h"
 
+#include "proto/common/bisect.h"
+
 #include <errno.h>
 #include <stdio.h>
 
@@ -19,17 +21,9 @@ bool rdzv_formats_meet(struct rdzv_formats *all, const struct rdzv_formats *one)
 static const struct rdzv_card *rdzv_format_card(const struct rdzv_card *cards, uint32_t n,
                                                 uint64_t id)
 {
-    uint32_t low = 0, high = n;
+    uint64_t at = BISECT(0, n, i, cards[i].id < id);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (cards[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < n && cards[low].id == id ? &cards[low] : NULL;
+    return at < n && cards[at].id == id ? &cards[at] : NULL;
 }
 
 struct rdzv_formats rdzv_formats_of(const struct rdzv_formats *own, const struct rdzv_state *state,

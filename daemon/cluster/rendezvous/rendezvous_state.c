@@ -1,6 +1,7 @@
 #include "daemon/cluster/rendezvous/rendezvous_state.h"
 
 #include "daemon/base/memory.h"
+#include "proto/common/bisect.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -49,17 +50,7 @@ void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
 
 uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id)
 {
-    uint32_t low = 0, high = state->n;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (state->nodes[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)BISECT(0, state->n, i, state->nodes[i].id < id);
 }
 
 uint32_t rdzv_pages(uint32_t members)

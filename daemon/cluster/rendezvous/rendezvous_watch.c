@@ -1,6 +1,7 @@
 #include "daemon/cluster/rendezvous/rendezvous_watch.h"
 
 #include "daemon/base/memory.h"
+#include "proto/common/bisect.h"
 
 #include <assert.h>
 
@@ -48,17 +49,9 @@ enum { RDZV_YOUNG_BEATS = 2 };
 
 static struct rdzv_peer *rdzv_watch_find(const struct rdzv *rdzv, uint64_t id)
 {
-    uint32_t low = 0, high = rdzv->n_peers;
+    uint64_t at = BISECT(0, rdzv->n_peers, i, rdzv->peers[i].id < id);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (rdzv->peers[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < rdzv->n_peers && rdzv->peers[low].id == id ? &rdzv->peers[low] : NULL;
+    return at < rdzv->n_peers && rdzv->peers[at].id == id ? &rdzv->peers[at] : NULL;
 }
 
 const struct rdzv_peer *rdzv_peer(const struct rdzv *rdzv, uint64_t id)

@@ -1,5 +1,6 @@
 /* Which leaves are padded, or packed: those that the spec names, or all that have a dimension. */
 #include "daemon/data/collate/collate_batch.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -58,16 +59,7 @@ static void collate_fields_say_candidates(const struct collate *c, char *out, si
 
 struct collate_leaf *collate_leaf_at(const struct collate *c, uint32_t node)
 {
-    size_t low = 0, high = c->n_leaves;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (c->leaves[middle].node < node)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return &c->leaves[low];
+    return &c->leaves[BISECT(0, c->n_leaves, i, c->leaves[i].node < node)];
 }
 
 /* What collate does with the fields, for messages. */

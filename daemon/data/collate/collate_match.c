@@ -7,6 +7,7 @@
  * string instead of a list is not a list of characters.
  */
 #include "daemon/data/collate/collate_batch.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -195,7 +196,7 @@ static int collate_match_find_key(struct lookup *lookup, const struct tree *firs
                                   const struct tree_node *wanted)
 {
     const struct tree *tree = lookup->tree;
-    uint32_t children = tree->nodes[lookup->dict].children, low = 0, high = children;
+    uint32_t children = tree->nodes[lookup->dict].children;
 
     for (uint32_t tried = 0; tried < min_u64(children, TRIED_IN_ORDER); tried++) {
         if (collate_match_compare_keys(first, wanted, tree, &tree->nodes[lookup->next.node]) == 0)
@@ -206,18 +207,13 @@ static int collate_match_find_key(struct lookup *lookup, const struct tree *firs
         return -ENOENT;
     if (!lookup->sorted && collate_match_sort_children(lookup) < 0)
         return -ENOMEM;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (collate_match_compare_keys(tree, &tree->nodes[lookup->sorted[middle].node], first,
-                                       wanted) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == children || collate_match_compare_keys(tree, &tree->nodes[lookup->sorted[low].node],
-                                                      first, wanted) != 0)
+    uint64_t at = BISECT(
+        0, children, i,
+        collate_match_compare_keys(tree, &tree->nodes[lookup->sorted[i].node], first, wanted) < 0);
+    if (at == children ||
+        collate_match_compare_keys(tree, &tree->nodes[lookup->sorted[at].node], first, wanted) != 0)
         return -ENOENT;
-    lookup->next = lookup->sorted[low];
+    lookup->next = lookup->sorted[at];
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/base/memory.h"
 #include "daemon/plan/plan_lazy.h"
 #include "daemon/serve/loader/loader_changes_private.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -115,17 +116,7 @@ static uint64_t changes_first_free_step(const struct changes_reach *reach)
 uint64_t changes_first_step(const struct loader *loader, const struct plan *plan, uint64_t epoch,
                             uint64_t position)
 {
-    uint64_t low = 0, high = plan_steps(plan, 0);
-
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (changes_position(loader, plan, epoch, middle) >= position)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return BISECT(0, plan_steps(plan, 0), i, changes_position(loader, plan, epoch, i) < position);
 }
 
 /* Where windows say what follows: the first row that can have other weights is that behind all of

@@ -1,5 +1,6 @@
 /* Unigram: of all ways to cut a word into tokens the one whose scores have the greatest sum. */
 #include "daemon/data/decode/tokenizer/model.h"
+#include "proto/common/bisect.h"
 #include "proto/common/utf8.h"
 
 #include <stdio.h>
@@ -118,17 +119,10 @@ static int unigram_make_trie(const struct vocab *vocab, struct unigram *ret)
 static const struct unigram_node *unigram_child(const struct unigram *unigram,
                                                 const struct unigram_node *node, uint8_t byte)
 {
-    uint32_t low = node->first, high = node->first + node->n;
+    uint64_t end = node->first + node->n;
+    uint64_t at = BISECT(node->first, end, i, unigram->nodes[i].byte < byte);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (unigram->nodes[middle].byte < byte)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < node->first + node->n && unigram->nodes[low].byte == byte ? &unigram->nodes[low]
-                                                                           : NULL;
+    return at < end && unigram->nodes[at].byte == byte ? &unigram->nodes[at] : NULL;
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */
