@@ -56,8 +56,9 @@ class Source:
     dataset, None where it does not say. collate: what makes a batch of a list of samples; None:
     the default rules, which C knows itself. convert: what makes a sample by itself deliverable.
     reseed: is called before each step with a seed that no other step has, where the loader was
-    opened by a spec; None: the generators were seeded once and run on, as PyTorch's do. keeper: of
-    states that the dataset says behind each batch; None: it is not asked. columns: where samples are
+    opened by a spec; None: the generators were seeded once and run on, as PyTorch's do. keeper: a
+    _states.Keeper, or of a map-style dataset a _dataset_state.Carrier, of states that the dataset says behind
+    each batch; None: it is not asked. columns: where samples are
     rows of tensors in memory, these (_native.Columns); None: the dataset is called. files: where an iterable
     dataset gives numbers of samples, the spec, as JSON, of a loader that has these under these numbers; None:
     it gives samples. layouts: tensors keep their strides, and what they share. one_by_one:
@@ -74,7 +75,7 @@ class Source:
         self.convert: Callable = _convert
         self.reseed: Callable[[int], None] | None = None
         self.saver: _dataset_state.Saver | None = None
-        self.keeper: _states.Keeper | None = None
+        self.keeper: Any = None
         self.columns: Any = None
         self.files: str | None = None
         self.layouts = False
