@@ -79,7 +79,7 @@ downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
 """
 RAW = TORCH + ALLOWED + """
 from litdata import StreamingRawDataset
-data = StreamingRawDataset("s3://bucket/objects/c0", cache_dir=scratch, storage_options=options)
+data = StreamingRawDataset("s3://bucket/objects/c0", cache_dir=scratch)  # the endpoint is in the environment
 ready()
 batches = iter(DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=WORKERS, collate_fn=as_tensors))"""
 LITDATA = ALLOWED + """
