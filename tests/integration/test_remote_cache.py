@@ -11,7 +11,7 @@ import unittest
 
 import test_remote_files
 from bucket import BLOCK
-from dltest import Daemon, dlctl, dlctl_json, wait_until
+from dltest import DLCTL, Daemon, dlctl, dlctl_json, wait_until
 from web import fetchers_of
 
 PICTURES = 120
@@ -109,6 +109,24 @@ class Kept(CacheCase):
                     self.assertAlmostEqual(served, share, delta=0.06)
                 daemon.stop()
                 self.assertLessEqual(os.stat(f"{self.cache}/blocks").st_blocks * 512, share * taken + (64 << 10))
+
+    def test_jobs(self):
+        """Three jobs of eight ranks each, in one order at about the same time: all of it once in the first epoch, and
+        then what there is no room for. By so much as one is ahead of another, which memory has no room for, it is
+        more; each by itself would be three times as much."""
+        taken = self.pictures()
+        spec, share = self.picture_spec(), 0.5
+        remote = {"held": "8MiB", "cache": self.cache, "kept": int(share * taken)}
+        daemon = self.daemon({"linger": "0s", "remote": remote}, env=self.bucket.environment)
+        whole = sum(os.path.getsize(self.path(f"pictures/a/{n:03}.jpg")) for n in range(PICTURES))
+        for epoch in range(3):
+            before, most = self.bucket.sent, (1 if epoch == 0 else 1 - share) + 0.5
+            command = [DLCTL, "run", spec, "--world", "8", "--rank", "all", "--socket", daemon.socket]
+            runs = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(3)]
+            self.assertEqual([run.wait() for run in runs], [0] * 3)
+            sent = (self.bucket.sent - before) / whole
+            print(f"# epoch {epoch}: {sent:.3f} of the data", flush=True)
+            self.assertLess(sent, most)
 
     def test_changed(self):
         """A later daemon gives the bytes of an object that was replaced meanwhile."""

@@ -305,8 +305,8 @@ static void http_set_up(struct http_call *call)
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    /* By HTTP/2 objects of 100 KiB came as fast from 200 ms away (0.96 to 1.08 times), and the first
-     * batch as late; S3 does not speak it. */
+    /* By HTTP/2 objects of 100 KiB came as fast from 200 ms away (0.96 to 1.08 times), and the
+     * first batch as late; S3 does not speak it. */
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
                      timeout_ms > 0 || !request->timeout_ns ? timeout_ms : 1L);
