@@ -4,6 +4,8 @@ import collections
 import decimal
 import os
 import tempfile
+import unittest
+import weakref
 
 import numpy
 import torch
@@ -234,6 +236,117 @@ class TestBatches(Case):
     def test_batches_that_grow(self):
         samples = [numpy.zeros(10 ** (1 + i), dtype=numpy.uint8) for i in range(7)]
         self.check(lambda cls: cls(Fixed(samples), num_workers=1))
+
+
+def large(n):
+    return torch.full((64, 160), float(n))
+
+
+def held_in_turn(n):
+    return held_itself(n) if n % 3 == 1 else ((large(n), n), None)
+
+
+def held_itself(n):
+    tensor = large(n)
+    return (tensor, n), lambda: tensor.add_(100)
+
+
+def held_as(other, change):
+    """What is made of the tensor, and what is done to that later."""
+    def made(n):
+        tensor = large(n)
+        kept = other(tensor)
+        return (tensor, n), lambda: change(kept)
+    return made
+
+
+def held_below(n):
+    whole = torch.stack([large(n), large(n)])
+    return (whole[1], n), lambda: whole.add_(100)
+
+
+def held_array(n):
+    array = numpy.full((64, 160), n, numpy.float32)
+    return (torch.from_numpy(array), n), lambda: array.fill(7)
+
+
+def held_sample(n):
+    sample = [large(n), n]
+    return sample, lambda: sample.__setitem__(0, large(-1))
+
+
+def of_nobody(make):
+    return lambda n: (make(n), None)
+
+
+# A sample, and what is done before the next one is made, or None.
+HELD = {
+    "nobody": of_nobody(lambda n: (large(n), n)),
+    "in a dict": of_nobody(lambda n: {"n": n, "x": large(n)}),
+    "by itself": of_nobody(large),
+    "two": of_nobody(lambda n: (large(n), [n, large(-n)])),
+    "twice": of_nobody(lambda n: (large(n),) * 2),
+    "dicts of other order": of_nobody(lambda n: {one: large(ord(one) * n) for one in ("ab", "ba")[n % 2]}),
+    "of another shape": of_nobody(lambda n: large(n) if n != 13 else large(n)[:2]),
+    "of another type": of_nobody(lambda n: large(n) if n != 13 else large(n).double()),
+    "turned": of_nobody(lambda n: torch.arange(n, n + 10240.0).view(64, 160).t()),
+    "itself": held_itself,
+    "itself, in turn": held_in_turn,
+    "the whole of it": held_below,
+    "an array that it is of": held_array,
+    "the sample": held_sample,
+    "a view": held_as(lambda tensor: tensor[3], lambda kept: kept.add_(100)),
+    "an array": held_as(torch.Tensor.numpy, lambda kept: kept.fill(7)),
+    "its memory": held_as(torch.Tensor.storage, lambda kept: kept.fill_(0)),
+    "a capsule": held_as(torch.utils.dlpack.to_dlpack, lambda kept: torch.utils.dlpack.from_dlpack(kept).add_(100)),
+    "a weak reference": held_as(weakref.ref, lambda kept: kept() is not None and kept().add_(100)),
+}
+
+
+class Held(torch.utils.data.Dataset):
+    """Samples that their dataset has, too, and changes while their batch is made."""
+
+    def __init__(self, how):
+        self.how, self.change = HELD[how], None
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, n):
+        if self.change is not None and n % 4:
+            self.change()
+        sample, self.change = self.how(n)
+        return sample
+
+
+class Memories(torch.utils.data.Dataset):
+    """With each sample, of how many before it the memory is there."""
+
+    def __init__(self):
+        self.memories = []
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, n):
+        there = sum(one() is not None for one in self.memories[n // 4 * 4:])
+        tensor = large(n)
+        self.memories.append(weakref.ref(tensor.untyped_storage()))
+        return tensor, there
+
+
+class TestLargeTensors(Case):
+    def test_whoever_has_them(self):
+        """What a dataset does to a sample until the batch is made is in the batch."""
+        for how in HELD:
+            with self.subTest(how):
+                self.check(lambda cls, how=how: cls(Held(how), batch_size=4, num_workers=1))
+
+    @unittest.skipUnless(black_box.OURS and hasattr(torch.Tensor, "_use_count"), "this torch counts no holders")
+    def test_memory_is_given_back(self):
+        """Once its values are in the batch, when it is known from another one where that has them."""
+        batches = list(DataLoader(Memories(), batch_size=4, num_workers=1))
+        self.assertEqual([there.tolist() for _, there in batches][::2], [[0, 1, 2, 3], [0] * 4])
 
 
 class TestDefaultConvert(Case):

@@ -122,7 +122,7 @@ class Made:
             return (pixels, channels, height, width), pixels
         shape = (channels, height, width)
         tensor = torch.empty((stack, *shape) if stack else shape, dtype=getattr(torch, dtype))
-        return tensor, tensor.view(torch.uint8).numpy()  # NumPy has no bfloat16
+        return tensor, tensor.data_ptr()
 
     def _finish(self, made: Any, info: Callable[[], dict]) -> Any:
         """As torchvision gives it: a picture, or a tensor of the class and strides that it has; or a tuple of them."""

@@ -606,7 +606,8 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
 
     if (r <= 0)
         return r;
-    stack_offer(e->stack, task, slot, slot_bytes);
+    if (!task->planned) /* else more is asked of the samples */
+        stack_offer(e->stack, task, slot, slot_bytes);
     if (!retry_cache_take(&e->retry_cache, task, &made))
         r = task->stream ? engine_make_round(e, task, &made)
                          : engine_make_mapped(e, task, slot, &made, ret_bad);

@@ -31,8 +31,9 @@ const char pictures_of_file_text[] =
     "picture_of_file(handle, data, most_pixels, make) -> what make() gave, or None\n\n"
     "data: the file's bytes, of most_pixels at most. make(tensor, dtype, "
     "channels,\n"
-    "height, width, stack) gives an object, and a writable buffer, which the result is written to: "
-    "a\n"
+    "height, width, stack) gives an object, and where the result is written to, a writable buffer "
+    "or the\n"
+    "address of that many bytes: a\n"
     "tensor [c, h, w], else pixels [h, w, c]; of a stack above 0 that many of these. None: it "
     "cannot "
     "be decoded here, or transformed; "
@@ -162,6 +163,12 @@ static int pictures_write(const struct pictures *p, const struct transforms_shap
 {
     Py_buffer to;
 
+    if (PyLong_CheckExact(buffer)) {
+        void *address = PyLong_AsVoidPtr(buffer);
+        if (address)
+            transforms_write(p->run, false, address);
+        return address ? 0 : -1;
+    }
     if (PyObject_GetBuffer(buffer, &to, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0)
         return -1;
     bool fits = (uint64_t)to.len == transforms_bytes(shape);

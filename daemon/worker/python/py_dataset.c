@@ -3,6 +3,7 @@
 #include "daemon/data/base/dataset.h"
 #include "daemon/data/files/file_hasher.h"
 #include "daemon/worker/forked.h"
+#include "daemon/worker/python/stack.h"
 #include "daemon/worker/python/told.h"
 
 #include <errno.h>
@@ -227,6 +228,8 @@ static PyObject *py_dataset_get_one_by_one(struct py_dataset *s, PyObject *keys,
         PyObject *sample = py_dataset_get(s, PyList_GetItem(keys, i), epoch);
         if (sample && py_dataset_index(PyList_GetItem(keys, i), &index))
             (void)slow_watch_sample(&s->watch, index);
+        if (sample)
+            stack_sample(sample, i);
         if (!sample) {
             *ret_bad = PyList_GetItem(keys, i);
             Py_XINCREF(*ret_bad);

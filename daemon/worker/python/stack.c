@@ -342,6 +342,8 @@ enum stack_result stack_batch(struct stack *s, PyObject *samples, const struct s
 {
     s->n = PyList_Size(samples);
     enum stack_result result = stack_make(s, samples, task, slot, slot_bytes, ret_used);
+    if (result == STACK_NOT_PLAIN)
+        s->offer.leaf.ndim = 0; /* the next batch may be as disorderly */
     stack_clear(s);
     PyErr_Clear();
     return result;

@@ -31,10 +31,12 @@ enum stack_result stack_batch(struct stack *stack, PyObject *samples, const stru
 /*
  * Rows in their places. A batch that is like the last one has its tensor at the same place of the
  * slot, and what makes a sample's tensor may make it right there: between stack_offer() and
- * stack_end_offer() stack_take_row() gives the rows in order. stack_batch() copies nothing where
- * each sample has its own; where they have come into disorder it is STACK_NOT_PLAIN.
+ * stack_end_offer() stack_take_row() gives the rows in order. Other tensors go to their rows when
+ * the sample is there (stack_sample()), as their bytes are still near the processor, and their
+ * memory serves the next sample. stack_batch() copies the rest; where rows have come into disorder
+ * it is STACK_NOT_PLAIN.
  *
- *   offer → take_row* → batch → (keep_rows) → end_offer
+ *   offer → (take_row* → sample)* → batch → (keep_rows) → end_offer
  *
  * Such tensors are the slot's memory: nobody but the batch may have them. keep_rows: gives them
  * memory of their own, as the samples are needed again. -1 with an exception.
@@ -47,5 +49,9 @@ void stack_end_offer(struct stack *stack);
 /* The next row of the offer there is in this process, if it is of that kind: a new tensor over
  * it. NULL: no such row, without an exception. */
 PyObject *stack_take_row(const struct leaf *leaf, void **ret_memory);
+
+/* The i-th sample of the offer there is in this process; the caller alone has it. A tensor that
+ * nobody else has either, as nobody can see that it moves, goes to its row. */
+void stack_sample(PyObject *sample, Py_ssize_t i);
 
 #endif

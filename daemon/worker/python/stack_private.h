@@ -38,7 +38,9 @@ struct stack_offer {
     uint32_t node;
     Py_ssize_t n;
     char *rows;      /* in the slot at hand; NULL: nothing is offered */
-    PyObject *taken; /* owned; list of the tensors */
+    Py_ssize_t next; /* the row of the sample at hand */
+    bool any;        /* a row is taken */
+    PyObject *taken; /* owned; list of the rows' tensors, or None */
 };
 
 struct stack {
