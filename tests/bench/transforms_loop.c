@@ -48,7 +48,7 @@ static int make_one(struct loop *loop, const struct transforms *transforms, uint
         loop->room = transforms_bytes(&shape);
         loop->out = malloc(loop->room);
     }
-    transforms_write(loop->run, false, loop->out);
+    transforms_write(loop->run, TRANSFORMS_AWAY, loop->out);
     return 0;
 }
 

@@ -78,6 +78,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     _cleanup_free_ uint8_t *out = malloc((size_t)made.height * made.width * (grey ? 1 : 3) + 1);
     FUZZ_ASSERT(out && made.height > 0 && made.width > 0);
-    transforms_write(runner, false, out);
+    transforms_write(runner, TRANSFORMS_NEAR, out);
     return 0;
 }

@@ -41,7 +41,7 @@ static void run(const struct transforms *transforms, uint8_t seed)
     if (r < 0)
         return;
     _cleanup_free_ uint8_t *out = malloc(transforms_bytes(&shape) + 1);
-    transforms_write(runner, seed % 2, out);
+    transforms_write(runner, (enum transforms_way)(seed % 3), out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

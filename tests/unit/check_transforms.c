@@ -144,7 +144,7 @@ static int write_out(const struct tool *tool, const struct transforms_shape *sha
     _cleanup_free_ uint8_t *result = malloc(bytes > 0 ? bytes : 1);
     FILE *to = fopen(path, "wb");
 
-    transforms_write(tool->run, planar, result);
+    transforms_write(tool->run, planar ? TRANSFORMS_PLANAR : TRANSFORMS_AWAY, result);
     if (!to || fwrite(result, 1, bytes, to) != bytes || fclose(to) != 0)
         return dl_error_set(err, EIO, path, "cannot be written");
     return 0;

@@ -4,14 +4,14 @@
 
 enum { MOST = 131, BEHIND = 64, LARGE = 130 * 128 };
 
-static void check(const uint8_t *pixels, size_t n, uint32_t channels, unsigned offset)
+static void check_at(const uint8_t *pixels, size_t n, uint32_t channels, bool near, unsigned offset)
 {
     static _Alignas(64) uint8_t room[3 * LARGE + 2 * BEHIND];
     uint8_t *out = room + offset;
     size_t bytes = n * channels;
 
     memset(room, 0xa5, sizeof room);
-    planes_write(pixels, n, channels, out);
+    planes_write(pixels, n, channels, near, out);
     for (size_t i = 0; i < bytes; i++) {
         if (out[i] != pixels[i % n * PICTURE_PIXEL + i / n])
             fail_msg("%zu pixels, %u channels: byte %zu is %u, not %u", n, channels, i, out[i],
@@ -22,6 +22,12 @@ static void check(const uint8_t *pixels, size_t n, uint32_t channels, unsigned o
             fail_msg("%zu pixels, %u channels: byte %zu was written, of %zu from %u on", n,
                      channels, i, bytes, offset);
     }
+}
+
+static void check(const uint8_t *pixels, size_t n, uint32_t channels, unsigned offset)
+{
+    check_at(pixels, n, channels, false, offset);
+    check_at(pixels, n, channels, true, offset);
 }
 
 TEST(test_planes)

@@ -331,7 +331,7 @@ static int run_pixels(const char *text, const struct transforms_how *how,
     if (r == 0)
         r = transforms_run_pixels(transforms, run, from, &draws->base, &shape, &err);
     if (r == 0 && out)
-        transforms_write(run, false, out);
+        transforms_write(run, TRANSFORMS_AWAY, out);
     transforms_runner_free(run);
     transforms_free(transforms);
     return r;
@@ -418,7 +418,7 @@ static void run_file(const char *text, bool fast, const struct image_file *file,
     assert_int_equal(
         transforms_run(transforms, run, decoder, &draws.base, file->path, &shape, NULL), 0);
     assert_int_equal(transforms_bytes(&shape), 9 * 8 * 3);
-    transforms_write(run, false, out);
+    transforms_write(run, TRANSFORMS_AWAY, out);
     image_decoder_free(decoder);
     transforms_runner_free(run);
     transforms_free(transforms);

@@ -149,7 +149,7 @@ static PyObject *steps_made(const struct steps_call *call, struct image_size *re
     Py_END_ALLOW_THREADS;
     PyObject *pixels = r < 0 ? NULL : steps_bytes(call, *ret);
     if (pixels)
-        transforms_write(steps_memory.run, false, PyBytes_AsString(pixels));
+        transforms_write(steps_memory.run, TRANSFORMS_NEAR, PyBytes_AsString(pixels));
     return pixels;
 }
 

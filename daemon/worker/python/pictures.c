@@ -166,14 +166,14 @@ static int pictures_write(const struct pictures *p, const struct transforms_shap
     if (PyLong_CheckExact(buffer)) {
         void *address = PyLong_AsVoidPtr(buffer);
         if (address)
-            transforms_write(p->run, false, address);
+            transforms_write(p->run, TRANSFORMS_NEAR, address);
         return address ? 0 : -1;
     }
     if (PyObject_GetBuffer(buffer, &to, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0)
         return -1;
     bool fits = (uint64_t)to.len == transforms_bytes(shape);
     if (fits)
-        transforms_write(p->run, false, to.buf);
+        transforms_write(p->run, TRANSFORMS_NEAR, to.buf);
     PyBuffer_Release(&to);
     if (!fits)
         PyErr_SetString(PyExc_ValueError, "make() gave a buffer of another size");
@@ -191,7 +191,7 @@ static PyObject *pictures_give_row(const struct pictures *p, const struct transf
         p->bare && shape->is_tensor && !shape->stack ? stack_take_row(&leaf, &memory) : NULL;
 
     if (row)
-        transforms_write(p->run, false, memory);
+        transforms_write(p->run, TRANSFORMS_AWAY, memory);
     return row;
 }
 

@@ -137,5 +137,5 @@ int image_views_run(struct image_views *views, uint32_t view, struct image_decod
 
 void image_views_write(const struct image_views *views, bool planar, void *out)
 {
-    transforms_write(views->run, planar, out);
+    transforms_write(views->run, planar ? TRANSFORMS_PLANAR : TRANSFORMS_AWAY, out);
 }

@@ -64,10 +64,11 @@ PLANES_AVX2 static inline __attribute__((always_inline)) size_t planes_sort(
 }
 
 /* A large picture is not read again here: its planes need not be brought into the cache first. */
-PLANES_AVX2 static size_t planes_write_three(const uint8_t *restrict pixels, size_t n,
+PLANES_AVX2 static size_t planes_write_three(const uint8_t *restrict pixels, size_t n, bool near,
                                              uint8_t *restrict out)
 {
-    if (n < PLANES_STREAM_MIN || n % PLANES_AT_ONCE != 0 || (uintptr_t)out % PLANES_AT_ONCE != 0)
+    if (near || n < PLANES_STREAM_MIN || n % PLANES_AT_ONCE != 0 ||
+        (uintptr_t)out % PLANES_AT_ONCE != 0)
         return planes_sort(pixels, n, false, out);
     n = planes_sort(pixels, n, true, out);
     _mm_sfence();
@@ -96,11 +97,11 @@ static inline __attribute__((always_inline)) size_t planes_write_one(const uint8
     return i;
 }
 
-void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
+void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels, bool near,
                   uint8_t *restrict out)
 {
     bool three = channels == PICTURE_COLOURS && vectors_have_avx2();
-    size_t done = three ? planes_write_three(pixels, n, out) : 0;
+    size_t done = three ? planes_write_three(pixels, n, near, out) : 0;
 
     for (uint32_t c = 0; c < channels; c++, out += n) {
         if (!three)
@@ -111,9 +112,10 @@ void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
 
 #else
 
-void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
+void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels, bool near,
                   uint8_t *restrict out)
 {
+    (void)near;
     for (uint32_t c = 0; c < channels; c++, out += n)
         planes_write_rest(pixels, n, 0, c, out);
 }

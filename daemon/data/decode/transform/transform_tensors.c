@@ -208,33 +208,52 @@ struct tensors_part {
     const uint8_t *pixels;
     size_t n;
     uint32_t channels;
+    bool near; /* TRANSFORMS_NEAR */
 };
 
 #ifdef TENSORS_STREAM
 
-static inline void tensors_stream_four(const float *table, const uint8_t *px, float *out)
+static inline void tensors_put_four(const float *table, const uint8_t *px, bool past, float *out)
 {
-    _mm_stream_ps(out, _mm_setr_ps(table[px[0]], table[px[PICTURE_PIXEL]],
-                                   table[px[2 * PICTURE_PIXEL]], table[px[3 * PICTURE_PIXEL]]));
+    __m128 four = _mm_setr_ps(table[px[0]], table[px[PICTURE_PIXEL]], table[px[2 * PICTURE_PIXEL]],
+                              table[px[3 * PICTURE_PIXEL]]);
+
+    if (past)
+        _mm_stream_ps(out, four);
+    else
+        _mm_storeu_ps(out, four);
+}
+
+static inline __attribute__((always_inline)) void tensors_put_all(
+    const struct transform_tensor *tensor, const struct tensors_part *part, bool past, float *out)
+{
+    const uint8_t *px = part->pixels;
+    size_t n = part->n;
+
+    for (size_t i = 0; i < n; i += STREAMED, px += STREAMED * PICTURE_PIXEL) {
+        for (unsigned c = 0; c < CHANNELS; c++)
+            tensors_put_four(tensor->tables[c], px + c, past, out + c * n + i);
+    }
 }
 
 /*
- * All channels of four pixels at once, past the cache: a result of this size is read by another
- * process, or after a whole batch. False: it is not one of these, and nothing is done.
+ * All channels of four pixels at once; past the cache unless it is for this processor: a result of
+ * this size is read by another process, or after a whole batch. False: it is not one of these, and
+ * nothing is done.
  */
 static bool tensors_write_large(const struct transform_tensor *tensor,
                                 const struct tensors_part *part, float *out)
 {
-    const uint8_t *px = part->pixels;
     size_t n = part->n;
 
     if (n < PLANES_STREAM_MIN || n % STREAMED != 0 || (uintptr_t)out % sizeof(__m128) != 0 ||
         part->channels != CHANNELS)
         return false;
-    for (size_t i = 0; i < n; i += STREAMED, px += STREAMED * PICTURE_PIXEL) {
-        for (unsigned c = 0; c < CHANNELS; c++)
-            tensors_stream_four(tensor->tables[c], px + c, out + c * n + i);
+    if (part->near) {
+        tensors_put_all(tensor, part, false, out);
+        return true;
     }
+    tensors_put_all(tensor, part, true, out);
     _mm_sfence();
     return true;
 }
@@ -417,7 +436,7 @@ static void tensors_write_pixels(const struct tensors_part *part, uint8_t *out)
     if (part->channels == PICTURE_COLOURS)
         pixel_rows_narrow(part->pixels, part->n, out);
     else
-        planes_write(part->pixels, part->n, part->channels, out);
+        planes_write(part->pixels, part->n, part->channels, part->near, out);
 }
 
 /* As 16 bits each, which `out` need not be aligned for. */
@@ -451,18 +470,19 @@ static void tensors_write_part(const struct transforms_runner *run, const struct
     else if (run->is_tensor && tensor->dtype != DL_DTYPE_UINT8)
         tensors_write_narrow_table(tensor, part, out);
     else if (run->is_tensor || planar)
-        planes_write(part->pixels, part->n, part->channels, out);
+        planes_write(part->pixels, part->n, part->channels, part->near, out);
     else
         tensors_write_pixels(part, out);
 }
 
-void transforms_write(const struct transforms_runner *run, bool planar, void *out)
+void transforms_write(const struct transforms_runner *run, enum transforms_way way, void *out)
 {
     const struct transform_tensor *tensor = &run->tensor;
     uint32_t stack = run->stack ? run->stack : 1;
     struct tensors_part part = {.pixels = run->now.pixels,
                                 .n = picture_pixels(&run->now) / stack,
-                                .channels = runner_channels(run)};
+                                .channels = runner_channels(run),
+                                .near = way == TRANSFORMS_NEAR};
     size_t elements = part.n * part.channels;
     size_t bytes = elements * (run->is_tensor ? dtype_bytes(tensor->dtype) : 1);
 
@@ -475,7 +495,7 @@ void transforms_write(const struct transforms_runner *run, bool planar, void *ou
         return;
     }
     for (uint32_t i = 0; i < stack; i++, part.pixels += part.n * PICTURE_PIXEL)
-        tensors_write_part(run, &part, planar, (uint8_t *)out + i * bytes);
+        tensors_write_part(run, &part, way == TRANSFORMS_PLANAR, (uint8_t *)out + i * bytes);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------

@@ -76,9 +76,13 @@ int _nodiscard_ transforms_run_pixels(const struct transforms *transforms,
                                       const struct transforms_pixels *from, struct draws *draws,
                                       struct transforms_shape *ret, struct dl_error *err);
 
-/* The result of the last run: a tensor [c, h, w], or a picture [h, w, c], or [c, h, w] with
- * `planar`; of a stack one after another. */
-void transforms_write(const struct transforms_runner *runner, bool planar, void *out);
+enum transforms_way {
+    TRANSFORMS_AWAY,   /* a tensor [c, h, w], or a picture [h, w, c]; large ones past the cache */
+    TRANSFORMS_PLANAR, /* likewise, but pictures [c, h, w], too */
+    TRANSFORMS_NEAR,   /* for this processor, which reads it at once */
+};
+/* The result of the last run; of a stack one after another. */
+void transforms_write(const struct transforms_runner *runner, enum transforms_way way, void *out);
 
 /* Bytes of it. */
 uint64_t transforms_bytes(const struct transforms_shape *shape);
