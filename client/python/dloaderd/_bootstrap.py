@@ -244,6 +244,8 @@ class Job:
         self.padded = self._pad()
         self.numbered = self._number()
         self.known = self._with_pictures(True) if init is None else None
+        if self.has_lazy_texts():
+            from . import _lazy_texts  # noqa: F401  here once, not by each worker of each epoch
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the columns: they may be as large as the files that the dataset is pickled by."""

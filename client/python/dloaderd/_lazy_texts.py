@@ -30,8 +30,9 @@ from . import _worker as _built  # type: ignore[attr-defined]
 
 _worker: Any = _built
 
-# Texts: of the original alone, then of both. More calls than the first may be too many for a first batch.
-_FIRST, _COMPARED = 64, 64
+# Texts: of the original alone, then of both. A first batch may have to wait for the second one of its worker, if its
+# slot is found too small, so that one is the original's, too.
+_FIRST, _COMPARED = 128, 64
 _ENTRIES_MAX, _CHANGES_MAX = 16, 3
 
 # Calls behind the first texts, by why the original does them; "": C does. For explain().
