@@ -38,9 +38,7 @@ static void attempt_on_header(void *owner, struct dl_span line)
 
 static int attempt_send_signed(struct attempt *attempt, const struct attempt_means *means,
                                const struct transfer_order *order,
-                               const struct remote_credentials *credentials,
-                               void (*done)(void *attempt, const struct http_answer *answer),
-                               struct dl_error *err)
+                               const struct remote_credentials *credentials, struct dl_error *err)
 {
     const struct remote_asker asker = {.settings = keys_settings(means->keys),
                                        .credentials = credentials,
@@ -55,6 +53,7 @@ static int attempt_send_signed(struct attempt *attempt, const struct attempt_mea
     if (r < 0)
         return r;
     attempt->order = *order;
+    attempt->came = 0;
     remote_headers_init(&attempt->headers);
     memset(attempt->bad_line, 0, sizeof attempt->bad_line);
     attempt->is_signed = request.n_own > 0;
@@ -73,16 +72,15 @@ static int attempt_send_signed(struct attempt *attempt, const struct attempt_mea
                                       .timeout_ns = TRY_MS * 1000000ULL,
                                       .silent_s = SILENT_S,
                                       .header = attempt_on_header,
-                                      .done = done,
+                                      .some = means->some,
+                                      .done = means->done,
                                       .owner = attempt};
     r = http_send(means->http, &http, &attempt->call);
     return r < 0 ? dl_error_set(err, -r, order->place->url, "libcurl cannot send its request") : 0;
 }
 
 int attempt_send(struct attempt *attempt, const struct attempt_means *means,
-                 const struct transfer_order *order,
-                 void (*done)(void *attempt, const struct http_answer *answer),
-                 struct dl_error *err)
+                 const struct transfer_order *order, struct dl_error *err)
 {
     const struct remote_place *place = order->place;
     const struct remote_credentials *credentials = NULL;
@@ -90,7 +88,7 @@ int attempt_send(struct attempt *attempt, const struct attempt_means *means,
                 ? keys_take(means->keys, place->url[0] == 'g', &credentials, err)
                 : 0;
 
-    return r == 0 ? attempt_send_signed(attempt, means, order, credentials, done, err) : r;
+    return r == 0 ? attempt_send_signed(attempt, means, order, credentials, err) : r;
 }
 
 /* ---- its answer ----------------------------------------------------------------------------- */

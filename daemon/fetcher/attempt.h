@@ -17,6 +17,9 @@ struct attempt_means {
     struct keys *keys;
     struct sigv4_crypto crypto;
     bool has_crypto;
+    /* As http_request's; their owner is the attempt. */
+    size_t (*some)(void *attempt, struct dl_span body);
+    void (*done)(void *attempt, const struct http_answer *answer);
 };
 
 struct attempt {
@@ -25,15 +28,14 @@ struct attempt {
     struct http_call *call;      /* owned; NULL: it is not sent, or answered */
     struct remote_headers headers;
     char bad_line[80]; /* of the headers; "": none is */
+    uint64_t came;     /* bytes of the body */
     bool is_signed;
     uint64_t keys; /* keys_number() of those that signed it */
 };
 
-/* `done`: as http_request's, with the attempt. 1: not before there are keys. */
+/* 1: not before there are keys. */
 int _nodiscard_ attempt_send(struct attempt *attempt, const struct attempt_means *means,
-                             const struct transfer_order *order,
-                             void (*done)(void *attempt, const struct http_answer *answer),
-                             struct dl_error *err);
+                             const struct transfer_order *order, struct dl_error *err);
 
 /* 0, or a negative errno with `err`; -EAGAIN: another try may do it. */
 int _nodiscard_ attempt_judge(const struct attempt *attempt, const struct http_answer *answer,

@@ -1,6 +1,12 @@
 #include "daemon/fetcher/depth.h"
 
-void depth_note(struct depth *depth, uint64_t now_ns, uint64_t took_ns, uint64_t bytes)
+void depth_note_begin(struct depth *depth, uint64_t took_ns)
+{
+    if (depth->least_ns == 0 || took_ns < depth->least_ns)
+        depth->least_ns = max_u64(took_ns, 1);
+}
+
+void depth_note_came(struct depth *depth, uint64_t now_ns, uint64_t bytes)
 {
     uint64_t slice = now_ns / (DEPTH_SLICE_MS * 1000000ULL);
 
@@ -8,11 +14,12 @@ void depth_note(struct depth *depth, uint64_t now_ns, uint64_t took_ns, uint64_t
         depth->bytes[(slice - gone + 1) % DEPTH_SLICES] = 0;
     depth->slice = slice;
     depth->bytes[slice % DEPTH_SLICES] += bytes;
-    if (bytes == 0) /* lists and refusals are answered sooner than what is fetched */
-        return;
-    depth->each = depth->each ? (7 * depth->each + bytes) / 8 : bytes;
-    if (depth->least_ns == 0 || took_ns < depth->least_ns)
-        depth->least_ns = max_u64(took_ns, 1);
+}
+
+void depth_note_whole(struct depth *depth, uint64_t bytes)
+{
+    if (bytes > 0) /* not of lists and refusals */
+        depth->each = depth->each ? (7 * depth->each + bytes) / 8 : bytes;
 }
 
 static uint64_t depth_of(const struct depth *depth)
@@ -26,7 +33,7 @@ static uint64_t depth_of(const struct depth *depth)
 
 uint32_t depth_requests(const struct depth *depth)
 {
-    uint64_t wanted = depth_of(depth) / max_u64(depth->each, 1);
+    uint64_t wanted = 2 * depth_of(depth) / max_u64(depth->each, 1);
 
     return (uint32_t)min_u64(max_u64(wanted, DEPTH_REQUESTS), DEPTH_REQUESTS_MOST);
 }

@@ -38,7 +38,7 @@ struct transfer {
     struct partial partial;
     unsigned tries;
     bool held_back;               /* it was counted as such */
-    uint64_t bytes;               /* that it is thought to bring */
+    uint64_t bytes;               /* that it is thought to bring yet */
     uint64_t sent_ns;             /* when it was sent last, the first time */
     uv_timer_t *timer;            /* owned; in ->pausing until it goes on, in ->running until it is
                                      sent a second time */
@@ -54,7 +54,7 @@ struct transfers {
     /* `locked`: those that wait for keys. */
     struct transfer *running, *pausing, *locked;
     uint32_t n_running, n; /* the latter: of all lists */
-    uint64_t bytes;        /* that these are thought to bring */
+    uint64_t bytes;        /* that these are thought to bring yet */
     uint64_t typical;      /* bytes of an object whose size was not known */
     struct hedge hedge;
     struct depth depth;
@@ -62,7 +62,6 @@ struct transfers {
 };
 
 static void transfers_run(struct transfers *transfers);
-static void transfer_on_answer(void *owner, const struct http_answer *answer);
 static void transfer_hedge(struct transfer *transfer);
 
 /* ---- hosts ---------------------------------------------------------------------------------- */
@@ -154,7 +153,7 @@ static int transfer_send(struct transfer *transfer, struct attempt *attempt, str
 {
     struct transfers *transfers = transfer->transfers;
     const struct transfer_order rest = partial_rest(&transfer->partial, &transfer->order);
-    int r = attempt_send(attempt, &transfers->means, &rest, transfer_on_answer, err);
+    int r = attempt_send(attempt, &transfers->means, &rest, err);
 
     remote_tally_add(transfers->tally, REMOTE_REQUESTS, r == 0);
     return r;
@@ -276,6 +275,19 @@ static void transfer_hedge(struct transfer *transfer)
     remote_tally_add(transfers->tally, REMOTE_HEDGED, 1);
 }
 
+uint64_t transfers_guess(const struct transfers *transfers, uint64_t asked)
+{
+    return min_u64(asked, transfers->typical);
+}
+
+static uint64_t transfer_guess(const struct transfer *transfer)
+{
+    const struct transfer_order *order = &transfer->order;
+    uint64_t asked = order->page ? 0 : order->last - order->first + 1;
+
+    return order->total == REMOTE_UNKNOWN ? transfers_guess(transfer->transfers, asked) : asked;
+}
+
 /* ---- an answer ------------------------------------------------------------------------------ */
 
 static void transfer_tell_host(const struct attempt *attempt, bool is_refused)
@@ -290,16 +302,15 @@ static void transfer_tell_host(const struct attempt *attempt, bool is_refused)
 }
 
 /* What an answer says of those to come: how long they take, and how much there is of an object. */
-static void transfer_note(const struct attempt *attempt, uint64_t came, uint64_t bytes)
+static void transfer_note(const struct attempt *attempt, uint64_t bytes)
 {
     const struct transfer *transfer = attempt->transfer;
     struct transfers *transfers = transfer->transfers;
-    uint64_t now = clock_ns(), took = now - transfer->sent_ns;
 
     if (transfer->order.total == REMOTE_UNKNOWN)
         transfers->typical = (7 * transfers->typical + bytes) / 8;
-    hedge_note(&transfers->hedge, transfer_kind(transfer), took);
-    depth_note(&transfers->depth, now, took, came);
+    hedge_note(&transfers->hedge, transfer_kind(transfer), clock_ns() - transfer->sent_ns);
+    depth_note_whole(&transfers->depth, attempt->came);
 }
 
 /* An answer that is of no use, but that its bytes may be the first ones. */
@@ -311,6 +322,32 @@ static void transfer_keep(struct attempt *attempt, const struct http_answer *ans
     if (!*attempt->bad_line)
         partial_keep(&transfer->partial, &transfer->order, &attempt->order, &attempt->headers,
                      answer->body);
+}
+
+/* Room for others as it comes, not when all of it has: those that share a link end together, and
+ * until an answer to the next ones began nothing would come. */
+static void transfer_expect_less(struct transfer *transfer, uint64_t came)
+{
+    uint64_t whole = transfer_guess(transfer);
+    uint64_t left = min_u64(transfer->bytes, whole - min_u64(whole, came));
+
+    transfer->transfers->bytes -= transfer->bytes - left;
+    transfer->bytes = left;
+}
+
+static size_t transfer_on_some(void *owner, struct dl_span body)
+{
+    struct attempt *attempt = owner;
+    struct transfer *transfer = attempt->transfer;
+    struct depth *depth = &transfer->transfers->depth;
+    uint64_t now = clock_ns();
+
+    if (attempt->came == 0)
+        depth_note_begin(depth, now - transfer->sent_ns);
+    depth_note_came(depth, now, body.len - attempt->came);
+    attempt->came = body.len;
+    transfer_expect_less(transfer, transfer->partial.bytes.len + body.len);
+    return 0;
 }
 
 static void transfer_on_answer(void *owner, const struct http_answer *answer)
@@ -344,7 +381,7 @@ static void transfer_on_answer(void *owner, const struct http_answer *answer)
     }
     if (r == 0) {
         body = partial_join(&transfer->partial, &transfer->order, &attempt->order, body);
-        transfer_note(attempt, answer->body.len, body.len);
+        transfer_note(attempt, body.len);
     }
     transfer_end(attempt,
                  r == -EAGAIN && err.code == EAGAIN ? -EIO
@@ -436,19 +473,6 @@ bool transfers_have_room(const struct transfers *transfers)
 {
     return transfers->n < depth_requests(&transfers->depth) - TRANSFERS_SPARE &&
            transfers->bytes < depth_bytes(&transfers->depth);
-}
-
-uint64_t transfers_guess(const struct transfers *transfers, uint64_t asked)
-{
-    return min_u64(asked, transfers->typical);
-}
-
-static uint64_t transfer_guess(const struct transfer *transfer)
-{
-    const struct transfer_order *order = &transfer->order;
-    uint64_t asked = order->page ? 0 : order->last - order->first + 1;
-
-    return order->total == REMOTE_UNKNOWN ? transfers_guess(transfer->transfers, asked) : asked;
 }
 
 struct transfer *transfers_begin(struct transfers *transfers, const struct transfer_order *order)
@@ -564,6 +588,8 @@ int transfers_new(uv_loop_t *loop, struct remote_tally *tally, const struct netw
     transfers->loop = loop;
     transfers->tally = tally;
     transfers->typical = REMOTE_BLOCK_BYTES;
+    transfers->means.some = transfer_on_some;
+    transfers->means.done = transfer_on_answer;
     transfers->means.has_crypto = sigv4_crypto_find(&transfers->means.crypto);
     transfers->wake = must_alloc(sizeof *transfers->wake);
     (void)uv_timer_init(loop, transfers->wake);

@@ -171,7 +171,8 @@ static size_t http_on_data(char *data, size_t size, size_t n, void *arg)
             call->request.some(call->request.owner, (struct dl_span){answer->data, answer->len});
 
         assert(taken <= answer->len);
-        memmove(answer->data, answer->data + taken, answer->len - taken);
+        if (taken > 0)
+            memmove(answer->data, answer->data + taken, answer->len - taken);
         answer->len -= taken;
     }
     return size * n;

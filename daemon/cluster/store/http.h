@@ -53,7 +53,7 @@ struct http_request {
     uint32_t silent_s;   /* when nothing has come for so long, it fails; 0: it does not */
     /* A line of the answer's headers, its end included; NULL: nobody wants them. */
     void (*header)(void *owner, struct dl_span line);
-    /* Of a stream: some of it is there. What is taken (bytes) does not come again. */
+    /* Some of it is there, all since the last that was taken (bytes), which does not come again. */
     size_t (*some)(void *owner, struct dl_span data);
     void (*done)(void *owner, const struct http_answer *answer);
     void *owner;
