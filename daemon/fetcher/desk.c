@@ -230,8 +230,7 @@ static uint64_t desk_probe_bytes(uint32_t op)
     }
 }
 
-/* A worker that came since the object was looked at: it may be another one by now. */
-static bool asker_knows(const struct asker *asker, const struct object *object)
+bool asker_knows(const struct asker *asker, const struct object *object)
 {
     return object->bytes != REMOTE_UNKNOWN && object->checked >= asker->since;
 }

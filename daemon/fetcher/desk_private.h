@@ -64,6 +64,10 @@ void asker_serve(struct asker *asker);
 /* The object of its question is not what is at the URL any more: begins anew. */
 void asker_ask_again(struct asker *asker);
 
+/* False, too, of a worker that came since the object was looked at: it may be another one by now.
+ */
+bool asker_knows(const struct asker *asker, const struct object *object);
+
 /* Bytes that will be asked for, if there is room for them; `first` may be REMOTE_FROM_END. */
 void asker_expect(struct asker *asker, struct object *object, uint64_t first, uint64_t bytes);
 /* The same of an object whose size is known. */
@@ -74,6 +78,8 @@ void desk_expect(struct desk *desk, struct object *object, uint64_t first, uint6
 /* What is at the URL: its first bytes, and with them its size; of one that is known, or kept on
  * disk, whether it is still that one. */
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes);
+/* It is being asked what it is. */
+bool object_is_probed(const struct object *object);
 /* The same while nobody waits for it; then these bytes are fetched, if there is room. `since`: a
  * question that was asked before is answered, and then asked again. */
 void desk_probe_expected(struct desk *desk, struct object *object, uint64_t since, uint64_t bytes,

@@ -290,6 +290,11 @@ static struct fetch *desk_find_probe(const struct object *object)
     return fetch;
 }
 
+bool object_is_probed(const struct object *object)
+{
+    return desk_find_probe(object) != NULL;
+}
+
 void desk_probe(struct desk *desk, struct object *object, uint64_t bytes)
 {
     struct fetch *fetch = desk_find_probe(object);

@@ -191,7 +191,7 @@ class Ahead(RemoteCase):
     def sounds(self, count):
         os.makedirs(self.path("sounds/c0"))
         for i in range(count):
-            self.write(f"sounds/c0/{i:03}.wav", media.wav([i] * 50, 1, 16000))
+            self.write(f"sounds/c0/{i:04}.wav", media.wav([i] * 50, 1, 16000))
         return {"kind": "audiofolder", "paths": self.path("sounds"), "dtype": "int16", "frames": 50, "channels": "mono"}
 
     def test_plan(self):
@@ -211,6 +211,26 @@ class Ahead(RemoteCase):
                 daemon.stop()
                 self.assertEqual(have["digest"], want["digest"])
                 self.assertLessEqual(max(bucket.asked[name] for name in bucket.names), 2)
+
+    def test_long_shards(self):
+        """What is left of a shard is asked for before the next one is, however much that is."""
+        for name in "0", "1", "2":
+            with tarfile.open(self.path(f"{name}.tar"), "w") as archive:
+                for i in range(48):
+                    member = tarfile.TarInfo(f"{i}.bin")
+                    member.size = 512 << 10
+                    archive.addfile(member, io.BytesIO(bytes(member.size)))
+        spec = self.spec("tar", dataset={"kind": "tar", "paths": self.remote(self.path("*.tar")), "decode": False},
+                         batch={"size": 4}, workers={"count": 1})
+        bucket = self.make_bucket(latency=0.2)
+        self.assertEqual(dlctl_json("run", spec, "--digest", daemon=self.daemon_of(bucket))["samples"], 144)
+        ranges = [(name, *map(int, re.findall(r"\d+", of))) for name, of in bucket.arrived if name.endswith(".tar")]
+        for name, earlier in ("1.tar", "0.tar"), ("2.tar", "1.tar"):
+            # Besides its first bytes, which are asked for when the dataset opens.
+            begin = next(at for at, (one, first, last) in enumerate(ranges) if one == name and last > 1 << 20)
+            asked = sum(last + 1 - first for one, first, last in ranges[:begin] if one == earlier)
+            self.assertGreater(asked, 16 << 20)
+        self.assertEqual(set(bucket.blocks.values()), {1})
 
 
 class Little(RemoteCase):

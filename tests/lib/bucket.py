@@ -107,9 +107,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET  # which boto3 asks first
 
     def give(self, bucket):
-        is_served = bucket.keep_waiting()
         path, _, query = self.path.partition("?")
         name = urllib.parse.unquote(path).removeprefix("/bucket/")
+        bucket.arrived.append((name, self.headers.get("Range", "")))
+        is_served = bucket.keep_waiting()
         if "X-Amz-Signature=" in query:  # a presigned URL, which anybody may read
             query = ""
         with bucket.lock:
@@ -211,19 +212,20 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Bucket:
-    """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `sent`:
-    bytes of objects; `blocks`: how often each block (key, number) was, or a part of it. `told`: how often each status
-    was, or "cut"; `written`: bytes of the bodies of all answers. `latency`: seconds to each answer. `at_once`: with
-    more requests it refuses those that come; 0: with none. `users`: how often each access key asked. `markers`: keys
-    of objects that are no files, of no bytes. `keys`: of each its secret, `tokens`: and the session's token. `faults`
-    one after another for requests of objects, over and over; None: none."""
+    """What is below `root` as s3://bucket, while it lasts. `asked`: how often each key was, "?list": pages; `arrived`:
+    (key, range) of all requests, in their order; `sent`: bytes of objects; `blocks`: how often each block (key,
+    number) was, or a part of it. `told`: how often each status was, or "cut"; `written`: bytes of the bodies of all
+    answers. `latency`: seconds to each answer. `at_once`: with more requests it refuses those that come; 0: with none.
+    `users`: how often each access key asked. `markers`: keys of objects that are no files, of no bytes. `keys`: of
+    each its secret, `tokens`: and the session's token. `faults` one after another for requests of objects, over and
+    over; None: none."""
 
     def __init__(self, root, signed=True, faults=(), page=1000, latency=0, at_once=0):
         self.root, self.signed, self.page, self.latency, self.at_once = root, signed, page, latency, at_once
         self.served, self.rounds, self.hold, self.held = 0, 0, None, []
         self.faults, self.turn, self.markers = list(faults), 0, ()
         self.asked, self.sent, self.blocks = collections.Counter(), 0, collections.Counter()
-        self.told, self.written = collections.Counter(), 0
+        self.told, self.written, self.arrived = collections.Counter(), 0, []
         self.keys, self.tokens, self.users = {KEY: SECRET}, {}, collections.Counter()
         self.ended = threading.Event()
         self.gathering, self.enough, self.free, self.gathered, self.names = (), 0, 0, threading.Event(), set()

@@ -48,7 +48,6 @@ struct tar_iter {
     uint32_t n_order;
     uint32_t next;     /* of order: the shard to open */
     uint32_t expected; /* likewise: the first one that nobody was told of */
-    uint32_t ahead;    /* number of shards that are told of before they are opened */
 
     struct tar_shard *shard; /* counted; NULL: open the next one */
     uint64_t offset;         /* in it, of the next sample */
@@ -100,30 +99,25 @@ static struct tar_shard *tar_shard_open(const struct tar *tar, uint32_t number)
     return shard;
 }
 
-/* What is read when the one in hand is at its end; and after that, so that there is always more to
- * fetch, as much at a time as the link carries: shards come together, and are then read at once. Of
- * more each time, since the first one is waited for, and shares the link with them. */
-enum { TAR_NEXT_BYTES = 16 << 20, TAR_NEXT = 16 };
+/* The shard in hand and those that are read after it, whole, in their order: what is fetched of
+ * them is as much as the link carries and the memory holds. */
+enum { TAR_NEXT = 16 };
 
 static void tar_expect_next(struct tar_iter *it)
 {
     struct remote *remote = it->tar->env->remote;
+    uint32_t end = (uint32_t)min_u64((uint64_t)it->next + TAR_NEXT, it->n_order);
 
     if (!remote)
         return;
-    it->ahead = it->ahead == 0 ? 1 : (uint32_t)min_u64(4 * it->ahead, TAR_NEXT);
-    uint32_t end = (uint32_t)min_u64(it->next + it->ahead, it->n_order);
-    it->expected = (uint32_t)max_u64(it->expected, it->next);
+    remote_look_ahead(remote, false);
     for (; it->expected < end; it->expected++) {
         const char *path = it->tar->list.paths[it->order[it->expected]];
 
-        if (!remote_is_url(path))
-            continue;
-        if (it->expected > it->next)
-            remote_look_ahead(remote, false);
-        remote_expect_part(remote, path, 0, TAR_NEXT_BYTES);
-        remote_look_ahead_off(remote);
+        if (it->expected + 1 >= it->next && remote_is_url(path))
+            remote_expect_part(remote, path, 0, UINT64_MAX);
     }
+    remote_look_ahead_off(remote);
 }
 
 /* Of a pass that ends before its shards do: nobody reads them by now. */
