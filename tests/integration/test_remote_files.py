@@ -212,6 +212,26 @@ class Ahead(RemoteCase):
                 self.assertEqual(have["digest"], want["digest"])
                 self.assertLessEqual(max(bucket.asked[name] for name in bucket.names), 2)
 
+    def test_order(self):
+        """In the plan's order but for what is under way, whichever worker was there first; the first tasks' samples
+        are their workers' to ask for, however late these come."""
+        dataset = self.sounds(4600)
+        bucket = self.make_bucket(latency=0.2)
+        daemon = self.daemon_of(bucket)
+        client = self.client(daemon)
+        opened = client.open({"dataset": self.remote(dataset), "batch": {"size": 64},
+                              "sampler": {"kind": "sequential"}, "workers": {"count": 2}})
+        client.start(opened["loader"], credits=1)
+        for _ in range(12):
+            client.next_batches()[0].release()
+        first_asked = dict.fromkeys(name for name, _ in list(bucket.arrived) if name.endswith(".wav"))
+        asked = [int(name[-8:-4]) for name in first_asked]
+        latest = 0
+        for i in asked:
+            if i >= 8 * 64:
+                self.assertGreater(i, latest - 2000)
+                latest = max(latest, i)
+
     def test_long_shards(self):
         """What is left of a shard is asked for before the next one is, however much that is."""
         for name in "0", "1", "2":

@@ -1,5 +1,5 @@
 /*
- * What the next steps read, told to workers where files are far away: they know which bytes of
+ * What the next steps read, told to a worker where files are far away: it knows which bytes of
  * which file a sample is, and the process that fetches gets these early, in the order of the plan.
  *
  * Where helpers make some of the steps, nothing is said: which ones shows when they are run, and a
@@ -21,14 +21,13 @@ enum {
     AHEAD_MESSAGE = 65536, /* bytes that it takes */
 };
 
-static void ahead_tell(struct loader *loader, uint32_t worker, uint64_t *indices, size_t n)
+static void ahead_tell(struct loader *loader, uint64_t *indices, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         indices[i] = htole64(indices[i]);
     for (size_t at = 0, bytes = n * sizeof *indices; at < bytes; at += AHEAD_MESSAGE)
-        pool_expect(
-            loader->pool, worker,
-            (struct dl_span){(const uint8_t *)indices + at, min_u64(bytes - at, AHEAD_MESSAGE)});
+        pool_expect(loader->pool, (struct dl_span){(const uint8_t *)indices + at,
+                                                   min_u64(bytes - at, AHEAD_MESSAGE)});
 }
 
 /* The indices of `n` steps; fewer: a thread has to work on the plan before. */
@@ -55,6 +54,8 @@ void loader_look_ahead(struct loader *loader, struct stream *stream)
     loader->looks_no_further = helped;
     if (helped)
         return;
+    if (pool_choose_told(loader->pool))
+        loader_look_ahead_anew(loader);
     uint64_t each = max_u64(plan_most(stream->plan), 1), first;
     uint64_t together = max_u64(AHEAD_TOGETHER / each, 1);
     uint64_t n = stream_foresees(stream, max_u64(AHEAD_SAMPLES / each, together), &first);
@@ -67,8 +68,7 @@ void loader_look_ahead(struct loader *loader, struct stream *stream)
         if (some < together && !ends)
             break;
         size_t filled = ahead_fill(stream, first, some, indices);
-        ahead_tell(loader, (uint32_t)(first / together % pool_workers(loader->pool)), indices,
-                   filled);
+        ahead_tell(loader, indices, filled);
         stream->foreseen = first + some;
     }
 }

@@ -198,9 +198,12 @@ void pool_measures(struct pool *pool, bool measures);
 /* Workers need not keep what they have of a stream over an iterable dataset. */
 void pool_forget(struct pool *pool, uint32_t stream);
 
-/* Tells a worker, that one or the next that is there, of samples of tasks that will come: their
- * indices, u64 little-endian each. Its files are remote. */
-void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices);
+/* Chooses the worker that is told what tasks read that will come, whichever gets them: one alone,
+ * since what several were told of would not be fetched in the plan's order. True: it is another one
+ * than before, and knows nothing yet. */
+bool pool_choose_told(struct pool *pool);
+/* Tells it of samples: their indices, u64 little-endian each. Its files are remote. */
+void pool_expect(struct pool *pool, struct dl_span indices);
 /* Helpers have lately made steps, or may. */
 bool pool_is_helped(const struct pool *pool);
 /* They may never come. */

@@ -144,6 +144,7 @@ struct pool {
     struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
     bool waits_for_retired;  /* it was refused for what its clients have still to let go of */
     uint64_t next_task;
+    int told_pid;          /* of the process that is told what later tasks read; 0: none is */
     uint32_t own_in_a_row; /* tasks that no helper has done, as far as that is counted, since one
                               did or began */
     struct bad_list bad;   /* of the completion at hand */

@@ -132,16 +132,36 @@ bool pool_is_helped(const struct pool *pool)
     return pool->own_in_a_row < HELPED && pool_helpers_ready(pool) > 0;
 }
 
-void pool_expect(struct pool *pool, uint32_t worker, struct dl_span indices)
+/* The first ready one of our own, or that one; NULL: it is not there. */
+static struct member *pool_find_own(const struct pool *pool, int pid)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = pool->members[(worker + i) % pool->n_members];
+        struct member *m = pool->members[i];
 
-        if (m->state != WORKER_READY || !m->process || m->helper)
-            continue;
-        process_send_expect(m->process, false, indices);
-        return;
+        if (m->state == WORKER_READY && m->process && !m->helper &&
+            (pid == 0 || process_pid(m->process) == pid))
+            return m;
     }
+    return NULL;
+}
+
+bool pool_choose_told(struct pool *pool)
+{
+    const struct member *m;
+
+    if ((pool->told_pid > 0 && pool_find_own(pool, pool->told_pid)) ||
+        !(m = pool_find_own(pool, 0)))
+        return false;
+    pool->told_pid = process_pid(m->process);
+    return true;
+}
+
+void pool_expect(struct pool *pool, struct dl_span indices)
+{
+    const struct member *m = pool_find_own(pool, pool->told_pid);
+
+    if (m)
+        process_send_expect(m->process, false, indices);
 }
 
 void pool_expect_anew(struct pool *pool)
