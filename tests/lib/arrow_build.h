@@ -186,6 +186,21 @@ static inline void build_buffer(struct build_batch *batch, const void *data, siz
     build_align(&batch->body, 8);
 }
 
+/* A column without nulls that has no buffer of its own, */
+static inline void build_bare(struct build_batch *batch, int64_t length)
+{
+    build_node(batch, length, 0);
+    build_buffer(batch, NULL, 0);
+}
+
+/* and one that has. */
+static inline void build_column(struct build_batch *batch, int64_t length, const void *data,
+                                size_t len)
+{
+    build_bare(batch, length);
+    build_buffer(batch, data, len);
+}
+
 static inline uint32_t build_records(struct build *b, const struct build_batch *batch, int64_t rows)
 {
     uint32_t records = build_table(b);

@@ -102,13 +102,26 @@ const char *harness_tmpdir(void)
     return tmpdir;
 }
 
-const char *harness_file(const char *name, const void *data, size_t len)
+const char *harness_below(const char *name)
 {
     static char paths[8][4400];
     static unsigned turn;
     char *path = paths[turn++ % ARRAY_SIZE(paths)];
 
     snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
+    return path;
+}
+
+const char *harness_file(const char *name, const void *data, size_t len)
+{
+    char dir[4400];
+    const char *path = harness_below(name);
+
+    for (const char *slash = strchr(path + strlen(harness_tmpdir()) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
+        (void)mkdir(dir, 0755);
+    }
     /* ext4 flushes a file that was truncated and written again when it is closed. */
     (void)unlink(path);
     FILE *file = fopen(path, "wb");
@@ -116,4 +129,9 @@ const char *harness_file(const char *name, const void *data, size_t len)
     assert_int_equal(fwrite(data, 1, len, file), len);
     assert_int_equal(fclose(file), 0);
     return path;
+}
+
+const char *harness_text(const char *name, const char *text)
+{
+    return harness_file(name, text, strlen(text));
 }

@@ -40,8 +40,12 @@ bool harness_has(uint64_t number);
 /* A fresh directory under $TMPDIR, removed with all in it at exit. Static memory. */
 const char *harness_tmpdir(void);
 
-/* Writes a file below harness_tmpdir(); returns its path in static memory (8 in turn). */
+/* The path of a name below harness_tmpdir(), in static memory (8 in turn). */
+const char *harness_below(const char *name);
+
+/* Writes a file there, with the directories that it takes; returns its path as harness_below(). */
 const char *harness_file(const char *name, const void *data, size_t len);
+const char *harness_text(const char *name, const char *text);
 
 /* A case, with what sets up and tears down if it has that:
  *

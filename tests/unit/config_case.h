@@ -8,7 +8,7 @@
 
 static const char *write_text(const char *text)
 {
-    return harness_file("dloaderd.conf", text, strlen(text));
+    return harness_text("dloaderd.conf", text);
 }
 
 static struct config load(const char *text)

@@ -3,6 +3,12 @@
 
 #include <math.h>
 
+BEFORE_TESTS
+{
+    if (!can_decode())
+        exit(77);
+}
+
 #define NOT_READ "is neither a WAV, FLAC, Ogg nor MP3 file; \"ffmpeg -i IN out.flac\" makes FLAC"
 
 static struct audio_decoder *must_decoder(const struct spec_dataset *spec)
@@ -51,8 +57,6 @@ TEST(test_pcm)
     int16_t ints[12];
     float floats[12];
 
-    if (!can_decode())
-        return;
     make_wav(&file, &wav);
     must_decode(&spec, &file, 0, &shape, ints);
     assert_int_equal(shape.frames, 6);
@@ -83,8 +87,6 @@ TEST(test_floats_to_int16)
     struct audio_shape shape;
     int16_t out[ARRAY_SIZE(numbers)];
 
-    if (!can_decode())
-        return;
     make_wav(&file, &wav);
     must_decode(&spec, &file, 0, &shape, out);
     assert_int_equal(shape.frames, ARRAY_SIZE(numbers));
@@ -101,8 +103,6 @@ TEST(test_crops)
     struct audio_shape shape;
     uint32_t seen[91] = {0}, different = 0;
 
-    if (!can_decode())
-        return;
     for (int i = 0; i < 100; i++)
         ramp[i] = (int16_t)(i + 1);
     make_wav(&file, &wav);
@@ -138,8 +138,6 @@ TEST(test_cuts_of_the_whole)
     static struct bytes file;
     struct audio_shape shape, cut;
 
-    if (!can_decode())
-        return;
     for (size_t i = 0; i < ARRAY_SIZE(names) * 3; i++) {
         uint32_t rate = (uint32_t[]){0, 11025, 48000}[i % 3];
         from_corpus(&file, names[i / 3]);
@@ -172,8 +170,6 @@ TEST(test_codings)
     static float out[16384];
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_KEEP, 0, 0, 0);
         struct audio_shape shape;
@@ -241,8 +237,6 @@ TEST(test_heads)
     };
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         make_wav(&file, &rows[i].wav);
         if (rows[i].number)
@@ -273,8 +267,6 @@ TEST(test_ogg)
     };
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         from_corpus(&file, rows[i].name);
         file.data[rows[i].at] ^= 4;
@@ -308,8 +300,6 @@ TEST(test_cut)
                                         "24.flac",   "vbr.mp3",    "cbr.mp3"};
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         from_corpus(&file, names[i]);
         uint64_t whole = frames_of(&file);
@@ -329,8 +319,6 @@ TEST(test_end_of_ogg)
 {
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     from_corpus(&file, "vorbis.ogg");
     uint8_t *last = file.data;
     for (uint8_t *at = last; at;
@@ -354,8 +342,6 @@ TEST(test_cut_of_frames)
     enum { TAG = 151, FRAME = 36, STEP = 576 };
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     from_corpus(&file, "bare.mp3");
     assert_int_equal(file.n, TAG + 8 * FRAME + 128);
     for (file.n--; file.n >= TAG + 8 * FRAME + 3; file.n--)
@@ -390,8 +376,6 @@ TEST(test_frames_of_mp3)
     };
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         from_corpus(&file, rows[i].name);
         memset(file.data + rows[i].at, rows[i].byte, rows[i].n);
@@ -407,8 +391,6 @@ TEST(test_lengths_that_lie)
 {
     static struct bytes file;
 
-    if (!can_decode())
-        return;
     from_corpus(&file, "cut.flac");
     expect_refused(&file, EINVAL, "");
     from_corpus(&file, "long.flac");
@@ -429,8 +411,6 @@ TEST(test_damaged)
     static struct bytes file, bad;
     int16_t out[100];
 
-    if (!can_decode())
-        return;
     struct audio_decoder *decoder = must_decoder(&spec);
     for (size_t i = 0; i < 2 * ARRAY_SIZE(names); i++) {
         from_corpus(&file, names[i / 2]);

@@ -78,7 +78,7 @@ static struct spec_dataset spec_of(const char *template, const struct asked *a)
 {
     return (struct spec_dataset){
         .chat = CHAT_JINJA,
-        .chat_template = (char *)harness_file("t.jinja", template, strlen(template)),
+        .chat_template = (char *)harness_text("t.jinja", template),
         .prompt = a->prompt ? (char *)"prompt" : NULL,
         .chat_end = a->end,
         .loss = a->loss,
@@ -190,7 +190,7 @@ static const struct {
 TEST(test_files)
 {
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-        const char *path = harness_file(files[i].name, files[i].file, strlen(files[i].file));
+        const char *path = harness_text(files[i].name, files[i].file);
         const struct spec_dataset spec = {.chat = CHAT_JINJA, .chat_template = (char *)path};
         char why[CHAT_WHY_MAX] = "", text[64] = "";
         struct chat_text made = {0};

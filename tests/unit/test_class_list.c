@@ -18,16 +18,6 @@
 static const char *const files[] = {"a/1.png", "a/2.png", "a/sub/0.jpg", "b/x.png", "b/y.png"};
 static const uint32_t labels[] = {0, 0, 0, 1, 1};
 
-static const char *below(const char *name)
-{
-    static char path[2][4400];
-    static unsigned turn;
-    char *ret = path[turn++ % 2];
-
-    snprintf(ret, sizeof path[0], "%s/%s", harness_tmpdir(), name);
-    return ret;
-}
-
 static void make_folder(const char *root)
 {
     static const char *const dirs[] = {"", "/a", "/a/sub", "/b"};
@@ -35,7 +25,7 @@ static void make_folder(const char *root)
 
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
         snprintf(name, sizeof name, "%s%s", root, dirs[i]);
-        assert_int_equal(mkdir(below(name), 0755), 0);
+        assert_int_equal(mkdir(harness_below(name), 0755), 0);
     }
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         snprintf(name, sizeof name, "%s/%s", root, files[i]);
@@ -119,9 +109,9 @@ TEST(test_listed_once)
     char root[512];
 
     make_folder("once");
-    snprintf(root, sizeof root, "%s", below("once"));
+    snprintf(root, sizeof root, "%s", harness_below("once"));
     struct kept kept = first_of(root), again = {.fd = -1};
-    assert_int_equal(rename(root, below("elsewhere")), 0);
+    assert_int_equal(rename(root, harness_below("elsewhere")), 0);
     assert_int_equal(open_list(root, "dataset", kept.fd, &kept, &again, &list), 0);
     check_list(&list, root);
     assert_true(list.index.mapped && again.fd < 0);
@@ -130,7 +120,7 @@ TEST(test_listed_once)
     /* Another dataset, another root at a place that reads the same, another layout: it is listed.
      */
     assert_int_equal(open_list(root, "dataset.x", kept.fd, &kept, &again, &list), -ENOENT);
-    assert_int_equal(open_list(below("nowhere"), "dataset", kept.fd, &kept, &again, &list),
+    assert_int_equal(open_list(harness_below("nowhere"), "dataset", kept.fd, &kept, &again, &list),
                      -ENOENT);
     struct kept other = kept;
     other.form = 77;
@@ -147,7 +137,7 @@ TEST(test_nobody_to_share_with)
     char root[512];
 
     make_folder("alone");
-    snprintf(root, sizeof root, "%s", below("alone"));
+    snprintf(root, sizeof root, "%s", harness_below("alone"));
     assert_int_equal(open_list(root, "dataset", -1, NULL, &kept, &list), 0);
     check_list(&list, root);
     assert_false(list.index.mapped);
@@ -202,7 +192,7 @@ TEST(test_any_bytes)
     uint64_t bytes;
 
     make_folder("bytes");
-    struct kept kept = first_of(below("bytes"));
+    struct kept kept = first_of(harness_below("bytes"));
     _cleanup_free_ uint8_t *data = bytes_of(&kept, &bytes);
     assert_true(is_list(data, bytes));
     for (uint64_t cut = 0; cut < bytes; cut++)
@@ -228,7 +218,7 @@ TEST(test_bad_ones_are_not_used)
     uint64_t bytes;
 
     make_folder("bad");
-    snprintf(root, sizeof root, "%s", below("bad"));
+    snprintf(root, sizeof root, "%s", harness_below("bad"));
     struct kept kept = first_of(root);
     _cleanup_free_ uint8_t *data = bytes_of(&kept, &bytes);
     const int fds[] = {sealed_new("short", data, bytes - 1), open(root, O_RDONLY | O_CLOEXEC),
@@ -254,7 +244,7 @@ TEST(test_out_of_memory)
     char root[512];
 
     make_folder("memory");
-    snprintf(root, sizeof root, "%s", below("memory"));
+    snprintf(root, sizeof root, "%s", harness_below("memory"));
     struct kept kept = first_of(root);
     for (int with = 0; with < 2; with++) {
         for (long n = 0;; n++) {

@@ -388,7 +388,7 @@ static void write_lines(void)
 
     for (size_t i = 0; i < SAMPLES; i++)
         (void)snprintf(text + strlen(text), 15, "%.*s\n", (int)(1 + i * i % 13), "xxxxxxxxxxxxx");
-    harness_file("lines.txt", text, strlen(text));
+    harness_text("lines.txt", text);
 }
 
 TEST(test_every_place, NULL, now_end)

@@ -18,21 +18,6 @@ static uint64_t fingerprint_of(const char *text)
     return fingerprint;
 }
 
-static char *below(const char *name)
-{
-    static char paths[4][4096];
-    static unsigned turn;
-    char *path = paths[turn++ % 4];
-
-    snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
-    return path;
-}
-
-static void make_folder(const char *name)
-{
-    assert_int_equal(mkdir(below(name), 0700), 0);
-}
-
 /* Text of LARGE bytes, with `c` at `at`. */
 static void write_large(const char *name, size_t at, char c)
 {
@@ -49,10 +34,9 @@ TEST(test_copies_are_the_same)
 {
     struct utimbuf old = {1, 1};
 
-    make_folder("there");
     write_large("here.txt", 0, 'a');
     write_large("there/copy.txt", 0, 'a');
-    assert_int_equal(utime(below("there/copy.txt"), &old), 0);
+    assert_int_equal(utime(harness_below("there/copy.txt"), &old), 0);
     assert_int_equal(fingerprint_of("{kind: text, paths: here.txt}"),
                      fingerprint_of("{kind: text, paths: [there/*.txt]}"));
     assert_int_equal(
@@ -73,7 +57,7 @@ TEST(test_changes_are_seen)
     }
     write_large("f.txt", 0, 'a');
     assert_int_equal(fingerprint_of("{kind: text, paths: f.txt}"), whole);
-    assert_int_equal(truncate(below("f.txt"), LARGE - 100), 0);
+    assert_int_equal(truncate(harness_below("f.txt"), LARGE - 100), 0);
     assert_true(fingerprint_of("{kind: text, paths: f.txt}") != whole);
 }
 
@@ -95,7 +79,6 @@ TEST(test_many_files)
     static const char spec[] = "{kind: text, paths: many/*.t}";
     char name[32];
 
-    make_folder("many");
     for (int i = 0; i < FILES; i++) {
         snprintf(name, sizeof name, "many/%05d.t", i);
         harness_file(name, "one\n", 4);
@@ -109,7 +92,7 @@ TEST(test_many_files)
     assert_true(fingerprint_of(spec) != fingerprint);
     harness_file(name, "one\n", 4);
     assert_int_equal(fingerprint_of(spec), fingerprint);
-    assert_int_equal(unlink(below(name)), 0);
+    assert_int_equal(unlink(harness_below(name)), 0);
     assert_true(fingerprint_of(spec) != fingerprint);
 }
 
@@ -117,9 +100,6 @@ static void make_images(const char *root, const char *class, const char *name)
 {
     char path[256];
 
-    (void)mkdir(below(root), 0700);
-    snprintf(path, sizeof path, "%s/%s", root, class);
-    (void)mkdir(below(path), 0700);
     snprintf(path, sizeof path, "%s/%s/%s", root, class, name);
     harness_file(path, "not read", 8);
 }

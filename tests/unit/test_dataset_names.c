@@ -40,7 +40,9 @@ static void write_all(void)
     write_npy("x.npy", "{'descr': '|u1', 'fortran_order': False, 'shape': (6, 2), }", 2 * ROWS);
     write_npy("t.npy", "{'descr': '<u2', 'fortran_order': False, 'shape': (20,), }", 40);
     write_idx("labels");
-    harness_file("raw", "0123456789ab", 12);
+    harness_text("names/a/0.png", "");
+    harness_text("names/a/1.png", "");
+    harness_text("raw", "0123456789ab");
     harness_file("a.txt", "one\n\ntwo\n", 9);
     harness_file("b.txt", "three\n", 6);
     harness_file("c.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"b\"}\n", 27);
@@ -75,6 +77,7 @@ TEST(test_places)
         {"{kind: split, dataset: {kind: tar, paths: s-1.tar, index: auto}, parts: [1.0], part: 0, "
          "seed: 1}",
          0, "/s-1.tar: dogs/0.txt"},
+        {"{kind: imagefolder, paths: names}", 1, "/names/a/1.png"},
         {"{kind: range, length: 10}", 3, ""},
         {"{kind: subset, dataset: {kind: range, length: 10}, indices: [4]}", 0, ""},
     };

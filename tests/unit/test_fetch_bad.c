@@ -40,7 +40,7 @@ static struct fetcher *open_lines(enum on_error on_error, uint64_t batch_size)
         snprintf(text + at, sizeof text - at, "{\"text\": \"%.*s\"%s\n", i % 30,
                  "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", is_bad((uint64_t)i) ? "" : "}");
     }
-    file.path = (char *)(uintptr_t)harness_file("lines.jsonl", text, strlen(text));
+    file.path = (char *)(uintptr_t)harness_text("lines.jsonl", text);
     if (fetcher_new(&spec, &anywhere, &f, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
     assert_int_equal(fetcher_length(f), LENGTH);

@@ -225,7 +225,7 @@ TEST(test_lines)
     uint64_t bad;
 
     for (size_t i = 0; i < ARRAY_SIZE(plain); i++) {
-        harness_file("p.txt", plain[i].text, strlen(plain[i].text));
+        harness_text("p.txt", plain[i].text);
         for (uint32_t most = 0; most < 4; most++) {
             char text[100] = "{kind: text, paths: p.txt, tokenizer: bytes}";
             if (most > 0)
@@ -251,7 +251,7 @@ TEST(test_files)
         "\"abcdef\"}";
     harness_file("0.txt", "", 0);
     harness_file("1.txt", "one\ntwo!\r\n", 10);
-    harness_file("2.jsonl", json, strlen(json));
+    harness_text("2.jsonl", json);
     harness_file("3.txt", "\n", 1);
     harness_file("4.txt", "last", 4);
     struct dataset *ds = must_open("{kind: text, paths: [0.txt, 0.txt, 1.txt, 2.jsonl, 0.txt,"
@@ -533,7 +533,7 @@ TEST(test_refusals)
     char path[4400];
 
     harness_file("r.txt", "a\n\nb\n", 5);
-    harness_file("r.jsonl", json, strlen(json));
+    harness_text("r.jsonl", json);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dataset *ds = must_open(rows[i].text);
         struct dl_error err = {0};

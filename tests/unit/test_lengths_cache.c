@@ -12,30 +12,19 @@
 
 /* ---- the cache ------------------------------------------------------------------------------ */
 
-/* Below the test's directory; static memory, 8 in turn. */
-static const char *below(const char *name)
-{
-    static char paths[8][4400];
-    static unsigned turn;
-    char *path = paths[turn++ % ARRAY_SIZE(paths)];
-
-    snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
-    return path;
-}
-
 static const char *file_of(const char *dir, uint64_t fingerprint)
 {
     char name[64];
 
     snprintf(name, sizeof name, "%s/%016llx.lengths", dir, (unsigned long long)fingerprint);
-    return below(name);
+    return harness_below(name);
 }
 
 static void must_store(const char *dir, uint64_t fingerprint, uint64_t n, const uint32_t *lengths)
 {
     struct dl_error err = {0};
 
-    if (lengths_cache_store(below(dir), fingerprint, n, lengths, &err) < 0)
+    if (lengths_cache_store(harness_below(dir), fingerprint, n, lengths, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
 }
 
@@ -56,31 +45,35 @@ TEST(test_round_trip)
         lengths[i] = i * 2654435761U + 1;
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
         uint64_t n = counts[i], fingerprint = 0xabc0000000000000 + i;
-        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n, got), -ENOENT);
+        assert_int_equal(lengths_cache_load(harness_below("new/cache"), fingerprint, n, got),
+                         -ENOENT);
         must_store("new/cache", fingerprint, n, lengths);
-        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n, got), 0);
+        assert_int_equal(lengths_cache_load(harness_below("new/cache"), fingerprint, n, got), 0);
         assert_memory_equal(got, lengths, n * sizeof *got);
         /* Asked for what is not there. */
-        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint + 100, n, got),
+        assert_int_equal(lengths_cache_load(harness_below("new/cache"), fingerprint + 100, n, got),
                          -ENOENT);
-        assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n + 1, got), -ENOENT);
+        assert_int_equal(lengths_cache_load(harness_below("new/cache"), fingerprint, n + 1, got),
+                         -ENOENT);
         if (n > 0)
-            assert_int_equal(lengths_cache_load(below("new/cache"), fingerprint, n - 1, got),
-                             -ENOENT);
+            assert_int_equal(
+                lengths_cache_load(harness_below("new/cache"), fingerprint, n - 1, got), -ENOENT);
         assert_int_equal(stat(file_of("new/cache", fingerprint), &st), 0);
         assert_int_equal(st.st_mode & 07777, 0600);
         assert_int_equal(st.st_size, 40 + 4 * n);
     }
-    assert_int_equal(stat(below("new/cache"), &st), 0);
+    assert_int_equal(stat(harness_below("new/cache"), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
-    assert_int_equal(stat(below("new"), &st), 0);
+    assert_int_equal(stat(harness_below("new"), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
-    assert_int_equal(lengths_cache_load(below("new/cache"), 1, UINT64_MAX / 4 + 1, got), -ENOENT);
-    assert_int_equal(lengths_cache_load(below("new/cache"), 1, UINT64_MAX / 8, got), -ENOENT);
+    assert_int_equal(lengths_cache_load(harness_below("new/cache"), 1, UINT64_MAX / 4 + 1, got),
+                     -ENOENT);
+    assert_int_equal(lengths_cache_load(harness_below("new/cache"), 1, UINT64_MAX / 8, got),
+                     -ENOENT);
 
     /* Another one in its place. */
     must_store("new/cache", 0xabc0000000000002, 2, (uint32_t[]){8, 9});
-    assert_int_equal(lengths_cache_load(below("new/cache"), 0xabc0000000000002, 2, got), 0);
+    assert_int_equal(lengths_cache_load(harness_below("new/cache"), 0xabc0000000000002, 2, got), 0);
     assert_memory_equal(got, ((uint32_t[]){8, 9}), 8);
 }
 
@@ -101,27 +94,28 @@ TEST(test_damage)
         memcpy(bad, good, len);
         bad[i] ^= 1;
         harness_file("damage/0000000000000007.lengths", bad, len);
-        assert_int_equal(lengths_cache_load(below("damage"), 7, 4, got), -ENOENT);
+        assert_int_equal(lengths_cache_load(harness_below("damage"), 7, 4, got), -ENOENT);
     }
     for (size_t n = 0; n <= len + 1; n++) {
         memcpy(bad, good, len);
         harness_file("damage/0000000000000007.lengths", bad, n);
-        assert_int_equal(lengths_cache_load(below("damage"), 7, 4, got), n == len ? 0 : -ENOENT);
+        assert_int_equal(lengths_cache_load(harness_below("damage"), 7, 4, got),
+                         n == len ? 0 : -ENOENT);
     }
     /* Foreign: of another fingerprint, by name; a directory; a link; a pipe. */
     harness_file("damage/0000000000000008.lengths", good, len);
-    assert_int_equal(lengths_cache_load(below("damage"), 8, 4, got), -ENOENT);
+    assert_int_equal(lengths_cache_load(harness_below("damage"), 8, 4, got), -ENOENT);
     harness_file("damage/0000000000000007.lengths", good, len);
     assert_int_equal(mkdir(file_of("damage", 9), 0700), 0);
     assert_int_equal(symlink(file_of("damage", 7), file_of("damage", 10)), 0);
     assert_int_equal(mkfifo(file_of("damage", 11), 0600), 0);
     for (uint64_t fingerprint = 9; fingerprint <= 11; fingerprint++)
-        assert_int_equal(lengths_cache_load(below("damage"), fingerprint, 4, got), -ENOENT);
-    assert_int_equal(lengths_cache_load(below("damage"), 7, 4, got), 0);
+        assert_int_equal(lengths_cache_load(harness_below("damage"), fingerprint, 4, got), -ENOENT);
+    assert_int_equal(lengths_cache_load(harness_below("damage"), 7, 4, got), 0);
 
     /* What is damaged is replaced. */
     must_store("damage", 8, 4, lengths);
-    assert_int_equal(lengths_cache_load(below("damage"), 8, 4, got), 0);
+    assert_int_equal(lengths_cache_load(harness_below("damage"), 8, 4, got), 0);
     assert_memory_equal(got, lengths, sizeof lengths);
 }
 
@@ -131,24 +125,24 @@ TEST(test_refusals)
     uint32_t one = 1;
 
     harness_file("a-file", "", 0);
-    assert_int_equal(lengths_cache_load(below("none"), 1, 1, &one), -ENOENT);
-    assert_int_equal(lengths_cache_load(below("a-file"), 1, 1, &one), -ENOENT);
-    assert_int_equal(lengths_cache_load(below("."), 0, 1, &one), -ENOENT);
-    assert_int_equal(lengths_cache_store(below("none"), 0, 1, &one, &err), -EINVAL);
-    assert_error(&err, EINVAL, below("none"), "lengths without a fingerprint are not kept");
-    assert_false(exists(below("none")));
-    assert_int_equal(lengths_cache_store(below("a-file/x"), 1, 1, &one, &err), -ENOTDIR);
-    assert_error(&err, ENOTDIR, below("a-file/x"),
+    assert_int_equal(lengths_cache_load(harness_below("none"), 1, 1, &one), -ENOENT);
+    assert_int_equal(lengths_cache_load(harness_below("a-file"), 1, 1, &one), -ENOENT);
+    assert_int_equal(lengths_cache_load(harness_below("."), 0, 1, &one), -ENOENT);
+    assert_int_equal(lengths_cache_store(harness_below("none"), 0, 1, &one, &err), -EINVAL);
+    assert_error(&err, EINVAL, harness_below("none"), "lengths without a fingerprint are not kept");
+    assert_false(exists(harness_below("none")));
+    assert_int_equal(lengths_cache_store(harness_below("a-file/x"), 1, 1, &one, &err), -ENOTDIR);
+    assert_error(&err, ENOTDIR, harness_below("a-file/x"),
                  "the directory for the cache cannot be made: Not a directory");
-    assert_int_equal(lengths_cache_store(below("a-file"), 1, 1, &one, &err), -ENOTDIR);
-    assert_error(&err, ENOTDIR, below("a-file"),
+    assert_int_equal(lengths_cache_store(harness_below("a-file"), 1, 1, &one, &err), -ENOTDIR);
+    assert_error(&err, ENOTDIR, harness_below("a-file"),
                  "lengths of 1 samples cannot be stored there: Not a directory");
     /* A directory stands where the file is to be: what was begun does not stay. */
-    assert_int_equal(mkdir(below("full"), 0700), 0);
+    assert_int_equal(mkdir(harness_below("full"), 0700), 0);
     assert_int_equal(mkdir(file_of("full", 1), 0700), 0);
-    assert_int_equal(lengths_cache_store(below("full"), 1, 1, &one, &err), -EISDIR);
+    assert_int_equal(lengths_cache_store(harness_below("full"), 1, 1, &one, &err), -EISDIR);
     assert_int_equal(rmdir(file_of("full", 1)), 0);
-    assert_int_equal(rmdir(below("full")), 0);
+    assert_int_equal(rmdir(harness_below("full")), 0);
 }
 
 /* A file of so many bytes, none of them on the disk, that was used at this second. */
@@ -168,7 +162,7 @@ TEST(test_eviction)
     const time_t now = time(NULL);
     uint32_t one = 1, got;
 
-    assert_int_equal(mkdir(below("evict"), 0700), 0);
+    assert_int_equal(mkdir(harness_below("evict"), 0700), 0);
     must_store("evict", 5, 1, &one);
     make_old("evict/0000000000000005.lengths.bak", third, now - 9000);
     make_old("evict/notes.lengths", third, now - 9000);
@@ -181,31 +175,31 @@ TEST(test_eviction)
     must_store("evict", 4, 1, &one);
     /* The oldest of its own went, and what was left behind; nothing else of others. */
     assert_false(exists(file_of("evict", 2)));
-    assert_false(exists(below("evict/new-dead")));
+    assert_false(exists(harness_below("evict/new-dead")));
     for (uint64_t fingerprint = 1; fingerprint <= 5; fingerprint++)
         assert_int_equal(exists(file_of("evict", fingerprint)), fingerprint != 2);
-    assert_true(exists(below("evict/0000000000000005.lengths.bak")));
-    assert_true(exists(below("evict/notes.lengths")));
-    assert_true(exists(below("evict/000000000000000G.lengths")));
-    assert_true(exists(below("evict/new-fresh")));
+    assert_true(exists(harness_below("evict/0000000000000005.lengths.bak")));
+    assert_true(exists(harness_below("evict/notes.lengths")));
+    assert_true(exists(harness_below("evict/000000000000000G.lengths")));
+    assert_true(exists(harness_below("evict/new-fresh")));
 
     /* What was of use lately stays, however long ago it was stored. */
     const struct timespec old[2] = {{.tv_sec = 100}, {.tv_sec = 100}};
     assert_int_equal(utimensat(AT_FDCWD, file_of("evict", 5), old, 0), 0);
     assert_int_equal(utimensat(AT_FDCWD, file_of("evict", 4), old, 0), 0);
-    assert_int_equal(lengths_cache_load(below("evict"), 5, 1, &got), 0);
+    assert_int_equal(lengths_cache_load(harness_below("evict"), 5, 1, &got), 0);
     make_old("evict/0000000000000006.lengths", third, now - 2000);
     must_store("evict", 7, 1, &one);
-    assert_int_equal(lengths_cache_load(below("evict"), 5, 1, &got), 0);
-    assert_int_equal(lengths_cache_load(below("evict"), 4, 1, &got), -ENOENT);
-    assert_int_equal(lengths_cache_load(below("evict"), 7, 1, &got), 0);
+    assert_int_equal(lengths_cache_load(harness_below("evict"), 5, 1, &got), 0);
+    assert_int_equal(lengths_cache_load(harness_below("evict"), 4, 1, &got), -ENOENT);
+    assert_int_equal(lengths_cache_load(harness_below("evict"), 7, 1, &got), 0);
     assert_false(exists(file_of("evict", 1)));
     assert_true(exists(file_of("evict", 3)));
 
     /* Even when the one just stored is older than the others, by a clock that was set. */
     make_old("evict/0000000000000008.lengths", 4 * third, now + 100000);
     must_store("evict", 9, 1, &one);
-    assert_int_equal(lengths_cache_load(below("evict"), 9, 1, &got), 0);
+    assert_int_equal(lengths_cache_load(harness_below("evict"), 9, 1, &got), 0);
     assert_false(exists(file_of("evict", 8)));
     assert_false(exists(file_of("evict", 3)));
 }
@@ -361,8 +355,8 @@ TEST(test_differences)
 
     harness_file("d0.txt", "a\n", 2);
     harness_file("d1.txt", "a\n", 2);
-    assert_int_equal(mkdir(below("folder"), 0700), 0);
-    assert_int_equal(mkdir(below("folder/class"), 0700), 0);
+    assert_int_equal(mkdir(harness_below("folder"), 0700), 0);
+    assert_int_equal(mkdir(harness_below("folder/class"), 0700), 0);
     harness_file("folder/class/1.png", "no image", 8);
     for (size_t i = 0; i < n; i++) {
         prints[i] = print_of(rows[i].text, rows[i].leaf);
@@ -412,13 +406,13 @@ TEST(test_roots)
         {"{kind: text, paths: root/link.txt}", false}, {"{kind: range, length: 3}", true},
         {"{kind: imagefolder, paths: folder}", false},
     };
-    char *roots[] = {(char *)(uintptr_t)below("root")};
+    char *roots[] = {(char *)(uintptr_t)harness_below("root")};
     const struct data_env env = {.roots = roots, .n_roots = 1};
 
-    assert_int_equal(mkdir(below("root"), 0700), 0);
+    assert_int_equal(mkdir(harness_below("root"), 0700), 0);
     harness_file("root/in.txt", "a", 1);
     harness_file("out.txt", "a", 1);
-    assert_int_equal(symlink(below("out.txt"), below("root/link.txt")), 0);
+    assert_int_equal(symlink(harness_below("out.txt"), harness_below("root/link.txt")), 0);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint64_t fingerprint = fingerprint_in(rows[i].text, NULL, &env);
         if ((fingerprint != 0) != rows[i].allowed)

@@ -17,7 +17,7 @@ static int check(const char *text, struct dl_error *err)
     struct config config = {0};
 
     (void)snprintf(whole, sizeof whole, "rendezvous: {%s}", text);
-    const char *path = harness_file("members.conf", whole, strlen(whole));
+    const char *path = harness_text("members.conf", whole);
     if (config_load(path, &config, err) < 0)
         fail_msg("%s: %s: %s", whole, err->path, err->message);
     int r = members_check(&config.rendezvous, false, err);
@@ -118,7 +118,7 @@ TEST(test_good)
 TEST(test_defaults)
 {
     const char *text = "rendezvous: {backend: etcd, endpoint: e, id: a}";
-    const char *path = harness_file("members.conf", text, strlen(text));
+    const char *path = harness_text("members.conf", text);
     const struct rdzv_settings *set = &RDZV_DEFAULTS;
     const uint64_t second = 1000000000;
     struct config config = {0};
@@ -181,7 +181,7 @@ TEST(test_environment)
             setenv("MASTER_ADDR", rows[i].address, 1);
         if (rows[i].run)
             setenv("TORCHELASTIC_RUN_ID", rows[i].run, 1);
-        int r = config_load(harness_file("members.conf", text, strlen(text)), &config, &err);
+        int r = config_load(harness_text("members.conf", text), &config, &err);
         unsetenv("MASTER_ADDR");
         unsetenv("TORCHELASTIC_RUN_ID");
         if (!rows[i].id) {
@@ -247,7 +247,7 @@ TEST(test_helpers_found)
                        "{helpers: {run: %s, secret_file: \"%s\"}, "
                        "rendezvous: {%s}}",
                        rows[i].run, rows[i].secret ? file : "", rows[i].rendezvous);
-        const char *path = harness_file("helpers.conf", text, strlen(text));
+        const char *path = harness_text("helpers.conf", text);
         assert_int_equal(config_load(path, &config, &err), 0);
         assert_int_equal(discovery_check(&config, &err), rows[i].path ? -EINVAL : 0);
         assert_string_equal(err.path, rows[i].path ? rows[i].path : "");

@@ -141,17 +141,6 @@ static void expect_loaded(const char *path, const struct data_env *env)
         fail_msg("%s: %s", path, err.message);
 }
 
-/* Static memory, for as many as one test wants. */
-static const char *below(const char *name)
-{
-    static char paths[32][4400];
-    static unsigned turn;
-    char *path = paths[turn++ % ARRAY_SIZE(paths)];
-
-    snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
-    return path;
-}
-
 static void make_dir(const char *path, mode_t mode)
 {
     assert_int_equal(mkdir(path, 0700), 0);
@@ -170,33 +159,35 @@ TEST(test_nowhere)
 
 TEST(test_places)
 {
-    char *dirs[2] = {(char *)(uintptr_t)below("none"), (char *)(uintptr_t)below("allowed")};
+    _cleanup_free_ char *none = strdup(harness_below("none"));
+    _cleanup_free_ char *allowed = strdup(harness_below("allowed"));
+    char *dirs[2] = {none, allowed};
     struct data_env env = {.plugins = dirs, .n_plugins = 2};
     char root[] = "/", *anywhere_dir[1] = {root};
     struct data_env all = {.plugins = anywhere_dir, .n_plugins = 1};
 
-    make_dir(below("allowed"), 0755);
-    make_dir(below("allowed too"), 0755);
+    make_dir(harness_below("allowed"), 0755);
+    make_dir(harness_below("allowed too"), 0755);
     copy_plugin(BAD_PLUGIN, "allowed/in.so", 0644);
     copy_plugin(BAD_PLUGIN, "allowed too/out.so", 0644);
-    assert_int_equal(symlink("../allowed too/out.so", below("allowed/leads out.so")), 0);
-    assert_int_equal(symlink("allowed/in.so", below("leads in.so")), 0);
+    assert_int_equal(symlink("../allowed too/out.so", harness_below("allowed/leads out.so")), 0);
+    assert_int_equal(symlink("allowed/in.so", harness_below("leads in.so")), 0);
 
-    expect_loaded(below("allowed/in.so"), &env);
-    expect_loaded(below("allowed/../allowed//in.so"), &env);
-    expect_loaded(below("leads in.so"), &env);
-    expect_loaded(below("allowed too/out.so"), &all);
-    expect_refused_at(below("allowed too/out.so"), &env, EACCES,
+    expect_loaded(harness_below("allowed/in.so"), &env);
+    expect_loaded(harness_below("allowed/../allowed//in.so"), &env);
+    expect_loaded(harness_below("leads in.so"), &env);
+    expect_loaded(harness_below("allowed too/out.so"), &all);
+    expect_refused_at(harness_below("allowed too/out.so"), &env, EACCES,
                       "lies outside the daemon's plugins");
-    expect_refused_at(below("allowed/leads out.so"), &env, EACCES,
+    expect_refused_at(harness_below("allowed/leads out.so"), &env, EACCES,
                       "too/out.so, outside the daemon");
-    expect_refused_at(below("allowed/../allowed too/out.so"), &env, EACCES,
+    expect_refused_at(harness_below("allowed/../allowed too/out.so"), &env, EACCES,
                       "too/out.so, outside the daemon");
-    expect_refused_at(below("allowed/none.so"), &env, ENOENT,
+    expect_refused_at(harness_below("allowed/none.so"), &env, ENOENT,
                       "the plug-in cannot be found: No such file or directory");
     /* Nobody learns what there is elsewhere. */
     expect_refused_at("/no/such.so", &env, EACCES, "lies outside the daemon's plugins");
-    expect_refused_at(below("allowed/../no/such.so"), &env, EACCES,
+    expect_refused_at(harness_below("allowed/../no/such.so"), &env, EACCES,
                       "lies outside the daemon's plugins");
 }
 
@@ -218,23 +209,23 @@ TEST(test_who_may_write)
     };
     struct data_env env = plugin_env();
 
-    make_dir(below("dir"), 0755);
-    make_dir(below("dir/inner"), 0755);
+    make_dir(harness_below("dir"), 0755);
+    make_dir(harness_below("dir/inner"), 0755);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct dl_error err;
         const char *path = copy_plugin(BAD_PLUGIN, "dir/inner/p.so", cases[i].file);
-        assert_int_equal(chmod(below("dir"), cases[i].dir), 0);
+        assert_int_equal(chmod(harness_below("dir"), cases[i].dir), 0);
         if (cases[i].message)
             expect_refused_at(path, &env, EPERM, cases[i].message);
         else if (open_at(path, &env, &err) < 0)
             fail_msg("%o %o: %s", cases[i].dir, cases[i].file, err.message);
     }
     /* Above the directory that is allowed, it is its admin's affair. */
-    char *dirs[1] = {(char *)(uintptr_t)below("dir/inner")};
+    char *dirs[1] = {(char *)(uintptr_t)harness_below("dir/inner")};
     env.plugins = dirs;
-    expect_loaded(below("dir/inner/p.so"), &env);
-    assert_int_equal(chmod(below("dir/inner"), 0777), 0);
-    expect_refused_at(below("dir/inner/p.so"), &env, EPERM, "inner (mode 0777)");
+    expect_loaded(harness_below("dir/inner/p.so"), &env);
+    assert_int_equal(chmod(harness_below("dir/inner"), 0777), 0);
+    expect_refused_at(harness_below("dir/inner/p.so"), &env, EPERM, "inner (mode 0777)");
 }
 
 TEST(test_whose_it_is)
@@ -252,7 +243,7 @@ TEST(test_whose_it_is)
 TEST(test_what_is_no_plugin)
 {
     struct data_env env = plugin_env();
-    const char *fifo = below("fifo"), *dir = below("a directory");
+    const char *fifo = harness_below("fifo"), *dir = harness_below("a directory");
 
     assert_int_equal(mkfifo(fifo, 0600), 0);
     make_dir(dir, 0755);

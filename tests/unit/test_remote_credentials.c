@@ -189,7 +189,7 @@ TEST(test_files)
 
     (void)snprintf(dir, sizeof dir, "%s/.aws", harness_tmpdir());
     assert_int_equal(mkdir(dir, 0700), 0);
-    (void)harness_file(".aws/credentials", "[default]\n" KEYS, strlen("[default]\n" KEYS));
+    (void)harness_text(".aws/credentials", "[default]\n" KEYS);
     (void)harness_file(".aws/config", "[default]\nregion=r\n", 19);
     (void)snprintf(
         keys, sizeof keys, "AWS_SHARED_CREDENTIALS_FILE=%s",
