@@ -7,6 +7,7 @@
 
 #include "daemon/data/base/dataset.h"
 #include "tests/lib/harness.h"
+#include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
@@ -75,6 +76,15 @@ static inline void expect_memory_failures(const struct spec_dataset *spec, int l
 
     assert_int_equal(refused, all);
     assert_true(all >= least);
+}
+
+/* Of a spec as it is written. */
+static inline void expect_failures_of(const char *text, int least)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = read_dataset(text);
+
+    expect_memory_failures(&spec.dataset, least);
 }
 
 #endif

@@ -2,39 +2,11 @@
 #include "daemon/data/kinds/csv/csv_columns.h"
 #include "daemon/data/kinds/kinds.h"
 #include "proto/dtype.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
-#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <math.h>
-
-static const struct sample_key key;
-static struct spec_file files[2];
-
-static struct spec_dataset spec_of(const char *name, const char *text)
-{
-    files[0].path = (char *)harness_file(name, text, strlen(text));
-    return (struct spec_dataset){
-        .kind = DATASET_CSV, .files = files, .n_files = 1, .separator = CSV_AUTO, .header = true};
-}
-
-/* Node `i` of the sample's tree, from 1. */
-static void expect_node(const struct sample *sample, uint32_t i, const char *name, uint32_t kind,
-                        uint32_t dtype, const void *data, size_t len)
-{
-    const struct tree_node *node = &sample->tree.nodes[i];
-
-    assert_true(i < sample->tree.count);
-    assert_int_equal(node->key_len, strlen(name));
-    assert_memory_equal(sample->tree.keys + node->key_off, name, node->key_len);
-    assert_int_equal(node->kind, kind);
-    if (kind == TREE_TENSOR)
-        assert_int_equal(node->dtype, dtype);
-    assert_int_equal(node->nbytes, len);
-    if (len > 0)
-        assert_memory_equal(sample->data[i], data, len);
-}
 
 /* ---- cells ---------------------------------------------------------------------------------- */
 
@@ -154,25 +126,23 @@ TEST(test_integers)
 /* Each is what strtod() makes of it, to the bit. */
 TEST(test_reals)
 {
-    static const char *const good[] = {
-        "0",
-        "-0.0",
-        "1.5",
-        "0.1",
-        ".5",
-        "5.",
-        "123456789012345",
-        "1234567890.12345",
-        "1e3",
-        "-2.5E-7",
-        "+1.25",
-        "0.30000000000000004",
-        "1e-320",
-        "179769313486231570e291",
-        "1234567890123456789012345678901234567890",
-        "0.000000000000001",
-        "123456789012345678",
-    };
+    static const char *const good[] = {"0",
+                                       "-0.0",
+                                       "1.5",
+                                       "0.1",
+                                       ".5",
+                                       "5.",
+                                       "123456789012345",
+                                       "1234567890.12345",
+                                       "1e3",
+                                       "-2.5E-7",
+                                       "+1.25",
+                                       "0.30000000000000004",
+                                       "1e-320",
+                                       "179769313486231570e291",
+                                       "1234567890123456789012345678901234567890",
+                                       "0.000000000000001",
+                                       "123456789012345678"};
     static const char *const bad[] = {"1,5", "0x1p3", "1e",   "e5", ".",
                                       "--1", "1.2.3", "nano", "1f"};
     double number;
@@ -229,147 +199,87 @@ TEST(test_sorts)
 
 /* ---- datasets ------------------------------------------------------------------------------- */
 
-TEST(test_columns)
+static const struct {
+    const char *text, *keys, *want;
+} datasets[] = {
+    {"\xEF\xBB\xBFname,count,price,sold\n\"say \"\"hi\"\"\",1,0.5,true\n\n"
+     "\"two\nlines\",-2,3,FALSE\r\n\xC3\xA4,3,1e2,true",
+     "",
+     "{name:\"say \"hi\"\" count:1 price:float64 0.5 sold:true} "
+     "{name:\"two\nlines\" count:-2 price:float64 3 sold:false} "
+     "{name:\"\xC3\xA4\" count:3 price:float64 100 sold:true}"},
+    /* Each way to end a row, mixed: the same rows of numbers. */
+    {"a,b\r1,2\r3,4\r", "", "fixed {a:1 b:2} {a:3 b:4}"},
+    {"a,b\n1,2\r3,4\n", "", "fixed {a:1 b:2} {a:3 b:4}"},
+    {"a,b\r\n1,2\r3,4", "", "fixed {a:1 b:2} {a:3 b:4}"},
+    {"\r\ra,b\r\r\n1,2\n\r3,4\r\r", "", "fixed {a:1 b:2} {a:3 b:4}"},
+    {"a,b\r\n1,2\n3,4\r\n", "", "fixed {a:1 b:2} {a:3 b:4}"},
+    /* As pandas writes an index, and reads it. */
+    {",a.b,\"\"\n0,5,x\n1,6,y\n", "",
+     "{Unnamed: 0:0 a.b:5 Unnamed: 2:\"x\"} {Unnamed: 0:1 a.b:6 Unnamed: 2:\"y\"}"},
+    {",a.b,\"\"\n0,5,x\n1,6,y\n", ", fields: {x: 'Unnamed: 2', y: a.b}",
+     "{x:\"x\" y:5} {x:\"y\" y:6}"},
+    {"a,b\n", "", ""},
+    {"\n", ", header: false", ""},
+    /* Rows that are bad. */
+    {"a,b\n1,2\n3\n", "",
+     "fixed {a:1 b:2} (t.csv: line 3 has only 1 cells, and the first line 2; put a cell...)"},
+    {"a,b\n1,2\n\n3,4,5\n", "",
+     "fixed {a:1 b:2} (t.csv: line 4 has more than 2 cells, and the first line 2; put a cell...)"},
+    {"a\n\"x\ny\"\n\"x\"y\n", "",
+     "{a:\"x\ny\"} (t.csv: line 4: its a has something after its closing quote...)"},
+    {"a,b\n1,2\n3,\n", "",
+     "fixed {a:1 b:2} (t.csv: line 3: its b is empty; give empty cells a value with "
+     "dataset.nulls...)"},
+    {"a\n\xFFx\n", "",
+     "(EILSEQ t.csv: line 2: its a is not UTF-8; convert the file with iconv...)"},
+    {"a\r\n1\r\"2\"x\r", "", "...(t.csv: line 3: its a has something after its closing quote...)"},
+    /* Files that are refused. */
+    {"", "", "t.csv: has no row with the names of its columns..."},
+    {"\n\n", "", "t.csv: has no row with the names of its columns..."},
+    {"a,a\n", "", "t.csv: its first row has the name a twice..."},
+    {",Unnamed: 0\n", "", "t.csv: its first row has the name Unnamed: 0 twice..."},
+    {"a,\"b\"c,d\n", "",
+     "t.csv: its first row has no name of 1 to 128 bytes of UTF-8 for column 1..."},
+    {"a,\xFF\n", "", "t.csv: its first row has no name..."},
+    {"a,\"b\n", "", "t.csv: its first row has a cell without its closing quote..."},
+    {"a,b\n1,2\n3,\"4\n5,6\n", "", "t.csv: line 3 has a cell without its closing quote..."},
+    {"\x1F\x8B\x08zip", "", "t.csv: ...unpack it with gunzip..."},
+    {"a\n1\n", ", types: {b: int8}", "...is not a column of the files..."},
+    {"a\n1\n", ", types: {a: float16}",
+     "...is not a type of a column; give one of string, bool..."},
+    {"a\n1\n", ", types: {a: number}", "...is not a type of a column; give one of string, bool..."},
+};
+
+TEST(test_datasets)
 {
-    struct spec_dataset spec = spec_of("columns.csv", "\xEF\xBB\xBFname,count,price,sold\n"
-                                                      "\"say \"\"hi\"\"\",1,0.5,true\n"
-                                                      "\n"
-                                                      "\"two\nlines\",-2,3,FALSE\r\n"
-                                                      "\xC3\xA4,3,1e2,true");
-    struct dataset *ds = must_open(&spec);
-    struct taken t;
+    for (size_t i = 0; i < ARRAY_SIZE(datasets); i++) {
+        char text[256];
 
-    assert_int_equal(ds->length, 3);
-    assert_int_equal(take(ds, &key, 0, &t), 0);
-    expect_node(&t.sample, 1, "name", TREE_STRING, 0, "say \"hi\"", 8);
-    expect_node(&t.sample, 2, "count", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){1}, 8);
-    expect_node(&t.sample, 3, "price", TREE_TENSOR, DL_DTYPE_FLOAT64, &(double){0.5}, 8);
-    expect_node(&t.sample, 4, "sold", TREE_TENSOR, DL_DTYPE_BOOL, "\1", 1);
-    drop(&t);
-    assert_int_equal(take(ds, &key, 1, &t), 0);
-    expect_node(&t.sample, 1, "name", TREE_STRING, 0, "two\nlines", 9);
-    expect_node(&t.sample, 4, "sold", TREE_TENSOR, DL_DTYPE_BOOL, "\0", 1);
-    drop(&t);
-    assert_int_equal(take(ds, &key, 2, &t), 0);
-    expect_node(&t.sample, 1, "name", TREE_STRING, 0, "\xC3\xA4", 2);
-    expect_node(&t.sample, 3, "price", TREE_TENSOR, DL_DTYPE_FLOAT64, &(double){100}, 8);
-    drop(&t);
-    dataset_expect(ds, 2);
-    assert_int_equal(take(ds, &key, 3, &t), -ERANGE);
-    drop(&t);
-    dataset_close(ds);
-}
-
-/* Each way to end a row, mixed: the same rows of numbers, and lines as editors count them. */
-TEST(test_row_ends)
-{
-    static const char *const texts[] = {
-        "a,b\r1,2\r3,4\r",     "a,b\n1,2\r3,4\n", "a,b\r\n1,2\r3,4", "\r\ra,b\r\r\n1,2\n\r3,4\r\r",
-        "a,b\r\n1,2\n3,4\r\n",
-    };
-    static const uint64_t indices[] = {0, 1};
-
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-        struct spec_dataset spec = spec_of("ends.csv", texts[i]);
-        struct dataset *ds = must_open(&spec);
-        int64_t a[2], b[2];
-        size_t bad;
-        struct dl_error err = {0};
-        assert_int_equal(ds->length, 2);
-        assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, (void *[]){a, b}, &bad, &err), 0);
-        assert_true(a[0] == 1 && b[0] == 2 && a[1] == 3 && b[1] == 4);
-        dataset_close(ds);
+        harness_text("t.csv", datasets[i].text);
+        snprintf(text, sizeof text, "{kind: csv, paths: t.csv%s}", datasets[i].keys);
+        expect_dataset(text, datasets[i].want);
     }
+    /* Types that the spec says, without names; the file's name says what divides its cells. */
+    harness_text("t.tsv", "1\t2.5\tz\n\n3\t\tz\n");
+    expect_dataset("{kind: csv, paths: t.tsv, header: false, fields: {x: '1', y: '0'}, "
+                   "types: {'1': float32, '0': uint8}, nulls: -1}",
+                   "fixed {x:float32 2.5 y:uint8 1} {x:float32 -1 y:uint8 3}");
 }
 
-/* As pandas writes an index, and reads it. */
-TEST(test_columns_without_names)
+TEST(test_two_files)
 {
-    static struct spec_field fields[] = {{(char *)"x", (char *)"Unnamed: 2"},
-                                         {(char *)"y", (char *)"a.b"}};
-    struct spec_dataset spec = spec_of("index.csv", ",a.b,\"\"\n0,5,x\n1,6,y\n");
-    struct dataset *ds = must_open(&spec);
-    struct taken t;
-
-    assert_int_equal(take(ds, &key, 1, &t), 0);
-    expect_node(&t.sample, 1, "Unnamed: 0", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){1}, 8);
-    expect_node(&t.sample, 2, "a.b", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){6}, 8);
-    expect_node(&t.sample, 3, "Unnamed: 2", TREE_STRING, 0, "y", 1);
-    drop(&t);
+    harness_text("first.csv", "a,b\n1,2\n");
+    harness_text("more.csv", "a,b\n5,\n7,8\n");
+    harness_text("other.csv", "b,a\n1,2\n");
+    expect_dataset("{kind: csv, paths: [first.csv, more.csv], nulls: -1}",
+                   "fixed {a:1 b:2} {a:5 b:-1} {a:7 b:8}");
+    expect_dataset("{kind: csv, paths: [first.csv, other.csv]}",
+                   "other.csv: its first row does not have the 2 columns of the first file...");
+    struct dataset *ds = open_dataset("{kind: csv, paths: [first.csv, more.csv]}", &anywhere);
+    assert_name(ds, 0, "/first.csv: row 0");
+    assert_name(ds, 2, "/more.csv: row 1");
     dataset_close(ds);
-    spec.fields = fields;
-    spec.n_fields = 2;
-    ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 0, &t), 0);
-    expect_node(&t.sample, 1, "x", TREE_STRING, 0, "x", 1);
-    expect_node(&t.sample, 2, "y", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){5}, 8);
-    drop(&t);
-    dataset_close(ds);
-}
-
-/* Numbers alone, of types that the spec says, of two files, without names. */
-TEST(test_rows)
-{
-    static struct spec_field fields[] = {{(char *)"x", (char *)"1"}, {(char *)"y", (char *)"0"}};
-    struct spec_dataset spec = spec_of("rows.tsv", "1\t2.5\tz\n\n3\t4\tz\n");
-    uint64_t indices[] = {2, 0, 1};
-    struct dl_error err = {0};
-    uint8_t y[3];
-    float x[3];
-    size_t bad;
-
-    files[1].path = (char *)harness_file("more.tsv", "5\t\tz", 4);
-    spec.n_files = 2;
-    spec.header = false;
-    spec.fields = fields;
-    spec.n_fields = 2;
-    assert_int_equal(value_set_string(&spec.types, "1", "float32"), 0);
-    assert_int_equal(value_set_string(&spec.types, "0", "uint8"), 0);
-    spec.nulls = (struct value){.type = VALUE_INT, .integer = -1};
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(ds->length, 3);
-    assert_true(dataset_is_fixed(ds));
-    assert_name(ds, 1, "/rows.tsv: row 1");
-    assert_name(ds, 2, "/more.tsv: row 0");
-    assert_int_equal(ds->n_leaves, 2);
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, (void *[]){x, y}, &bad, &err), 0);
-    assert_memory_equal(x, ((float[]){-1, 2.5F, 4}), sizeof x);
-    assert_memory_equal(y, ((uint8_t[]){5, 1, 3}), sizeof y);
-    indices[1] = 3;
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, (void *[]){x, y}, &bad, &err),
-                     -ERANGE);
-    assert_int_equal(bad, 1);
-    dataset_close(ds);
-    value_deinit(&spec.types);
-}
-
-TEST(test_bad_rows)
-{
-    static const struct {
-        const char *text;
-        uint64_t bad;
-        const char *why;
-    } rows[] = {
-        {"a,b\n1,2\n3\n", 1, "line 3 has only 1 cells, and the first line 2; put a cell"},
-        {"a,b\n1,2\n\n3,4,5\n", 1,
-         "line 4 has more than 2 cells, and the first line 2; put a cell"},
-        {"a\n\"x\ny\"\n\"x\"y\n", 1, "line 4: its a has something after its closing quote"},
-        {"a,b\n1,2\n3,\n", 1,
-         "line 3: its b is empty; give empty cells a value with dataset.nulls"},
-        {"a\n\xFFx\n", 0, "line 2: its a is not UTF-8; convert the file with iconv"},
-        {"a\r\n1\r\"2\"x\r", 1, "line 3: its a has something after its closing quote"},
-    };
-    struct taken t;
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct spec_dataset spec = spec_of("bad.csv", rows[i].text);
-        struct dataset *ds = must_open(&spec);
-        assert_true(take(ds, &key, rows[i].bad, &t) < 0);
-        assert_string_equal(t.err.path, files[0].path);
-        assert_error_has(&t.err, rows[i].why);
-        drop(&t);
-        dataset_close(ds);
-    }
 }
 
 /* Behind the rows that were looked at, there is another type. */
@@ -377,99 +287,28 @@ TEST(test_later_type)
 {
     static char text[16 << 10];
     size_t len = (size_t)sprintf(text, "a\n");
-    struct taken t;
 
     for (int i = 0; i < CSV_ROWS_JUDGED; i++)
         len += (size_t)sprintf(text + len, "%d\n", i);
-    sprintf(text + len, "2.5\n");
-    struct spec_dataset spec = spec_of("later.csv", text);
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, CSV_ROWS_JUDGED, &t), -EINVAL);
-    assert_error(
-        &t.err, EINVAL, files[0].path,
-        "line 1002: its a is \"2.5\", which is not of type int64; give the column another type "
-        "with dataset.types, such as {a: string}");
-    drop(&t);
-    dataset_close(ds);
-    assert_int_equal(value_set_string(&spec.types, "a", "float64"), 0);
-    ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, CSV_ROWS_JUDGED, &t), 0);
-    expect_node(&t.sample, 1, "a", TREE_TENSOR, DL_DTYPE_FLOAT64, &(double){2.5}, 8);
-    drop(&t);
-    dataset_close(ds);
-    value_deinit(&spec.types);
-}
-
-TEST(test_refusals)
-{
-    static const struct {
-        const char *text, *type_of, *type, *why;
-    } rows[] = {
-        {"", NULL, NULL, "has no row with the names of its columns"},
-        {"\n\n", NULL, NULL, "has no row with the names of its columns"},
-        {"a,a\n", NULL, NULL, "its first row has the name a twice"},
-        {",Unnamed: 0\n", NULL, NULL, "its first row has the name Unnamed: 0 twice"},
-        {"a,\"b\"c,d\n", NULL, NULL,
-         "its first row has no name of 1 to 128 bytes of UTF-8 for column 1"},
-        {"a,\xFF\n", NULL, NULL, "its first row has no name"},
-        {"a,\"b\n", NULL, NULL, "its first row has a cell without its closing quote"},
-        {"a,b\n1,2\n3,\"4\n5,6\n", NULL, NULL, "line 3 has a cell without its closing quote"},
-        {"\x1F\x8B\x08zip", NULL, NULL, "unpack it with gunzip"},
-        {"a\n1\n", "b", "int8", "is not a column of the files"},
-        {"a\n1\n", "a", "float16", "is not a type of a column; give one of string, bool"},
-        {"a\n1\n", "a", "number", "is not a type of a column; give one of string, bool"},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct spec_dataset spec = spec_of("refused.csv", rows[i].text);
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        if (rows[i].type_of)
-            assert_int_equal(value_set_string(&spec.types, rows[i].type_of, rows[i].type), 0);
-        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-        assert_error_has(&err, rows[i].why);
-        value_deinit(&spec.types);
-    }
-}
-
-TEST(test_unequal_files)
-{
-    struct spec_dataset spec = spec_of("first.csv", "a,b\n1,2\n");
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    files[1].path = (char *)harness_file("second.csv", "b,a\n1,2\n", 8);
-    spec.n_files = 2;
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_string_equal(err.path, files[1].path);
-    assert_error_has(&err, "its first row does not have the 2 columns of the first file");
-}
-
-/* No rows, with names and without. */
-TEST(test_empty)
-{
-    struct spec_dataset spec = spec_of("empty.csv", "a,b\n");
-
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(ds->length, 0);
-    dataset_close(ds);
-    spec = spec_of("nothing.csv", "\n");
-    spec.header = false;
-    ds = must_open(&spec);
-    assert_int_equal(ds->length, 0);
-    dataset_close(ds);
+    len += (size_t)sprintf(text + len, "2.5\n");
+    harness_file("later.csv", text, len);
+    expect_dataset("{kind: csv, paths: later.csv}",
+                   "fixed {a:0} ...(later.csv: line 1002: its a is \"2.5\", which is not of type "
+                   "int64; give the column another type with dataset.types, such as {a: string})");
+    expect_dataset("{kind: csv, paths: later.csv, types: {a: float64}}",
+                   "fixed {a:float64 0} ... {a:float64 2.5}");
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 TEST(test_memory)
 {
-    static struct spec_field fields[] = {{(char *)"x", (char *)"a"}, {(char *)"y", (char *)"b"}};
-    struct spec_dataset spec = spec_of("memory.csv", "a,b\n1,\"q\"\"q\"\n2,y\n");
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
     int all, refused;
 
-    spec.fields = fields;
-    spec.n_fields = 2;
-    all = fail_open_each(&spec, &refused);
+    harness_text("memory.csv", "a,b\n1,\"q\"\"q\"\n2,y\n");
+    spec = read_dataset("{kind: csv, paths: memory.csv, fields: {x: a, y: b}}");
+    all = fail_open_each(&spec.dataset, &refused);
     /* Without memory to move to, the places of rows stay where there is too much of it. */
     assert_true(all > 7 && refused >= all - 2);
 }

@@ -3,26 +3,14 @@
 #include "daemon/data/kinds/kinds.h"
 #include "proto/common/sealed.h"
 #include "tests/lib/read_file.h"
-#include "tests/unit/data_files.h"
-#include "tests/unit/fail_alloc.h"
+#include "tests/unit/dataset_words.h"
+#include "tests/unit/fail_open.h"
 #include "tests/unit/make_zip.h"
-#include "tests/unit/sample_words.h"
-#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 
 static const struct sample_key key;
-
-static const char *below(const char *name)
-{
-    static char path[4][4400];
-    static unsigned turn;
-    char *ret = path[turn++ % 4];
-
-    snprintf(ret, sizeof path[0], "%s/%s", harness_tmpdir(), name);
-    return ret;
-}
 
 static struct spec_dataset spec_of(struct spec_file *files, uint32_t n)
 {
@@ -44,7 +32,7 @@ static const char *sample_of(const struct spec_dataset *spec, struct taken *t)
     if (take(ds, &key, 0, t) == 0)
         assert_int_equal(put_node(&words, &t->sample, 0), t->sample.tree.count);
     else
-        put(&words, "%s", t->err.message);
+        say(&words, "%s", t->err.message);
     drop(t);
     dataset_close(ds);
     return words.text;
@@ -218,8 +206,6 @@ TEST(test_lists)
         {{"list", "list"}, "/d/e.npy\ns3://bucket/f.npy\n", "e.npy f.npy e.npy f.npy"},
     };
 
-    assert_int_equal(mkdir(below("l"), 0755), 0);
-    assert_int_equal(mkdir(below("odd[1]"), 0755), 0);
     (void)harness_file("odd[1]/x.txt", "x", 1);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         (void)harness_file(names[i], "x", 1);
@@ -227,11 +213,11 @@ TEST(test_lists)
         struct spec_file files[2];
         uint32_t n = 0;
         for (; n < 2 && cases[i].paths[n]; n++)
-            files[n] = (struct spec_file){.path = strdup(below(cases[i].paths[n]))};
+            files[n] = (struct spec_file){.path = strdup(harness_below(cases[i].paths[n]))};
         struct spec_dataset spec = spec_of(files, n);
         spec.listed = cases[i].list != NULL;
         if (spec.listed)
-            (void)harness_file("list", cases[i].list, strlen(cases[i].list));
+            (void)harness_text("list", cases[i].list);
         expect_names(&spec, cases[i].want);
         while (n > 0)
             free(files[--n].path);
@@ -267,62 +253,35 @@ TEST(test_a_million)
 TEST(test_refused_lists)
 {
     static const struct {
-        const char *path;
-        const char *text; /* NULL: not listed */
+        const char *spec, *text;
         size_t len;
-        int code;
-        const char *says;
+        const char *want;
     } cases[] = {
-        {"none/*.npy", NULL, 0, EINVAL, "matches no file"},
-        {"empty", "", 0, EINVAL, "names no file; name at least one"},
-        {"blank", "\n\r\n", 3, EINVAL, "names no file; name at least one"},
-        {"nul", "a\0b\n", 4, EINVAL, "its path 1 has a NUL"},
+        {"{kind: files, paths: 'none/*.npy'}", "", 0, "none/*.npy: matches no file..."},
+        {"{kind: files, paths: list, listed: true}", "", 0,
+         "list: names no file; name at least one..."},
+        {"{kind: files, paths: list, listed: true}", "\n\r\n", 3,
+         "list: names no file; name at least one..."},
+        {"{kind: files, paths: list, listed: true}", "a\0b\n", 4, "list: its path 1 has a NUL..."},
+        {"{kind: files, paths: missing, listed: true}", "", 0, "ENOENT missing: ..."},
     };
     char lines[5000];
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct spec_file file = {.path = (char *)below(cases[i].path)};
-        struct spec_dataset spec = spec_of(&file, 1);
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        spec.listed = cases[i].text != NULL;
-        if (spec.listed)
-            file.path = (char *)harness_file(cases[i].path, cases[i].text, cases[i].len);
-        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -cases[i].code);
-        assert_error_has(&err, cases[i].says);
-        assert_string_equal(err.path, file.path);
+        harness_file("list", cases[i].text, cases[i].len);
+        expect_dataset(cases[i].spec, cases[i].want);
     }
     memset(lines, 'a', sizeof lines);
-    struct spec_file file = {.path = (char *)harness_file("long", lines, sizeof lines)};
-    struct spec_dataset spec = spec_of(&file, 1);
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-    spec.listed = true;
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_error_has(&err, "its path 1 has a NUL, or more than 4096 bytes");
-    file.path = (char *)below("missing");
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
+    harness_file("list", lines, sizeof lines);
+    expect_dataset("{kind: files, paths: list, listed: true}",
+                   "list: its path 1 has a NUL, or more than 4096 bytes...");
 }
 
 /* A file that is missing is its sample's fault; the others are read. */
 TEST(test_missing)
 {
-    struct spec_file files[] = {{.path = strdup(below("gone.txt"))},
-                                {.path = strdup(harness_file("here.txt", "x", 1))}};
-    struct spec_dataset spec = spec_of(files, 2);
-    struct dataset *ds = must_open(&spec);
-    struct taken t;
-
-    assert_int_equal(take(ds, &key, 0, &t), -ENOENT);
-    assert_string_equal(t.err.path, files[0].path);
-    drop(&t);
-    assert_int_equal(take(ds, &key, 1, &t), 0);
-    drop(&t);
-    assert_int_equal(take(ds, &key, 2, &t), -ERANGE);
-    drop(&t);
-    dataset_close(ds);
-    free(files[0].path);
-    free(files[1].path);
+    harness_file("here.txt", "x", 1);
+    expect_dataset("{kind: files, paths: [gone.txt, here.txt]}", "(ENOENT gone.txt: ...) \"x\"");
 }
 
 /* ---- a worker and another one --------------------------------------------------------------- */
@@ -344,10 +303,9 @@ TEST(test_shared)
 {
     struct shared_indexes first = {.offer = keep}, second = {.offer = keep};
     struct data_env env = {.indexes = &first};
-    assert_int_equal(mkdir(below("s"), 0755), 0);
     const char *a = strdup(harness_file("s/a.txt", "x", 1));
     (void)harness_file("s/b.txt", "x", 1);
-    struct spec_file file = {.path = strdup(below("s"))};
+    struct spec_file file = {.path = strdup(harness_below("s"))};
     struct spec_dataset spec = spec_of(&file, 1);
     struct files_list list;
     struct dl_error err = {0};
@@ -405,25 +363,12 @@ TEST(test_unsound)
 TEST(test_no_memory)
 {
     struct zip_file *zip = an_npz(true);
-    struct spec_file file = {.path = strdup(harness_file("n.npz", zip->data, zip->len))};
-    struct spec_dataset spec = spec_of(&file, 1);
-    int failed = 0, made = 0;
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    int all, refused;
 
-    for (int k = 0; k < 60; k++) {
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        struct taken t = {.sample.arena = &t.arena};
-        fail_in = k;
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        if (r == 0)
-            r = dataset_get(ds, &key, 0, &t.sample, &err);
-        fail_in = -1;
-        assert_true(r == 0 || r == -ENOMEM);
-        failed += r < 0;
-        made += r == 0;
-        drop(&t);
-        dataset_close(ds);
-    }
-    assert_true(failed > 5 && made > 5);
-    free(file.path);
+    harness_file("n.npz", zip->data, zip->len);
+    spec = read_dataset("{kind: files, paths: n.npz}");
+    all = fail_open_each(&spec.dataset, &refused);
+    assert_in_range(refused, 6, all);
 }

@@ -3,7 +3,7 @@
 #include "daemon/data/kinds/hdf5/hdf5_library.h"
 #include "daemon/data/kinds/kinds.h"
 #include "tests/unit/data_files.h"
-#include "tests/unit/fail_alloc.h"
+#include "tests/unit/fail_open.h"
 #include "tests/unit/taken.h"
 
 #include <errno.h>
@@ -295,23 +295,7 @@ TEST(test_sums)
 /* Each allocation of ours fails once, while it is opened and all rows are read. */
 TEST(test_memory)
 {
-    bool failed = true;
-    int k = 0;
+    struct spec_dataset spec = spec_of("rows", 100);
 
-    for (; failed; k++) {
-        struct spec_dataset spec = spec_of("rows", 100);
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        struct row row;
-        fail_in = k;
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        for (uint64_t i = 0; r == 0 && i < ds->length; i++)
-            r = read_row(ds, i, &row, &err);
-        failed = fail_in < 0;
-        fail_in = -1;
-        assert_int_equal(r, failed ? -ENOMEM : 0);
-        assert_int_equal(err.code, failed ? ENOMEM : 0);
-        dataset_close(ds);
-    }
-    assert_true(k > 20);
+    expect_memory_failures(&spec, 20);
 }

@@ -2,18 +2,12 @@
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/kinds/kinds.h"
 #include "daemon/data/kinds/megatron/megatron_index.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
-#include "tests/unit/taken.h"
 
-#include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { DOCUMENTS = 4, TOKENS = 9, IDX_BYTES = 34 + 5 * 12 + (DOCUMENTS + 1) * 8 };
-
-static const struct sample_key key;
-static struct spec_file file;
 
 /* Five sequences of 3, 2, 0, 4, 0 tokens; document 1 has the second and the third of them, the last
  * one none. The tokens are 100, 101, ... */
@@ -47,99 +41,41 @@ static void write_corpus(const char *name, size_t idx_bytes)
     harness_file(path, tokens, sizeof tokens);
 }
 
-/* `name` as a spec may have it: with an extension, or without. */
-static struct spec_dataset spec_of(const char *name, enum megatron_view view)
-{
-    static char path[4200];
-
-    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), name);
-    file.path = path;
-    return (struct spec_dataset){.kind = DATASET_MEGATRON,
-                                 .files = &file,
-                                 .n_files = 1,
-                                 .view = view,
-                                 .sequence_length = view == MEGATRON_SAMPLES ? 3 : 0,
-                                 .widen = WIDEN_INT64};
-}
-
-/* The tokens from `first` on. */
-static void expect_document(struct dataset *ds, uint64_t d, uint64_t n, int64_t first)
-{
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-
-    assert_int_equal(ds->ops->get(ds, &key, d, &sample, NULL), 0);
-    assert_int_equal(sample.tree.count, 2);
-    assert_int_equal(sample.tree.nodes[1].dtype, DL_DTYPE_INT64);
-    assert_int_equal(sample.tree.nodes[1].shape[0], n);
-    for (uint64_t i = 0; i < n; i++) {
-        int64_t token;
-        memcpy(&token, (const char *)sample.data[1] + 8 * i, sizeof token);
-        assert_int_equal(token, first + (int64_t)i);
-    }
-    sample_deinit(&sample);
-    arena_deinit(&arena);
-}
-
 TEST(test_documents)
 {
-    static const char *const names[] = {"corpus", "corpus.bin", "corpus.idx"};
+    static const char *const specs[] = {"{kind: megatron, paths: corpus}",
+                                        "{kind: megatron, paths: corpus.bin}",
+                                        "{kind: megatron, paths: corpus.idx}"};
     uint32_t lengths[DOCUMENTS];
     uint64_t bad;
 
     write_corpus("corpus", IDX_BYTES);
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        struct spec_dataset spec = spec_of(names[i], MEGATRON_DOCUMENTS);
-        struct dataset *ds = must_open(&spec);
-        struct dl_error err = {0};
-        assert_int_equal(ds->length, DOCUMENTS);
-        expect_document(ds, 0, 3, 100);
-        expect_document(ds, 1, 2, 103);
-        expect_document(ds, 2, 4, 105);
-        expect_document(ds, 3, 0, 0);
-        assert_name(ds, 2, ".idx: document 2");
-        assert_int_equal(dataset_known_lengths(ds, NULL, 0, DOCUMENTS, lengths, &bad, NULL), 0);
-        assert_memory_equal(lengths, ((uint32_t[]){3, 2, 4, 0}), sizeof lengths);
-        struct arena arena = {0};
-        struct sample sample = {.arena = &arena};
-        assert_int_equal(ds->ops->get(ds, &key, DOCUMENTS, &sample, &err), -ERANGE);
-        sample_deinit(&sample);
-        dataset_close(ds);
-    }
+    for (size_t i = 0; i < ARRAY_SIZE(specs); i++)
+        expect_dataset(specs[i], "{tokens:int64(3,)[100 101 102]} {tokens:int64(2,)[103 104]} "
+                                 "{tokens:int64(4,)[105 106 107 108]} {tokens:int64(0,)}");
+    struct dataset *ds = open_dataset(specs[0], &anywhere);
+    assert_name(ds, 2, ".idx: document 2");
+    assert_int_equal(dataset_known_lengths(ds, NULL, 0, DOCUMENTS, lengths, &bad, NULL), 0);
+    assert_memory_equal(lengths, ((uint32_t[]){3, 2, 4, 0}), sizeof lengths);
+    dataset_close(ds);
 }
 
 TEST(test_samples)
 {
-    struct spec_dataset spec = spec_of("windows", MEGATRON_SAMPLES);
-    uint64_t indices[] = {1, 0, 2};
-    int64_t tokens[6], labels[6];
-    uint16_t narrow[2][3];
-    void *wide_rows[] = {tokens, labels}, *narrow_rows[] = {narrow[0], narrow[1]};
-    struct dl_error err = {0};
-    size_t bad;
-
     write_corpus("windows", IDX_BYTES);
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(ds->length, 2); /* 9 tokens: the third has no label for its last one */
-    assert_true(dataset_is_fixed(ds));
+    /* 9 tokens: the third has no label for its last one. */
+    expect_dataset("{kind: megatron, paths: windows, view: samples, sequence_length: 3}",
+                   "fixed {tokens:int64(3,)[100 101 102] labels:int64(3,)[101 102 103]} "
+                   "{tokens:int64(3,)[103 104 105] labels:int64(3,)[104 105 106]}");
+    expect_dataset(
+        "{kind: megatron, paths: windows, view: samples, sequence_length: 4, widen: none}",
+        "fixed {tokens:uint16(4,)[100 101 102 103] labels:uint16(4,)[101 102 103 104]} "
+        "{tokens:uint16(4,)[104 105 106 107] labels:uint16(4,)[105 106 107 108]}");
+    expect_dataset("{kind: megatron, paths: windows, view: samples, sequence_length: 100}",
+                   "fixed");
+    struct dataset *ds = open_dataset(
+        "{kind: megatron, paths: windows, view: samples, sequence_length: 3}", &anywhere);
     assert_name(ds, 1, "/windows.idx: token 3");
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, wide_rows, &bad, NULL), 0);
-    assert_memory_equal(tokens, ((int64_t[]){103, 104, 105, 100, 101, 102}), sizeof tokens);
-    assert_memory_equal(labels, ((int64_t[]){104, 105, 106, 101, 102, 103}), sizeof labels);
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, wide_rows, &bad, &err), -ERANGE);
-    assert_int_equal(bad, 2);
-    dataset_close(ds);
-
-    spec.widen = WIDEN_NONE;
-    ds = must_open(&spec);
-    assert_int_equal(ds->schema.nodes[1].dtype, DL_DTYPE_UINT16);
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, narrow_rows, &bad, NULL), 0);
-    assert_memory_equal(narrow[1], ((uint16_t[]){104, 105, 106}), sizeof narrow[1]);
-    dataset_close(ds);
-
-    spec.sequence_length = 100;
-    ds = must_open(&spec);
-    assert_int_equal(ds->length, 0);
     dataset_close(ds);
 }
 
@@ -251,23 +187,14 @@ TEST(test_bad_documents)
 
 TEST(test_missing)
 {
-    struct spec_dataset spec = spec_of("nowhere", MEGATRON_DOCUMENTS);
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
-    assert_non_null(strstr(err.path, "/nowhere.bin"));
+    expect_dataset("{kind: megatron, paths: nowhere}", "ENOENT nowhere.bin: ...");
     write_corpus("cut", IDX_BYTES - 1);
-    spec = spec_of("cut", MEGATRON_DOCUMENTS);
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_non_null(strstr(err.path, "/cut.idx"));
+    expect_dataset("{kind: megatron, paths: cut}", "cut.idx: ...");
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 TEST(test_memory)
 {
-    struct spec_dataset spec = spec_of("memory", MEGATRON_DOCUMENTS);
-
     write_corpus("memory", IDX_BYTES);
-    expect_memory_failures(&spec, 3);
+    expect_failures_of("{kind: megatron, paths: memory}", 3);
 }

@@ -33,6 +33,7 @@ static void read_all(const struct tar_file *tar, const struct decoding *decoding
     int r;
 
     words->len = 0;
+    words->values = false;
     words->text[0] = '\0';
     *err = (struct dl_error){0};
     while ((r = tar_scan(&view, &offset, err)) == 0) {
@@ -42,7 +43,7 @@ static void read_all(const struct tar_file *tar, const struct decoding *decoding
             break;
         assert_int_equal(r, 0);
         if (words->len > 0)
-            put(words, " ");
+            say(words, " ");
         assert_int_equal(put_node(words, &sample, 0), sample.tree.count);
         sample_clear(&sample);
         begin = offset;
