@@ -6,17 +6,6 @@
 #include "tests/lib/bytes.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
-
-/* A fresh directory below the test's; its path in static memory. */
-static inline char *shard_dir(const char *name)
-{
-    static char path[4200];
-
-    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    return path;
-}
 
 /* A file in the directory of that name. */
 static inline void write_in(const char *name, const char *dir, const void *data, size_t len)

@@ -3,10 +3,9 @@
 #include "daemon/data/files/unpack.h"
 #include "daemon/data/kinds/litdata/litdata_chunk.h"
 #include "tests/lib/arrow_build.h"
-#include "tests/unit/dataset_text.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/shard_dir.h"
-#include "tests/unit/taken.h"
 
 #include <errno.h>
 
@@ -104,48 +103,17 @@ static struct dataset *open_in(const char *dir, const char *keys)
     return open_dataset(text, &anywhere);
 }
 
-static void expect_refused(const char *dir, const char *keys, const char *says)
+static void expect_in(const char *dir, const char *keys, const char *want)
 {
     char text[512];
 
     snprintf(text, sizeof text, "{kind: litdata, paths: %s%s}", dir, keys);
-    struct dl_spec spec = read_dataset(text);
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-    int r = dataset_open(&spec.dataset, &anywhere, &ds, &err);
-    if (r >= 0)
-        fail_msg("%s was opened, not refused: \"%s\"", text, says);
-    assert_int_equal(r, -err.code);
-    assert_error_has(&err, says);
-    spec_deinit(&spec);
+    expect_dataset(text, want);
 }
 
-static void expect_sample(struct dataset *ds, uint64_t i, int64_t id, const char *text)
-{
-    struct taken t;
-
-    if (take(ds, &key, i, &t) < 0)
-        fail_msg("%s: %s", t.err.path, t.err.message);
-    assert_int_equal(t.sample.tree.count, 3);
-    assert_memory_equal(t.sample.data[1], &id, sizeof id);
-    assert_int_equal(t.sample.tree.nodes[2].kind, TREE_STRING);
-    assert_int_equal(t.sample.tree.nodes[2].nbytes, strlen(text));
-    assert_memory_equal(t.sample.data[2], text, strlen(text));
-    dataset_expect(ds, i);
-    drop(&t);
-}
-
-static void expect_all(struct dataset *ds)
-{
-    struct taken t;
-
-    assert_int_equal(ds->length, 3);
-    expect_sample(ds, 2, 7, "third");
-    expect_sample(ds, 0, -1, "first");
-    expect_sample(ds, 1, 5, "");
-    assert_int_equal(take(ds, &key, 3, &t), -ERANGE);
-    drop(&t);
-}
+#define FIRST  "{id:-1 text:\"first\"}"
+#define SECOND "{id:5 text:\"\"}"
+#define ALL    FIRST " " SECOND " {id:7 text:\"third\"}"
 
 static struct bytes chunk_a(void)
 {
@@ -174,22 +142,18 @@ TEST(test_plain)
 {
     struct bytes a = chunk_a(), b = chunk_b();
 
-    shard_dir("plain");
     write_two("plain", CONFIG, &a, "b.bin", &b, b.len);
+    expect_in("plain", "", ALL);
+    expect_in("plain", ", fields: {y: text}", "{y:\"first\"} {y:\"\"} {y:\"third\"}");
+    expect_in("plain", ", fields: [x]", "...has no samples with a key x...");
+    expect_in("plain", ", sequence_length: 2", "...was not written for a TokensLoader...");
+    expect_in("plain", ", images: [id]", "...its id is neither a file nor bytes...");
     struct dataset *ds = open_in("plain", "");
-    expect_all(ds);
+    struct taken t;
+    assert_int_equal(take(ds, &(struct sample_key){0}, 2, &t), 0);
+    drop(&t);
     assert_name(ds, 2, "/b.bin: sample 0");
     dataset_close(ds);
-    ds = open_in("plain", ", fields: {y: text}");
-    struct taken t;
-    assert_int_equal(take(ds, &key, 2, &t), 0);
-    assert_int_equal(t.sample.tree.count, 2);
-    assert_memory_equal(t.sample.tree.keys, "y", 1);
-    drop(&t);
-    dataset_close(ds);
-    expect_refused("plain", ", fields: [x]", "has no samples with a key x");
-    expect_refused("plain", ", sequence_length: 2", "was not written for a TokensLoader");
-    expect_refused("plain", ", images: [id]", "its id is neither a file nor bytes");
 }
 
 static bool lacks_zstd(void)
@@ -204,27 +168,24 @@ static bool lacks_zstd(void)
 TEST(test_compressed)
 {
     struct bytes a = chunk_a(), b = chunk_b(), packed = packed_of(b.data, b.len);
-    struct taken t;
 
     if (lacks_zstd())
         return;
-    shard_dir("packed");
     write_two("packed", CONFIG ", \"compression\": \"zstd:3\"", &a, "b.zstd:3.bin", &packed, b.len);
-    struct dataset *ds = open_in("packed", ", cache: 0");
-    expect_all(ds);
-    dataset_close(ds);
-
+    expect_in("packed", ", cache: 0", ALL);
     write_in("b.bin", "packed", b.data, b.len); /* what litData's cache unpacked */
     write_in("b.zstd:3.bin", "packed", "", 0);
-    ds = open_in("packed", "");
-    expect_all(ds);
-    dataset_close(ds);
-
+    expect_in("packed", "", ALL);
     write_two("packed", CONFIG ", \"compression\": \"zstd\"", &a, "c.zstd.bin", &packed, b.len - 1);
-    ds = open_in("packed", "");
-    assert_int_equal(take(ds, &key, 2, &t), -EFBIG);
-    drop(&t);
-    dataset_close(ds);
+    expect_in("packed", "", FIRST " " SECOND " (EFBIG packed/c.zstd.bin: ...)");
+}
+
+/* One chunk, a.bin. */
+static void write_one(const char *dir, const char *config, const struct bytes *chunk, int items,
+                      int tokens)
+{
+    write_index(dir, config, entry("a.bin", chunk->len, items, tokens));
+    write_in("a.bin", dir, chunk->data, chunk->len);
 }
 
 TEST(test_frames)
@@ -234,18 +195,14 @@ TEST(test_frames)
 
     if (lacks_zstd())
         return;
-    shard_dir("frames");
-    write_index("frames", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"batch\"",
-                entry("a.bin", whole.len, 3, 0));
-    write_in("a.bin", "frames", whole.data, whole.len);
-    struct dataset *ds = open_in("frames", "");
-    expect_all(ds);
-    dataset_close(ds);
+    write_one("frames", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"batch\"",
+              &whole, 3, 0);
+    expect_in("frames", "", ALL);
     for (size_t at = 0; at < whole.len; at++) {
         struct bytes changed = whole;
         changed.data[at] ^= 0x81;
         write_in("a.bin", "frames", changed.data, changed.len);
-        ds = open_in("frames", "");
+        struct dataset *ds = open_in("frames", "");
         for (uint64_t i = 0; i < 3; i++) {
             struct taken t;
             int r = take(ds, &key, i, &t);
@@ -259,42 +216,32 @@ TEST(test_frames)
 
 TEST(test_packed_items)
 {
+    static const char config[] =
+        CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"sample\"";
     struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")}, whole;
-    struct taken t;
 
     if (lacks_zstd())
         return;
     for (size_t i = 0; i < 3; i++)
         items[i] = packed_of(items[i].data, items[i].len);
     whole = shard_of(3, items);
-    shard_dir("items");
-    write_index("items", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"sample\"",
-                entry("a.bin", whole.len, 3, 0));
-    write_in("a.bin", "items", whole.data, whole.len);
-    struct dataset *ds = open_in("items", "");
-    expect_all(ds);
-    dataset_close(ds);
-    whole = shard_of(3, (struct bytes[]){item_of(1, "x"), items[1], items[2]});
-    write_index("items", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"sample\"",
-                entry("a.bin", whole.len, 3, 0));
-    write_in("a.bin", "items", whole.data, whole.len);
-    ds = open_in("items", "");
-    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
-    assert_error_has(&t.err, "sample 0 is not compressed by zstd");
-    drop(&t);
-    dataset_close(ds);
+    write_one("items", config, &whole, 3, 0);
+    expect_in("items", "", ALL);
+    items[0] = item_of(1, "x");
+    whole = shard_of(3, items);
+    write_one("items", config, &whole, 3, 0);
+    expect_in("items", "", "(items/a.bin: ...sample 0 is not compressed by zstd...");
 }
 
 /* Numbers alone, nested, are of one shape. */
 TEST(test_rows)
 {
+    static const char config[] =
+        "\"data_format\": [\"int\", \"float\", \"bool\"], \"data_spec\": \"[1, {\\\"type\\\": "
+        "\\\"builtins.tuple\\\", \\\"context\\\": null, \\\"children_spec\\\": [" LEAF
+        ", {\\\"type\\\": \\\"builtins.list\\\", \\\"context\\\": null, "
+        "\\\"children_spec\\\": [" LEAF ", " LEAF "]}]}]\"";
     struct bytes items[3];
-    uint64_t indices[] = {2, 0, 3}, ids[2];
-    double halves[2];
-    bool evens[2];
-    void *dst[] = {ids, halves, evens};
-    struct dl_error err = {0};
-    size_t bad = 9;
 
     for (uint64_t i = 0; i < 3; i++) {
         items[i] = (struct bytes){.len = 0};
@@ -304,38 +251,15 @@ TEST(test_rows)
         put(&items[i], (uint8_t[]){(uint8_t)(2 * (i % 2))}, 1); /* 2 is true, too */
     }
     struct bytes chunk = shard_of(3, items);
-    shard_dir("rows");
-    write_index("rows",
-                "\"data_format\": [\"int\", \"float\", \"bool\"], \"data_spec\": \"[1, "
-                "{\\\"type\\\": \\\"builtins.tuple\\\", \\\"context\\\": null, "
-                "\\\"children_spec\\\": [" LEAF ", {\\\"type\\\": \\\"builtins.list\\\", "
-                "\\\"context\\\": null, \\\"children_spec\\\": [" LEAF ", " LEAF "]}]}]\"",
-                entry("a.bin", chunk.len, 3, 0));
-    write_in("a.bin", "rows", chunk.data, chunk.len);
-    struct dataset *ds = open_in("rows", "");
-    assert_true(dataset_is_fixed(ds));
-    assert_int_equal(ds->n_leaves, 3);
-    assert_int_equal(ds->schema.nodes[0].kind, TREE_TUPLE);
-    assert_int_equal(ds->schema.nodes[2].kind, TREE_LIST);
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, dst, &bad, NULL), 0);
-    assert_memory_equal(ids, ((uint64_t[]){2, 0}), sizeof ids);
-    assert_memory_equal(halves, ((double[]){1, 0}), sizeof halves);
-    assert_memory_equal(evens, ((bool[]){false, false}), sizeof evens);
-    indices[0] = 1;
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, NULL), 0);
-    assert_memory_equal(evens, ((uint8_t[]){1}), 1);
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices + 2, 1, dst, &bad, &err), -ERANGE);
-    assert_int_equal(bad, 0);
-    expect_refused("rows", ", fields: [x]", "has no samples with a key x");
-    dataset_close(ds);
+    write_one("rows", config, &chunk, 3, 0);
+    expect_in("rows", "",
+              "fixed (0 [float64 0 false]) (1 [float64 0.5 true]) (2 [float64 1 false])");
+    expect_in("rows", ", fields: [x]", "...has no samples with a key x...");
     items[1].data[0] = 4;
     items[1].data[4] = 12;
     chunk = shard_of(3, items);
-    write_in("a.bin", "rows", chunk.data, chunk.len);
-    ds = open_in("rows", "");
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, &err), -EINVAL);
-    assert_error_has(&err, "sample 1: one of its numbers has 4 bytes, not 8");
-    dataset_close(ds);
+    write_one("rows", config, &chunk, 3, 0);
+    expect_in("rows", "", "...sample 1: one of its numbers has 4 bytes, not 8...");
 }
 
 /* What is written for a TokensLoader, as blocks and as items. */
@@ -345,47 +269,34 @@ TEST(test_tokens)
     static const char config[] = "\"data_format\": [\"no_header_tensor:20\"], \"item_loader\": "
                                  "\"TokensLoader\", \"data_spec\": \"[1, " LEAF "]\"";
     struct bytes items[] = {{.len = 0}, {.len = 0}}, a, b;
-    uint64_t indices[] = {2, 0, 1, 3}, bad64;
-    uint16_t blocks[8];
-    void *dst[] = {blocks};
     uint32_t lengths[3];
     char chunks[512];
-    size_t bad;
+    uint64_t bad;
 
     put(&items[0], tokens, 6);
     put(&items[1], tokens + 3, 8);
     a = shard_of(2, items);
     b = shard_of(1, items + 1);
-    shard_dir("tokens");
     snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a.len, 2, 7),
              entry("b.bin", b.len, 1, 4));
     write_index("tokens", config, chunks);
     write_in("a.bin", "tokens", a.data, a.len);
     write_in("b.bin", "tokens", b.data, b.len);
-    struct dataset *ds = open_in("tokens", ", sequence_length: 2");
-    assert_int_equal(ds->length, 5); /* the seventh token of a is none of a block */
-    assert_true(dataset_is_fixed(ds));
-    assert_int_equal(ds->schema.nodes[0].dtype, DL_DTYPE_UINT16);
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 4, dst, &bad, NULL), 0);
-    assert_memory_equal(blocks, ((uint16_t[]){5, 6, 1, 2, 3, 4, 4, 5}), sizeof blocks);
-    dataset_expect(ds, 4);
-    dataset_close(ds);
-    ds = open_in("tokens", "");
+    /* The seventh token of a is none of a block. */
+    expect_in("tokens", ", sequence_length: 2",
+              "fixed uint16(2,)[1 2] uint16(2,)[3 4] uint16(2,)[5 6] uint16(2,)[4 5] "
+              "uint16(2,)[6 7]");
+    struct dataset *ds = open_in("tokens", "");
     assert_int_equal(ds->length, 3);
-    assert_int_equal(ds->ops->lengths(ds, NULL, 0, 3, lengths, &bad64, NULL), 0);
+    assert_int_equal(ds->ops->lengths(ds, NULL, 0, 3, lengths, &bad, NULL), 0);
     assert_memory_equal(lengths, ((uint32_t[]){3, 4, 4}), sizeof lengths);
     dataset_close(ds);
-    expect_refused("tokens", ", fields: [x]", "has no samples with a key x");
-    write_index("tokens", config, entry("a.bin", a.len, 2, 8));
-    expect_refused("tokens", ", sequence_length: 2", "an impossible number of tokens");
-    ds = NULL;
-    write_in("a.bin", "tokens", a.data, a.len - 2);
-    write_index("tokens", config, entry("a.bin", a.len - 2, 2, 6));
-    ds = open_in("tokens", ", sequence_length: 2");
-    struct dl_error err = {0};
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, &err), -EINVAL);
-    assert_error_has(&err, "is not a shard of 2 samples");
-    dataset_close(ds);
+    expect_in("tokens", ", fields: [x]", "...has no samples with a key x...");
+    write_one("tokens", config, &a, 2, 8);
+    expect_in("tokens", ", sequence_length: 2", "...an impossible number of tokens...");
+    a.len -= 2;
+    write_one("tokens", config, &a, 2, 6);
+    expect_in("tokens", ", sequence_length: 2", "fixed (...is not a shard of 2 samples...");
 }
 
 /* A table of `n` items that are nowhere, and rows of Arrow's: a column of numbers from `first` on.
@@ -402,9 +313,7 @@ static struct bytes rows_chunk(uint32_t n, int64_t first)
     batch = (struct build_batch){0};
     for (uint32_t i = 0; i < n; i++)
         ids[i] = first + i;
-    build_node(&batch, n, 0);
-    build_buffer(&batch, NULL, 0);
-    build_buffer(&batch, ids, n * sizeof ids[0]);
+    build_column(&batch, n, ids, n * sizeof ids[0]);
     build_add_schema(&stream, &column, 1, NULL);
     build_add_batch(&stream, &batch, n);
     put32(&chunk, n);
@@ -421,33 +330,26 @@ TEST(test_rows_of_arrow)
     static const char config[] =
         "\"data_format\": [\"int\"], \"data_spec\": \"" DICT("[\\\\\\\"id\\\\\\\"]", LEAF) "\"";
     struct bytes a = rows_chunk(3, 10), b = rows_chunk(2, 20);
-    uint64_t indices[] = {4, 0}, ids[2];
-    void *dst[] = {ids};
     char chunks[512];
-    size_t bad;
 
-    shard_dir("arrow");
     snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a.len, 3, 0),
              entry("b.bin", b.len, 2, 0));
     write_index("arrow", config, chunks);
     write_in("a.bin", "arrow", a.data, a.len);
     write_in("b.bin", "arrow", b.data, b.len);
+    expect_in("arrow", "", "fixed {id:10} {id:11} {id:12} {id:20} {id:21}");
     struct dataset *ds = open_in("arrow", "");
-    assert_int_equal(ds->length, 5);
-    assert_true(dataset_is_fixed(ds));
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, dst, &bad, NULL), 0);
-    assert_memory_equal(ids, ((uint64_t[]){21, 10}), sizeof ids);
     assert_name(ds, 4, "/b.bin: row 1");
     dataset_close(ds);
-    expect_refused("arrow", ", sequence_length: 2", "was not written for a TokensLoader");
-    expect_refused("arrow", ", fields: [x]", "has no column x");
+    expect_in("arrow", ", sequence_length: 2", "...was not written for a TokensLoader...");
+    expect_in("arrow", ", fields: [x]", "...has no column x...");
     write_in("b.bin", "arrow", b.data, b.len - 1);
-    expect_refused("arrow", "", "has no Arrow rows at its end");
+    expect_in("arrow", "", "...has no Arrow rows at its end...");
     memset(b.data + b.len - 12, 0xFF, 4);
     write_in("b.bin", "arrow", b.data, b.len);
-    expect_refused("arrow", "", "has no Arrow rows at its end");
+    expect_in("arrow", "", "...has no Arrow rows at its end...");
     write_in("b.bin", "arrow", a.data, a.len);
-    expect_refused("arrow", "", "has 6 rows in its chunks, but index.json says 5");
+    expect_in("arrow", "", "...has 6 rows in its chunks, but index.json says 5...");
 }
 
 /* ---- formats -------------------------------------------------------------------------------- */
@@ -455,44 +357,28 @@ TEST(test_rows_of_arrow)
 /* What becomes of the value; text for a comparison. */
 static const char *value_of(const char *format, const void *data, uint64_t bytes)
 {
-    static char text[DL_ERROR_MESSAGE_MAX + 8];
+    static struct words words;
     static struct fields fields = {.decode = true,
                                    .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
     struct litdata_leaf leaf = {.format = (char *)format};
     struct litdata_value value = {.leaf = &leaf, .data = data, .size = bytes};
     struct decoding decoding = {.fields = &fields, .key = &key};
     struct taken t = {.sample.arena = &t.arena};
-    size_t len = 0;
 
+    words.len = 0;
+    words.values = true;
     if (!fields.images)
         assert_int_equal(image_decoder_new(&fields.images, NULL), 0);
     litdata_leaf_parse(&leaf);
     if (leaf.sort == LITDATA_UNKNOWN)
-        return strcpy(text, "no such format");
+        return "no such format";
     sample_begin(&t.sample, TREE_DICT, NULL);
-    if (litdata_value_add(&value, "x", &decoding, &t.sample, &t.err) < 0) {
-        assert_string_not_equal(t.err.message, "");
-        snprintf(text, sizeof text, "error: %s", t.err.message);
-        drop(&t);
-        return text;
-    }
-    const struct tree_node *node = &t.sample.tree.nodes[1];
-    len += (size_t)snprintf(text, sizeof text, "%s",
-                            node->kind == TREE_TENSOR   ? dtype_name(node->dtype)
-                            : node->kind == TREE_STRING ? "string"
-                            : node->kind == TREE_DICT   ? "dict"
-                            : node->kind == TREE_LIST   ? "list"
-                                                        : "bytes");
-    for (uint32_t i = 0; node->kind == TREE_TENSOR && i < node->ndim; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i ? "," : " ",
-                                (int)node->shape[i]);
-    if (node->kind == TREE_LIST)
-        len += (size_t)snprintf(text + len, sizeof text - len, " %d", (int)node->children);
-    for (uint64_t i = 0; node->kind != TREE_DICT && i < node->nbytes; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s%02x", i ? "" : " ",
-                                ((const uint8_t *)t.sample.data[1])[i]);
+    if (litdata_value_add(&value, "x", &decoding, &t.sample, &t.err) < 0)
+        say(&words, "error: %s", t.err.message);
+    else
+        put_node(&words, &t.sample, 1);
     drop(&t);
-    return text;
+    return words.text + (strncmp(words.text, "x:", 2) == 0 ? 2 : 0);
 }
 
 TEST(test_formats)
@@ -502,84 +388,82 @@ TEST(test_formats)
         uint64_t bytes;
         const char *want;
     } rows[] = {
-        {"str", "ab", 2, "string 6162"},
-        {"text", "ab\xFF", 3, "error: is not UTF-8"},
-        {"bytes", "ab\xFF", 3, "bytes 6162ff"},
-        {"file:txt", "ab", 2, "bytes 6162"},
-        {"int", "\1\0\0\0\0\0\0\0", 8, "int64 0100000000000000"},
-        {"int", "\1", 1, "error: has 1 bytes, which \"int\" cannot have"},
-        {"float", "\0\0\0\0\0\0\xF8\x3F", 8, "float64 000000000000f83f"},
-        {"bool", "\2", 1, "bool 01"},
-        {"bool", "", 0, "error: has 0 bytes, which \"bool\" cannot have"},
-        {"no_header_numpy:1", "\1\0\2\0", 4, "int16 2 01000200"},
-        {"no_header_numpy:1", "\1\0\2", 3, "error: has 3 bytes"},
-        {"no_header_numpy:1", "", 0, "int16 0"},
+        {"str", "ab", 2, "\"ab\""},
+        {"text", "ab\xFF", 3, "error: is not UTF-8..."},
+        {"bytes", "ab\xFF", 3, "<ab\xFF>"},
+        {"file:txt", "ab", 2, "<ab>"},
+        {"int", "\1\0\0\0\0\0\0\0", 8, "1"},
+        {"int", "\1", 1, "error: has 1 bytes, which \"int\" cannot have..."},
+        {"float", "\0\0\0\0\0\0\xF8\x3F", 8, "float64 1.5"},
+        {"bool", "\2", 1, "true"},
+        {"bool", "", 0, "error: has 0 bytes, which \"bool\" cannot have..."},
+        {"no_header_numpy:1", "\1\0\2\0", 4, "int16(2,)[1 2]"},
+        {"no_header_numpy:1", "\1\0\2", 3, "error: has 3 bytes..."},
+        {"no_header_numpy:1", "", 0, "int16(0,)"},
         {"no_header_numpy:14", "", 0, "no such format"},
         {"no_header_numpy", "", 0, "no such format"},
         {"no_header_numpy:1x", "", 0, "no such format"},
-        {"no_header_tensor:10", "\x80\x3F", 2, "bfloat16 1 803f"},
-        {"no_header_tensor:18", "\1\0\0\0\0\0\0\0", 8, "int64 1 0100000000000000"},
+        {"no_header_tensor:10", "\x80\x3F", 2, "bfloat16(1,)[0x3f80]"},
+        {"no_header_tensor:18", "\1\0\0\0\0\0\0\0", 8, "int64(1,)[1]"},
         {"no_header_tensor:21", "", 0, "no such format"},
-        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\1\0\2\0", 20, "int16 2,1 01000200"},
-        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\1\0\2", 19, "error: has 19 bytes"},
-        {"numpy", "\4\0\0\0\0\0\0\0\7", 9, "uint8 07"},
-        {"numpy", "\x0E\0\0\0\0\0\0\0\7", 9, "error: is an array whose type or shape"},
-        {"numpy", "\1\0\0\0\x09\0\0\0", 8, "error: is an array whose type or shape"},
-        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0", 12, "error: is an array whose type or shape"},
-        {"numpy", "\1\0\0", 3, "error: is an array whose type or shape"},
+        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\1\0\2\0", 20, "int16(2, 1)[1 2]"},
+        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\1\0\2", 19, "error: has 19 bytes..."},
+        {"numpy", "\4\0\0\0\0\0\0\0\7", 9, "uint8 7"},
+        {"numpy", "\x0E\0\0\0\0\0\0\0\7", 9, "error: is an array whose type or shape..."},
+        {"numpy", "\1\0\0\0\x09\0\0\0", 8, "error: is an array whose type or shape..."},
+        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0", 12, "error: is an array whose type or shape..."},
+        {"numpy", "\1\0\0", 3, "error: is an array whose type or shape..."},
         {"numpy", "\7\0\0\0\3\0\0\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 20,
-         "error: has 20 bytes"},
-        {"tensor", "\0\0\0\x0E\0\0\0\1\0\0\0\2\1\0\2\0", 16, "int16 2 01000200"},
-        {"tensor", "\0\0\0\x0E\0\0\0\1\0\0\0\0", 12, "int16 0"},
-        {"json", "{\"a\": 1}", 8, "dict"},
-        {"json", "\x81", 1, "error: is not JSON"},
-        {"json", "", 0, "error: is not JSON"},
+         "error: has 20 bytes..."},
+        {"tensor", "\0\0\0\x0E\0\0\0\1\0\0\0\2\1\0\2\0", 16, "int16(2,)[1 2]"},
+        {"tensor", "\0\0\0\x0E\0\0\0\1\0\0\0\0", 12, "int16(0,)"},
+        {"json", "{\"a\": 1}", 8, "{...}"},
+        {"json", "\x81", 1, "error: is not JSON..."},
+        {"json", "", 0, "error: is not JSON..."},
         {"json",
          "\0\2\0\0\0"
          "17",
-         7, "int64 1100000000000000"},
+         7, "17"},
         {"json",
          "\0\3\0\0\0"
          "17",
-         7, "error: is nested in a way that is damaged"},
-        {"json", "\7\2\0\0\0ab", 7, "string 6162"},
-        {"json", "\7\2\0\0\0a\xFF", 7, "error: has a text that is not UTF-8"},
-        {"json", "\7\2\0\0\0abc", 8, "error: is nested in a way that is damaged"},
-        {"json", "\x08\2\0\0\0\0\0\0\0", 9, "int64 0200000000000000"},
-        {"json", "\x09\0\0\0\0\0\0\xF8\x7F", 9, "float64 000000000000f87f"}, /* no number */
-        {"json", "\x0A\1", 2, "bool 01"},
-        {"json", "\x0B", 1, "error: has a null"},
-        {"json", "\x0C", 1, "error: is nested in a way that is damaged"},
-        {"json", "\2\2\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 21, "list 2"},
-        {"json", "\2\2\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0", 20, "error: is nested"},
-        {"json", "\1\xFF\xFF\xFF\xFF\0\0\0\0", 9, "error: is nested"},
-        {"json", "\4\2\0\0\0\1\0", 7, "list 2"},
-        {"json", "\5\1\0\0\0\1\0\0\0k\x0A\0", 12, "dict"},
-        {"json", "\5\2\0\0\0\1\0\0\0k\x0A\0", 12, "error: is nested"},
-        {"json", "\5\1\0\0\0\1\0\0\0\0\x0A\0", 12, "error: is nested"},
-        {"json", "\6\2\0\0\0\1\0\0\0\1\0\0\0k\x14\1\x14\0", 18, "list 2"},
-        {"json", "\6\2\0\0\0\1\0\0\0\1\0\0\0k\x14\1\x10", 17, "error: has a null"},
-        {"json", "\6\1\0\0\0\1\0\0\0\1\0\0\0k\x0F\1", 16, "error: is nested"},
-        {"json", "\6\1\0\0\0\1\0\0\0\1\0\0\0k\x15\1", 16, "error: is nested"},
-        {"json", "\6\1\0\0\0\xFF\xFF\xFF\xFF", 9, "error: is nested"},
-        {"jpeg", "x", 1, "error: is an image that cannot be read: it "},
-        {"image:png", "x", 1, "error: is an image that cannot be read: it "},
-        {"jpeg_array", "\1\0\0\0\1\0\0\0x", 9, "error: is an image that cannot be read: it "},
-        {"jpeg_array", "\1\0\0\0\2\0\0\0x", 9, "error: has 9 bytes"},
-        {"jpeg_array", "\xFF\xFF\xFF\xFF", 4, "error: has 4 bytes"},
-        {"jpeg_array", "\0\0\0\0", 4, "error: has 4 bytes"},
-        {"jpeg_array", "\1", 1, "error: has 1 bytes"},
-        {"pil", "\2\0\0\0\1\0\0\0\1\0\0\0L\1\2", 15, "uint8 1,2,3 010101020202"},
-        {"pil", "\2", 1, "error: has 1 bytes"},
+         7, "error: is nested in a way that is damaged..."},
+        {"json", "\7\2\0\0\0ab", 7, "\"ab\""},
+        {"json", "\7\2\0\0\0a\xFF", 7, "error: has a text that is not UTF-8..."},
+        {"json", "\7\2\0\0\0abc", 8, "error: is nested in a way that is damaged..."},
+        {"json", "\x08\2\0\0\0\0\0\0\0", 9, "2"},
+        {"json", "\x09\0\0\0\0\0\0\xF8\x7F", 9, "float64 nan"}, /* no number */
+        {"json", "\x0A\1", 2, "true"},
+        {"json", "\x0B", 1, "error: has a null..."},
+        {"json", "\x0C", 1, "error: is nested in a way that is damaged..."},
+        {"json", "\2\2\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 21, "[...]"},
+        {"json", "\2\2\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0", 20, "error: is nested..."},
+        {"json", "\1\xFF\xFF\xFF\xFF\0\0\0\0", 9, "error: is nested..."},
+        {"json", "\4\2\0\0\0\1\0", 7, "[...]"},
+        {"json", "\5\1\0\0\0\1\0\0\0k\x0A\0", 12, "{...}"},
+        {"json", "\5\2\0\0\0\1\0\0\0k\x0A\0", 12, "error: is nested..."},
+        {"json", "\5\1\0\0\0\1\0\0\0\0\x0A\0", 12, "error: is nested..."},
+        {"json", "\6\2\0\0\0\1\0\0\0\1\0\0\0k\x14\1\x14\0", 18, "[...]"},
+        {"json", "\6\2\0\0\0\1\0\0\0\1\0\0\0k\x14\1\x10", 17, "error: has a null..."},
+        {"json", "\6\1\0\0\0\1\0\0\0\1\0\0\0k\x0F\1", 16, "error: is nested..."},
+        {"json", "\6\1\0\0\0\1\0\0\0\1\0\0\0k\x15\1", 16, "error: is nested..."},
+        {"json", "\6\1\0\0\0\xFF\xFF\xFF\xFF", 9, "error: is nested..."},
+        {"jpeg", "x", 1, "error: is an image that cannot be read: it ..."},
+        {"image:png", "x", 1, "error: is an image that cannot be read: it ..."},
+        {"jpeg_array", "\1\0\0\0\1\0\0\0x", 9, "error: is an image that cannot be read: it ..."},
+        {"jpeg_array", "\1\0\0\0\2\0\0\0x", 9, "error: has 9 bytes..."},
+        {"jpeg_array", "\xFF\xFF\xFF\xFF", 4, "error: has 4 bytes..."},
+        {"jpeg_array", "\0\0\0\0", 4, "error: has 4 bytes..."},
+        {"jpeg_array", "\1", 1, "error: has 1 bytes..."},
+        {"pil", "\2\0\0\0\1\0\0\0\1\0\0\0L\1\2", 15, "uint8(1, 2, 3)[1 1 1 2 2 2]"},
+        {"pil", "\2", 1, "error: has 1 bytes..."},
         {"blob", "", 0, "no such format"},
         {"", "", 0, "no such format"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const char *have = value_of(rows[i].format, rows[i].data, rows[i].bytes);
-        bool whole = strncmp(rows[i].want, "error", 5) != 0;
-        if (whole ? strcmp(have, rows[i].want) != 0
-                  : strncmp(have, rows[i].want, strlen(rows[i].want)) != 0)
+        if (!is_like(have, rows[i].want))
             fail_msg("row %zu, %s: \"%s\", not \"%s\"", i, rows[i].format, have, rows[i].want);
     }
 }
@@ -623,24 +507,23 @@ TEST(test_bad_index)
          "has the format \"blob\", which cannot be read"},
     };
     struct bytes b = chunk_b();
+    char says[200];
 
-    shard_dir("bad");
-    expect_refused("bad", "", "no such file");
+    expect_in("bad", "", "ENOENT ...no such file...");
     write_in("index.json", "bad", "{", 1);
-    expect_refused("bad", "", "is not JSON");
+    expect_in("bad", "", "...is not JSON...");
     write_in("index.json", "bad", "{}", 2);
-    expect_refused("bad", "", "has no list \"chunks\"");
+    expect_in("bad", "", "...has no list \"chunks\"...");
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         write_index("bad", rows[i].config, rows[i].chunks);
-        expect_refused("bad", "", rows[i].says);
+        snprintf(says, sizeof says, "...bad...%s...", rows[i].says);
+        expect_in("bad", "", says);
     }
     write_index("bad", CONFIG, entry("b.bin", b.len + 1, 1, 0));
     write_in("b.bin", "bad", b.data, b.len);
-    expect_refused("bad", "", "but index.json says");
+    expect_in("bad", "", "...but index.json says...");
     write_index("bad", CONFIG, "");
-    struct dataset *ds = open_in("bad", "");
-    assert_int_equal(ds->length, 0);
-    dataset_close(ds);
+    expect_in("bad", "", "");
 }
 
 /* A byte of the chunk changed: the sample is refused, or has another content; never more. */
@@ -648,7 +531,6 @@ TEST(test_damaged_chunk)
 {
     struct bytes a = chunk_a(), b = chunk_b();
 
-    shard_dir("damaged");
     for (size_t at = 0; at < b.len; at++) {
         struct bytes changed = b;
         struct taken t;
@@ -672,10 +554,6 @@ TEST(test_memory)
 
     if (lacks_zstd())
         return;
-    shard_dir("memory");
-    write_index("memory", CONFIG, entry("a.bin", whole.len, 3, 0));
-    write_in("a.bin", "memory", whole.data, whole.len);
-    struct dl_spec spec = read_dataset("{kind: litdata, paths: memory, fields: {y: text}}");
-    expect_memory_failures(&spec.dataset, 3);
-    spec_deinit(&spec);
+    write_one("memory", CONFIG, &whole, 3, 0);
+    expect_failures_of("{kind: litdata, paths: memory, fields: {y: text}}", 3);
 }
