@@ -1,9 +1,8 @@
 /* LMDB: records of leaves, branches and pages of their own, prefixes, and what is refused. */
 #include "daemon/data/kinds/kinds.h"
 #include "daemon/data/kinds/lmdb/lmdb_tree.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
-#include "tests/unit/taken.h"
 
 #include <errno.h>
 
@@ -14,8 +13,6 @@ struct pages {
     uint8_t data[PAGES * PAGE];
 };
 
-static const struct sample_key key;
-static struct spec_file file;
 static uint8_t big[700]; /* a value of two pages */
 
 static void put(uint8_t *at, uint64_t number, size_t bytes)
@@ -106,98 +103,62 @@ static struct pages whole(void)
     return pages;
 }
 
-static struct spec_dataset spec_of(const char *name, const struct pages *pages, size_t bytes)
+/* Written to a file, the pages are, as written in the spec, what is wanted. */
+static void expect_pages(const struct pages *pages, const char *keys, const char *want)
 {
-    file.path = (char *)harness_file(name, pages->data, bytes);
-    return (struct spec_dataset){.kind = DATASET_LMDB,
-                                 .files = &file,
-                                 .n_files = 1,
-                                 .decode = true,
-                                 .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
+    char text[256];
+
+    harness_file("t.mdb", pages->data, sizeof pages->data);
+    snprintf(text, sizeof text, "{kind: lmdb, paths: t.mdb%s}", keys);
+    expect_dataset(text, want);
 }
 
-static void expect_record(struct dataset *ds, uint64_t i, const char *name, const void *value,
-                          size_t bytes)
-{
-    struct taken t;
-
-    assert_int_equal(take(ds, &key, i, &t), 0);
-    assert_int_equal(t.sample.tree.count, 3);
-    assert_int_equal(t.sample.tree.nodes[1].nbytes, strlen(name));
-    assert_memory_equal(t.sample.data[1], name, strlen(name));
-    assert_int_equal(t.sample.tree.nodes[2].kind, TREE_BYTES);
-    assert_int_equal(t.sample.tree.nodes[2].nbytes, bytes);
-    if (bytes > 0)
-        assert_memory_equal(t.sample.data[2], value, bytes);
-    drop(&t);
-}
+#define LEN   "{key:<__len__> value:<3>}"
+#define ZERO  "{key:<image-0> value:<zero>}"
+#define ONE   "{key:<image-1> value:<>}"
+#define TWO   "{key:<image-2> value:<bbbb...bbbb>}"
+#define LABEL "{key:<label-0> value:<seven>}"
 
 TEST(test_records)
 {
     struct pages pages = whole();
-    struct spec_dataset spec = spec_of("records.mdb", &pages, sizeof pages);
-    struct dataset *ds = must_open(&spec);
-    struct taken t;
 
-    assert_int_equal(ds->length, 5);
-    expect_record(ds, 0, "__len__", "3", 1);
-    expect_record(ds, 1, "image-0", "zero", 4);
-    expect_record(ds, 2, "image-1", "", 0);
-    expect_record(ds, 3, "image-2", big, sizeof big);
-    expect_record(ds, 4, "label-0", "seven", 5);
-    dataset_expect(ds, 4);
-    assert_name(ds, 4, "/records.mdb: record 4");
-    assert_int_equal(take(ds, &key, 5, &t), -ERANGE);
+    expect_pages(&pages, "", LEN " " ZERO " " ONE " " TWO " " LABEL);
+    struct dataset *ds = open_dataset("{kind: lmdb, paths: t.mdb}", &anywhere);
+    struct taken t;
+    assert_name(ds, 4, "/t.mdb: record 4");
+    assert_int_equal(take(ds, &(struct sample_key){0}, 3, &t), 0);
+    assert_int_equal(t.sample.tree.nodes[2].nbytes, sizeof big);
+    assert_memory_equal(t.sample.data[2], big, sizeof big);
     drop(&t);
     dataset_close(ds);
     /* The later transaction counts, wherever it stands. */
     put_meta(&pages, 1, 8, 3, 1, 3);
-    spec = spec_of("second.mdb", &pages, sizeof pages);
-    ds = must_open(&spec);
-    assert_int_equal(ds->length, 3);
-    dataset_close(ds);
+    expect_pages(&pages, "", LEN " " ZERO " " ONE);
     /* Without the first one. */
     memset(pages.data, 0, PAGE);
-    spec = spec_of("torn.mdb", &pages, sizeof pages);
-    ds = must_open(&spec);
-    assert_int_equal(ds->length, 3);
-    dataset_close(ds);
+    expect_pages(&pages, "", LEN " " ZERO " " ONE);
     /* Nothing was put in. */
     put_meta(&pages, 0, 9, UINT64_MAX, 0, 0);
-    spec = spec_of("empty.mdb", &pages, sizeof pages);
-    ds = must_open(&spec);
-    assert_int_equal(ds->length, 0);
-    dataset_close(ds);
+    expect_pages(&pages, "", "");
 }
 
 TEST(test_prefixes)
 {
-    static const struct {
-        const char *prefix;
-        uint64_t length;
-        const char *first;
-    } rows[] = {
-        {"image-", 3, "image-0"}, {"image-2", 1, "image-2"},
-        {"image-9", 0, NULL},     {"label-0", 1, "label-0"},
-        {"label-01", 0, NULL},    {"_", 1, "__len__"},
-        {"z", 0, NULL},           {"A", 0, NULL},
+    static const char *const rows[][2] = {
+        {", prefix: image-", ZERO " " ONE " " TWO},
+        {", prefix: image-2", TWO},
+        {", prefix: image-9", ""},
+        {", prefix: label-0", LABEL},
+        {", prefix: label-01", ""},
+        {", prefix: _", LEN},
+        {", prefix: z", ""},
+        {", prefix: A", ""},
     };
     struct pages pages = whole();
-    struct spec_dataset spec = spec_of("prefixes.mdb", &pages, sizeof pages);
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct taken t;
-        assert_int_equal(value_make_string(&spec.prefix, rows[i].prefix), 0);
-        struct dataset *ds = must_open(&spec);
-        assert_int_equal(ds->length, rows[i].length);
-        if (rows[i].first) {
-            assert_int_equal(take(ds, &key, 0, &t), 0);
-            assert_memory_equal(t.sample.data[1], rows[i].first, strlen(rows[i].first));
-            drop(&t);
-        }
-        dataset_close(ds);
-    }
-    value_deinit(&spec.prefix);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        expect_pages(&pages, rows[i][0], rows[i][1]);
 }
 
 TEST(test_refusals)
@@ -206,41 +167,29 @@ TEST(test_refusals)
         size_t at; /* bytes in the file */
         uint64_t number;
         size_t bytes; /* so many are changed to the number */
-        const char *why;
+        const char *want;
     } rows[] = {
-        {20, 2, 4, "has 3 records"}, /* of another version: then page 1 counts */
-        {92, 4, 2, "has several values for a key"},
-        {94, 0, 2, "says that its tree is 0 levels deep"},
-        {94, 33, 2, "says that its tree is 33 levels deep"},
-        {94, 3, 2, "its page 3 is not the branch of its tree that it should be"},
-        {94, 1, 2, "its page 2 is not the page of records that it should be"},
-        {120, 6, 8, "has 5 records, but says 6"},
-        {128, 99, 8, "its page 99 is not the branch"},
-        {128, 5, 8, "its page 5 is not the branch"},
+        {20, 2, 4, LEN " " ZERO " " ONE}, /* of another version: then page 1 counts */
+        {92, 4, 2, "t.mdb: has several values for a key..."},
+        {94, 0, 2, "t.mdb: says that its tree is 0 levels deep..."},
+        {94, 33, 2, "t.mdb: says that its tree is 33 levels deep..."},
+        {94, 3, 2, "t.mdb: its page 3 is not the branch of its tree that it should be..."},
+        {94, 1, 2, "t.mdb: its page 2 is not the page of records that it should be..."},
+        {120, 6, 8, "t.mdb: has 5 records, but says 6..."},
+        {128, 99, 8, "t.mdb: its page 99 is not the branch..."},
+        {128, 5, 8, "t.mdb: its page 5 is not the branch..."},
         {4 * PAGE + 503, PAGES, 8,
-         "has 8 pages, and a value of 700 bytes at page 8; it is truncated"},
-        {2 * PAGE + 12, 16, 2, "its page 2 is not the branch"},
-        {2 * PAGE + 12, PAGE + 2, 2, "its page 2 is not the branch"},
-        {2 * PAGE + 16, PAGE - 4, 2, "its page 2 has a node outside it"},
-        {3 * PAGE, 4, 8, "its page 3 is not the page of records"},
+         "t.mdb: has 8 pages, and a value of 700 bytes at page 8; it is truncated..."},
+        {2 * PAGE + 12, 16, 2, "t.mdb: its page 2 is not the branch..."},
+        {2 * PAGE + 12, PAGE + 2, 2, "t.mdb: its page 2 is not the branch..."},
+        {2 * PAGE + 16, PAGE - 4, 2, "t.mdb: its page 2 has a node outside it..."},
+        {3 * PAGE, 4, 8, "t.mdb: its page 3 is not the page of records..."},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct pages pages = whole();
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
         put(pages.data + rows[i].at, rows[i].number, rows[i].bytes);
-        struct spec_dataset spec = spec_of("refused.mdb", &pages, sizeof pages);
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        if (i == 0) {
-            assert_int_equal(r, 0);
-            assert_int_equal(ds->length, 3);
-        } else {
-            assert_int_equal(r, -EINVAL);
-            assert_string_equal(err.path, file.path);
-            assert_error_has(&err, rows[i].why);
-        }
-        dataset_close(ds);
+        expect_pages(&pages, "", rows[i].want);
     }
 }
 
@@ -248,16 +197,12 @@ TEST(test_refusals)
 TEST(test_loop)
 {
     struct pages pages = whole();
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
 
     put_meta(&pages, 0, 9, 2, 30, 5);
     begin_page(&pages, 2, BRANCH);
     for (int i = 0; i < 40; i++)
         add_node(&pages, 2, 2, "", NULL, 0);
-    struct spec_dataset spec = spec_of("loop.mdb", &pages, sizeof pages);
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_error_has(&err, "its page 2 is in its tree twice");
+    expect_pages(&pages, "", "t.mdb: its page 2 is in its tree twice...");
 }
 
 /* Cut anywhere, or a bit of it flipped, it is refused or read; nothing outside it is looked at. */
@@ -291,51 +236,27 @@ TEST(test_damaged)
 
 TEST(test_bad_records)
 {
-    static char *images[] = {(char *)"value"}, *none[] = {(char *)"picture"};
     struct pages pages = whole();
-    struct dataset *ds;
-    struct dl_error err = {0};
-    struct taken t;
 
     begin_page(&pages, 4, LEAF);
     add_node(&pages, 4, 48 | (uint64_t)DATABASE << 32, "other", NULL, 0);
     add_node(&pages, 4, 400, "short", NULL, 0);
-    struct spec_dataset spec = spec_of("bad.mdb", &pages, sizeof pages);
-    ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 3, &t), -EINVAL);
-    assert_error_has(&t.err, "its record 3 is a named database");
-    drop(&t);
-    assert_int_equal(take(ds, &key, 4, &t), -EINVAL);
-    assert_error_has(&t.err, "its record 4 is damaged");
-    drop(&t);
-    dataset_close(ds);
-    spec.images = images;
-    spec.n_images = 1;
-    ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 1, &t), -EINVAL);
-    assert_error_has(&t.err, "record 1: its value is an image that cannot be read: it ");
-    drop(&t);
-    dataset_close(ds);
-    spec.images = none;
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_error(&err, EINVAL, "dataset.images",
-                 "a record of LMDB has no picture; it has key and value");
-    spec.n_images = 0;
-    spec.prefix = (struct value){.type = VALUE_INT, .integer = 3};
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_error(&err, EINVAL, "dataset.prefix",
-                 "is not a text, such as \"image-\"; put it in quotes");
+    expect_pages(&pages, "",
+                 LEN " " ZERO " " ONE " (t.mdb: its record 3 is a named database...) (t.mdb: its "
+                     "record 4 is damaged...)");
+    expect_pages(&pages, ", images: [value]",
+                 "...(t.mdb: record 1: its value is an image that cannot be read: it ...");
+    expect_pages(&pages, ", prefix: 3",
+                 "dataset.prefix: is not a text, such as \"image-\"; put it in quotes");
+    expect_pages(&pages, ", images: [picture]",
+                 "dataset.images: a record of LMDB has no picture; it has key and value");
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 TEST(test_memory)
 {
-    static struct spec_field fields[] = {{(char *)"k", (char *)"key"},
-                                         {(char *)"v", (char *)"value"}};
     struct pages pages = whole();
-    struct spec_dataset spec = spec_of("memory.mdb", &pages, sizeof pages);
 
-    spec.fields = fields;
-    spec.n_fields = 2;
-    expect_memory_failures(&spec, 3);
+    harness_file("memory.mdb", pages.data, sizeof pages.data);
+    expect_failures_of("{kind: lmdb, paths: memory.mdb, fields: {k: key, v: value}}", 3);
 }

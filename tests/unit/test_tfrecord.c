@@ -5,9 +5,8 @@
 #include "daemon/data/kinds/tfrecord/tfrecord_index.h"
 #include "proto/common/sealed.h"
 #include "tests/lib/bytes.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
-#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +14,6 @@
 static const struct sample_key key;
 static const float floats[] = {1.5F, -2, 1};
 static struct crc32c crc;
-static struct spec_file file;
 
 static void put_record(struct bytes *to, const void *data, uint64_t len)
 {
@@ -80,37 +78,18 @@ static struct bytes all_kinds(void)
     return features;
 }
 
-static struct spec_dataset spec_of(const char *name, const struct bytes *content)
+static void write_records(const char *name, const struct bytes *records)
 {
-    file.path = (char *)harness_file(name, content->data, content->len);
-    return (struct spec_dataset){.kind = DATASET_TFRECORD,
-                                 .files = &file,
-                                 .n_files = 1,
-                                 .decode = true,
-                                 .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
+    harness_file(name, records->data, records->len);
 }
 
-static uint32_t node_of(const struct sample *sample, const char *name)
+/* One record, an Example of these features. */
+static void write_example(const char *name, const struct bytes *features)
 {
-    for (uint32_t i = 1; i < sample->tree.count; i++) {
-        const struct tree_node *node = &sample->tree.nodes[i];
-        if (node->key_len == strlen(name) &&
-            memcmp(sample->tree.keys + node->key_off, name, node->key_len) == 0)
-            return i;
-    }
-    fail_msg("no field %s", name);
-    return 0;
-}
+    struct bytes example = example_of(features), records = {.len = 0};
 
-static void expect_field(const struct sample *sample, const char *name, uint32_t kind,
-                         const void *data, size_t len)
-{
-    uint32_t i = node_of(sample, name);
-
-    assert_int_equal(sample->tree.nodes[i].kind, kind);
-    assert_int_equal(sample->tree.nodes[i].nbytes, len);
-    if (len > 0)
-        assert_memory_equal(sample->data[i], data, len);
+    put_record(&records, example.data, example.len);
+    write_records(name, &records);
 }
 
 static int setup(void **state)
@@ -135,56 +114,29 @@ TEST(test_crc, setup)
 
 TEST(test_values)
 {
-    static const int64_t ints[] = {150, -1, 5}, label[] = {7};
     struct bytes features = all_kinds(), records = {.len = 0};
-    struct taken t;
-
     struct bytes example = example_of(&features);
+
     put_record(&records, "", 0);
     put_record(&records, example.data, example.len);
-    struct spec_dataset spec = spec_of("values.tfrecord", &records);
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(ds->length, 2);
-    assert_int_equal(take(ds, &key, 0, &t), 0);
-    assert_int_equal(t.sample.tree.count, 1); /* an empty dict */
-    drop(&t);
-    assert_int_equal(take(ds, &key, 1, &t), 0);
-    assert_int_equal(t.sample.tree.nodes[0].children, 7);
-    expect_field(&t.sample, "text", TREE_BYTES, "one", 3);
-    expect_field(&t.sample, "floats", TREE_TENSOR, floats, 8);
-    expect_field(&t.sample, "mixed", TREE_TENSOR, floats, 12);
-    expect_field(&t.sample, "label", TREE_TENSOR, label, 8);
-    expect_field(&t.sample, "ints", TREE_TENSOR, ints, sizeof ints);
-    expect_field(&t.sample, "empty", TREE_TENSOR, NULL, 0);
-    assert_int_equal(t.sample.tree.nodes[node_of(&t.sample, "texts")].kind, TREE_LIST);
+    write_records("values.tfrecord", &records);
+    expect_dataset("{kind: tfrecord, paths: values.tfrecord}",
+                   "{} {empty:int64(0,) floats:float32(2,)[1.5 -2] ints:int64(3,)[150 -1 5] "
+                   "label:int64(1,)[7] mixed:float32(3,)[1.5 -2 1] text:<one> texts:[<one> <>]}");
+    struct dataset *ds = open_dataset("{kind: tfrecord, paths: values.tfrecord}", &anywhere);
     assert_name(ds, 1, "/values.tfrecord: record 1");
-    assert_int_equal(node_of(&t.sample, "empty"), 1); /* in the order of their names */
-    dataset_expect(ds, 1);
-    drop(&t);
     dataset_close(ds);
 }
 
 TEST(test_raw)
 {
     struct bytes records = {.len = 0};
-    struct taken t;
 
     put_record(&records, "anything", 8);
-    struct spec_dataset spec = spec_of("raw.tfrecord", &records);
-    spec.decode = false;
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 0, &t), 0);
-    expect_field(&t.sample, "record", TREE_BYTES, "anything", 8);
-    drop(&t);
-    dataset_close(ds);
-    spec.decode = true;
-    ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
-    assert_error_has(&t.err, "its record 0 at byte 0 is");
-    drop(&t);
-    assert_int_equal(take(ds, &key, 1, &t), -ERANGE);
-    drop(&t);
-    dataset_close(ds);
+    write_records("raw.tfrecord", &records);
+    expect_dataset("{kind: tfrecord, paths: raw.tfrecord, decode: false}", "{record:<anything>}");
+    expect_dataset("{kind: tfrecord, paths: raw.tfrecord}",
+                   "(raw.tfrecord: its record 0 at byte 0 is...)");
 }
 
 /* A last number without an end; half a float; a list of bytes that is none; another wire type. */
@@ -207,121 +159,74 @@ TEST(test_damaged_lists)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct bytes features = {.len = 0}, records = {.len = 0};
-        struct taken t;
+        struct bytes features = {.len = 0};
         put_feature(&features, "x", rows[i].kind, rows[i].list, rows[i].len);
-        struct bytes example = example_of(&features);
-        put_record(&records, example.data, example.len);
-        struct spec_dataset spec = spec_of("lists.tfrecord", &records);
-        struct dataset *ds = must_open(&spec);
-        assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
-        assert_error_has(&t.err, "its record 0 at byte 0: its feature x is a list that is damaged");
-        drop(&t);
-        dataset_close(ds);
+        write_example("lists.tfrecord", &features);
+        expect_dataset("{kind: tfrecord, paths: lists.tfrecord}",
+                       "(lists.tfrecord: its record 0 at byte 0: its feature x is a list that is "
+                       "damaged...)");
     }
 }
 
 TEST(test_chosen)
 {
-    static struct spec_field fields[] = {{(char *)"y", (char *)"label"}};
-    static struct spec_field missing[] = {{(char *)"x", (char *)"picture"}};
-    static char *images[] = {(char *)"label"};
-    struct bytes features = {.len = 0}, records = {.len = 0};
-    struct taken t;
+    static const char *const rows[][2] = {
+        {"{kind: tfrecord, paths: chosen.tfrecord, fields: {y: label}}", "{y:int64(1,)[7]}"},
+        {"{kind: tfrecord, paths: chosen.tfrecord, fields: {x: picture}}",
+         "(chosen.tfrecord: ...its feature picture is not there...)"},
+        {"{kind: tfrecord, paths: chosen.tfrecord, fields: {y: label}, images: [label]}",
+         "(chosen.tfrecord: ...is a list of numbers, not an image...)"},
+    };
+    struct bytes features = {.len = 0};
 
     put_feature(&features, "label", FEATURE_INTS, "\x0A\x01\x07", 3);
     put_feature(&features, "other", FEATURE_INTS, "\x0A\x01\x07", 3);
-    struct bytes example = example_of(&features);
-    put_record(&records, example.data, example.len);
-    struct spec_dataset spec = spec_of("chosen.tfrecord", &records);
-    spec.fields = fields;
-    spec.n_fields = 1;
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 0, &t), 0);
-    assert_int_equal(t.sample.tree.count, 2);
-    expect_field(&t.sample, "y", TREE_TENSOR, &(int64_t){7}, 8);
-    drop(&t);
-    dataset_close(ds);
-
-    spec.fields = missing;
-    ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
-    assert_error_has(&t.err, "its feature picture is not there");
-    drop(&t);
-    dataset_close(ds);
-
-    spec.fields = fields;
-    spec.images = images;
-    spec.n_images = 1;
-    ds = must_open(&spec);
-    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
-    assert_error_has(&t.err, "is a list of numbers, not an image");
-    drop(&t);
-    dataset_close(ds);
+    write_example("chosen.tfrecord", &features);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        expect_dataset(rows[i][0], rows[i][1]);
 }
 
 /* A file that is cut anywhere, or has one byte changed, is refused when it is opened or read. */
 TEST(test_damaged)
 {
     struct bytes whole = {.len = 0};
-    struct dl_error err = {0};
-    struct taken t;
 
     put_record(&whole, "first", 5);
     put_record(&whole, "second", 6);
     for (size_t at = 0; at < whole.len; at++) {
         struct bytes changed = whole;
-        struct dataset *ds = NULL;
         changed.data[at] ^= 0x10;
-        struct spec_dataset spec = spec_of("changed.tfrecord", &changed);
-        spec.decode = false;
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        if (r == 0) {
-            int first = take(ds, &key, 0, &t);
-            drop(&t);
-            int second = take(ds, &key, 1, &t);
-            drop(&t);
-            assert_true(first == -EINVAL || second == -EINVAL);
-        } else {
-            assert_int_equal(r, -EINVAL);
-            assert_error_has(&err, "its record ");
-        }
-        dataset_close(ds);
+        write_records("damaged.tfrecord", &changed);
+        expect_dataset("{kind: tfrecord, paths: damaged.tfrecord, decode: false}",
+                       "...damaged.tfrecord: its record ...");
         changed = whole;
         changed.len = at;
-        ds = NULL;
-        spec = spec_of("cut.tfrecord", &changed);
-        r = dataset_open(&spec, &anywhere, &ds, &err);
-        assert_int_equal(r, at == 0 || at == 21 ? 0 : -EINVAL); /* at the end of a record */
-        dataset_close(ds);
+        write_records("cut.tfrecord", &changed);
+        expect_dataset("{kind: tfrecord, paths: cut.tfrecord, decode: false}",
+                       at == 0    ? ""
+                       : at == 21 ? "{record:<first>}" /* at the end of a record */
+                                  : "cut.tfrecord: ...");
     }
 }
 
 TEST(test_compressed)
 {
     struct bytes whole = {.len = 0}, packed = {.len = 0};
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
 
     put_record(&whole, "first", 5);
     packed.len = make_gzip(whole.data, whole.len, packed.data, ROOM);
-    struct spec_dataset spec = spec_of("packed.tfrecord.gz", &packed);
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_error_has(&err, "unpack it with gunzip");
+    write_records("packed.tfrecord.gz", &packed);
+    expect_dataset("{kind: tfrecord, paths: packed.tfrecord.gz}",
+                   "packed.tfrecord.gz: ...unpack it with gunzip...");
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 TEST(test_memory, setup)
 {
-    static char *images[] = {(char *)"picture"};
-    struct bytes features = all_kinds(), records = {.len = 0};
-    struct bytes example = example_of(&features);
-    put_record(&records, example.data, example.len);
-    struct spec_dataset spec = spec_of("memory.tfrecord", &records);
+    struct bytes features = all_kinds();
 
-    spec.images = images;
-    spec.n_images = 1;
-    expect_memory_failures(&spec, 3);
+    write_example("memory.tfrecord", &features);
+    expect_failures_of("{kind: tfrecord, paths: memory.tfrecord, images: [picture]}", 3);
 }
 
 /* ---- what workers share --------------------------------------------------------------------- */
@@ -340,31 +245,27 @@ static int keep_index(void *owner, const char *place, uint32_t form, uint64_t ke
 
 /* A worker that was given `fd`, unless it is -1; what it offers. The dataset has so many records.
  */
-static int index_of(const struct spec_dataset *spec, int fd, uint64_t records)
+static int index_of(int fd, uint64_t records)
 {
     int kept = -1;
     struct shared_indexes indexes = {.offer = keep_index, .owner = &kept};
     struct data_env env = {.indexes = &indexes};
-    struct dataset *ds = NULL;
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct dl_error err = {0};
 
     if (fd >= 0)
         assert_int_equal(shared_indexes_add(&indexes, span_str("dataset"), SHARED_INDEX_TFRECORD,
                                             fcntl(fd, F_DUPFD_CLOEXEC, 0)),
                          0);
-    assert_int_equal(dataset_open(spec, &env, &ds, &err), 0);
+    struct dataset *ds =
+        open_dataset("{kind: tfrecord, paths: shared.tfrecord, decode: false}", &env);
     env.indexes = NULL;
     shared_indexes_deinit(&indexes);
     assert_int_equal(ds->length, records);
     for (uint64_t i = 0; i < records; i++) {
-        assert_int_equal(dataset_get(ds, &key, i, &sample, &err), 0);
-        sample_clear(&sample);
+        struct taken t;
+        assert_int_equal(take(ds, &key, i, &t), 0);
+        drop(&t);
     }
     dataset_close(ds);
-    sample_deinit(&sample);
-    arena_deinit(&arena);
     return kept;
 }
 
@@ -380,23 +281,20 @@ static struct bytes some_records(size_t n)
 TEST(test_scanned_once, setup)
 {
     struct bytes records = some_records(10), more = some_records(11);
-    struct spec_dataset spec = spec_of("shared.tfrecord", &records);
 
-    spec.decode = false;
-    int kept = index_of(&spec, -1, 10);
+    write_records("shared.tfrecord", &records);
+    int kept = index_of(-1, 10);
     assert_true(kept >= 0);
-    assert_int_equal(index_of(&spec, kept, 10), -1); /* which makes none */
+    assert_int_equal(index_of(kept, 10), -1); /* which makes none */
 
     /* A file of another size, and what is no index: it is scanned again. */
-    spec = spec_of("shared.tfrecord", &more);
-    spec.decode = false;
-    int again = index_of(&spec, kept, 11);
-    assert_true(again >= 0);
+    write_records("shared.tfrecord", &more);
+    int again = index_of(kept, 11);
+    int none = sealed_new("none", "0123456789abcdef", 16);
+    int other = index_of(none, 11);
+    assert_true(again >= 0 && other >= 0);
     close(kept);
-    kept = sealed_new("none", "0123456789abcdef", 16);
-    int other = index_of(&spec, kept, 11);
-    assert_true(other >= 0);
-    close(kept);
+    close(none);
     close(again);
     close(other);
 }
