@@ -108,7 +108,8 @@ def measure(options, every, dir, pool):
     # Of a file that is compiled for a test, too, in another way, the product's own comes first.
     commands = {os.path.realpath(build / c["file"]): c["command"]
                 for c in reversed(json.loads((build / "compile_commands.json").read_text()))}
-    tests = {t["name"]: t for t in json.loads((build / "meson-info/intro-tests.json").read_text())}
+    tests = {t["name"]: t for t in json.loads((build / "meson-info/intro-tests.json").read_text())
+             if "dloaderd:unit" in t["suite"]}  # programs may have the name of a test in Python
     if unknown := set(options.tests) - set(tests):
         sys.exit(f"{build}: has no tests {' '.join(unknown)}")
     targets = [os.path.relpath(tests[name]["cmd"][0], build) for name in options.tests]
