@@ -16,15 +16,9 @@ static const char *write_stream(uint32_t rows, uint32_t batches)
 
     b.len = 0;
     batch = (struct build_batch){0};
-    build_node(&batch, rows, 0);
-    build_buffer(&batch, NULL, 0);
-    build_buffer(&batch, zeros, 8 * (size_t)rows);
-    build_node(&batch, rows, 0);
-    build_buffer(&batch, NULL, 0);
-    build_buffer(&batch, zeros, 4 * (size_t)(rows + 1));
-    build_node(&batch, 0, 0);
-    build_buffer(&batch, NULL, 0);
-    build_buffer(&batch, NULL, 0);
+    build_column(&batch, rows, zeros, 8 * (size_t)rows);
+    build_column(&batch, rows, zeros, 4 * (size_t)(rows + 1));
+    build_column(&batch, 0, NULL, 0);
     build_add_schema(&b, columns, 2, NULL);
     for (uint32_t i = 0; i < batches; i++)
         build_add_batch(&b, &batch, rows);
