@@ -1,12 +1,8 @@
 /* Text: where lines begin and end, fields of JSON lines, bytes as tokens, and what is refused. */
 #include "daemon/data/kinds/kinds.h"
 #include "daemon/data/kinds/text/text_lines.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_alloc.h"
-#include "tests/unit/taken.h"
-
-#include <errno.h>
-#include <stdio.h>
 
 static const struct sample_key key;
 static struct spec_file files[8];
@@ -97,7 +93,7 @@ TEST(test_lines)
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint64_t n = 0;
-        files[0].path = (char *)harness_file("lines.txt", rows[i].text, strlen(rows[i].text));
+        files[0].path = (char *)harness_text("lines.txt", rows[i].text);
         struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
         struct dataset *ds = must_open(&spec);
         for (; n < MOST && rows[i].want[n]; n++) {
@@ -142,7 +138,7 @@ TEST(test_json)
         strcat(text, "\n\r\n \t\n");
     }
     for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
-        files[0].path = (char *)harness_file(names[k], text, strlen(text));
+        files[0].path = (char *)harness_text(names[k], text);
         struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
         struct dataset *ds = must_open(&spec);
         assert_int_equal(ds->length, ARRAY_SIZE(rows));
@@ -159,132 +155,67 @@ TEST(test_json)
     }
 }
 
-TEST(test_format_and_field)
+#define BODY "{\"text\": \"a\", \"body\": \"b\"}"
+
+/* Formats; then a text with a label, numbers: each under its name, and tokens in the text's place;
+ * then what is refused. */
+static const struct {
+    const char *file, *line, *keys, *want;
+} fields[] = {
+    {"f.jsonl", BODY, "field: body", "{text:\"b\"}"},
+    {"f.jsonl", BODY, "format: lines", "{text:\"" BODY "\"}"},
+    {"f.txt", BODY, "format: json, field: body", "{text:\"b\"}"},
+
+    {"f.jsonl", "{\"y\": 7, \"body\": \"abc\", \"more\": null}\n", "fields: {label: y, text: body}",
+     "{label:7 text:\"abc\"}"},
+    {"f.jsonl", "{\"y\": 7, \"body\": \"abc\", \"more\": null}\n",
+     "fields: {label: y, text: body}, tokenizer: bytes", "{label:7 tokens:int64(3,)[97 98 99]}"},
+    {"f.jsonl", "{\"text\": \"\"}", "fields: [text]", "{text:\"\"}"},
+    {"f.jsonl", "{\"text\": 3}", "fields: [text]", "{text:3}"},
+    {"f.jsonl", "{\"y\": \"z\", \"body\": \"\"}", "fields: {label: y, text: body}",
+     "{label:\"z\" text:\"\"}"},
+    {"f.jsonl", "{\"body\": \"abc\"}", "fields: {label: y, text: body}",
+     "(f.jsonl: line 1 has no field \"y\", which dataset.fields lists...)"},
+    {"f.jsonl", "{\"y\": null, \"body\": \"\"}", "fields: {label: y, text: body}",
+     "(f.jsonl: line 1 has null at \"label\", which a batch cannot hold; leave the field out of "
+     "dataset.fields...)"},
+    {"f.jsonl", "{\"y\": {\"a\": [1, null]}, \"body\": \"\"}", "fields: {label: y, text: body}",
+     "(f.jsonl: line 1 has null at \"label.a[1]\"...)"},
+    {"f.jsonl", "{\"y\": 1, \"body\": 2}", "fields: {label: y, text: body}, tokenizer: bytes",
+     "(f.jsonl: line 1: its field \"body\" is not a string...)"},
+
+    {"f.jsonl", "{}\n", "tokenizer: bytes, fields: {label: y}",
+     "dataset.field: text is not one of dataset.fields; add it to them..."},
+    {"f.jsonl", "{}\n", "tokenizer: bytes, fields: {text: body, tokens: n}",
+     "dataset.fields: tokens is already made from the field text..."},
+    {"f.txt", "{}\n", "fields: {label: y}",
+     "f.txt: is read as plain lines, which have no fields..."},
+
+    {"f.txt", "a\nb\n\xC3\n", "format: auto",
+     "{text:\"a\"} {text:\"b\"} (EILSEQ f.txt: line 3 is not UTF-8; convert the file with "
+     "iconv...)"},
+    {"f.txt", "a\xFFz\n\ncd", "tokenizer: bytes",
+     "{tokens:int64(3,)[97 255 122]} {tokens:int64(0,)} {tokens:int64(2,)[99 100]}"},
+    {"f.txt", "a\xFFz\n\ncd", "tokenizer: bytes, max_length: 1",
+     "{tokens:int64(1,)[97]} {tokens:int64(0,)} {tokens:int64(1,)[99]}"},
+    {"f.txt", "a\xFFz\n\ncd", "tokenizer: bytes, max_length: 2",
+     "{tokens:int64(2,)[97 255]} {tokens:int64(0,)} {tokens:int64(2,)[99 100]}"},
+};
+
+TEST(test_fields)
 {
-    const char *line = "{\"text\": \"a\", \"body\": \"b\"}";
+    char text[512];
 
-    files[0].path = (char *)harness_file("f.jsonl", line, strlen(line));
-    struct spec_dataset spec = text_of(1, TEXT_JSON, TOKENIZER_NONE);
-    spec.field = (char *)"body";
-    struct dataset *ds = must_open(&spec);
-    expect_text(ds, 0, "b");
-    dataset_close(ds);
-
-    spec.format = TEXT_LINES;
-    ds = must_open(&spec);
-    expect_text(ds, 0, line);
-    dataset_close(ds);
-
-    files[0].path = (char *)harness_file("f.txt", line, strlen(line));
-    spec.format = TEXT_JSON;
-    ds = must_open(&spec);
-    expect_text(ds, 0, "b");
-    dataset_close(ds);
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        harness_text(fields[i].file, fields[i].line);
+        snprintf(text, sizeof text, "{kind: text, paths: %s, %s}", fields[i].file, fields[i].keys);
+        expect_dataset(text, fields[i].want);
+    }
+    harness_file("nul.txt", "a\0b\n", 4);
+    expect_dataset("{kind: text, paths: nul.txt, tokenizer: bytes}", "{tokens:int64(3,)[97 0 98]}");
 }
 
 /* NUL is a character like others; and a string lives until its arena is cleared. */
-/* Each leaf of a sample of JSON's fields, as "name=what", in the order of names. */
-static void write_leaves(const struct sample *sample, char *ret, size_t room)
-{
-    size_t len = 0;
-
-    for (uint32_t i = 1; i < sample->tree.count; i++) {
-        const struct tree_node *node = &sample->tree.nodes[i];
-        const char *name = sample->tree.keys + node->key_off;
-        int64_t number = 0;
-
-        if (node->kind == TREE_TENSOR && node->nbytes == sizeof number)
-            memcpy(&number, sample->data[i], sizeof number);
-        if (node->kind == TREE_STRING)
-            len += (size_t)snprintf(ret + len, room - len, "%.*s=%.*s ", (int)node->key_len, name,
-                                    (int)node->nbytes, (const char *)sample->data[i]);
-        else
-            len += (size_t)snprintf(ret + len, room - len, "%.*s=%u:%llu:%lld ", (int)node->key_len,
-                                    name, node->kind, (unsigned long long)node->nbytes,
-                                    (long long)number);
-    }
-    ret[len > 0 ? len - 1 : 0] = '\0';
-}
-
-static void expect_fields(const char *line, struct spec_field *fields, uint32_t n,
-                          enum tokenizer tokenizer, const char *want, const char *says)
-{
-    struct spec_dataset spec = text_of(1, TEXT_AUTO, tokenizer);
-    struct taken t = {.sample.arena = &t.arena};
-    char got[512];
-
-    files[0].path = (char *)harness_file("fields.jsonl", line, strlen(line));
-    spec.fields = fields;
-    spec.n_fields = n;
-    struct dataset *ds = must_open(&spec);
-    int r = ds->ops->get(ds, &key, 0, &t.sample, &t.err);
-    if (says) {
-        assert_true(r < 0);
-        assert_error_has(&t.err, says);
-        assert_string_equal(t.err.path, files[0].path);
-    } else {
-        assert_int_equal(r, 0);
-        write_leaves(&t.sample, got, sizeof got);
-        assert_string_equal(got, want);
-    }
-    drop(&t);
-    dataset_close(ds);
-}
-
-/* A text with a label, a second text, numbers: each under its name, and tokens in the text's
- * place. */
-TEST(test_fields)
-{
-    static struct spec_field two[] = {{"label", "y"}, {"text", "body"}};
-    static struct spec_field one[] = {{"text", "text"}};
-    static const char line[] = "{\"y\": 7, \"body\": \"abc\", \"more\": null}\n";
-
-    expect_fields(line, two, 2, TOKENIZER_NONE, "label=1:8:7 text=abc", NULL);
-    expect_fields(line, two, 2, TOKENIZER_BYTES, "label=1:8:7 tokens=1:24:0", NULL);
-    expect_fields("{\"text\": \"\"}", one, 1, TOKENIZER_NONE, "text=", NULL);
-    expect_fields("{\"text\": 3}", one, 1, TOKENIZER_NONE, "text=1:8:3", NULL);
-    expect_fields("{\"y\": \"z\", \"body\": \"\"}", two, 2, TOKENIZER_NONE, "label=z text=", NULL);
-    expect_fields("{\"body\": \"abc\"}", two, 2, TOKENIZER_NONE, NULL,
-                  "line 1 has no field \"y\", which dataset.fields lists");
-    expect_fields("{\"y\": null, \"body\": \"\"}", two, 2, TOKENIZER_NONE, NULL,
-                  "line 1 has null at \"label\", which a batch cannot hold; leave the field out of "
-                  "dataset.fields");
-    expect_fields("{\"y\": {\"a\": [1, null]}, \"body\": \"\"}", two, 2, TOKENIZER_NONE, NULL,
-                  "line 1 has null at \"label.a[1]\"");
-    expect_fields("{\"y\": 1, \"body\": 2}", two, 2, TOKENIZER_BYTES, NULL,
-                  "line 1: its field \"body\" is not a string");
-}
-
-TEST(test_fields_refused)
-{
-    static struct spec_field other[] = {{"label", "y"}};
-    static struct spec_field taken[] = {{"text", "body"}, {"tokens", "n"}};
-    const struct {
-        struct spec_field *fields;
-        uint32_t n;
-        const char *file, *path, *says;
-    } rows[] = {
-        {other, 1, "r.jsonl", "dataset.field", "text is not one of dataset.fields; add it to them"},
-        {taken, 2, "r.jsonl", "dataset.fields", "tokens is already made from the field text"},
-        {other, 1, "r.txt", NULL, "is read as plain lines, which have no fields"},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_BYTES);
-        struct dl_error err = {0};
-        struct dataset *ds;
-
-        if (!rows[i].path)
-            spec.tokenizer = TOKENIZER_NONE;
-        files[0].path = (char *)harness_file(rows[i].file, "{}\n", 3);
-        spec.fields = rows[i].fields;
-        spec.n_fields = rows[i].n;
-        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-        assert_string_equal(err.path, rows[i].path ? rows[i].path : files[0].path);
-        assert_error_has(&err, rows[i].says);
-    }
-}
-
 TEST(test_json_strings_stay)
 {
     const char *line = "{\"text\": \"a\\u0000b\"}\n{\"text\": \"second\"}\n";
@@ -292,7 +223,7 @@ TEST(test_json_strings_stay)
     struct sample a = {.arena = &arena}, b = {.arena = &arena};
     struct dl_error err = {0};
 
-    files[0].path = (char *)harness_file("n.jsonl", line, strlen(line));
+    files[0].path = (char *)harness_text("n.jsonl", line);
     struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
     struct dataset *ds = must_open(&spec);
     assert_int_equal(ds->ops->get(ds, &key, 0, &a, &err), 0);
@@ -309,84 +240,32 @@ TEST(test_json_strings_stay)
 TEST(test_files_in_order)
 {
     static const char *const contents[] = {"", "a\nb", "", "", "c\n", "d\ne\nf\n", ""};
+    static const char want[] =
+        "{text:\"a\"} {text:\"b\"} {text:\"c\"} {text:\"d\"} {text:\"e\"} {text:\"f\"}";
 
     for (uint32_t i = 0; i < ARRAY_SIZE(contents); i++) {
         char name[16];
         snprintf(name, sizeof name, "o-%u", i);
-        files[i].path = (char *)harness_file(name, contents[i], strlen(contents[i]));
+        harness_text(name, contents[i]);
     }
-    struct spec_dataset spec = text_of(ARRAY_SIZE(contents), TEXT_AUTO, TOKENIZER_NONE);
-    struct dataset *ds = must_open(&spec);
-    assert_int_equal(ds->length, 6);
-    for (uint64_t i = 0; i < 6; i++)
-        expect_text(ds, i, (char[]){(char)('a' + i), '\0'});
-    dataset_close(ds);
-
-    /* The same by a pattern. */
-    char pattern[4200];
-    snprintf(pattern, sizeof pattern, "%s/o-?", harness_tmpdir());
-    files[0].path = pattern;
-    spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
-    ds = must_open(&spec);
-    assert_int_equal(ds->length, 6);
-    expect_text(ds, 5, "f");
-    dataset_close(ds);
-}
-
-TEST(test_tokens)
-{
-    static const struct {
-        uint64_t max_length;
-        uint64_t n[3];
-    } rows[] = {{0, {4, 0, 2}}, {3, {3, 0, 2}}, {1, {1, 0, 1}}, {1000, {4, 0, 2}}};
-    static const int64_t want[] = {'a', 0xFF, 0, 'b'};
-
-    files[0].path = (char *)harness_file("t.txt", "a\xFF\0b\n\ncd", 8);
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_BYTES);
-        spec.max_length = rows[i].max_length;
-        struct dataset *ds = must_open(&spec);
-        assert_int_equal(ds->length, 3);
-        for (uint64_t k = 0; k < 3; k++) {
-            struct taken t = {.sample.arena = &t.arena};
-            assert_int_equal(ds->ops->get(ds, &key, k, &t.sample, &t.err), 0);
-            const struct tree_node *node = &t.sample.tree.nodes[1];
-            assert_int_equal(node->kind, TREE_TENSOR);
-            assert_int_equal(node->dtype, DL_DTYPE_INT64);
-            assert_int_equal(node->ndim, 1);
-            assert_int_equal(node->shape[0], rows[i].n[k]);
-            assert_memory_equal(t.sample.tree.keys, "tokens", 6);
-            if (k == 0)
-                assert_memory_equal(t.sample.data[1], want, rows[i].n[k] * sizeof *want);
-            drop(&t);
-        }
-        dataset_close(ds);
-    }
+    expect_dataset("{kind: text, paths: [o-0, o-1, o-2, o-3, o-4, o-5, o-6]}", want);
+    expect_dataset("{kind: text, paths: 'o-?'}", want);
 }
 
 TEST(test_refusals)
 {
+    uint8_t packed[100];
+
+    harness_file("g.txt", packed, make_gzip("a\n", 2, packed, 100));
+    expect_dataset("{kind: text, paths: g.txt}",
+                   "g.txt: is compressed by gzip; unpack it with gunzip, so that its lines can be "
+                   "read in place");
+    expect_dataset("{kind: text, paths: /nonexistent/x}", "ENOENT /nonexistent/x: ...");
+    expect_dataset("{kind: text, paths: .}", "EISDIR ...");
+
+    struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
     struct dataset *ds = NULL;
     struct dl_error err = {0};
-    uint8_t packed[100];
-    struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
-
-    files[0].path = (char *)harness_file("u.txt", "a\nb\n\xC3\n", 6);
-    ds = must_open(&spec);
-    expect_text(ds, 1, "b");
-    expect_refusal(ds, 2, files[0].path, "line 3 is not UTF-8; convert the file with iconv");
-    dataset_close(ds);
-
-    ds = NULL;
-    files[0].path = (char *)harness_file("g.txt", packed, make_gzip("a\n", 2, packed, 100));
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_error(&err, EINVAL, files[0].path,
-                 "is compressed by gzip; unpack it with gunzip, so that its lines can be read in "
-                 "place");
-    files[0].path = (char *)"/nonexistent/x";
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
-    files[0].path = (char *)harness_tmpdir();
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EISDIR);
     files[0].path = NULL;
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
     spec.n_files = 0;

@@ -5,10 +5,8 @@
  */
 #include "daemon/data/decode/tokenizer/tokenizer.h"
 #include "daemon/data/kinds/kinds.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_alloc.h"
-
-#include <errno.h>
 
 static bool skipped(void)
 {
@@ -132,7 +130,7 @@ TEST(test_refusals)
     if (skipped())
         return;
     for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
-        const char *path = harness_file("t.json", refusals[i].json, strlen(refusals[i].json));
+        const char *path = harness_text("t.json", refusals[i].json);
         struct hf_tokenizer *tokenizer = NULL;
         struct dl_error err = {0};
         assert_int_equal(tokenizer_open(path, "dataset", &anywhere, &tokenizer, &err), -EINVAL);
@@ -154,9 +152,8 @@ static struct hf_tokenizer *open_marked(void)
     struct hf_tokenizer *tokenizer = NULL;
     struct dl_error err = {0};
 
-    assert_int_equal(tokenizer_open(harness_file("m.json", MARKED, strlen(MARKED)), "dataset",
-                                    &anywhere, &tokenizer, &err),
-                     0);
+    assert_int_equal(
+        tokenizer_open(harness_text("m.json", MARKED), "dataset", &anywhere, &tokenizer, &err), 0);
     return tokenizer;
 }
 
@@ -201,7 +198,6 @@ TEST(test_specials_and_most)
     tokenizer_free(tokenizer);
 }
 
-/* Short words are merged in one way, long ones in another: with the same result. */
 /* A file of the fuzzer's corpus, whose text is behind its JSON. */
 static const char *corpus_file(const char *name)
 {
@@ -237,6 +233,7 @@ TEST(test_unigram)
     }
 }
 
+/* Short words are merged in one way, long ones in another: with the same result. */
 TEST(test_long_words)
 {
     enum { MOST = 400 };
@@ -259,150 +256,42 @@ TEST(test_long_words)
     tokenizer_free(tokenizer);
 }
 
-static struct spec_file file;
-
-static struct spec_dataset text_by(const char *model)
-{
-    return (struct spec_dataset){.kind = DATASET_TEXT,
-                                 .files = &file,
-                                 .n_files = 1,
-                                 .format = TEXT_LINES,
-                                 .tokenizer = TOKENIZER_HUGGINGFACE,
-                                 .special_tokens = true,
-                                 .model = (char *)model};
-}
-
-TEST(test_lines)
-{
-    static const char lines[] = "ababab\n\nb\xff\n";
-    struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (skipped())
-        return;
-    file.path = (char *)harness_file("l.txt", lines, sizeof lines - 1);
-    spec.max_length = 2;
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    assert_error(&err, EINVAL, "dataset.max_length",
-                 "2 leaves no room for a text beside 2 special tokens; give more, or write "
-                 "special_tokens: false and leave bos and eos out");
-    spec.max_length = 3;
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
-    assert_int_equal(dataset_get(ds, &(struct sample_key){0}, 0, &sample, &err), 0);
-    assert_int_equal(sample.tree.nodes[1].shape[0], 3);
-    const int64_t want[] = {4, 3, 4};
-    assert_memory_equal(sample.data[1], want, sizeof want);
-    sample_clear(&sample);
-    assert_int_equal(dataset_get(ds, &(struct sample_key){0}, 2, &sample, &err), -EILSEQ);
-    assert_error(&err, EILSEQ, file.path,
-                 "line 3 is not UTF-8; convert the file with iconv, or take its bytes with "
-                 "tokenizer: bytes");
-    dataset_close(ds);
-    sample_deinit(&sample);
-    arena_deinit(&arena);
-}
-
 /* ---- leaves --------------------------------------------------------------------------------- */
 
-/* Opens the dataset, and takes a sample of it. */
-struct taken {
-    struct dataset *ds;
-    struct arena arena;
-    struct sample sample;
+#define LINES "{kind: text, paths: l.txt, format: lines, tokenizer: huggingface, model: m.json"
+
+static const struct {
+    const char *lines, *spec, *want;
+} leaves[] = {
+    {"ababab\n\nb\xff\n", LINES ", max_length: 2}",
+     "dataset.max_length: 2 leaves no room for a text beside 2 special tokens; give more, or write "
+     "special_tokens: false and leave bos and eos out"},
+    {"ababab\n\nb\xff\n", LINES ", max_length: 3}",
+     "{tokens:int64(3,)[4 3 4]} {tokens:int64(2,)[4 4]} (EILSEQ l.txt: line 3 is not UTF-8; "
+     "convert "
+     "the file with iconv, or take its bytes with tokenizer: bytes)"},
+    {"abababa\n", LINES ", bos: b, eos: abab}", "{tokens:int64(7,)[1 4 3 2 0 4 3]}"},
+    {"abababa\n", LINES ", bos: b, eos: abab, max_length: 5}", "{tokens:int64(5,)[1 4 3 4 3]}"},
+    {"abababa\n", LINES ", bos: b, eos: abab, max_length: 5, special_tokens: false}",
+     "{tokens:int64(5,)[1 3 2 0 3]}"},
+    {"abababa\n", LINES ", bos: b, eos: abab, max_length: 2, special_tokens: false}",
+     "dataset.max_length: 2 leaves no room for a text beside 2 special..."},
+    {"abababa\n", LINES ", bos: b, eos: c}", "dataset.eos: \"c\" is not a token of ..."},
+    {"abababa\n", LINES ", bos: b, eos: 5}", "dataset.eos: 5 is not a token of ..."},
+    {"abababa\n", LINES ", bos: b, eos: 0, max_length: 4, special_tokens: false}",
+     "{tokens:int64(4,)[1 3 2 0]}"},
+    {"\n", LINES ", bos: b, eos: 0, max_length: 4, special_tokens: false}", "{tokens:int64(0,)}"},
+    {"a\n", LINES ", mlm_probability: 0.5}",
+     "dataset.mlm_probability: ...has none of the tokens [MASK], <mask>..."},
 };
 
-static void take_sample(struct taken *t, const struct spec_dataset *spec, uint64_t epoch,
-                        uint64_t index)
+TEST(test_leaves)
 {
-    struct dl_error err = {0};
-
-    *t = (struct taken){.sample.arena = &t->arena};
-    if (dataset_open(spec, &anywhere, &t->ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    if (dataset_get(t->ds, &(struct sample_key){.seed = 5, .epoch = epoch}, index, &t->sample,
-                    &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-}
-
-static void drop_sample(struct taken *t)
-{
-    dataset_close(t->ds);
-    sample_deinit(&t->sample);
-    arena_deinit(&t->arena);
-}
-
-static void expect_leaf(const struct taken *t, uint32_t node, const char *name, const char *want)
-{
-    const struct tree_node *leaf = &t->sample.tree.nodes[node];
-    char got[512] = "";
-
-    assert_true(node < t->sample.tree.count && leaf->key_len == strlen(name));
-    assert_memory_equal(t->sample.tree.keys + leaf->key_off, name, leaf->key_len);
-    assert_int_equal(leaf->ndim, 1);
-    for (uint64_t i = 0; i < leaf->shape[0]; i++) {
-        int64_t number = leaf->dtype == DL_DTYPE_BOOL ? ((const bool *)t->sample.data[node])[i]
-                                                      : ((const int64_t *)t->sample.data[node])[i];
-        snprintf(got + strlen(got), sizeof got - strlen(got), "%lld ", (long long)number);
+    harness_text("m.json", MARKED);
+    for (size_t i = 0; !skipped() && i < ARRAY_SIZE(leaves); i++) {
+        harness_text("l.txt", leaves[i].lines);
+        expect_dataset(leaves[i].spec, leaves[i].want);
     }
-    assert_string_equal(got, want);
-}
-
-static void expect_open_refusal(const struct spec_dataset *spec, const char *path, const char *says)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    assert_int_equal(dataset_open(spec, &anywhere, &ds, &err), -EINVAL);
-    assert_string_equal(err.path, path);
-    assert_error_has(&err, says);
-}
-
-/* Owns nothing. */
-static struct value token(const char *text)
-{
-    return (struct value){.type = VALUE_STRING, .string = (char *)(uintptr_t)text};
-}
-
-TEST(test_bos_and_eos)
-{
-    struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
-    struct taken t;
-
-    if (skipped())
-        return;
-    file.path = (char *)harness_file("l.txt", "abababa\n", 8);
-    spec.bos = token("b");
-    spec.eos = token("abab");
-    take_sample(&t, &spec, 0, 0);
-    expect_leaf(&t, 1, "tokens", "1 4 3 2 0 4 3 ");
-    drop_sample(&t);
-    spec.max_length = 5;
-    take_sample(&t, &spec, 0, 0);
-    expect_leaf(&t, 1, "tokens", "1 4 3 4 3 ");
-    drop_sample(&t);
-    spec.special_tokens = false;
-    take_sample(&t, &spec, 0, 0);
-    expect_leaf(&t, 1, "tokens", "1 3 2 0 3 ");
-    drop_sample(&t);
-    spec.max_length = 2;
-    expect_open_refusal(&spec, "dataset.max_length",
-                        "2 leaves no room for a text beside 2 special");
-    spec.eos = token("c");
-    expect_open_refusal(&spec, "dataset.eos", "\"c\" is not a token of ");
-    spec.eos = (struct value){.type = VALUE_INT, .integer = 5};
-    expect_open_refusal(&spec, "dataset.eos", "5 is not a token of ");
-    spec.eos.integer = 0;
-    spec.max_length = 4;
-    take_sample(&t, &spec, 0, 0);
-    expect_leaf(&t, 1, "tokens", "1 3 2 0 ");
-    drop_sample(&t);
-    file.path = (char *)harness_file("empty.txt", "\n", 1);
-    take_sample(&t, &spec, 0, 0);
-    expect_leaf(&t, 1, "tokens", "");
-    drop_sample(&t);
 }
 
 #define MASKABLE                                                                                   \
@@ -417,7 +306,6 @@ TEST(test_bos_and_eos)
 TEST(test_masked)
 {
     enum { WORDS = 20000 };
-    struct spec_dataset spec = text_by(harness_file("w.json", MASKABLE, strlen(MASKABLE)));
     _cleanup_free_ char *text = malloc(2 * WORDS + 1);
     unsigned hidden = 0, masks = 0, others = 0;
     struct taken t, again, next;
@@ -427,12 +315,14 @@ TEST(test_masked)
     for (unsigned i = 0; i < WORDS; i++)
         memcpy(text + 2 * i, "a ", 3);
     memcpy(text, "<s>", 3);
-    file.path = (char *)harness_file("w.txt", text, 2 * WORDS);
-    spec.mlm_probability = 0.25;
-    spec.bos = token("a");
-    take_sample(&t, &spec, 1, 0);
-    take_sample(&again, &spec, 1, 0);
-    take_sample(&next, &spec, 2, 0);
+    harness_file("w.txt", text, 2 * WORDS);
+    harness_text("w.json", MASKABLE);
+    struct dataset *ds = open_dataset("{kind: text, paths: w.txt, tokenizer: huggingface, model: "
+                                      "w.json, mlm_probability: 0.25, bos: a}",
+                                      &anywhere);
+    assert_int_equal(take(ds, &(struct sample_key){.seed = 5, .epoch = 1}, 0, &t), 0);
+    assert_int_equal(take(ds, &(struct sample_key){.seed = 5, .epoch = 1}, 0, &again), 0);
+    assert_int_equal(take(ds, &(struct sample_key){.seed = 5, .epoch = 2}, 0, &next), 0);
     uint64_t n = t.sample.tree.nodes[1].shape[0];
     const int64_t *tokens = t.sample.data[1], *labels = t.sample.data[2];
     const bool *mask = t.sample.data[3];
@@ -452,11 +342,10 @@ TEST(test_masked)
     assert_in_range(others, hidden * 3 / 100, hidden * 7 / 100);
     assert_memory_equal(again.sample.data[1], tokens, n * sizeof *tokens);
     assert_memory_not_equal(next.sample.data[1], tokens, n * sizeof *tokens);
-    drop_sample(&t);
-    drop_sample(&again);
-    drop_sample(&next);
-    spec.model = (char *)harness_file("m.json", MARKED, strlen(MARKED));
-    expect_open_refusal(&spec, "dataset.mlm_probability", "has none of the tokens [MASK], <mask>");
+    drop(&t);
+    drop(&again);
+    drop(&next);
+    dataset_close(ds);
 }
 
 #define CHAT                                                                                    \
@@ -469,60 +358,48 @@ TEST(test_masked)
     "\"ab\"}]}\n"                                                                                 \
     "{\"text\": \"ab\"}\n{\"text\": [{\"role\": \"a\"}]}\n{\"text\": []}\n"
 
+#define TALKS(keys) "{kind: text, paths: c.jsonl, tokenizer: huggingface, model: c.json, " keys "}"
+
 TEST(test_chat)
 {
-    struct spec_dataset spec = text_by(harness_file("c.json", CHAT, strlen(CHAT)));
-    struct dl_error err = {0};
-    struct taken t;
+    static const char *const rows[][2] = {
+        {TALKS("format: lines, chat: chatml"),
+         "c.jsonl: is read as plain lines, but dataset.chat takes messages..."},
+        {TALKS("chat: chatml"),
+         "{tokens:int64(16,)[7 2 3 1 8 3 7 0 6 6 6 0 3 2 8 3] loss_mask:bool(16,)[false false "
+         "false false false false false false false false false false false true true false]} "
+         "(c.jsonl: line 2, field \"text\": it is not a list of messages; each message is "
+         "{\"role\": ..., \"content\": ...}) (c.jsonl: line 3, field \"text\": message 0 has no "
+         "strings role and content; ...) {tokens:int64(0,) loss_mask:bool(0,)}"},
+        {TALKS("chat: plain, max_length: 14"),
+         "{tokens:int64(14,)[2 4 5 1 3 0 6 6 6 0 4 5 2 3] loss_mask:bool(14,)[false false false "
+         "false false false false false false false false false true true]} ..."},
+        {TALKS("chat: llama3"),
+         "dataset.chat: ...has no token <|start_header_id|>, which this template..."},
+        {TALKS("chat: plain, mlm_probability: 0.5"),
+         "dataset.chat: messages and mlm_probability do not go together..."},
+    };
 
-    if (skipped())
-        return;
-    file.path = (char *)harness_file("c.jsonl", TALK, strlen(TALK));
-    spec.chat = CHAT_CHATML;
-    spec.field = (char *)"text";
-    expect_open_refusal(&spec, file.path,
-                        "is read as plain lines, but dataset.chat takes messages");
-    spec.format = TEXT_JSON;
-    take_sample(&t, &spec, 0, 0);
-    expect_leaf(&t, 1, "tokens", "7 2 3 1 8 3 7 0 6 6 6 0 3 2 8 3 ");
-    expect_leaf(&t, 2, "loss_mask", "0 0 0 0 0 0 0 0 0 0 0 0 0 1 1 0 ");
-    sample_clear(&t.sample);
-    assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 1, &t.sample, &err), -EINVAL);
-    assert_error(&err, EINVAL, file.path,
-                 "line 2, field \"text\": it is not a list of messages; each message is {\"role\": "
-                 "..., \"content\": ...}");
-    sample_clear(&t.sample);
-    assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 2, &t.sample, &err), -EINVAL);
-    assert_error_has(&err, "line 3, field \"text\": message 0 has no strings role and content; ");
-    sample_clear(&t.sample);
-    assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 3, &t.sample, &err), 0);
-    assert_int_equal(t.sample.tree.nodes[1].shape[0], 0);
-    drop_sample(&t);
-    spec.chat = CHAT_PLAIN;
-    spec.max_length = 14;
-    take_sample(&t, &spec, 0, 0);
-    expect_leaf(&t, 1, "tokens", "2 4 5 1 3 0 6 6 6 0 4 5 2 3 ");
-    expect_leaf(&t, 2, "loss_mask", "0 0 0 0 0 0 0 0 0 0 0 0 1 1 ");
-    drop_sample(&t);
-    spec.chat = CHAT_LLAMA3;
-    expect_open_refusal(&spec, "dataset.chat",
-                        "has no token <|start_header_id|>, which this template");
-    spec.chat = CHAT_PLAIN;
-    spec.mlm_probability = 0.5;
-    expect_open_refusal(&spec, "dataset.chat", "messages and mlm_probability do not go together");
+    harness_text("c.json", CHAT);
+    harness_text("c.jsonl", TALK);
+    for (size_t i = 0; !skipped() && i < ARRAY_SIZE(rows); i++)
+        expect_dataset(rows[i][0], rows[i][1]);
 }
 
 TEST(test_places)
 {
     struct data_env env = {.roots = (char *[]){(char *)"/nonexistent"}, .n_roots = 1};
-    struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 
     if (skipped())
         return;
-    assert_int_equal(dataset_open(&spec, &env, &ds, &err), -EACCES);
-    assert_string_equal(err.path, spec.model);
+    harness_text("m.json", MARKED);
+    spec = read_dataset(LINES "}");
+    assert_int_equal(dataset_open(&spec.dataset, &env, &ds, &err), -EACCES);
+    assert_string_equal(err.path, spec.dataset.model);
     assert_error_has(&err, "outside the daemon's data_roots");
 }
 
@@ -549,6 +426,6 @@ TEST(test_memory)
 {
     if (skipped())
         return;
-    fail_each_allocation(harness_file("m.json", MARKED, strlen(MARKED)));
+    fail_each_allocation(harness_text("m.json", MARKED));
     fail_each_allocation(corpus_file("unigram"));
 }
