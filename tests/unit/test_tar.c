@@ -1,8 +1,8 @@
 /* Tar shards as an iterable dataset: who gets what, in which order, and what stays how long. */
 #include "daemon/data/files/unpack.h"
 #include "daemon/data/kinds/tar/tar.h"
-#include "tests/unit/data_files.h"
-#include "tests/unit/fail_alloc.h"
+#include "tests/unit/dataset_words.h"
+#include "tests/unit/fail_open.h"
 #include "tests/unit/make_tar.h"
 
 #include <errno.h>
@@ -12,17 +12,7 @@ enum { SHARDS = 7, MOST = 200 };
 /* Shard i is of i + 1 samples, "s<i>-<k>" with the number 100·i + k. */
 static struct dataset *open_shards(uint64_t shuffle, bool divide)
 {
-    static char pattern[4200];
-    static struct spec_file file = {.path = pattern};
-    struct spec_dataset spec = {.kind = DATASET_TAR,
-                                .files = &file,
-                                .n_files = 1,
-                                .decode = true,
-                                .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC},
-                                .shuffle = shuffle,
-                                .divide = divide};
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
+    char spec[128];
 
     for (int i = 0; i < SHARDS; i++) {
         struct tar_file tar = tar_new();
@@ -37,10 +27,10 @@ static struct dataset *open_shards(uint64_t shuffle, bool divide)
         harness_file(name, tar.data, tar.len);
         tar_free(&tar);
     }
-    snprintf(pattern, sizeof pattern, "%s/shard-{0..%d}.tar", harness_tmpdir(), SHARDS - 1);
-    if (dataset_open(&spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
+    snprintf(spec, sizeof spec,
+             "{kind: tar, paths: 'shard-{0..%d}.tar', shuffle: %llu, divide: %s}", SHARDS - 1,
+             (unsigned long long)shuffle, divide ? "true" : "false");
+    return open_dataset(spec, &anywhere);
 }
 
 static struct replica_params replica(uint64_t epoch, uint32_t rank, uint32_t world, uint32_t worker,
@@ -372,64 +362,27 @@ TEST(test_refusals)
     static const struct {
         const char *data;
         size_t len;
-        const char *says;
+        const char *want;
     } rows[] = {
-        {"BZh9", 4, "is compressed by bzip2; unpack it, so that its members can be read"},
-        {"\xfd"
-         "7zXZ\0",
-         6, "is compressed by xz"},
-        {"\x28\xb5\x2f\xfd", 4, "is compressed by zstd"}, /* the last: it may be built in */
+        {"BZh9", 4, "c: is compressed by bzip2; unpack it, so that its members can be read..."},
+        {"\xFD\x37zXZ\0", 6, "c: is compressed by xz..."},
+        {"\x28\xb5\x2f\xfd", 4, "c: is compressed by zstd..."}, /* the last: it may be built in */
     };
-    struct spec_file file = {0};
-    struct spec_dataset spec = {.kind = DATASET_TAR, .files = &file, .n_files = 1};
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
 
     for (size_t i = 0; i < ARRAY_SIZE(rows) - compression_is_built_in(COMPRESSION_ZSTD); i++) {
-        file.path = (char *)harness_file("c", rows[i].data, rows[i].len);
-        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-        assert_string_equal(err.path, file.path);
-        assert_error_has(&err, rows[i].says);
+        harness_file("c", rows[i].data, rows[i].len);
+        expect_dataset("{kind: tar, paths: c}", rows[i].want);
     }
-    file.path = (char *)"/nonexistent/{0..3}.tar";
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
-    assert_string_equal(err.path, "/nonexistent/0.tar");
-    file.path = (char *)"/nonexistent/*.tar";
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
-    file.path = (char *)harness_tmpdir();
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EISDIR);
-    assert_null(ds);
+    expect_dataset("{kind: tar, paths: '/nonexistent/{0..3}.tar'}",
+                   "ENOENT /nonexistent/0.tar: ...");
+    expect_dataset("{kind: tar, paths: '/nonexistent/*.tar'}", "/nonexistent/*.tar: ...");
+    expect_dataset("{kind: tar, paths: .}", "EISDIR ...");
 }
 
 /* Each allocation fails once; nothing leaks, and every failure is told. */
 TEST(test_memory)
 {
-    struct dataset *ds = open_shards(100, false);
-    struct replica_params params = replica(0, 0, 1, 0, 1);
-    bool failed = true;
-    int k = 0;
-
-    for (; failed; k++) {
-        struct arena arena = {0};
-        struct sample sample = {.arena = &arena};
-        struct dataset_iter *it = NULL;
-        struct dl_error err = {0};
-        fail_in = k;
-        int r = ds->ops->iterate(ds, &params, &it, &err);
-        for (int i = 0; r == 0 && i < SAMPLES; i++) {
-            r = it->ops->next(it, &sample, &err);
-            if (r == 0)
-                sample_clear(&sample);
-        }
-        failed = fail_in < 0;
-        fail_in = -1;
-        assert_int_equal(r, failed ? -ENOMEM : 0);
-        assert_int_equal(err.code, failed ? ENOMEM : 0);
-        if (it)
-            it->ops->close(it);
-        sample_deinit(&sample);
-        arena_deinit(&arena);
-    }
-    assert_true(k > SHARDS);
-    dataset_close(ds);
+    dataset_close(open_shards(100, false));
+    expect_failures_of("{kind: tar, paths: 'shard-{0..6}.tar', divide: false, shuffle: 100}",
+                       SHARDS);
 }
