@@ -1,31 +1,8 @@
 /* Datasets made of datasets, and windows of tokens: what they yield and what they refuse. */
 #include "daemon/data/kinds/combine/combine.h"
 #include "daemon/plan/permute.h"
-#include "tests/unit/dataset_text.h"
-#include "tests/unit/fail_alloc.h"
-
-#include <errno.h>
-#include <sys/stat.h>
-
-/* ---- opening what a text says --------------------------------------------------------------- */
-
-static struct dataset *must_open(const char *text)
-{
-    return open_dataset(text, &anywhere);
-}
-
-static void expect_refusal(const char *text, const char *path, const char *message)
-{
-    struct dl_spec spec = read_dataset(text);
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    int r = dataset_open(&spec.dataset, &anywhere, &ds, &err);
-    assert_null(ds);
-    assert_int_equal(r, -EINVAL);
-    assert_error(&err, EINVAL, path, message);
-    spec_deinit(&spec);
-}
+#include "tests/unit/dataset_words.h"
+#include "tests/unit/fail_open.h"
 
 enum { ROOM = 1000 };
 
@@ -43,116 +20,64 @@ static void read_rows(struct dataset *ds, const uint64_t *indices, size_t n, uin
         fail_msg("%s: %s", err.path, err.message);
 }
 
-static void expect_samples(const char *text, const uint64_t *want, size_t n)
-{
-    struct dataset *ds = must_open(text);
-    uint64_t indices[ROOM], got[ROOM + 1];
-
-    if (ds->length != n)
-        fail_msg("%s: %llu samples", text, (unsigned long long)ds->length);
-    assert_int_equal(ds->schema.count, 1);
-    for (size_t i = 0; i < n; i++)
-        indices[i] = i;
-    got[n] = 77;
-    read_rows(ds, indices, n, got);
-    for (size_t i = 0; i < n; i++)
-        if (got[i] != want[i])
-            fail_msg("%s: sample %zu is %llu, not %llu", text, i, (unsigned long long)got[i],
-                     (unsigned long long)want[i]);
-    assert_int_equal(got[n], 77);
-    /* In any order, more than one piece at a time. */
-    for (size_t i = 0; n > 0 && i < ROOM; i++)
-        indices[i] = (i * 7919 + 13) % n;
-    read_rows(ds, indices, n > 0 ? ROOM : 0, got);
-    for (size_t i = 0; n > 0 && i < ROOM; i++)
-        assert_int_equal(got[i], want[indices[i]]);
-    dataset_close(ds);
-}
-
-#define EXPECT_SAMPLES(text, ...) \
-    expect_samples(text, (uint64_t[]){__VA_ARGS__}, ARRAY_SIZE(((uint64_t[]){__VA_ARGS__})))
-
 /* ---- concat, subset, split ------------------------------------------------------------------ */
 
-TEST(test_concat)
-{
-    EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 3}]}", 0, 1, 2);
-    EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 3}, {kind: range, length: 0},"
-                   " {kind: range, length: 1}, {kind: range, length: 2}]}",
-                   0, 1, 2, 0, 0, 1);
-    EXPECT_SAMPLES("{kind: concat, datasets: [{kind: range, length: 0}, {kind: range, length: 2},"
-                   " {kind: range, length: 0}]}",
-                   0, 1);
-    expect_samples("{kind: concat, datasets: [{kind: range, length: 0}]}", NULL, 0);
-}
-
-/* Of the sample in the inner dataset, through all that combines it; none of what is no file. */
-TEST(test_names)
-{
-    static const struct {
-        const char *text;
-        uint64_t index;
-        const char *want;
-    } rows[] = {
-        {"{kind: imagefolder, paths: %s/names}", 1, "/names/a/1.png"},
-        {"{kind: subset, indices: [2, 0], dataset: {kind: imagefolder, paths: %s/names}}", 0,
-         "/names/b/2.png"},
-        {"{kind: concat, datasets: [{kind: imagefolder, paths: %s/names}, {kind: subset, "
-         "indices: [1], dataset: {kind: imagefolder, paths: %s/names}}]}",
-         3, "/names/a/1.png"},
-        {"{kind: subset, indices: [2], dataset: {kind: range, length: 3}}", 0, ""},
-    };
-    static const char *const dirs[] = {"names", "names/a", "names/b"};
-    static const char *const files[] = {"names/a/0.png", "names/a/1.png", "names/b/2.png"};
-    char text[1024], path[4096], want[4096];
-    const char *dir = harness_tmpdir();
-
-    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, dirs[i]);
-        assert_int_equal(mkdir(path, 0755), 0);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
-        (void)harness_file(files[i], "", 0);
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        snprintf(text, sizeof text, rows[i].text, dir, dir);
-        struct dataset *ds = must_open(text);
-        path[0] = '\0';
-        size_t len = dataset_name(ds, rows[i].index, path, sizeof path);
-        snprintf(want, sizeof want, "%s%s", *rows[i].want ? dir : "", rows[i].want);
-        assert_string_equal(path, want);
-        assert_int_equal(len, strlen(want));
-        dataset_close(ds);
-    }
-}
-
-TEST(test_subset)
-{
-    EXPECT_SAMPLES("{kind: subset, dataset: {kind: range, length: 9}, indices: [8, 0, 0, 3]}", 8, 0,
-                   0, 3);
-    expect_samples("{kind: subset, dataset: {kind: range, length: 9}, indices: []}", NULL, 0);
-    /* Beyond 32 bits. */
-    EXPECT_SAMPLES("{kind: subset, dataset: {kind: range, length: 9223372036854775807},"
-                   " indices: [9223372036854775806, 4294967296, 0]}",
-                   INT64_MAX - 1, UINT64_C(1) << 32, 0);
-}
-
-/* What torch.utils.data.random_split(range(n), parts, generator) gave; 1.13 and 2.13 alike. */
-TEST(test_split_like_torch)
-{
 #define SPLIT(n, parts, part, seed)                                                        \
     "{kind: split, dataset: {kind: range, length: " #n "}, parts: " parts ", part: " #part \
     ", seed: " #seed "}"
-    EXPECT_SAMPLES(SPLIT(10, "[3, 7]", 0, 42), 2, 6, 1);
-    EXPECT_SAMPLES(SPLIT(10, "[3, 7]", 1, 42), 8, 4, 5, 0, 9, 3, 7);
-    EXPECT_SAMPLES(SPLIT(11, "[0.5, 0.3, 0.2]", 0, 7), 3, 0, 9, 2, 5, 8);
-    EXPECT_SAMPLES(SPLIT(11, "[0.5, 0.3, 0.2]", 1, 7), 4, 10, 1);
-    EXPECT_SAMPLES(SPLIT(11, "[0.5, 0.3, 0.2]", 2, 7), 7, 6);
-    EXPECT_SAMPLES(SPLIT(5, "[1, 0]", 0, 1), 0, 4, 2, 3, 1);
-    EXPECT_SAMPLES(SPLIT(15, "[.1, .1, .1, .1, .1, .1, .1, .1, .1, .1]", 3, -3), 11, 12);
-    EXPECT_SAMPLES(SPLIT(15, "[.1, .1, .1, .1, .1, .1, .1, .1, .1, .1]", 9, -3), 1);
-    expect_samples(SPLIT(0, "[0.5, 0.5]", 1, 1), NULL, 0);
-    expect_samples(SPLIT(5, "[5, 0]", 1, 1), NULL, 0);
-#undef SPLIT
+
+static const char *const combined[][2] = {
+    {"{kind: concat, datasets: [{kind: range, length: 3}]}", "fixed 0 1 2"},
+    {"{kind: concat, datasets: [{kind: range, length: 3}, {kind: range, length: 0}, {kind: range, "
+     "length: 1}, {kind: range, length: 2}]}",
+     "fixed 0 1 2 0 0 1"},
+    {"{kind: concat, datasets: [{kind: range, length: 0}, {kind: range, length: 2}, {kind: range, "
+     "length: 0}]}",
+     "fixed 0 1"},
+    {"{kind: concat, datasets: [{kind: range, length: 0}]}", "fixed"},
+    {"{kind: concat, datasets: [{kind: range, length: 299}, {kind: range, length: 2}]}",
+     "fixed 0 1 2 ... 297 298 0 1"},
+
+    {"{kind: subset, dataset: {kind: range, length: 9}, indices: [8, 0, 0, 3]}", "fixed 8 0 0 3"},
+    {"{kind: subset, dataset: {kind: range, length: 9}, indices: []}", "fixed"},
+    /* Beyond 32 bits. */
+    {"{kind: subset, dataset: {kind: range, length: 9223372036854775807}, indices: "
+     "[9223372036854775806, 4294967296, 0]}",
+     "fixed 9223372036854775806 4294967296 0"},
+    {"{kind: subset, indices: [0, 6, 2, 3], dataset: {kind: concat, datasets: [{kind: subset, "
+     "dataset: {kind: range, length: 9}, indices: [8, 7, 6]}, {kind: concat, datasets: [{kind: "
+     "range, length: 1}, {kind: range, length: 3}]}]}}",
+     "fixed 8 2 6 0"},
+
+    /* What torch.utils.data.random_split(range(n), parts, generator) gave; 1.13 and 2.13 alike. */
+    {SPLIT(10, "[3, 7]", 0, 42), "fixed 2 6 1"},
+    {SPLIT(10, "[3, 7]", 1, 42), "fixed 8 4 5 0 9 3 7"},
+    {SPLIT(11, "[0.5, 0.3, 0.2]", 0, 7), "fixed 3 0 9 2 5 8"},
+    {SPLIT(11, "[0.5, 0.3, 0.2]", 1, 7), "fixed 4 10 1"},
+    {SPLIT(11, "[0.5, 0.3, 0.2]", 2, 7), "fixed 7 6"},
+    {SPLIT(5, "[1, 0]", 0, 1), "fixed 0 4 2 3 1"},
+    {SPLIT(15, "[.1, .1, .1, .1, .1, .1, .1, .1, .1, .1]", 3, -3), "fixed 11 12"},
+    {SPLIT(15, "[.1, .1, .1, .1, .1, .1, .1, .1, .1, .1]", 9, -3), "fixed 1"},
+    {SPLIT(0, "[0.5, 0.5]", 1, 1), "fixed"},
+    {SPLIT(5, "[5, 0]", 1, 1), "fixed"},
+
+    {"{kind: subset, dataset: {kind: range, length: 5}, indices: [0, 4, 5]}",
+     "dataset.indices.2: 5 is beyond the 5 samples of its dataset"},
+    {"{kind: concat, datasets: [{kind: range, length: 1}, {kind: subset, dataset: {kind: subset, "
+     "dataset: {kind: range, length: 5}, indices: [7]}, indices: [0]}]}",
+     "dataset.datasets.1.dataset.indices.0: 7 is beyond the 5 samples of its dataset"},
+    {SPLIT(5, "[2, 2]", 0, 1), "dataset.parts: they add up to 4 samples, but the dataset has 5"},
+    {SPLIT(5, "[9223372036854775807, 9223372036854775807, 7]", 0, 1),
+     "dataset.parts: they add up to 18446744073709551615 samples, but the dataset has 5"},
+    {"{kind: concat, datasets: [{kind: range, length: 9223372036854775807}, {kind: range, length: "
+     "1}]}",
+     "dataset.datasets.1: the parts up to this one have 2^63 samples or more together"},
+};
+
+TEST(test_combined)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(combined); i++)
+        expect_dataset(combined[i][0], combined[i][1]);
 }
 
 /* Floors, and what they leave to the first parts in turn. */
@@ -184,7 +109,7 @@ TEST(test_fractions)
                      "{kind: split, dataset: {kind: range, length: %u}, parts: %s, part: %u, "
                      "seed: 5}",
                      cases[i].length, cases[i].parts, part);
-            struct dataset *ds = must_open(text);
+            struct dataset *ds = open_dataset(text, &anywhere);
             if (ds->length != cases[i].want[part])
                 fail_msg("%s: %llu samples", text, (unsigned long long)ds->length);
             for (uint64_t k = 0; k < ds->length; k++)
@@ -203,23 +128,20 @@ TEST(test_fractions)
 
 TEST(test_nested)
 {
-    EXPECT_SAMPLES("{kind: subset, indices: [0, 6, 2, 3], dataset: {kind: concat, datasets: ["
-                   "{kind: subset, dataset: {kind: range, length: 9}, indices: [8, 7, 6]},"
-                   "{kind: concat, datasets: [{kind: range, length: 1}, {kind: range, length: 3}]}"
-                   "]}}",
-                   8, 2, 6, 0);
     /* A split of a split: its own order over the other's. */
     struct permute_torch *outer, *inner;
     assert_int_equal(permute_torch_new(1000, 1000, 1, PERMUTE_TORCH_INSIDE_OUT_FROM, &outer), 0);
     assert_int_equal(permute_torch_new(600, 600, 2, PERMUTE_TORCH_INSIDE_OUT_FROM, &inner), 0);
     permute_torch_extend(outer, 1000);
     permute_torch_extend(inner, 600);
-    uint64_t want[300];
-    for (size_t i = 0; i < 300; i++)
-        want[i] = permute_torch_at(outer, 400 + permute_torch_at(inner, 300 + i));
-    expect_samples("{kind: split, parts: [0.5, 0.5], part: 1, seed: 2, dataset: {kind: split,"
+    char want[4096] = "fixed";
+    for (size_t i = 0, len = 5; i < 300; i++)
+        len += (size_t)snprintf(
+            want + len, sizeof want - len, " %llu",
+            (unsigned long long)permute_torch_at(outer, 400 + permute_torch_at(inner, 300 + i)));
+    expect_dataset("{kind: split, parts: [0.5, 0.5], part: 1, seed: 2, dataset: {kind: split,"
                    " dataset: {kind: range, length: 1000}, parts: [400, 600], part: 1, seed: 1}}",
-                   want, 300);
+                   want);
     permute_torch_free(outer);
     permute_torch_free(inner);
 }
@@ -252,9 +174,10 @@ TEST(test_leaves)
     write_npy("b0.npy", "|u1", "(5,)", 5, 100);
     write_npy("a1.npy", "|u1", "(7, 3)", 21, 15);
     write_npy("b1.npy", "|u1", "(7,)", 7, 105);
-    struct dataset *ds = must_open("{kind: concat, datasets: ["
-                                   "{kind: npy, paths: {a: a0.npy, b: b0.npy}},"
-                                   "{kind: npy, paths: {b: b1.npy, a: a1.npy}}]}");
+    struct dataset *ds = open_dataset("{kind: concat, datasets: ["
+                                      "{kind: npy, paths: {a: a0.npy, b: b0.npy}},"
+                                      "{kind: npy, paths: {b: b1.npy, a: a1.npy}}]}",
+                                      &anywhere);
     assert_int_equal(ds->length, 12);
     assert_int_equal(ds->n_leaves, 2);
     assert_int_equal(ds->schema.count, 3);
@@ -282,7 +205,7 @@ TEST(test_bad_indices)
     };
     static const size_t positions[] = {0, 1, 255, 256, 257, 600, 999};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-        struct dataset *ds = must_open(texts[i]);
+        struct dataset *ds = open_dataset(texts[i], &anywhere);
         for (size_t k = 0; k < ARRAY_SIZE(positions); k++) {
             uint64_t indices[ROOM] = {0}, got[ROOM];
             void *dst[] = {got};
@@ -329,38 +252,16 @@ TEST(test_unequal_parts)
         char text[512], message[512];
         snprintf(text, sizeof text, "{kind: concat, datasets: [%s]}", cases[i].parts);
         snprintf(message, sizeof message,
-                 "its samples are not those of dataset.datasets.0%s; all parts of a concat need "
-                 "equal samples",
+                 "dataset.datasets.1: its samples are not those of dataset.datasets.0%s; all parts "
+                 "of a concat need equal samples",
                  cases[i].what);
-        expect_refusal(text, "dataset.datasets.1", message);
+        expect_dataset(text, message);
     }
-    expect_refusal("{kind: concat, datasets: [{kind: range, length: 1}, {kind: concat, datasets: "
+    expect_dataset("{kind: concat, datasets: [{kind: range, length: 1}, {kind: concat, datasets: "
                    "[{kind: range, length: 1}, {kind: npy, paths: u1.npy}]}]}",
-                   "dataset.datasets.1.datasets.1",
-                   "its samples are not those of dataset.datasets.1.datasets.0: uint8 (3,), not "
-                   "int64 (); all parts of a concat need equal samples");
-}
-
-TEST(test_refusals)
-{
-    expect_refusal("{kind: subset, dataset: {kind: range, length: 5}, indices: [0, 4, 5]}",
-                   "dataset.indices.2", "5 is beyond the 5 samples of its dataset");
-    expect_refusal("{kind: concat, datasets: [{kind: range, length: 1}, {kind: subset, dataset: "
-                   "{kind: subset, dataset: {kind: range, length: 5}, indices: [7]}, indices: "
-                   "[0]}]}",
-                   "dataset.datasets.1.dataset.indices.0",
-                   "7 is beyond the 5 samples of its dataset");
-    expect_refusal("{kind: split, dataset: {kind: range, length: 5}, parts: [2, 2], part: 0, "
-                   "seed: 1}",
-                   "dataset.parts", "they add up to 4 samples, but the dataset has 5");
-    expect_refusal("{kind: split, dataset: {kind: range, length: 5}, part: 0, seed: 1, parts: "
-                   "[9223372036854775807, 9223372036854775807, 7]}",
-                   "dataset.parts",
-                   "they add up to 18446744073709551615 samples, but the dataset has 5");
-    expect_refusal("{kind: concat, datasets: [{kind: range, length: 9223372036854775807},"
-                   " {kind: range, length: 1}]}",
-                   "dataset.datasets.1",
-                   "the parts up to this one have 2^63 samples or more together");
+                   "dataset.datasets.1.datasets.1: its samples are not those of "
+                   "dataset.datasets.1.datasets.0: uint8 (3,), not int64 (); all parts of a concat "
+                   "need equal samples");
 }
 
 /* ---- tokens --------------------------------------------------------------------------------- */
@@ -440,7 +341,7 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
              (unsigned long long)length, (unsigned long long)stride,
              npy ? "" : ", dtype: ", npy ? "" : token_types[type].name,
              widen ? "" : ", widen: none");
-    struct dataset *ds = must_open(text);
+    struct dataset *ds = open_dataset(text, &anywhere);
     assert_int_equal(ds->length, (COUNT - length - 1) / stride + 1);
     assert_int_equal(ds->schema.count, 3);
     assert_memory_equal(ds->schema.keys + ds->schema.nodes[1].key_off, "input", 5);
@@ -496,51 +397,45 @@ TEST(test_token_windows)
         snprintf(text, sizeof text,
                  "{kind: tokens, paths: few, dtype: uint16, sequence_length: %llu%s}",
                  (unsigned long long)cases[i].length, stride);
-        struct dataset *ds = must_open(text);
+        struct dataset *ds = open_dataset(text, &anywhere);
         if (ds->length != cases[i].want)
             fail_msg("%s: %llu", text, (unsigned long long)ds->length);
         dataset_close(ds);
     }
 }
 
-static void expect_bad_tokens(const char *keys, const char *file, const char *message)
-{
-    char text[256], path[512];
-
-    snprintf(text, sizeof text, "{kind: tokens, paths: %s, sequence_length: 2%s}", file, keys);
-    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), file);
-    expect_refusal(text, path, message);
-}
+static const char *const bad_tokens[][2] = {
+    {"{kind: tokens, paths: odd, sequence_length: 2}",
+     "dataset.dtype: missing; .../odd is not a .npy file, so give one of uint16, uint32, int32, "
+     "int64"},
+    {"{kind: concat, datasets: [{kind: tokens, paths: odd, sequence_length: 2}]}",
+     "dataset.datasets.0.dtype: missing; .../odd is not a .npy file, so give one of uint16, "
+     "uint32, int32, int64"},
+    {"{kind: tokens, paths: odd, sequence_length: 2, dtype: uint16}",
+     "odd: has 3 bytes, which are not a whole number of uint16 tokens; check dtype, or write the "
+     "file again"},
+    {"{kind: tokens, paths: square.npy, sequence_length: 2}",
+     "square.npy: has the shape (2, 3); tokens must be one row: save array.ravel()"},
+    {"{kind: tokens, paths: float.npy, sequence_length: 2}",
+     "float.npy: holds float32; tokens are uint16, uint32, int32 or int64: convert it with "
+     "array.astype"},
+    {"{kind: tokens, paths: u16.npy, sequence_length: 2, dtype: uint32}",
+     "u16.npy: holds uint16, but the spec's dtype is uint32; leave dtype out: the file has its "
+     "own"},
+    {"{kind: tokens, paths: cut.npy, sequence_length: 2}",
+     "cut.npy: shape (4,) of uint16 needs a file of 73 bytes, but it has 72: it is truncated; "
+     "write or fetch it again"},
+};
 
 TEST(test_token_refusals)
 {
-    char message[512];
-
     harness_file("odd", "abc", 3);
     write_npy("square.npy", "<u2", "(2, 3)", 12, 0);
     write_npy("float.npy", "<f4", "(2,)", 8, 0);
     write_npy("u16.npy", "<u2", "(4,)", 8, 0);
     write_npy("cut.npy", "<u2", "(4,)", 7, 0);
-    snprintf(message, sizeof message,
-             "missing; %s/odd is not a .npy file, so give one of uint16, uint32, int32, int64",
-             harness_tmpdir());
-    expect_refusal("{kind: tokens, paths: odd, sequence_length: 2}", "dataset.dtype", message);
-    expect_refusal("{kind: concat, datasets: [{kind: tokens, paths: odd, sequence_length: 2}]}",
-                   "dataset.datasets.0.dtype", message);
-    expect_bad_tokens(", dtype: uint16", "odd",
-                      "has 3 bytes, which are not a whole number of uint16 tokens; check dtype, "
-                      "or write the file again");
-    expect_bad_tokens("", "square.npy",
-                      "has the shape (2, 3); tokens must be one row: save array.ravel()");
-    expect_bad_tokens("", "float.npy",
-                      "holds float32; tokens are uint16, uint32, int32 or int64: convert it with "
-                      "array.astype");
-    expect_bad_tokens(", dtype: uint32", "u16.npy",
-                      "holds uint16, but the spec's dtype is uint32; leave dtype out: the file "
-                      "has its own");
-    expect_bad_tokens("", "cut.npy",
-                      "shape (4,) of uint16 needs a file of 73 bytes, but it has 72: it is "
-                      "truncated; write or fetch it again");
+    for (size_t i = 0; i < ARRAY_SIZE(bad_tokens); i++)
+        expect_dataset(bad_tokens[i][0], bad_tokens[i][1]);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -548,25 +443,9 @@ TEST(test_token_refusals)
 TEST(test_every_allocation)
 {
     write_tokens("some", 0, 100, 0);
-    struct dl_spec spec = read_dataset(
+    expect_failures_of(
         "{kind: concat, datasets: [{kind: split, dataset: {kind: tokens, paths: some, dtype: "
-        "uint16,"
-        " sequence_length: 3}, parts: [0.5, 0.5], part: 0, seed: 1}, {kind: subset, dataset: "
-        "{kind: tokens, paths: some, dtype: uint16, sequence_length: 3}, indices: [1]}]}");
-    int failures = 0;
-
-    for (bool done = false; !done; failures += !done) {
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        fail_in = failures;
-        int r = dataset_open(&spec.dataset, &anywhere, &ds, &err);
-        done = fail_in >= 0;
-        fail_in = -1;
-        assert_int_equal(r, done ? 0 : -ENOMEM);
-        assert_int_equal(ds != NULL, done);
-        assert_int_equal(err.code, done ? 0 : ENOMEM);
-        dataset_close(ds);
-    }
-    assert_in_range(failures, 20, 200);
-    spec_deinit(&spec);
+        "uint16, sequence_length: 3}, parts: [0.5, 0.5], part: 0, seed: 1}, {kind: subset, "
+        "dataset: {kind: tokens, paths: some, dtype: uint16, sequence_length: 3}, indices: [1]}]}",
+        20);
 }
