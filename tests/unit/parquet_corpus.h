@@ -4,12 +4,12 @@
 
 #include "daemon/data/kinds/kinds.h"
 #include "tests/lib/bytes.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_words.h"
 
 static const struct sample_key key;
 
 /* A file of the corpus, without the byte before it that is the fuzzer's own. */
-static struct bytes corpus(const char *name)
+static inline struct bytes corpus(const char *name)
 {
     struct bytes b;
     char path[512];
@@ -24,14 +24,14 @@ static struct bytes corpus(const char *name)
     return b;
 }
 
-static struct value number(int64_t n)
+static inline struct value number(int64_t n)
 {
     return (struct value){.type = VALUE_INT, .integer = n};
 }
 
 static struct spec_file one_file;
 
-static struct spec_dataset spec_of(const struct bytes *b, const char *name)
+static inline struct spec_dataset spec_of(const struct bytes *b, const char *name)
 {
     struct spec_dataset spec = {.kind = DATASET_PARQUET, .n_files = 1, .cache = 1 << 20};
 
@@ -59,6 +59,17 @@ static inline int read_all(const struct spec_dataset *spec, uint64_t *ret_n, str
     sample_deinit(&sample);
     arena_deinit(&arena);
     return r;
+}
+
+/* A file of the corpus is, as written in the spec, what is wanted. */
+static inline void expect_corpus(const char *name, const char *keys, const char *want)
+{
+    struct bytes b = corpus(name);
+    char text[256];
+
+    harness_file("t.parquet", b.data, b.len);
+    snprintf(text, sizeof text, "{kind: parquet, paths: t.parquet%s}", keys);
+    expect_dataset(text, want);
 }
 
 #endif

@@ -85,90 +85,34 @@ TEST(test_convert)
 
 /* ---- columns -------------------------------------------------------------------------------- */
 
-/* The values of a column, as numbers of 64 bits, 0 for null. */
-static int read_column(const char *file, const char *column, const char *type, void *got,
-                       struct dl_error *err)
-{
-    static const uint64_t rows[] = {0, 1, 2};
-    struct bytes b = corpus(file);
-    struct spec_dataset spec = spec_of(&b, "decimals");
-    struct spec_field field = {(char *)"x", (char *)column};
-    struct dataset *ds = NULL;
-    size_t bad;
-
-    spec.fields = &field;
-    spec.n_fields = 1;
-    spec.nulls = number(0);
-    if (type)
-        assert_int_equal(value_set_string(&spec.types, column, type), 0);
-    int r = dataset_open(&spec, &anywhere, &ds, err);
-    if (r == 0)
-        r = ds->ops->read_rows(ds, &key, rows, 3, (void *[]){got}, &bad, err);
-    dataset_close(ds);
-    value_deinit(&spec.types);
-    return r;
-}
-
-/* Stored as int32, int64, bytes of one length, and bytes. */
+/* Stored as int32, int64, bytes of one length, and bytes; in a struct, by its name. */
 TEST(test_columns)
 {
     static const struct {
-        const char *file, *column;
-        double real[3];
+        const char *file, *keys, *want;
     } rows[] = {
-        {"decimals", "a", {1.25, 0, -3}},
-        {"decimals", "b", {123456789012.345, 2, -7}},
-        {"decimals", "c", {12345678901234567890.5, 2, -8}},
-        {"decimal_bytes", "x", {1.25, -0.03, 1e28}},
+        {"decimals", ", nulls: 0, fields: {x: a}, types: {a: float64}",
+         "fixed {x:float64 1.25} {x:float64 0} {x:float64 -3}"},
+        {"decimals", ", nulls: 0, fields: {x: b}, types: {b: float64}",
+         "fixed {x:float64 123456789012.345} {x:float64 2} {x:float64 -7}"},
+        {"decimals", ", nulls: 0, fields: {x: c}, types: {c: float64}",
+         "fixed {x:float64 1.2345678901234567e+19} {x:float64 2} {x:float64 -8}"},
+        {"decimal_bytes", ", nulls: 0, fields: {x: x}, types: {x: float64}",
+         "fixed {x:float64 1.25} {x:float64 -0.03} {x:float64 1e+28}"},
+        {"decimals", ", nulls: 0, fields: {s: s}, types: {s: float64}",
+         "...{s:{...float64(2,)[1.5 0]...}}"},
+        {"decimals", ", nulls: 0, fields: {x: a}",
+         "...its column a has decimal numbers, which no tensor has; say with dataset.types..."},
+        {"decimals", ", nulls: 0, fields: {x: a}, types: {a: int64}",
+         "...row group 0: its column a has the decimal number 125e-2, which is no int64..."},
+        {"decimals", ", nulls: 0, fields: {x: c}, types: {c: int64}",
+         "...its column c has the decimal number 123456789012345678905e-1, which is no..."},
+        {"decimals", ", nulls: 0, fields: {x: a}, types: {a: float32}",
+         "...is not a type that decimal numbers become: int64 or float64..."},
+        {"snappy", ", nulls: 0, fields: {x: i}, types: {i: int64}",
+         "dataset.types.i: ...is not a column of the files that has decimal numbers..."},
     };
-    static const struct {
-        const char *column, *type, *says;
-    } refused[] = {
-        {"a", NULL,
-         "its column a has decimal numbers, which no tensor has; say with dataset.types"},
-        {"a", "int64",
-         "row group 0: its column a has the decimal number 125e-2, which is no int64"},
-        {"c", "int64", "its column c has the decimal number 123456789012345678905e-1, which is no"},
-        {"a", "float32", "is not a type that decimal numbers become: int64 or float64"},
-    };
-    struct dl_error err = {0};
-    double real[3];
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        if (read_column(rows[i].file, rows[i].column, "float64", real, &err) < 0)
-            fail_msg("%s: %s", err.path, err.message);
-        assert_memory_equal(real, rows[i].real, sizeof real);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
-        assert_true(read_column("decimals", refused[i].column, refused[i].type, real, &err) < 0);
-        assert_error_has(&err, refused[i].says);
-    }
-    assert_true(read_column("snappy", "i", "int64", real, &err) < 0);
-    assert_error_has(&err, "is not a column of the files that has decimal numbers");
-    assert_non_null(strstr(err.path, "dataset.types.i"));
-}
-
-/* In a struct, by its name; a list is a tensor like others. */
-TEST(test_in_struct)
-{
-    struct bytes b = corpus("decimals");
-    struct spec_dataset spec = spec_of(&b, "in_struct");
-    struct spec_field field = {(char *)"s", (char *)"s"};
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct dl_error err = {0};
-    struct dataset *ds = NULL;
-
-    spec.fields = &field;
-    spec.n_fields = 1;
-    spec.nulls = number(0);
-    assert_int_equal(value_set_string(&spec.types, "s", "float64"), 0);
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
-    assert_int_equal(dataset_get(ds, &key, 2, &sample, &err), 0);
-    assert_int_equal(sample.tree.nodes[2].dtype, DL_DTYPE_FLOAT64);
-    assert_memory_equal(sample.data[2], ((double[]){1.5, 0}), 16);
-    dataset_close(ds);
-    sample_deinit(&sample);
-    arena_deinit(&arena);
-    value_deinit(&spec.types);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        expect_corpus(rows[i].file, rows[i].keys, rows[i].want);
 }

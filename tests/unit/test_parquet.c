@@ -9,7 +9,6 @@
 #include "daemon/data/kinds/parquet/encoding.h"
 #include "daemon/data/kinds/parquet/files.h"
 #include "daemon/data/kinds/parquet/filter.h"
-#include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/parquet_corpus.h"
 
@@ -163,77 +162,19 @@ TEST(test_delta)
 TEST(test_prefixed)
 {
     /* axis, axle, babble, babyhood: prefixes 0 2 0 3, suffixes axis le babble yhood */
-    static const uint8_t data[] = {0x80,
-                                   1,
-                                   4,
-                                   4,
-                                   0,
-                                   3,
-                                   3,
-                                   0,
-                                   0,
-                                   0,
-                                   /* +2 -2 +3, less -2 */ 0x44,
-                                   0x01,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0x80,
-                                   1,
-                                   4,
-                                   4,
-                                   8,
-                                   3,
-                                   3,
-                                   0,
-                                   0,
-                                   0,
-                                   /* -2 +4 -1 */ 0x70,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   'a',
-                                   'x',
-                                   'i',
-                                   's',
-                                   'l',
-                                   'e',
-                                   'b',
-                                   'a',
-                                   'b',
-                                   'b',
-                                   'l',
-                                   'e',
-                                   'y',
-                                   'h',
-                                   'o',
-                                   'o',
-                                   'd'};
+    static const uint8_t data[] =
+        "\x80\1\4\4\0\3\3\0\0\0\x44\1\0\0\0\0\0\0\0\0\0\0"   /* +2 -2 +3, less -2 */
+        "\x80\1\4\4\x08\3\3\0\0\0\x70\0\0\0\0\0\0\0\0\0\0\0" /* -2 +4 -1 */
+        "axislebabbleyhood";
+    enum { BYTES = sizeof data - 1 };
     static const char *const words[] = {"axis", "axle", "babble", "babyhood"};
+    uint8_t with[BYTES];
     struct parquet_encoded e = {
-        .encoding = ENCODING_DELTA_BYTE_ARRAY, .at = data, .end = data + sizeof data, .n = 4};
+        .encoding = ENCODING_DELTA_BYTE_ARRAY, .at = with, .end = with + BYTES, .n = 4};
     struct parquet_joined joined = {.most = 100};
     struct parquet_slice slices[4];
-    uint8_t with[sizeof data];
 
-    memcpy(with, data, sizeof data);
-    e.at = with;
-    e.end = with + sizeof with;
+    memcpy(with, data, BYTES);
     assert_int_equal(parquet_decode_slices(&e, &joined, slices), 0);
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(slices[i].bytes, strlen(words[i]));
@@ -366,59 +307,24 @@ TEST(test_whole)
     }
 }
 
-/* Values by name: i: 1, null, 3, 3, 3; f; s: a, bb, null, "", a; l: [1, 2], null, [], [3], [null].
- */
 TEST(test_values)
 {
-    static struct spec_field fields[] = {{(char *)"n", (char *)"i"}};
-    struct bytes b = corpus("snappy");
-    struct spec_dataset spec = spec_of(&b, "values");
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct dl_error err = {0};
-    struct dataset *ds = NULL;
-    const uint64_t order[] = {3, 1, 0};
-    int64_t got[3];
-    void *dst[] = {got};
     uint32_t lengths[5];
-    uint64_t bad_sample;
-    size_t bad;
+    uint64_t bad;
 
-    spec.nulls = number(7);
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
-    assert_int_equal(ds->length, 5);
-    assert_int_equal(dataset_get(ds, &key, 0, &sample, &err), 0);
-    assert_int_equal(sample.tree.count, 5);
-    assert_int_equal(*(const int64_t *)sample.data[1], 1);
-    assert_true(*(const double *)sample.data[2] == 0.5);
-    assert_memory_equal(sample.data[3], "a", 1);
-    assert_int_equal(sample.tree.nodes[4].shape[0], 2);
-    assert_int_equal(((const int64_t *)sample.data[4])[1], 2);
-    assert_int_equal(dataset_lengths(ds, "l", 0, 5, lengths, &bad_sample, &err), 0);
+    expect_corpus("snappy", ", nulls: 7",
+                  "{i:1 f:float64 0.5 s:\"a\" l:int64(2,)[1 2]} {i:7 f:... s:\"bb\" l:int64(0,)} "
+                  "{i:3 f:... s:\"\" l:int64(0,)} {i:3 f:... s:\"\" l:int64(1,)[3]} "
+                  "{i:3 f:... s:\"a\" l:int64(1,)[7]}");
+    expect_corpus("snappy", ", nulls: 7, fields: {n: i}", "fixed {n:1} {n:7} {n:3} {n:3} {n:3}");
+    /* A group that has a null stays in columns, and its other rows can be had. */
+    expect_corpus("snappy", ", fields: {n: i}",
+                  "fixed {n:1} (t.parquet: row group 0, row 1: its column i is null...) {n:3} "
+                  "{n:3} {n:3}");
+    struct dataset *ds = open_dataset("{kind: parquet, paths: t.parquet, nulls: 7}", &anywhere);
+    assert_int_equal(dataset_lengths(ds, "l", 0, 5, lengths, &bad, NULL), 0);
     assert_memory_equal(lengths, ((uint32_t[]){2, 0, 0, 1, 1}), sizeof lengths);
     assert_name(ds, 3, ": row group 0, row 3");
-    assert_int_equal(dataset_get(ds, &key, 5, &sample, &err), -ERANGE);
-    dataset_close(ds);
-    sample_deinit(&sample);
-    arena_deinit(&arena);
-
-    spec.fields = fields;
-    spec.n_fields = 1;
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
-    assert_int_equal(ds->n_leaves, 1);
-    assert_int_equal(ds->ops->read_rows(ds, &key, order, 3, dst, &bad, &err), 0);
-    assert_memory_equal(got, ((int64_t[]){3, 7, 1}), sizeof got);
-    dataset_close(ds);
-
-    /* A group that has a null stays in columns, and its other rows can be had. */
-    spec.nulls = (struct value){0};
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
-    const uint64_t mixed[] = {4, 0, 1};
-    assert_int_equal(ds->ops->read_rows(ds, &key, mixed, 2, dst, &bad, &err), 0);
-    assert_memory_equal(got, ((int64_t[]){3, 1}), 2 * sizeof *got);
-    assert_int_equal(ds->ops->read_rows(ds, &key, mixed, 3, dst, &bad, &err), -EINVAL);
-    assert_int_equal(bad, 2);
-    assert_error_has(&err, "row 1: its column i is null");
     dataset_close(ds);
 }
 
@@ -517,57 +423,30 @@ TEST(test_footers)
     }
 }
 
-/* A column without a name, and one with a dot and a character above U+FFFF. */
-TEST(test_names)
-{
-    static struct spec_field fields[] = {{(char *)"x", (char *)"Unnamed: 1"},
-                                         {(char *)"y", (char *)"\xF0\x9F\xA6\x86.b"}};
-    struct bytes b = corpus("names");
-    struct spec_dataset spec = spec_of(&b, "names");
-    struct dl_error err = {0};
-    uint64_t n;
-
-    assert_int_equal(read_all(&spec, &n, &err), 0);
-    assert_int_equal(n, 3);
-    spec.fields = fields;
-    spec.n_fields = 2;
-    if (read_all(&spec, &n, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    fields[0].source = (char *)"Unnamed: 0";
-    assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
-    assert_error_has(&err, "has no column Unnamed: 0; see dataset.fields");
-}
-
-TEST(test_refused)
+/* Columns without a name, and with a dot and a character above U+FFFF; of every sort. */
+TEST(test_columns)
 {
     static const struct {
-        const char *name, *field, *says;
+        const char *name, *keys, *want;
     } rows[] = {
-        {"nested", "ll", NULL},
-        {"nested", "m", NULL},
-        {"nested", "s.a", NULL},
-        {"structs", "n", NULL},
-        {"structs", "m", NULL},
-        {"nested", "none", "has no column none; see dataset.fields"},
-        {"times", "d", "its column d has decimal numbers, which no tensor has; say with"},
-        {"times", "t", NULL},
+        {"names", "", "{...} {...} {...}"},
+        {"names", ", fields: {x: 'Unnamed: 1', y: \"\xF0\x9F\xA6\x86.b\"}",
+         "...{x:...} {x:...} {x:...}"},
+        {"names", ", fields: {x: 'Unnamed: 0'}", "...has no column Unnamed: 0; see dataset.fields"},
+        {"nested", ", nulls: 1, fields: {x: ll}", "{x:[...]..."},
+        {"nested", ", nulls: 1, fields: {x: m}", "{x:[...]..."},
+        {"nested", ", nulls: 1, fields: {x: s.a}", "...{x:..."},
+        {"structs", ", nulls: 1, fields: {x: n}", "{x:..."},
+        {"structs", ", nulls: 1, fields: {x: m}", "{x:[{role:\"user\" content:\"a\"}..."},
+        {"nested", ", nulls: 1, fields: {x: none}",
+         "...t.parquet: has no column none; see dataset.fields"},
+        {"times", ", nulls: 1, fields: {x: d}",
+         "...its column d has decimal numbers, which no tensor has; say with..."},
+        {"times", ", nulls: 1, fields: {x: t}", "fixed {x:..."},
     };
-    static struct spec_field field;
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct bytes b = corpus(rows[i].name);
-        struct spec_dataset spec = spec_of(&b, "refused");
-        struct dl_error err = {0};
-        uint64_t n;
-        field = (struct spec_field){(char *)"x", (char *)rows[i].field};
-        spec.fields = &field;
-        spec.n_fields = 1;
-        spec.nulls = number(1);
-        int r = read_all(&spec, &n, &err);
-        assert_int_equal(r, rows[i].says ? -EINVAL : 0);
-        if (rows[i].says)
-            assert_error_has(&err, rows[i].says);
-    }
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        expect_corpus(rows[i].name, rows[i].keys, rows[i].want);
 }
 
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
