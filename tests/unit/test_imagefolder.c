@@ -1,36 +1,23 @@
 /* Folders of images: their order, their samples, their faults. */
 #include "daemon/data/decode/image/image_files.h"
 #include "daemon/data/kinds/combine/combine.h"
-#include "proto/yaml.h"
+#include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 
-/* ---- memory that runs out ------------------------------------------------------------------- */
-
 /* ---- making folders ------------------------------------------------------------------------- */
-
-/* A path below the test's directory, in static memory (8 in turn). */
-static const char *below(const char *name)
-{
-    static char paths[8][4400];
-    static unsigned turn;
-    char *path = paths[turn++ % ARRAY_SIZE(paths)];
-
-    snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
-    return path;
-}
 
 static void make_dir(const char *name)
 {
-    assert_int_equal(mkdir(below(name), 0755), 0);
+    assert_int_equal(mkdir(harness_below(name), 0755), 0);
 }
 
 static void make_link(const char *to, const char *name)
 {
-    assert_int_equal(symlink(to, below(name)), 0);
+    assert_int_equal(symlink(to, harness_below(name)), 0);
 }
 
 /* A JPEG or PNG whose size tells which it is: height n, width n + 1. */
@@ -122,12 +109,12 @@ TEST(test_order)
     (void)harness_file("o/a/jpg", "", 0);
     (void)harness_file("o/a/x.jpg.bak", "", 0);
 
-    assert_int_equal(class_list_make(below("o"), &image_files, &anywhere, &list, NULL), 0);
+    assert_int_equal(class_list_make(harness_below("o"), &image_files, &anywhere, &list, NULL), 0);
     assert_int_equal(list.n, ARRAY_SIZE(want));
     assert_int_equal(list.classes, 5);
     for (uint64_t i = 0; i < list.n; i++) {
         uint32_t label = class_list_get(&list, i, path, sizeof path, &len);
-        assert_string_equal(path + strlen(below("o")) + 1, want[i].path);
+        assert_string_equal(path + strlen(harness_below("o")) + 1, want[i].path);
         assert_int_equal(label, want[i].label);
         assert_int_equal(len, strlen(path));
     }
@@ -138,7 +125,7 @@ static uint64_t fingerprint_of(const char *name)
 {
     struct class_list list = {0};
 
-    assert_int_equal(class_list_make(below(name), &image_files, &anywhere, &list, NULL), 0);
+    assert_int_equal(class_list_make(harness_below(name), &image_files, &anywhere, &list, NULL), 0);
     uint64_t fingerprint = class_list_fingerprint(&list);
     class_list_deinit(&list);
     return fingerprint;
@@ -151,10 +138,6 @@ TEST(test_fingerprint)
     uint64_t last = 0;
     char name[64];
 
-    make_dir("f");
-    make_dir("f/a");
-    make_dir("g");
-    make_dir("g/a");
     for (int i = 0; i < FILES; i++) {
         snprintf(name, sizeof name, "f/a/%d.png", i);
         (void)harness_file(name, "", 0);
@@ -167,33 +150,20 @@ TEST(test_fingerprint)
     assert_int_equal(fingerprint_of("g"), last);
 }
 
+#define FOLDER(name) "{kind: imagefolder, paths: " name ", transform: resize, size: 24}"
+
 TEST(test_broken_links_count)
 {
-    struct spec_dataset spec = folder_spec(below("broken"), TRANSFORM_RESIZE);
-    struct dl_error err = {0};
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct sample_key key = {0};
-
     make_dir("broken");
     make_dir("broken/a");
     make_link("nowhere", "broken/a/1.jpg");
-    struct dataset *ds = opened(&spec, &anywhere);
-    assert_int_equal(ds->length, 1);
-    assert_int_equal(dataset_get(ds, &key, 0, &sample, &err), -ENOENT);
-    assert_string_equal(err.path, below("broken/a/1.jpg"));
-    sample_deinit(&sample);
-    arena_deinit(&arena);
-    dataset_close(ds);
+    expect_dataset(FOLDER("broken"), "fixed (ENOENT broken/a/1.jpg: ...)");
 }
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
 static int make_pictures(void **state)
 {
-    make_dir("p");
-    make_dir("p/cat");
-    make_dir("p/dog");
     make_image("p/cat/1.jpg", 30);
     make_image("p/cat/2.png", 40);
     make_image("p/dog/1.jpg", 50);
@@ -203,7 +173,7 @@ static int make_pictures(void **state)
 
 TEST(test_as_they_are)
 {
-    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_NONE);
+    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_NONE);
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};
     struct sample_key key = {0};
@@ -243,7 +213,7 @@ enum { SIDE = 24, BYTES = SIDE * SIDE * 3 };
 
 TEST(test_read_rows)
 {
-    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RANDOM_CROP);
+    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_RANDOM_CROP);
     struct sample_key key = {.seed = 7, .epoch = 3}, other = {.seed = 7, .epoch = 4};
     struct sample_key shifted = {.seed = 7, .epoch = 3, .base = 1000};
     static uint8_t a[4 * BYTES], b[4 * BYTES];
@@ -285,7 +255,7 @@ TEST(test_read_rows)
 /* One sample by itself is the same as in a batch. */
 TEST(test_get_of_fixed)
 {
-    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_CENTER_CROP);
+    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_CENTER_CROP);
     static uint8_t batch[BYTES];
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};
@@ -304,15 +274,13 @@ TEST(test_get_of_fixed)
     dataset_close(ds);
 }
 
-/* ---- faults --------------------------------------------------------------------------------- */
-
 /* ---- views --------------------------------------------------------------------------------------
  */
 
 /* With a value of `views`, or of `transforms`; to be given to close_views(). */
 static struct spec_dataset views_spec(const char *views, const char *transforms)
 {
-    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_NONE);
+    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_NONE);
 
     if (views)
         assert_int_equal(yaml_parse(views, strlen(views), "test", &spec.views, NULL), 0);
@@ -430,106 +398,64 @@ TEST(test_views_refused)
     }
 }
 
+/* ---- faults --------------------------------------------------------------------------------- */
+
 TEST(test_folders_that_are_none)
 {
-    struct spec_dataset spec = folder_spec(below("nothing-there"), TRANSFORM_NONE);
-    struct dl_error err;
-
-    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
-    assert_string_equal(err.path, below("nothing-there"));
-
-    spec = folder_spec(harness_file("plain-file", "x", 1), TRANSFORM_NONE);
-    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOTDIR);
-
-    make_dir("flat");
-    (void)harness_file("flat/1.jpg", "", 0);
-    spec = folder_spec(below("flat"), TRANSFORM_NONE);
-    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
-    assert_error(&err, ENOENT, below("flat"),
-                 "has no class folder; put the images of each class into a folder named for the "
-                 "class");
-
     static const char *const classes[] = {"flat/a", "flat/b", "flat/c",
                                           "flat/d", "flat/e", "flat/f"};
+
+    expect_dataset("{kind: imagefolder, paths: nothing-there}", "ENOENT nothing-there: ...");
+    harness_text("plain-file", "x");
+    expect_dataset("{kind: imagefolder, paths: plain-file}", "ENOTDIR plain-file: ...");
+    harness_text("flat/1.jpg", "");
+    expect_dataset("{kind: imagefolder, paths: flat}",
+                   "ENOENT flat: has no class folder; put the images of each class into a folder "
+                   "named for the class");
     for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
         make_dir(classes[i]);
-    (void)harness_file("flat/a/1.gif", "", 0);
-    (void)harness_file("flat/b/1.jpg", "", 0);
-    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
-    assert_error(&err, ENOENT, below("flat"),
-                 "no image was found for the classes a, c, d, e, ...; images end in .jpg, .jpeg, "
-                 ".png, .webp, .tif or .tiff; remove empty folders");
+    harness_text("flat/a/1.gif", "");
+    harness_text("flat/b/1.jpg", "");
+    expect_dataset("{kind: imagefolder, paths: flat}",
+                   "ENOENT flat: no image was found for the classes a, c, d, e, ...; images end in "
+                   ".jpg, .jpeg, .png, .webp, .tif or .tiff; remove empty folders");
     for (size_t i = 2; i < ARRAY_SIZE(classes); i++)
-        assert_int_equal(rmdir(below(classes[i])), 0);
-    assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
-    assert_error_has(&err, "no image was found for the class a; images end");
+        assert_int_equal(rmdir(harness_below(classes[i])), 0);
+    expect_dataset("{kind: imagefolder, paths: flat}",
+                   "ENOENT flat: no image was found for the class a; images end...");
 }
 
 TEST(test_a_link_that_leads_back)
 {
-    struct spec_dataset spec = folder_spec(below("loop"), TRANSFORM_NONE);
-    struct dl_error err;
-
-    make_dir("loop");
-    make_dir("loop/a");
+    harness_text("loop/a/1.jpg", "");
     make_dir("loop/a/b");
-    (void)harness_file("loop/a/1.jpg", "", 0);
     make_link("..", "loop/a/b/up");
-    assert_int_equal(not_opened(&spec, &anywhere, &err), ELOOP);
-    assert_error(&err, ELOOP, below("loop/a/b/up"),
-                 "links back to a folder that contains it; remove the link");
+    expect_dataset("{kind: imagefolder, paths: loop}",
+                   "ELOOP loop/a/b/up: links back to a folder that contains it; remove the link");
 }
 
 /* Each file that cannot be read is named, and the others can be. */
 TEST(test_bad_files)
 {
-    static const struct {
-        const char *name;
-        int code;
-        const char *words;
-    } table[] = {
-        {"bad/c/1.jpg", EINVAL, "has 0 bytes, and is not an image"},
-        {"bad/c/2.jpg", EINVAL,
-         "is not an image of a known format: it begins with the bytes 3c 68 74 6d"},
-        {"bad/c/3.jpg", EINVAL, "the image file is truncated"},
-        {"bad/c/4.png", EINVAL, "the image file is truncated"},
-        {"bad/c/5.jpg", EINVAL, "is not a regular file"},
-        {"bad/c/6.jpg", 0, ""},
-    };
     struct jpeg_options opt = {.height = 50, .width = 60, .components = 3};
-    struct spec_dataset spec = folder_spec(below("bad"), TRANSFORM_RESIZE);
-    static uint8_t out[2 * BYTES];
-    int64_t labels[2];
     uint8_t *data;
 
-    make_dir("bad");
-    make_dir("bad/c");
-    (void)harness_file(table[0].name, "", 0);
-    (void)harness_file(table[1].name, "<html></html>", 13);
+    harness_text("bad/c/1.jpg", "");
+    harness_text("bad/c/2.jpg", "<html></html>");
     size_t bytes = make_jpeg(&opt, &data);
-    (void)harness_file(table[2].name, data, bytes * 2 / 3);
+    harness_file("bad/c/3.jpg", data, bytes * 2 / 3);
     free(data);
     bytes = make_png(20, 20, false, &data);
-    (void)harness_file(table[3].name, data, bytes / 2);
+    harness_file("bad/c/4.png", data, bytes / 2);
     free(data);
-    assert_int_equal(mkfifo(below(table[4].name), 0600), 0);
-    make_image(table[5].name, 33);
-
-    struct dataset *ds = opened(&spec, &anywhere);
-    assert_int_equal(ds->length, ARRAY_SIZE(table));
-    for (uint64_t i = 0; i < ARRAY_SIZE(table); i++) {
-        struct dl_error err = {0};
-        size_t bad = 9;
-        int r = ds->ops->read_rows(ds, &(struct sample_key){0}, (uint64_t[]){5, i}, 2,
-                                   (void *[]){out, labels}, &bad, &err);
-        assert_int_equal(r, -table[i].code);
-        if (r == 0)
-            continue;
-        assert_int_equal(bad, 1);
-        assert_string_equal(err.path, below(table[i].name));
-        assert_error_has(&err, table[i].words);
-    }
-    dataset_close(ds);
+    assert_int_equal(mkfifo(harness_below("bad/c/5.jpg"), 0600), 0);
+    make_image("bad/c/6.jpg", 33);
+    expect_dataset(FOLDER("bad"),
+                   "fixed (bad/c/1.jpg: has 0 bytes, and is not an image...) (bad/c/2.jpg: is not "
+                   "an image of a known format: it begins with the bytes 3c 68 74 6d...) "
+                   "(bad/c/3.jpg: the image file is truncated...) (bad/c/4.png: the image file is "
+                   "truncated...) (bad/c/5.jpg: is not a regular file...) "
+                   "{image:uint8(24, 24, 3)[...] label:0}");
 }
 
 TEST(test_roots)
@@ -537,14 +463,14 @@ TEST(test_roots)
     char roots_text[2][4400];
     char *roots[] = {roots_text[0], roots_text[1]};
     struct data_env env = {.roots = roots, .n_roots = 1};
-    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RESIZE);
+    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_RESIZE);
     static uint8_t out[BYTES];
     int64_t label;
     struct dl_error err;
     size_t bad;
 
     /* The root of the data may be the folder itself. */
-    snprintf(roots[0], sizeof roots_text[0], "%s", below("p"));
+    snprintf(roots[0], sizeof roots_text[0], "%s", harness_below("p"));
     struct dataset *ds = opened(&spec, &env);
     assert_int_equal(ds->ops->read_rows(ds, &(struct sample_key){0}, (uint64_t[]){0}, 1,
                                         (void *[]){out, &label}, &bad, &err),
@@ -555,34 +481,32 @@ TEST(test_roots)
     assert_int_equal(not_opened(&spec, &env, &err), EACCES);
 
     /* Links out of it: a folder, then a file. */
-    make_dir("q");
-    make_dir("q/c");
     make_image("q/c/1.jpg", 20);
-    make_link(below("p/cat"), "q/out");
-    snprintf(roots[0], sizeof roots_text[0], "%s", below("q"));
-    spec = folder_spec(below("q"), TRANSFORM_RESIZE);
+    make_link(harness_below("p/cat"), "q/out");
+    snprintf(roots[0], sizeof roots_text[0], "%s", harness_below("q"));
+    spec = folder_spec(harness_below("q"), TRANSFORM_RESIZE);
     assert_int_equal(not_opened(&spec, &env, &err), EACCES);
-    assert_string_equal(err.path, below("q/out"));
-    assert_int_equal(unlink(below("q/out")), 0);
-    make_link(below("p/cat/1.jpg"), "q/c/2.jpg");
+    assert_string_equal(err.path, harness_below("q/out"));
+    assert_int_equal(unlink(harness_below("q/out")), 0);
+    make_link(harness_below("p/cat/1.jpg"), "q/c/2.jpg");
     ds = opened(&spec, &env);
     assert_int_equal(ds->ops->read_rows(ds, &(struct sample_key){0}, (uint64_t[]){0, 1}, 2,
                                         (void *[]){out, &label}, &bad, &err),
                      -EACCES);
     assert_int_equal(bad, 1);
-    assert_string_equal(err.path, below("q/c/2.jpg"));
+    assert_string_equal(err.path, harness_below("q/c/2.jpg"));
     dataset_close(ds);
 }
 
 TEST(test_specs)
 {
-    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_RESIZE);
+    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_RESIZE);
     struct dl_error err;
 
     spec.image.width = 0;
     assert_int_equal(not_opened(&spec, &anywhere, &err), EINVAL);
     assert_string_equal(err.path, "dataset.size");
-    spec = folder_spec(below("p"), TRANSFORM_RESIZE);
+    spec = folder_spec(harness_below("p"), TRANSFORM_RESIZE);
     spec.n_files = 0;
     assert_int_equal(not_opened(&spec, &anywhere, &err), EINVAL);
 }
@@ -591,8 +515,8 @@ TEST(test_specs)
 TEST(test_out_of_memory)
 {
     static const enum image_transform transforms[] = {TRANSFORM_NONE, TRANSFORM_RANDOM_CROP};
-    const struct spec_dataset specs[] = {folder_spec(below("p"), transforms[0]),
-                                         folder_spec(below("p"), transforms[1]),
+    const struct spec_dataset specs[] = {folder_spec(harness_below("p"), transforms[0]),
+                                         folder_spec(harness_below("p"), transforms[1]),
                                          views_spec(VIEWS, NULL)};
     struct sample_key key = {0};
 
