@@ -8,253 +8,240 @@
 #include <math.h>
 #include <stdio.h>
 
+static const struct form dataset_forms[] = {
+    {"{kind: range, length: 9, iterable: false}", "{kind: range, length: 9}"},
+    {"{kind: range, length: 9, iterable: true}",
+     "{kind: range, length: 9, iterable: true, divide: true}"},
+    {"{kind: range, length: 9, divide: false, iterable: true}",
+     "{kind: range, length: 9, iterable: true, divide: false}"},
+    {"{kind: chain, datasets: [{kind: range, length: 1, iterable: true}, {kind: plugin,"
+     " path: p.so}, {kind: chain, datasets: [{kind: range, length: 2, iterable: true}]}]}",
+     "{kind: chain, datasets: [{kind: range, length: 1, iterable: true, divide: true},"
+     " {kind: plugin, path: /base/p.so, config: null}, {kind: chain, datasets:"
+     " [{kind: range, length: 2, iterable: true, divide: true}]}]}"},
+    {"{kind: concat, datasets: [{kind: plugin, path: p.so}, {kind: text, paths: x}]}",
+     "{kind: concat, datasets: [{kind: plugin, path: /base/p.so, config: null}, {kind: text,"
+     " paths: [/base/x], format: auto, tokenizer: none, field: text}]}"},
+    {"{kind: text, paths: ['../b*.txt', /a/./x, a]}",
+     "{kind: text, paths: ['/b*.txt', /a/x, /base/a], format: auto, tokenizer: none,"
+     " field: text}"},
+    {"{kind: text, paths: x, format: lines, tokenizer: bytes}",
+     "{kind: text, paths: [/base/x], format: lines, tokenizer: bytes, max_length: null}"},
+    {"{kind: text, paths: x, model: ../m/./a.model, tokenizer: sentencepiece}",
+     "{kind: text, paths: [/base/x], format: auto, tokenizer: sentencepiece, field: text,"
+     " model: /m/a.model, max_length: null}"},
+    {"{kind: text, paths: [x, y], format: lines, tokenizer: sentencepiece, max_length: 9,"
+     " model: /m}",
+     "{kind: text, paths: [/base/x, /base/y], format: lines, tokenizer: sentencepiece,"
+     " model: /m, max_length: 9}"},
+    {"{kind: text, paths: x, tokenizer: huggingface, model: t.json}",
+     "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
+     " model: /base/t.json, special_tokens: true, mlm_probability: 0.0, chat: none,"
+     " max_length: null}"},
+    {"{kind: text, paths: x, tokenizer: huggingface, model: t.json, special_tokens: false,"
+     " bos: <s>, eos: </s>, mlm_probability: 0.5, chat: llama3}",
+     "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
+     " model: /base/t.json, special_tokens: false, bos: <s>, eos: </s>, mlm_probability: 0.5,"
+     " chat: llama3, max_length: null}"},
+    {"{kind: text, paths: x, format: json, tokenizer: bytes, field: caf\xC3\xA9,"
+     " max_length: 512}",
+     "{kind: text, paths: [/base/x], format: json, tokenizer: bytes, field: caf\xC3\xA9,"
+     " max_length: 512}"},
+    {"{kind: imagefolder, paths: train}",
+     "{kind: imagefolder, paths: /base/train, transform: none, flip: 0.0, layout: hwc}"},
+    {"{kind: imagefolder, paths: train, size: 224}",
+     "{kind: imagefolder, paths: /base/train, size: [224, 224], transform: resize, flip: 0.0,"
+     " layout: hwc}"},
+    {"{kind: imagefolder, paths: t, size: [1, 65535], transform: center_crop, layout: chw,"
+     " flip: 1}",
+     "{kind: imagefolder, paths: /base/t, size: [1, 65535], transform: center_crop,"
+     " resize: null, flip: 1.0, layout: chw}"},
+    {"{kind: imagefolder, paths: t, size: 9, transform: center_crop, resize: 10, flip: -0.0}",
+     "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: center_crop, resize: 10,"
+     " flip: 0.0, layout: hwc}"},
+    {"{kind: imagefolder, paths: t, size: 9, transform: random_crop}",
+     "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: random_crop, flip: 0.0,"
+     " scale: [0.08, 1.0], aspect: [0.75, 1.3333333333333333], layout: hwc}"},
+    {"{kind: imagefolder, paths: t, size: 9, transform: random_crop, scale: [1, 1], aspect:"
+     " [0.5, 3], flip: 0.5}",
+     "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: random_crop, flip: 0.5,"
+     " scale: [1.0, 1.0], aspect: [0.5, 3.0], layout: hwc}"},
+    {"{kind: tar, paths: 'train-{000..127}.tar'}",
+     "{kind: tar, divide: true, paths: ['/base/train-{000..127}.tar'], tokenizer: none, "
+     "shuffle: 0,"
+     " decode: true, transform: none, flip: 0.0, layout: hwc}"},
+    {"{kind: tar, paths: [b.tar, a.tar, b.tar], divide: false, shuffle: 1048576, size: 7}",
+     "{kind: tar, divide: false, paths: [/base/b.tar, /base/a.tar, /base/b.tar],"
+     " tokenizer: none, shuffle: 1048576, decode: true, size: [7, 7], transform: resize, flip: "
+     "0.0,"
+     " layout: hwc}"},
+    {"{kind: tar, paths: a.tar, decode: false}",
+     "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
+     "false}"},
+    {"{kind: plugin, path: lib/../my.so}", "{kind: plugin, path: /base/my.so, config: null}"},
+    {"{kind: plugin, path: my.so, config: {b: [1, {z: ~, y: .inf}], a: {}, '': 'x'}}",
+     "{kind: plugin, path: /base/my.so, config: {'': x, a: {}, b: [1, {y: .inf, z: null}]}}"},
+    {"{kind: plugin, path: my.so, config: 18446744073709551615}",
+     "{kind: plugin, path: /base/my.so, config: 18446744073709551615}"},
+    {"{kind: python, object: 'my.data:Set'}", "{kind: python, object: 'my.data:Set', args: null}"},
+    {"{interpreter: py, args: {b: 1, a: [x]}, object: 'a:b.c', kind: python}",
+     "{kind: python, object: 'a:b.c', args: {a: [x], b: 1}, interpreter: /base/py}"},
+    {"{kind: python, host: 18446744073709551615}",
+     "{kind: python, host: 18446744073709551615, args: null}"},
+    {"{kind: subset, indices: [0], dataset: {kind: python, object: 'a:b'}}",
+     "{kind: subset, dataset: {kind: python, object: 'a:b', args: null}, indices: [0]}"},
+};
+
+static const struct form chat_forms[] = {
+    {"{kind: text, paths: x, tokenizer: huggingface, model: t.json,"
+     " chat: jinja, loss: last, chat_template: chat_template.jinja,"
+     " chat_args: {enable_thinking: false}, tools: t, prompt: p, chat_end: prompt,"
+     " cut: oldest, second: rejected}",
+     "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
+     " model: /base/t.json, special_tokens: true, mlm_probability: 0.0, chat: jinja,"
+     " chat_template: /base/chat_template.jinja, chat_args: {enable_thinking: false},"
+     " tools: t, prompt: p, chat_end: prompt, loss: last, cut: oldest, second: rejected,"
+     " max_length: null}"},
+};
+
+static const struct form record_forms[] = {
+    {"{kind: tar, paths: a.tar, index: 'off'}",
+     "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
+     "true, transform: "
+     "none, flip: 0.0, layout: hwc}"},
+    {"{kind: tar, paths: a.tar, index: auto, decode: false}",
+     "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false}"},
+    {"{kind: tar, paths: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
+     "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, fields: "
+     "{a: cls, b: "
+     "left.jpg}}"},
+    {"{kind: tar, paths: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
+     "{kind: tar, index: /base/i/n.json, paths: [/base/a.tar], tokenizer: none, decode: "
+     "false, fields: {cls: "
+     "cls, jpg: jpg}}"},
+    {"{kind: tar, paths: a.tar, index: auto, decode: false, raw: uint8}",
+     "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, raw: "
+     "uint8}"},
+    {"{kind: files, paths: [a, 'b*.npz'], fields: [x]}",
+     "{kind: files, paths: [/base/a, '/base/b*.npz'], listed: false, decode: true, fields: {x: "
+     "x}, transform: none, flip: 0.0, layout: hwc}"},
+    {"{kind: files, paths: a.txt, listed: true, size: 7, grey: true}",
+     "{kind: files, paths: [/base/a.txt], listed: true, decode: true, size: [7, 7], transform: "
+     "resize, flip: 0.0, layout: hwc, grey: true}"},
+    {"{kind: files, paths: a, decode: false, raw: float32}",
+     "{kind: files, paths: [/base/a], listed: false, decode: false, raw: float32}"},
+    {"{kind: megatron, paths: m}",
+     "{kind: megatron, paths: /base/m, view: documents, widen: int64}"},
+    {"{kind: megatron, paths: m.bin, view: samples, sequence_length: 8, widen: none}",
+     "{kind: megatron, paths: /base/m.bin, view: samples, sequence_length: 8, widen: none}"},
+    {"{kind: mds, paths: m, size: 7}", "{kind: mds, paths: /base/m, tokenizer: none, decode: "
+                                       "true, size: [7, 7], transform: resize, flip: 0.0, "
+                                       "layout: hwc}"},
+    {"{kind: mds, paths: m, decode: false, fields: [x]}",
+     "{kind: mds, paths: /base/m, tokenizer: none, decode: false, fields: {x: x}}"},
+    {"{kind: litdata, paths: l, decode: false}",
+     "{kind: litdata, paths: /base/l, tokenizer: none, decode: false, nulls: refuse, cache: "
+     "1073741824}"},
+    {"{kind: litdata, paths: l, decode: false, sequence_length: 8, cache: 1MiB, nulls: 3}",
+     "{kind: litdata, paths: /base/l, sequence_length: 8, tokenizer: none, decode: false, "
+     "nulls: "
+     "3, cache: 1048576}"},
+    {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
+     "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
+     "{label: label}, "
+     "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
+    {"{kind: audiofolder, paths: s}",
+     "{kind: audiofolder, paths: /base/s, dtype: float32, channels: mono, sample_rate: null, "
+     "frames: null}"},
+    {"{kind: audiofolder, paths: s, dtype: int16, channels: keep, sample_rate: 16000, frames: "
+     "48000, crop: start}",
+     "{kind: audiofolder, paths: /base/s, dtype: int16, channels: keep, sample_rate: 16000, "
+     "frames: 48000, crop: start}"},
+    {"{kind: tar, paths: a.tar, index: auto, audio: [flac, wav], sample_rate: 16000}",
+     "{kind: tar, index: auto, paths: [/base/a.tar], audio: [flac, wav], dtype: float32, "
+     "channels: mono, sample_rate: 16000, frames: null, tokenizer: none, decode: true, "
+     "transform: none, flip: 0.0, layout: hwc}"},
+    {"{kind: tfrecord, paths: a, decode: false}",
+     "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
+    {"{kind: tar, paths: a, decode: false, tokenizer: huggingface, model: t, field: "
+     "json.text}",
+     "{kind: tar, divide: true, paths: [/base/a], tokenizer: huggingface, field: json.text, "
+     "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: "
+     "null, "
+     "shuffle: 0, decode: false}"},
+};
+
+static const struct form column_forms[] = {
+    {"{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
+     "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, "
+     "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
+     "refuse, "
+     "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
+    {"{kind: hdf5, paths: f.h5}", "{kind: hdf5, paths: /base/f.h5, cache: 1073741824}"},
+    {"{kind: hdf5, paths: f.h5, fields: {x: train/images}, cache: 1KiB}",
+     "{kind: hdf5, paths: /base/f.h5, fields: {x: train/images}, cache: 1024}"},
+    {"{kind: lmdb, paths: d}", "{kind: lmdb, paths: /base/d, tokenizer: none, decode: true, "
+                               "prefix: null, transform: none, flip: 0.0, "
+                               "layout: hwc}"},
+    {"{kind: lmdb, paths: d, decode: false, fields: [value], prefix: 'image-'}",
+     "{kind: lmdb, paths: /base/d, tokenizer: none, decode: false, fields: {value: value}, "
+     "prefix: image-}"},
+    {"{kind: csv, paths: [a.csv]}", "{kind: csv, paths: [/base/a.csv], tokenizer: none, nulls: "
+                                    "refuse, separator: auto, header: true, "
+                                    "types: null}"},
+    {"{kind: csv, paths: a, fields: {x: '1'}, nulls: 0, separator: tab, header: false, types: "
+     "{b: int8, a: string}}",
+     "{kind: csv, paths: [/base/a], tokenizer: none, fields: {x: '1'}, nulls: 0, separator: "
+     "tab, header: false, "
+     "types: {a: string, b: int8}}"},
+    {"{kind: csv, paths: a, fields: [b.c]}",
+     "{kind: csv, paths: [/base/a], tokenizer: none, fields: {b.c: b.c}, nulls: refuse, "
+     "separator: auto, header: true, types: null}"},
+    {"{kind: arrow, paths: a, decode: false, types: {b: int64, a: float64}, fields: [b.c]}",
+     "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, fields: {b.c: b.c}, "
+     "nulls: refuse, types: {a: float64, b: int64}, cache: 1073741824}"},
+    {"{kind: parquet, paths: [d, 'e/*.parquet']}",
+     "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
+     "nulls: refuse, "
+     "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
+    {"{kind: parquet, paths: d, fields: [x], nulls: -1, filter: {y: 1, x: {min: 2}}, cache: "
+     "1MiB, "
+     "decode: false}",
+     "{kind: parquet, paths: [/base/d], tokenizer: none, decode: false, fields: {x: x}, nulls: "
+     "-1, filter: {x: "
+     "{min: 2}, y: 1}, cache: 1048576, shared: 0}"},
+    {"{kind: arrow, paths: a, decode: false}",
+     "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
+     "1073741824}"},
+    {"{kind: arrow, paths: [a, 'b*'], decode: false, nulls: -1, fields: [x]}",
+     "{kind: arrow, paths: [/base/a, '/base/b*'], tokenizer: none, decode: false, fields: {x: "
+     "x}, nulls: -1, cache: 1073741824}"},
+    {"{kind: arrow, paths: a, decode: false, tokenizer: bytes, bos: 1}",
+     "{kind: arrow, paths: [/base/a], tokenizer: bytes, field: text, bos: 1, max_length: null, "
+     "decode: false, nulls: refuse, cache: 1073741824}"},
+    {"{kind: csv, paths: a, tokenizer: sentencepiece, model: m, max_length: 3}",
+     "{kind: csv, paths: [/base/a], tokenizer: sentencepiece, field: text, model: /base/m, "
+     "max_length: 3, nulls: refuse, separator: auto, header: true, types: null}"},
+    {"{kind: arrow, paths: a, decode: false, nulls: refuse}",
+     "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
+     "1073741824}"},
+};
+
+static void expect_dataset_forms(const struct form *forms, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        _cleanup_free_ char *text = NULL;
+        assert_true(asprintf(&text, "dataset: %s", forms[i].written) > 0);
+        expect_form("dataset", text, forms[i].canonical);
+    }
+}
+
 TEST(test_dataset_forms)
 {
-    static const struct form forms[] = {
-        {"{kind: range, length: 9, iterable: false}", "{kind: range, length: 9}"},
-        {"{kind: range, length: 9, iterable: true}",
-         "{kind: range, length: 9, iterable: true, divide: true}"},
-        {"{kind: range, length: 9, divide: false, iterable: true}",
-         "{kind: range, length: 9, iterable: true, divide: false}"},
-        {"{kind: chain, datasets: [{kind: range, length: 1, iterable: true}, {kind: plugin,"
-         " path: p.so}, {kind: chain, datasets: [{kind: range, length: 2, iterable: true}]}]}",
-         "{kind: chain, datasets: [{kind: range, length: 1, iterable: true, divide: true},"
-         " {kind: plugin, path: /base/p.so, config: null}, {kind: chain, datasets:"
-         " [{kind: range, length: 2, iterable: true, divide: true}]}]}"},
-        {"{kind: concat, datasets: [{kind: plugin, path: p.so}, {kind: text, paths: x}]}",
-         "{kind: concat, datasets: [{kind: plugin, path: /base/p.so, config: null}, {kind: text,"
-         " paths: [/base/x], format: auto, tokenizer: none, field: text}]}"},
-        {"{kind: text, paths: ['../b*.txt', /a/./x, a]}",
-         "{kind: text, paths: ['/b*.txt', /a/x, /base/a], format: auto, tokenizer: none,"
-         " field: text}"},
-        {"{kind: text, paths: x, format: lines, tokenizer: bytes}",
-         "{kind: text, paths: [/base/x], format: lines, tokenizer: bytes, max_length: null}"},
-        {"{kind: text, paths: x, model: ../m/./a.model, tokenizer: sentencepiece}",
-         "{kind: text, paths: [/base/x], format: auto, tokenizer: sentencepiece, field: text,"
-         " model: /m/a.model, max_length: null}"},
-        {"{kind: text, paths: [x, y], format: lines, tokenizer: sentencepiece, max_length: 9,"
-         " model: /m}",
-         "{kind: text, paths: [/base/x, /base/y], format: lines, tokenizer: sentencepiece,"
-         " model: /m, max_length: 9}"},
-        {"{kind: text, paths: x, tokenizer: huggingface, model: t.json}",
-         "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
-         " model: /base/t.json, special_tokens: true, mlm_probability: 0.0, chat: none,"
-         " max_length: null}"},
-        {"{kind: text, paths: x, tokenizer: huggingface, model: t.json, special_tokens: false,"
-         " bos: <s>, eos: </s>, mlm_probability: 0.5, chat: llama3}",
-         "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
-         " model: /base/t.json, special_tokens: false, bos: <s>, eos: </s>, mlm_probability: 0.5,"
-         " chat: llama3, max_length: null}"},
-        {"{kind: text, paths: x, format: json, tokenizer: bytes, field: caf\xC3\xA9,"
-         " max_length: 512}",
-         "{kind: text, paths: [/base/x], format: json, tokenizer: bytes, field: caf\xC3\xA9,"
-         " max_length: 512}"},
-        {"{kind: imagefolder, paths: train}",
-         "{kind: imagefolder, paths: /base/train, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: imagefolder, paths: train, size: 224}",
-         "{kind: imagefolder, paths: /base/train, size: [224, 224], transform: resize, flip: 0.0,"
-         " layout: hwc}"},
-        {"{kind: imagefolder, paths: t, size: [1, 65535], transform: center_crop, layout: chw,"
-         " flip: 1}",
-         "{kind: imagefolder, paths: /base/t, size: [1, 65535], transform: center_crop,"
-         " resize: null, flip: 1.0, layout: chw}"},
-        {"{kind: imagefolder, paths: t, size: 9, transform: center_crop, resize: 10, flip: -0.0}",
-         "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: center_crop, resize: 10,"
-         " flip: 0.0, layout: hwc}"},
-        {"{kind: imagefolder, paths: t, size: 9, transform: random_crop}",
-         "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: random_crop, flip: 0.0,"
-         " scale: [0.08, 1.0], aspect: [0.75, 1.3333333333333333], layout: hwc}"},
-        {"{kind: imagefolder, paths: t, size: 9, transform: random_crop, scale: [1, 1], aspect:"
-         " [0.5, 3], flip: 0.5}",
-         "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: random_crop, flip: 0.5,"
-         " scale: [1.0, 1.0], aspect: [0.5, 3.0], layout: hwc}"},
-        {"{kind: tar, paths: 'train-{000..127}.tar'}",
-         "{kind: tar, divide: true, paths: ['/base/train-{000..127}.tar'], tokenizer: none, "
-         "shuffle: 0,"
-         " decode: true, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: tar, paths: [b.tar, a.tar, b.tar], divide: false, shuffle: 1048576, size: 7}",
-         "{kind: tar, divide: false, paths: [/base/b.tar, /base/a.tar, /base/b.tar],"
-         " tokenizer: none, shuffle: 1048576, decode: true, size: [7, 7], transform: resize, flip: "
-         "0.0,"
-         " layout: hwc}"},
-        {"{kind: tar, paths: a.tar, decode: false}",
-         "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
-         "false}"},
-        {"{kind: plugin, path: lib/../my.so}", "{kind: plugin, path: /base/my.so, config: null}"},
-        {"{kind: plugin, path: my.so, config: {b: [1, {z: ~, y: .inf}], a: {}, '': 'x'}}",
-         "{kind: plugin, path: /base/my.so, config: {'': x, a: {}, b: [1, {y: .inf, z: null}]}}"},
-        {"{kind: plugin, path: my.so, config: 18446744073709551615}",
-         "{kind: plugin, path: /base/my.so, config: 18446744073709551615}"},
-        {"{kind: python, object: 'my.data:Set'}",
-         "{kind: python, object: 'my.data:Set', args: null}"},
-        {"{interpreter: py, args: {b: 1, a: [x]}, object: 'a:b.c', kind: python}",
-         "{kind: python, object: 'a:b.c', args: {a: [x], b: 1}, interpreter: /base/py}"},
-        {"{kind: python, host: 18446744073709551615}",
-         "{kind: python, host: 18446744073709551615, args: null}"},
-        {"{kind: subset, indices: [0], dataset: {kind: python, object: 'a:b'}}",
-         "{kind: subset, dataset: {kind: python, object: 'a:b', args: null}, indices: [0]}"},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
-        _cleanup_free_ char *text = NULL;
-        assert_true(asprintf(&text, "dataset: %s", forms[i].written) > 0);
-        expect_form("dataset", text, forms[i].canonical);
-    }
-}
-
-TEST(test_chat_forms)
-{
-    expect_form("dataset",
-                "dataset: {kind: text, paths: x, tokenizer: huggingface, model: t.json,"
-                " chat: jinja, loss: last, chat_template: chat_template.jinja,"
-                " chat_args: {enable_thinking: false}, tools: t, prompt: p, chat_end: prompt,"
-                " cut: oldest, second: rejected}",
-                "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
-                " model: /base/t.json, special_tokens: true, mlm_probability: 0.0, chat: jinja,"
-                " chat_template: /base/chat_template.jinja, chat_args: {enable_thinking: false},"
-                " tools: t, prompt: p, chat_end: prompt, loss: last, cut: oldest, second: rejected,"
-                " max_length: null}");
-}
-
-TEST(test_record_forms)
-{
-    static const struct form forms[] = {
-        {"{kind: tar, paths: a.tar, index: 'off'}",
-         "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
-         "true, transform: "
-         "none, flip: 0.0, layout: hwc}"},
-        {"{kind: tar, paths: a.tar, index: auto, decode: false}",
-         "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false}"},
-        {"{kind: tar, paths: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
-         "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, fields: "
-         "{a: cls, b: "
-         "left.jpg}}"},
-        {"{kind: tar, paths: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
-         "{kind: tar, index: /base/i/n.json, paths: [/base/a.tar], tokenizer: none, decode: "
-         "false, fields: {cls: "
-         "cls, jpg: jpg}}"},
-        {"{kind: tar, paths: a.tar, index: auto, decode: false, raw: uint8}",
-         "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, raw: "
-         "uint8}"},
-        {"{kind: files, paths: [a, 'b*.npz'], fields: [x]}",
-         "{kind: files, paths: [/base/a, '/base/b*.npz'], listed: false, decode: true, fields: {x: "
-         "x}, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: files, paths: a.txt, listed: true, size: 7, grey: true}",
-         "{kind: files, paths: [/base/a.txt], listed: true, decode: true, size: [7, 7], transform: "
-         "resize, flip: 0.0, layout: hwc, grey: true}"},
-        {"{kind: files, paths: a, decode: false, raw: float32}",
-         "{kind: files, paths: [/base/a], listed: false, decode: false, raw: float32}"},
-        {"{kind: megatron, paths: m}",
-         "{kind: megatron, paths: /base/m, view: documents, widen: int64}"},
-        {"{kind: megatron, paths: m.bin, view: samples, sequence_length: 8, widen: none}",
-         "{kind: megatron, paths: /base/m.bin, view: samples, sequence_length: 8, widen: none}"},
-        {"{kind: mds, paths: m, size: 7}", "{kind: mds, paths: /base/m, tokenizer: none, decode: "
-                                           "true, size: [7, 7], transform: resize, flip: 0.0, "
-                                           "layout: hwc}"},
-        {"{kind: mds, paths: m, decode: false, fields: [x]}",
-         "{kind: mds, paths: /base/m, tokenizer: none, decode: false, fields: {x: x}}"},
-        {"{kind: litdata, paths: l, decode: false}",
-         "{kind: litdata, paths: /base/l, tokenizer: none, decode: false, nulls: refuse, cache: "
-         "1073741824}"},
-        {"{kind: litdata, paths: l, decode: false, sequence_length: 8, cache: 1MiB, nulls: 3}",
-         "{kind: litdata, paths: /base/l, sequence_length: 8, tokenizer: none, decode: false, "
-         "nulls: "
-         "3, cache: 1048576}"},
-        {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
-         "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
-         "{label: label}, "
-         "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: audiofolder, paths: s}",
-         "{kind: audiofolder, paths: /base/s, dtype: float32, channels: mono, sample_rate: null, "
-         "frames: null}"},
-        {"{kind: audiofolder, paths: s, dtype: int16, channels: keep, sample_rate: 16000, frames: "
-         "48000, crop: start}",
-         "{kind: audiofolder, paths: /base/s, dtype: int16, channels: keep, sample_rate: 16000, "
-         "frames: 48000, crop: start}"},
-        {"{kind: tar, paths: a.tar, index: auto, audio: [flac, wav], sample_rate: 16000}",
-         "{kind: tar, index: auto, paths: [/base/a.tar], audio: [flac, wav], dtype: float32, "
-         "channels: mono, sample_rate: 16000, frames: null, tokenizer: none, decode: true, "
-         "transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: tfrecord, paths: a, decode: false}",
-         "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
-        {"{kind: tar, paths: a, decode: false, tokenizer: huggingface, model: t, field: "
-         "json.text}",
-         "{kind: tar, divide: true, paths: [/base/a], tokenizer: huggingface, field: json.text, "
-         "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: "
-         "null, "
-         "shuffle: 0, decode: false}"},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
-        _cleanup_free_ char *text = NULL;
-        assert_true(asprintf(&text, "dataset: %s", forms[i].written) > 0);
-        expect_form("dataset", text, forms[i].canonical);
-    }
-}
-
-TEST(test_column_forms)
-{
-    static const struct form forms[] = {
-        {"{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
-         "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, "
-         "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
-         "refuse, "
-         "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: hdf5, paths: f.h5}", "{kind: hdf5, paths: /base/f.h5, cache: 1073741824}"},
-        {"{kind: hdf5, paths: f.h5, fields: {x: train/images}, cache: 1KiB}",
-         "{kind: hdf5, paths: /base/f.h5, fields: {x: train/images}, cache: 1024}"},
-        {"{kind: lmdb, paths: d}", "{kind: lmdb, paths: /base/d, tokenizer: none, decode: true, "
-                                   "prefix: null, transform: none, flip: 0.0, "
-                                   "layout: hwc}"},
-        {"{kind: lmdb, paths: d, decode: false, fields: [value], prefix: 'image-'}",
-         "{kind: lmdb, paths: /base/d, tokenizer: none, decode: false, fields: {value: value}, "
-         "prefix: image-}"},
-        {"{kind: csv, paths: [a.csv]}", "{kind: csv, paths: [/base/a.csv], tokenizer: none, nulls: "
-                                        "refuse, separator: auto, header: true, "
-                                        "types: null}"},
-        {"{kind: csv, paths: a, fields: {x: '1'}, nulls: 0, separator: tab, header: false, types: "
-         "{b: int8, a: string}}",
-         "{kind: csv, paths: [/base/a], tokenizer: none, fields: {x: '1'}, nulls: 0, separator: "
-         "tab, header: false, "
-         "types: {a: string, b: int8}}"},
-        {"{kind: csv, paths: a, fields: [b.c]}",
-         "{kind: csv, paths: [/base/a], tokenizer: none, fields: {b.c: b.c}, nulls: refuse, "
-         "separator: auto, header: true, types: null}"},
-        {"{kind: arrow, paths: a, decode: false, types: {b: int64, a: float64}, fields: [b.c]}",
-         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, fields: {b.c: b.c}, "
-         "nulls: refuse, types: {a: float64, b: int64}, cache: 1073741824}"},
-        {"{kind: parquet, paths: [d, 'e/*.parquet']}",
-         "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
-         "nulls: refuse, "
-         "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: parquet, paths: d, fields: [x], nulls: -1, filter: {y: 1, x: {min: 2}}, cache: "
-         "1MiB, "
-         "decode: false}",
-         "{kind: parquet, paths: [/base/d], tokenizer: none, decode: false, fields: {x: x}, nulls: "
-         "-1, filter: {x: "
-         "{min: 2}, y: 1}, cache: 1048576, shared: 0}"},
-        {"{kind: arrow, paths: a, decode: false}",
-         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
-         "1073741824}"},
-        {"{kind: arrow, paths: [a, 'b*'], decode: false, nulls: -1, fields: [x]}",
-         "{kind: arrow, paths: [/base/a, '/base/b*'], tokenizer: none, decode: false, fields: {x: "
-         "x}, nulls: -1, cache: 1073741824}"},
-        {"{kind: arrow, paths: a, decode: false, tokenizer: bytes, bos: 1}",
-         "{kind: arrow, paths: [/base/a], tokenizer: bytes, field: text, bos: 1, max_length: null, "
-         "decode: false, nulls: refuse, cache: 1073741824}"},
-        {"{kind: csv, paths: a, tokenizer: sentencepiece, model: m, max_length: 3}",
-         "{kind: csv, paths: [/base/a], tokenizer: sentencepiece, field: text, model: /base/m, "
-         "max_length: 3, nulls: refuse, separator: auto, header: true, types: null}"},
-        {"{kind: arrow, paths: a, decode: false, nulls: refuse}",
-         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
-         "1073741824}"},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
-        _cleanup_free_ char *text = NULL;
-        assert_true(asprintf(&text, "dataset: %s", forms[i].written) > 0);
-        expect_form("dataset", text, forms[i].canonical);
-    }
+    expect_dataset_forms(dataset_forms, ARRAY_SIZE(dataset_forms));
+    expect_dataset_forms(chat_forms, ARRAY_SIZE(chat_forms));
+    expect_dataset_forms(record_forms, ARRAY_SIZE(record_forms));
+    expect_dataset_forms(column_forms, ARRAY_SIZE(column_forms));
 }
 
 TEST(test_other_forms)
@@ -306,69 +293,6 @@ TEST(test_other_forms)
                              forms[i].form.written) > 0);
         expect_form(forms[i].section, text, forms[i].form.canonical);
     }
-}
-
-/* What stands in the fields of the structs. */
-TEST(test_fields)
-{
-    _cleanup_(spec_deinit)
-    struct dl_spec tar = {0}, text = {0}, pieces = {0}, plugin = {0}, folder = {0};
-
-    expect_spec("{dataset: {kind: tar, paths: [a, b], shuffle: 5, size: [3, 4], transform:"
-                " random_crop, flip: 0.25, layout: chw}, collate: {kind: pad, value: 1.5, side:"
-                " left, multiple_of: 8, fields: [x.1]}, workers: {count: 0, in_order: false}}",
-                &tar);
-    const struct spec_dataset *dataset = &tar.dataset;
-    assert_int_equal(dataset->kind, DATASET_TAR);
-    assert_int_equal(dataset->n_files, 2);
-    assert_null(dataset->files[1].field);
-    assert_string_equal(dataset->files[1].path, "/base/b");
-    assert_true(dataset->divide && dataset->decode && dataset->shuffle == 5);
-    assert_int_equal(dataset->image.transform, TRANSFORM_RANDOM_CROP);
-    assert_int_equal(dataset->image.layout, LAYOUT_CHW);
-    assert_int_equal(dataset->image.height, 3);
-    assert_int_equal(dataset->image.width, 4);
-    assert_true(dataset->image.flip == 0.25);
-    assert_true(dataset->image.scale[0] == 0.08 && dataset->image.scale[1] == 1);
-    assert_true(dataset->image.aspect[0] == 0.75 && dataset->image.aspect[1] == 4.0 / 3.0);
-    assert_int_equal(tar.collate.kind, COLLATE_PAD);
-    assert_int_equal(tar.collate.side, PAD_LEFT);
-    assert_int_equal(tar.collate.multiple_of, 8);
-    assert_true(tar.collate.value == 1.5);
-    assert_int_equal(tar.collate.n_fields, 1);
-    assert_string_equal(tar.collate.fields[0], "x.1");
-    assert_true(tar.workers == 0 && !tar.in_order);
-    assert_string_equal(spec_dataset_label(dataset), "/base/a");
-
-    expect_spec("dataset: {kind: text, paths: x, format: json, tokenizer: bytes, max_length: 7}",
-                &text);
-    assert_int_equal(text.dataset.format, TEXT_JSON);
-    assert_int_equal(text.dataset.tokenizer, TOKENIZER_BYTES);
-    assert_int_equal(text.dataset.max_length, 7);
-    assert_string_equal(text.dataset.field, "text");
-    assert_null(text.dataset.model);
-
-    expect_spec("dataset: {kind: text, paths: x, tokenizer: sentencepiece, model: y}", &pieces);
-    assert_int_equal(pieces.dataset.tokenizer, TOKENIZER_SENTENCEPIECE);
-    assert_string_equal(pieces.dataset.model, "/base/y");
-    assert_int_equal(pieces.dataset.n_files, 1);
-    assert_string_equal(spec_dataset_label(&pieces.dataset), "/base/x");
-
-    expect_spec("{dataset: {kind: plugin, path: p.so, config: {a: 1}}, collate: {kind: plugin,"
-                " path: c.so, config: [2]}, sampler: {kind: client}}",
-                &plugin);
-    assert_string_equal(plugin.dataset.files[0].path, "/base/p.so");
-    assert_int_equal(value_get(&plugin.dataset.config, "a")->integer, 1);
-    assert_string_equal(plugin.collate.path, "/base/c.so");
-    assert_int_equal(plugin.collate.config.items[0].integer, 2);
-    assert_int_equal(plugin.sampler, SAMPLER_CLIENT);
-    assert_int_equal(spec_check_length(&plugin, 0, NULL), 0);
-    assert_int_equal(spec_check_length(&plugin, UINT64_MAX, NULL), 0); /* the client's business */
-
-    expect_spec("dataset: {kind: imagefolder, paths: x, size: 8}", &folder);
-    assert_int_equal(folder.dataset.image.transform, TRANSFORM_RESIZE);
-    assert_int_equal(folder.dataset.image.layout, LAYOUT_HWC);
-    assert_int_equal(folder.dataset.image.resize, 0);
 }
 
 /* A dataset that does not say how long it is has an order only where the client makes it. */
