@@ -73,38 +73,6 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->rendezvous.heartbeat.missed, 3);
 }
 
-/* Sections in a section. */
-TEST(test_rendezvous)
-{
-    struct config config = load(
-        "rendezvous:\n  backend: etcd\n  endpoint: a:1,b:2\n  id: run\n  node: n7\n"
-        "  local_ranks: 8\n  nodes: {min: 2, max: 5}\n"
-        "  timeouts: {join: 1m, last_call: 2s, close: 3s, read: 4s}\n"
-        "  heartbeat: {interval: 500ms, missed: 9}\n"
-        "  host: no\n  user: me\n  password: secret\n  tls: {ca: /a, certificate: /b, key: /c}\n");
-    const struct config_rendezvous *is = &config.rendezvous;
-
-    assert_int_equal(is->backend, CONFIG_BACKEND_ETCD);
-    assert_string_equal(is->endpoint, "a:1,b:2");
-    assert_int_equal(is->host, CONFIG_HOSTING_NO);
-    assert_string_equal(is->id, "run");
-    assert_string_equal(is->node, "n7");
-    assert_int_equal(is->local_ranks, 8);
-    assert_true(is->nodes.min == 2 && is->nodes.max == 5);
-    assert_int_equal(is->timeouts.join, 60000000000);
-    assert_int_equal(is->timeouts.last_call, 2000000000);
-    assert_int_equal(is->timeouts.close, 3000000000);
-    assert_int_equal(is->timeouts.read, 4000000000);
-    assert_int_equal(is->heartbeat.interval, 500000000);
-    assert_int_equal(is->heartbeat.missed, 9);
-    assert_string_equal(is->user, "me");
-    assert_string_equal(is->password, "secret");
-    assert_string_equal(is->tls.ca, "/a");
-    assert_string_equal(is->tls.certificate, "/b");
-    assert_string_equal(is->tls.key, "/c");
-    config_deinit(&config);
-}
-
 TEST(test_defaults)
 {
     static const char *const empty[] = {"",   "\n",    " \r\n\t\n", "# nothing but a comment\n",
@@ -119,70 +87,6 @@ TEST(test_defaults)
         expect_defaults(&config);
         config_deinit(&config);
     }
-    config_deinit(&config);
-}
-
-TEST(test_every_key)
-{
-    struct config config = load("socket: /tmp/a socket\n"
-                                "socket_mode: \"0600\"\n"
-                                "socket_group: users\n"
-                                "data_roots: [/]\n"
-                                "plugins: [/, /usr]\n"
-                                "site:\n"
-                                "  objects: [\"a.b:C\", \"d:e.f\"]\n"
-                                "  plugins: [/usr/../bin/sh]\n"
-                                "worker: /opt/worker\n"
-                                "python: [/usr/bin/env, /bin/sh]\n"
-                                "python_path: [/usr/lib/..]\n"
-                                "python_timeout: 5\n"
-                                "open_timeout: 7m\n"
-                                "linger: 1h\n"
-                                "drain_timeout: 250ms\n"
-                                "log_level: debug\n"
-                                "remote:\n"
-                                "  denied: [10.0.0.0/8, \"::1/128\"]\n"
-                                "limits:\n"
-                                "  sessions: 1\n"
-                                "  loaders: 2\n"
-                                "  workers: 3\n"
-                                "  bytes: 1.5MiB\n"
-                                "  leases: 5\n"
-                                "  cpus: 6\n");
-
-    assert_string_equal(config.socket, "/tmp/a socket");
-    assert_int_equal(config.socket_mode, 0600);
-    assert_string_equal(config.socket_group, "users");
-    assert_int_equal(config.data_roots.n, 1);
-    assert_string_equal(config.data_roots.paths[0], "/");
-    assert_int_equal(config.plugins.n, 2);
-    assert_string_equal(config.plugins.paths[0], "/");
-    assert_string_equal(config.plugins.paths[1], "/usr");
-    assert_int_equal(config.site.objects.n, 2);
-    assert_string_equal(config.site.objects.paths[0], "a.b:C");
-    assert_string_equal(config.site.objects.paths[1], "d:e.f");
-    assert_int_equal(config.site.plugins.n, 1);
-    assert_string_equal(config.site.plugins.paths[0], "/usr/../bin/sh"); /* as it stands there */
-    assert_string_equal(config.worker, "/opt/worker");
-    assert_int_equal(config.python.n, 2);
-    assert_string_equal(config.python.paths[0], "/usr/bin/env");
-    assert_string_equal(config.python.paths[1], "/bin/sh"); /* though /bin may be a link */
-    assert_int_equal(config.python_path.n, 1);
-    assert_string_equal(config.python_path.paths[0], "/usr");
-    assert_int_equal(config.python_timeout, 5000000000);
-    assert_int_equal(config.open_timeout, 420000000000);
-    assert_int_equal(config.linger, 3600000000000);
-    assert_int_equal(config.drain_timeout, 250000000);
-    assert_int_equal(config.log_level, LOG_DEBUG);
-    assert_int_equal(config.remote.denied.n, 2);
-    assert_string_equal(config.remote.denied.paths[0], "10.0.0.0/8");
-    assert_string_equal(config.remote.denied.paths[1], "::1/128");
-    assert_int_equal(config.limits.sessions, 1);
-    assert_int_equal(config.limits.loaders, 2);
-    assert_int_equal(config.limits.workers, 3);
-    assert_int_equal(config.limits.bytes, 3 << 19);
-    assert_int_equal(config.limits.leases, 5);
-    assert_int_equal(config.limits.cpus, 6);
     config_deinit(&config);
 }
 
@@ -248,112 +152,149 @@ TEST(test_each_key_alone)
     }
 }
 
-TEST(test_numbers_and_units)
-{
-    static const struct {
-        const char *text;
-        uint64_t linger;
-    } durations[] = {{"0", 0},
-                     {"0s", 0},
-                     {"5", 5000000000},
-                     {"\"5\"", 5000000000},
-                     {"1.5s", 1500000000},
-                     {"90 s", 90000000000},
-                     {"2min", 120000000000},
-                     {"2m", 120000000000},
-                     {"7us", 7000},
-                     {"7ns", 7},
-                     {"9223372035", 9223372035000000000},
-                     {"18446744073709551615ns", UINT64_MAX}};
-    static const struct {
-        const char *text;
-        uint64_t bytes;
-    } sizes[] = {{"1", 1},           {"1B", 1},
-                 {"\"4096\"", 4096}, {"2kB", 2000},
-                 {"2 KiB", 2048},    {"1TiB", (uint64_t)1 << 40},
-                 {"0x10", 16},       {"9223372036854775807", INT64_MAX}};
-    static const struct {
-        const char *text;
-        uint32_t mode;
-    } modes[] = {{"0", 0}, {"0000", 0}, {"777", 0777}, {"0000777", 0777}, {"0007", 7}};
-    static const struct {
-        const char *text;
-        struct config_share share;
-    } shares[] = {{"1", {1, 0}},
-                  {"1%", {0, 1}},
-                  {"100%", {0, 100}},
-                  {"\"7%\"", {0, 7}},
-                  {"3MiB", {3 << 20, 0}}};
-    static const struct {
-        const char *text;
-        enum log_level level;
-    } levels[] = {
-        {"error", LOG_ERROR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
-    static const struct {
-        const char *text;
-        enum config_sandbox sandbox;
-    } sandboxes[] = {{"default", CONFIG_SANDBOX_DEFAULT},
-                     {"strict", CONFIG_SANDBOX_STRICT},
-                     {"off", CONFIG_SANDBOX_OFF},
-                     {"\"off\"", CONFIG_SANDBOX_OFF}};
-    struct config config;
-    char text[128];
+#define IN(field) offsetof(struct config, field), sizeof(((struct config *)0)->field)
 
-    for (size_t i = 0; i < ARRAY_SIZE(durations); i++) {
-        snprintf(text, sizeof text, "linger: %s\n", durations[i].text);
-        config = load(text);
-        assert_int_equal(config.linger, durations[i].linger);
-        config_deinit(&config);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-        snprintf(text, sizeof text, "limits: {bytes: %s}\n", sizes[i].text);
-        config = load(text);
-        assert_int_equal(config.limits.bytes, sizes[i].bytes);
-        config_deinit(&config);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(shares); i++) {
-        snprintf(text, sizeof text, "limits: {memory: %s}\n", shares[i].text);
-        config = load(text);
-        assert_int_equal(config.limits.memory.bytes, shares[i].share.bytes);
-        assert_int_equal(config.limits.memory.per_cent, shares[i].share.per_cent);
-        config_deinit(&config);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
-        snprintf(text, sizeof text, "socket_mode: \"%s\"\n", modes[i].text);
-        config = load(text);
-        assert_int_equal(config.socket_mode, modes[i].mode);
-        config_deinit(&config);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
-        snprintf(text, sizeof text, "{\"log_level\": \"%s\"}", levels[i].text); /* JSON is YAML */
-        config = load(text);
-        assert_int_equal(config.log_level, levels[i].level);
-        config_deinit(&config);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(sandboxes); i++) {
-        snprintf(text, sizeof text, "sandbox: %s\n", sandboxes[i].text);
-        config = load(text);
-        assert_int_equal(config.sandbox, sandboxes[i].sandbox);
+static const struct {
+    const char *text;
+    size_t at, size;
+    uint64_t want;
+} numbers[] = {
+    {"socket_mode: \"0600\"", IN(socket_mode), 0600},
+    {"socket_mode: \"0\"", IN(socket_mode), 0},
+    {"socket_mode: \"0000\"", IN(socket_mode), 0},
+    {"socket_mode: \"777\"", IN(socket_mode), 0777},
+    {"socket_mode: \"0000777\"", IN(socket_mode), 0777},
+    {"socket_mode: \"0007\"", IN(socket_mode), 7},
+    {"python_timeout: 5", IN(python_timeout), 5000000000},
+    {"open_timeout: 7m", IN(open_timeout), 420000000000},
+    {"drain_timeout: 250ms", IN(drain_timeout), 250000000},
+    {"linger: 1h", IN(linger), 3600000000000},
+    {"linger: 0", IN(linger), 0},
+    {"linger: 0s", IN(linger), 0},
+    {"linger: \"5\"", IN(linger), 5000000000},
+    {"linger: 1.5s", IN(linger), 1500000000},
+    {"linger: 90 s", IN(linger), 90000000000},
+    {"linger: 2min", IN(linger), 120000000000},
+    {"linger: 7us", IN(linger), 7000},
+    {"linger: 7ns", IN(linger), 7},
+    {"linger: 9223372035", IN(linger), 9223372035000000000},
+    {"linger: 18446744073709551615ns", IN(linger), UINT64_MAX},
+    {"{\"log_level\": \"error\"}", IN(log_level), LOG_ERROR}, /* JSON is YAML */
+    {"log_level: warning", IN(log_level), LOG_WARNING},
+    {"log_level: info", IN(log_level), LOG_INFO},
+    {"log_level: debug", IN(log_level), LOG_DEBUG},
+    {"sandbox: default", IN(sandbox), CONFIG_SANDBOX_DEFAULT},
+    {"sandbox: strict", IN(sandbox), CONFIG_SANDBOX_STRICT},
+    {"sandbox: off", IN(sandbox), CONFIG_SANDBOX_OFF},
+    {"sandbox: \"off\"", IN(sandbox), CONFIG_SANDBOX_OFF},
+    {"limits: {sessions: 1}", IN(limits.sessions), 1},
+    {"limits: {loaders: 2}", IN(limits.loaders), 2},
+    {"limits: {workers: 3}", IN(limits.workers), 3},
+    {"limits: {leases: 5}", IN(limits.leases), 5},
+    {"limits: {cpus: 6}", IN(limits.cpus), 6},
+    {"limits: {bytes: 1.5MiB}", IN(limits.bytes), 3 << 19},
+    {"limits: {bytes: 1}", IN(limits.bytes), 1},
+    {"limits: {bytes: 1B}", IN(limits.bytes), 1},
+    {"limits: {bytes: \"4096\"}", IN(limits.bytes), 4096},
+    {"limits: {bytes: 2kB}", IN(limits.bytes), 2000},
+    {"limits: {bytes: 2 KiB}", IN(limits.bytes), 2048},
+    {"limits: {bytes: 1TiB}", IN(limits.bytes), (uint64_t)1 << 40},
+    {"limits: {bytes: 0x10}", IN(limits.bytes), 16},
+    {"limits: {bytes: 9223372036854775807}", IN(limits.bytes), INT64_MAX},
+    {"limits: {memory: 1}", IN(limits.memory.bytes), 1},
+    {"limits: {memory: 1}", IN(limits.memory.per_cent), 0},
+    {"limits: {memory: 3MiB}", IN(limits.memory.bytes), 3 << 20},
+    {"limits: {memory: 1%}", IN(limits.memory.per_cent), 1},
+    {"limits: {memory: 100%}", IN(limits.memory.per_cent), 100},
+    {"limits: {memory: \"7%\"}", IN(limits.memory.per_cent), 7},
+    {"limits: {memory: \"7%\"}", IN(limits.memory.bytes), 0},
+    {"rendezvous: {backend: etcd}", IN(rendezvous.backend), CONFIG_BACKEND_ETCD},
+    {"rendezvous: {host: no}", IN(rendezvous.host), CONFIG_HOSTING_NO},
+    {"rendezvous: {local_ranks: 8}", IN(rendezvous.local_ranks), 8},
+    {"rendezvous: {nodes: {min: 2, max: 5}}", IN(rendezvous.nodes.min), 2},
+    {"rendezvous: {nodes: {min: 2, max: 5}}", IN(rendezvous.nodes.max), 5},
+    {"rendezvous: {timeouts: {join: 1m}}", IN(rendezvous.timeouts.join), 60000000000},
+    {"rendezvous: {timeouts: {last_call: 2s}}", IN(rendezvous.timeouts.last_call), 2000000000},
+    {"rendezvous: {timeouts: {close: 3s}}", IN(rendezvous.timeouts.close), 3000000000},
+    {"rendezvous: {timeouts: {read: 4s}}", IN(rendezvous.timeouts.read), 4000000000},
+    {"rendezvous: {heartbeat: {interval: 500ms}}", IN(rendezvous.heartbeat.interval), 500000000},
+    {"rendezvous: {heartbeat: {missed: 9}}", IN(rendezvous.heartbeat.missed), 9},
+};
+
+TEST(test_numbers)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        struct config config = load(numbers[i].text);
+        uint64_t got = 0;
+
+        memcpy(&got, (const char *)&config + numbers[i].at, numbers[i].size);
+        if (got != numbers[i].want)
+            fail_msg("%s: %llu", numbers[i].text, (unsigned long long)got);
         config_deinit(&config);
     }
 }
 
-TEST(test_metrics_listen)
-{
-    static const char *const good[] = {"",
-                                       "127.0.0.1:9400",
-                                       "127.9.8.7:0",
-                                       "[::1]:9400",
-                                       "[::1]:65535",
-                                       "[0:0::0:1]:1",
-                                       "127.0.0.1:09400",
-                                       "/run/dloaderd/page"};
-    char text[128];
+#define AT(field) offsetof(struct config, field)
 
-    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
-        snprintf(text, sizeof text, "metrics: {listen: \"%s\"}\n", good[i]);
-        struct config config = load(text);
-        assert_string_equal(config.metrics.listen, good[i]);
+static const struct {
+    const char *text;
+    size_t at;
+    const char *want;
+} texts[] = {
+    {"socket: /tmp/a socket", AT(socket), "/tmp/a socket"},
+    {"socket_group: users", AT(socket_group), "users"},
+    {"worker: /opt/worker", AT(worker), "/opt/worker"},
+    {"rendezvous: {endpoint: 'a:1,b:2'}", AT(rendezvous.endpoint), "a:1,b:2"},
+    {"rendezvous: {id: run}", AT(rendezvous.id), "run"},
+    {"rendezvous: {node: n7}", AT(rendezvous.node), "n7"},
+    {"rendezvous: {user: me}", AT(rendezvous.user), "me"},
+    {"rendezvous: {password: secret}", AT(rendezvous.password), "secret"},
+    {"rendezvous: {tls: {ca: /a}}", AT(rendezvous.tls.ca), "/a"},
+    {"rendezvous: {tls: {certificate: /b}}", AT(rendezvous.tls.certificate), "/b"},
+    {"rendezvous: {tls: {key: /c}}", AT(rendezvous.tls.key), "/c"},
+    {"metrics: {listen: \"\"}", AT(metrics.listen), ""},
+    {"metrics: {listen: \"127.0.0.1:9400\"}", AT(metrics.listen), "127.0.0.1:9400"},
+    {"metrics: {listen: \"127.9.8.7:0\"}", AT(metrics.listen), "127.9.8.7:0"},
+    {"metrics: {listen: \"[::1]:9400\"}", AT(metrics.listen), "[::1]:9400"},
+    {"metrics: {listen: \"[::1]:65535\"}", AT(metrics.listen), "[::1]:65535"},
+    {"metrics: {listen: \"[0:0::0:1]:1\"}", AT(metrics.listen), "[0:0::0:1]:1"},
+    {"metrics: {listen: \"127.0.0.1:09400\"}", AT(metrics.listen), "127.0.0.1:09400"},
+    {"metrics: {listen: /run/dloaderd/page}", AT(metrics.listen), "/run/dloaderd/page"},
+};
+
+/* Lists, each as its texts with blanks between them. */
+static const struct {
+    const char *text;
+    size_t at;
+    const char *want;
+} lists[] = {
+    {"data_roots: [/]", AT(data_roots), "/"},
+    {"plugins: [/, /usr]", AT(plugins), "/ /usr"},
+    {"site: {objects: [\"a.b:C\", \"d:e.f\"]}", AT(site.objects), "a.b:C d:e.f"},
+    {"site: {plugins: [/usr/../bin/sh]}", AT(site.plugins), "/usr/../bin/sh"}, /* as it stands */
+    {"python: [/usr/bin/env, /bin/sh]", AT(python), "/usr/bin/env /bin/sh"},   /* a link, perhaps */
+    {"python_path: [/usr/lib/..]", AT(python_path), "/usr"},
+    {"remote: {denied: [10.0.0.0/8, \"::1/128\"]}", AT(remote.denied), "10.0.0.0/8 ::1/128"},
+};
+
+TEST(test_texts)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct config config = load(texts[i].text);
+        const char *text;
+
+        memcpy(&text, (const char *)&config + texts[i].at, sizeof text);
+        assert_string_equal(text, texts[i].want);
+        config_deinit(&config);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        struct config config = load(lists[i].text);
+        const struct config_dirs *list = (const void *)((const char *)&config + lists[i].at);
+        char got[256] = "";
+
+        for (uint32_t k = 0; k < list->n; k++)
+            strcat(strcat(got, k > 0 ? " " : ""), list->paths[k]);
+        assert_string_equal(got, lists[i].want);
         config_deinit(&config);
     }
 }
@@ -442,8 +383,7 @@ TEST(test_tokens)
     char token[256], text[512], want[512];
 
     for (size_t i = 0; i < ARRAY_SIZE(wrong_tokens); i++) {
-        (void)snprintf(token, sizeof token, "%s",
-                       harness_file("token", wrong_tokens[i], strlen(wrong_tokens[i])));
+        (void)snprintf(token, sizeof token, "%s", harness_text("token", wrong_tokens[i]));
         struct dl_error err = {0};
         struct config config;
 
