@@ -1,6 +1,6 @@
 /* Datasets of every kind and the batch images made from them. */
 #include "daemon/data/fetch.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
@@ -15,19 +15,13 @@ static struct dl_spec range_spec(uint64_t length, uint64_t batch_size)
                             .batch_size = batch_size};
 }
 
-static struct dl_spec npy_spec(struct spec_file *files, uint32_t n, uint64_t batch_size)
-{
-    return (struct dl_spec){.dataset = {.kind = DATASET_NPY, .files = files, .n_files = n},
-                            .batch_size = batch_size};
-}
-
 /* Rows of `row` bytes of uint8; byte b of row i is a function of both. */
 static uint8_t cell(uint64_t i, uint64_t b)
 {
     return (uint8_t)(i * 131 + b * 7 + (i >> 8));
 }
 
-static char *write_rows(const char *name, uint64_t rows, uint64_t row, const char *shape)
+static void write_rows(const char *name, uint64_t rows, uint64_t row, const char *shape)
 {
     _cleanup_free_ uint8_t *data = malloc(256 + rows * row);
     char dict[128];
@@ -39,7 +33,7 @@ static char *write_rows(const char *name, uint64_t rows, uint64_t row, const cha
         for (uint64_t b = 0; b < row; b++)
             data[len++] = cell(i, b);
     }
-    return strdup(harness_file(name, data, len));
+    harness_file(name, data, len);
 }
 
 static struct fetcher *must_open(const struct dl_spec *spec)
@@ -50,6 +44,15 @@ static struct fetcher *must_open(const struct dl_spec *spec)
     if (fetcher_new(spec, &anywhere, &fetcher, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
     return fetcher;
+}
+
+/* Of a spec as it is written. */
+static struct fetcher *open_text(const char *text)
+{
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = read_loader(text);
+
+    return must_open(&spec);
 }
 
 static int refuse(const struct dl_spec *spec, struct dl_error *ret)
@@ -114,8 +117,8 @@ static const struct tree_node *fill(struct fetcher *f, const uint64_t *indices, 
 
 TEST(test_range)
 {
-    struct dl_spec spec = range_spec(1000, 4);
-    struct fetcher *f = must_open(&spec);
+    struct dl_spec spec = range_spec(1ULL << 63, 4);
+    struct fetcher *f = open_text("{dataset: {kind: range, length: 1000}, batch: {size: 4}}");
     uint64_t indices[] = {999, 0, 5, 5}, used;
     const struct tree_node *node = fill(f, indices, 4, false, &used);
 
@@ -128,7 +131,15 @@ TEST(test_range)
     assert_memory_equal(slot_a + node->offset, indices, sizeof indices);
     assert_null(fetcher_free(f));
 
-    spec.dataset.length = 1ULL << 63;
+    /* Without batching. */
+    f = open_text("{dataset: {kind: range, length: 1000}, batch: {size: null}}");
+    node = fill(f, indices, 1, true, &used);
+    assert_int_equal(node->ndim, 0);
+    assert_int_equal(node->shape[0], 0);
+    assert_int_equal(node->nbytes, 8);
+    assert_memory_equal(slot_a + node->offset, indices, 8);
+    fetcher_free(f);
+
     struct dl_error err;
     assert_int_equal(refuse(&spec, &err), EINVAL);
     assert_error(&err, EINVAL, "dataset.length",
@@ -137,33 +148,18 @@ TEST(test_range)
     assert_null(fetcher_free(NULL));
 }
 
-TEST(test_unbatched)
-{
-    struct dl_spec spec = range_spec(1000, 0);
-    struct fetcher *f = must_open(&spec);
-    uint64_t index = 42, used;
-    const struct tree_node *node = fill(f, &index, 1, true, &used);
-
-    assert_int_equal(node->ndim, 0);
-    assert_int_equal(node->shape[0], 0);
-    assert_int_equal(node->nbytes, 8);
-    assert_memory_equal(slot_a + node->offset, &index, 8);
-    fetcher_free(f);
-}
-
 /* Three fields of odd sizes, so that there are gaps; full, short, and full batches again. */
 TEST(test_dict)
 {
-    struct spec_file files[] = {
-        {"label", write_rows("label.npy", 300, 1, "(300,)")},
-        {"image", write_rows("image.npy", 300, 35, "(300, 5, 7)")},
-        {"z", write_rows("z.npy", 300, 100, "(300, 100)")},
-    };
-    static const uint64_t rows[] = {1, 35, 100};
-    struct dl_spec spec = npy_spec(files, 3, 10);
-    struct fetcher *f = must_open(&spec);
+    static const char *const names[] = {"image", "label", "z"};
+    static const uint64_t rows[] = {35, 1, 100};
     uint64_t indices[10], used, last_used = 0;
 
+    write_rows("label.npy", 300, 1, "(300,)");
+    write_rows("image.npy", 300, 35, "(300, 5, 7)");
+    write_rows("z.npy", 300, 100, "(300, 100)");
+    struct fetcher *f = open_text("{dataset: {kind: npy, paths: {label: label.npy, image: "
+                                  "image.npy, z: z.npy}}, batch: {size: 10}}");
     for (unsigned turn = 0; turn < 4; turn++) {
         uint32_t n = turn % 2 ? 3 : 10;
         for (uint32_t i = 0; i < n; i++)
@@ -175,8 +171,8 @@ TEST(test_dict)
         assert_int_equal(tree[0].children, 3);
         for (uint32_t leaf = 0; leaf < 3; leaf++) {
             const struct tree_node *node = &tree[leaf + 1];
-            assert_int_equal(node->key_len, strlen(files[leaf].field));
-            assert_memory_equal(tree_key(tree, node), files[leaf].field, node->key_len);
+            assert_int_equal(node->key_len, strlen(names[leaf]));
+            assert_memory_equal(tree_key(tree, node), names[leaf], node->key_len);
             assert_int_equal(node->offset, align_up(end, 64));
             for (uint64_t gap = end; gap < node->offset; gap++)
                 assert_int_equal(slot_a[gap], 0);
@@ -187,16 +183,14 @@ TEST(test_dict)
                                  cell(indices[at / rows[leaf]], at % rows[leaf]));
             end = node->offset + node->nbytes;
         }
-        assert_int_equal(tree[2].ndim, 3);
-        assert_memory_equal(tree[2].shape, ((uint64_t[]){n, 5, 7}), 24);
+        assert_int_equal(tree[1].ndim, 3);
+        assert_memory_equal(tree[1].shape, ((uint64_t[]){n, 5, 7}), 24);
         assert_int_equal(used, end);
         assert_true(n < 10 || last_used == 0 || used > last_used);
         last_used = used;
     }
     assert_int_equal(fetcher_slot_bytes(f), 4096);
     fetcher_free(f);
-    for (size_t i = 0; i < 3; i++)
-        free(files[i].path);
 }
 
 /* Each way the loop over rows is specialised, and the sizes between. */
@@ -206,9 +200,8 @@ TEST(test_row_sizes)
         char shape[64];
         uint64_t indices[40], used, rows = 50;
         snprintf(shape, sizeof shape, "(50, %llu)", (unsigned long long)row);
-        struct spec_file file = {NULL, write_rows("rows.npy", rows, row, shape)};
-        struct dl_spec spec = npy_spec(&file, 1, 40);
-        struct fetcher *f = must_open(&spec);
+        write_rows("rows.npy", rows, row, shape);
+        struct fetcher *f = open_text("{dataset: {kind: npy, paths: rows.npy}, batch: {size: 40}}");
 
         for (uint64_t i = 0; i < 40; i++)
             indices[i] = (i * 29 + row) % rows;
@@ -217,42 +210,39 @@ TEST(test_row_sizes)
         for (uint64_t at = 0; at < node->nbytes; at++)
             assert_int_equal(slot_a[node->offset + at], cell(indices[at / row], at % row));
         fetcher_free(f);
-        free(file.path);
     }
 }
 
-TEST(test_unequal_lengths)
+TEST(test_refused_files)
 {
-    struct spec_file files[] = {
-        {"a", write_rows("a.npy", 5, 1, "(5,)")},
-        {"b", write_rows("b.npy", 4, 1, "(4,)")},
-    };
-    struct dl_spec spec = npy_spec(files, 2, 2);
-    struct dl_error err;
+    struct spec_file files[] = {{NULL, (char *)"/nonexistent/a.npy"}, {NULL, NULL}};
+    struct dl_spec spec = {.dataset = {.kind = DATASET_NPY, .files = files, .n_files = 2},
+                           .batch_size = 2};
+    struct dl_error err = {0};
+    struct fetcher *f = NULL;
     char want[8192];
 
-    assert_int_equal(refuse(&spec, &err), EINVAL);
+    write_rows("a.npy", 5, 1, "(5,)");
+    write_rows("b.npy", 4, 1, "(4,)");
+    struct dl_spec unequal = read_dataset("{kind: npy, paths: {a: a.npy, b: b.npy}}");
+    assert_int_equal(refuse(&unequal, &err), EINVAL);
     snprintf(want, sizeof want,
              "has 4 samples, but %s has 5; all files of a dataset need equally many",
-             files[0].path);
-    assert_error(&err, EINVAL, files[1].path, want);
-    free(files[0].path);
-    free(files[1].path);
-}
+             unequal.dataset.files[0].path);
+    assert_error(&err, EINVAL, unequal.dataset.files[1].path, want);
+    spec_deinit(&unequal);
 
-TEST(test_bad_files)
-{
-    struct spec_file files[] = {
-        {"a", write_rows("a.npy", 5, 1, "(5,)")},
-        {"b", "/nonexistent/b.npy"},
-    };
-    struct dl_spec spec = npy_spec(files, 2, 2);
-    struct dl_error err;
-
-    assert_int_equal(refuse(&spec, &err), ENOENT); /* and the first is closed again */
+    struct dl_spec missing = read_dataset("{kind: npy, paths: {a: a.npy, b: /nonexistent/b.npy}}");
+    assert_int_equal(refuse(&missing, &err), ENOENT); /* and the first is closed again */
     assert_string_equal(err.path, "/nonexistent/b.npy");
-    files[1].field = NULL;
-    assert_int_equal(refuse(&spec, &err), EINVAL);
+    char *paths[] = {(char *)"/nonexistent"};
+    struct data_env env = {.roots = paths, .n_roots = 1};
+    assert_int_equal(fetcher_new(&missing, &env, &f, &err), -EACCES);
+    assert_string_equal(err.path, missing.dataset.files[0].path);
+    spec_deinit(&missing);
+
+    files[1].path = files[0].path;
+    assert_int_equal(refuse(&spec, &err), EINVAL); /* two without a field */
     assert_string_equal(err.path, "dataset.paths");
     spec.dataset.n_files = 0;
     assert_int_equal(refuse(&spec, &err), EINVAL);
@@ -261,21 +251,6 @@ TEST(test_bad_files)
     spec.dataset.kind = 99;
     assert_int_equal(refuse(&spec, &err), EINVAL);
     assert_error(&err, EINVAL, "dataset.kind", "99 is not a kind of dataset");
-    free(files[0].path);
-}
-
-TEST(test_roots)
-{
-    struct spec_file file = {NULL, write_rows("a.npy", 5, 1, "(5,)")};
-    struct dl_spec spec = npy_spec(&file, 1, 2);
-    char *paths[] = {"/nonexistent"};
-    struct data_env env = {.roots = paths, .n_roots = 1};
-    struct fetcher *f = NULL;
-    struct dl_error err = {0};
-
-    assert_int_equal(fetcher_new(&spec, &env, &f, &err), -EACCES);
-    assert_string_equal(err.path, file.path);
-    free(file.path);
 }
 
 /* "All in one batch" is a large number: the slot is as large as the data, not as the number. */
@@ -392,31 +367,27 @@ TEST(test_dimensions)
 
 TEST(test_rows_of_no_bytes)
 {
-    struct spec_file files[] = {
-        {"none", write_rows("none.npy", 0, 0, "(5, 3, 0)")},
-        {"some", write_rows("some.npy", 5, 3, "(5, 3)")},
-    };
-    struct dl_spec spec = npy_spec(files, 2, 4);
-    struct fetcher *f = must_open(&spec);
     uint64_t indices[] = {4, 3, 2}, used;
+
+    write_rows("none.npy", 0, 0, "(5, 3, 0)");
+    write_rows("some.npy", 5, 3, "(5, 3)");
+    struct fetcher *f = open_text(
+        "{dataset: {kind: npy, paths: {none: none.npy, some: some.npy}}, batch: {size: 4}}");
     const struct tree_node *tree = fill(f, indices, 3, false, &used);
 
     assert_int_equal(tree[1].nbytes, 0);
     assert_memory_equal(tree[1].shape, ((uint64_t[]){3, 3, 0}), 24);
     assert_int_equal(tree[2].nbytes, 9);
     fetcher_free(f);
-    free(files[0].path);
-    free(files[1].path);
 }
 
 TEST(test_slot_too_small)
 {
-    struct spec_file file = {NULL, write_rows("a.npy", 300, 100, "(300, 100)")};
-    struct dl_spec spec = npy_spec(&file, 1, 50);
-    struct fetcher *f = must_open(&spec);
     uint64_t indices[50] = {0}, used, need;
     struct dl_error err = {0};
 
+    write_rows("a.npy", 300, 100, "(300, 100)");
+    struct fetcher *f = open_text("{dataset: {kind: npy, paths: a.npy}, batch: {size: 50}}");
     fill(f, indices, 50, false, &used);
     for (uint64_t bytes = used - 70; bytes < used; bytes++) {
         prepare(slot_a, 0xaa, indices, 50, false);
@@ -429,18 +400,18 @@ TEST(test_slot_too_small)
     assert_memory_equal(slot_a, slot_b, SLOT_BYTES);
     assert_int_equal(fetcher_fill(f, slot_a, used, &need, &err), 0);
     fetcher_free(f);
-    free(file.path);
 }
 
 TEST(test_bad_index)
 {
-    struct spec_file file = {NULL, write_rows("a.npy", 30, 10, "(30, 10)")};
-    struct dl_spec specs[] = {npy_spec(&file, 1, 50), range_spec(30, 50)};
+    static const char *const specs[] = {"{dataset: {kind: npy, paths: a.npy}, batch: {size: 50}}",
+                                        "{dataset: {kind: range, length: 30}, batch: {size: 50}}"};
     const struct slot_header *header = (const void *)slot_a;
     static const uint64_t bad[] = {30, 31, 1ULL << 62, UINT64_MAX};
 
+    write_rows("a.npy", 30, 10, "(30, 10)");
     for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
-        struct fetcher *f = must_open(&specs[s]);
+        struct fetcher *f = open_text(specs[s]);
         for (size_t at = 0; at < 50 * ARRAY_SIZE(bad); at++) {
             uint64_t indices[50] = {0}, used = 99;
             struct dl_error err = {0};
@@ -463,7 +434,6 @@ TEST(test_bad_index)
         }
         fetcher_free(f);
     }
-    free(file.path);
 }
 
 /* What a slot's header may hold when something else wrote to it. */
@@ -501,13 +471,13 @@ TEST(test_damaged_task)
 /* ---- batches of tokens ----------------------------------------------------------------------- */
 
 /* Lines of text as bytes: "a", "bb", "ccc", "dddd"; batches of at most 8 tokens. */
-static struct dl_spec lines_spec(struct spec_file *file, enum collate_kind kind)
+static struct dl_spec lines_spec(enum collate_kind kind)
 {
-    static const char lines[] = "a\nbb\nccc\ndddd\n";
+    static struct spec_file file;
 
-    *file = (struct spec_file){NULL, strdup(harness_file("lines.txt", lines, strlen(lines)))};
+    file.path = (char *)harness_text("lines.txt", "a\nbb\nccc\ndddd\n");
     return (struct dl_spec){.dataset = {.kind = DATASET_TEXT,
-                                        .files = file,
+                                        .files = &file,
                                         .n_files = 1,
                                         .format = TEXT_LINES,
                                         .tokenizer = TOKENIZER_BYTES},
@@ -580,8 +550,7 @@ TEST(test_planned)
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct slot_header *header = (const void *)slot_a;
-        struct spec_file file;
-        struct dl_spec spec = lines_spec(&file, rows[i].kind);
+        struct dl_spec spec = lines_spec(rows[i].kind);
         struct fetcher *f = must_open(&spec);
         struct dl_error err = {0};
         uint64_t used = 0, end = slot_indices_end(3) + slot_planned_bytes(3, rows[i].rows);
@@ -603,7 +572,6 @@ TEST(test_planned)
         assert_memory_equal(slot_a + SLOT_HEADER_BYTES, slot_b + SLOT_HEADER_BYTES,
                             end - SLOT_HEADER_BYTES);
         fetcher_free(f);
-        free(file.path);
     }
 }
 
@@ -611,8 +579,7 @@ TEST(test_planned_bytes)
 {
     static const uint64_t indices[] = {3, 0, 2};
     static const uint32_t lists[] = {4, 1, 3, 1, 2};
-    struct spec_file file;
-    struct dl_spec spec = lines_spec(&file, COLLATE_PACK);
+    struct dl_spec spec = lines_spec(COLLATE_PACK);
     struct fetcher *f = must_open(&spec);
     struct dl_error err = {0};
     uint64_t used = 0, again = 0;
@@ -636,7 +603,6 @@ TEST(test_planned_bytes)
     assert_int_equal(again, used);
     assert_int_equal(fetcher_fill(f, slot_a, used, &again, &err), 0);
     fetcher_free(f);
-    free(file.path);
 }
 
 static void prepare_lengths_of(const uint64_t *indices, uint32_t n)
@@ -658,8 +624,7 @@ static void prepare_lengths(uint64_t first, uint32_t n)
 TEST(test_lengths)
 {
     struct slot_header *header = (void *)slot_a;
-    struct spec_file file;
-    struct dl_spec spec = lines_spec(&file, COLLATE_PAD);
+    struct dl_spec spec = lines_spec(COLLATE_PAD);
     struct fetcher *f = must_open(&spec);
     struct dl_error err = {0};
     uint64_t used = 0;
@@ -698,7 +663,6 @@ TEST(test_lengths)
     assert_int_equal(fetcher_fill(f, slot_a, SLOT_BYTES, &used, &err), -EINVAL);
     assert_string_equal(slot_a + header->error_off, "the slot's header is damaged");
     fetcher_free(f);
-    free(file.path);
 }
 
 /* Nobody knows how many samples a batch has: there is room for the first tasks, no more. */
@@ -739,20 +703,22 @@ TEST(test_token_slots)
 /* Whichever allocation fails, opening says so and leaves nothing behind (leaks, descriptors). */
 TEST(test_out_of_memory)
 {
-    struct spec_file files[] = {
-        {"a", write_rows("a.npy", 5, 1, "(5,)")},
-        {"b", write_rows("b.npy", 5, 2, "(5, 2)")},
-    };
-    struct dl_spec specs[] = {npy_spec(files, 2, 2), range_spec(5, 2)};
+    static const char *const texts[] = {
+        "{dataset: {kind: npy, paths: {a: a.npy, b: b.npy}}, batch: {size: 2}}",
+        "{dataset: {kind: range, length: 5}, batch: {size: 2}}"};
 
-    for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
+    write_rows("a.npy", 5, 1, "(5,)");
+    write_rows("b.npy", 5, 2, "(5, 2)");
+    for (size_t s = 0; s < ARRAY_SIZE(texts); s++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = read_loader(texts[s]);
         struct fetcher *f = NULL;
         struct dl_error err = {0};
         int k = 0, r;
         do {
             fail_in = k++;
             err = (struct dl_error){0};
-            r = fetcher_new(&specs[s], &anywhere, &f, &err);
+            r = fetcher_new(&spec, &anywhere, &f, &err);
             assert_int_equal(r, fail_in >= 0 ? 0 : -ENOMEM);
             assert_int_equal(err.code, -r);
         } while (r < 0 && k < 100);
@@ -760,6 +726,4 @@ TEST(test_out_of_memory)
         fail_in = -1;
         fetcher_free(f);
     }
-    free(files[0].path);
-    free(files[1].path);
 }
