@@ -1,10 +1,12 @@
-/* What the tests of collate share: one case a line, from text to text (tests/lib/batch_text.h). */
+/* What the tests of collate share: one case a line, from a list of samples as batch_text.h of
+ * tests/lib reads it to the batch in words. */
 #ifndef DL_TEST_COLLATE_CASE_H
 #define DL_TEST_COLLATE_CASE_H
 
 #include "tests/lib/batch_text.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
+#include "tests/unit/sample_words.h"
 
 struct collate_case {
     const char *how;     /* keys of collate and batch.size, as one flow mapping without braces */
@@ -124,14 +126,46 @@ static inline int measure_case(struct collate *c, const struct case_samples *s,
     return collate_measure(c, s->samples, case_numbers, s->n, NULL, CASE_BEGIN, ret, ret_bad, err);
 }
 
+/* As put_node() of a sample; texts of several samples are "texts" or "bytes" and a list. */
+static inline void put_batch(struct words *words, const uint8_t *slot, const void *encoded,
+                             const struct tree_node *node)
+{
+    const char *ends = node->kind == TREE_DICT    ? "{}"
+                       : node->kind == TREE_TUPLE ? "()"
+                       : node->kind == TREE_LIST  ? "[]"
+                                                  : "";
+    const char *quotes = node->kind == TREE_BYTES ? "<>" : "\"\"", *text;
+    const struct tree_node *child = node + 1;
+    bool many = node->ndim == 1;
+    uint64_t len;
+
+    if (node->kind == TREE_TENSOR) {
+        put_tensor(words, node, slot + node->offset);
+    } else if (ends[0] == '\0') {
+        say(words, "%s", !many ? "" : node->kind == TREE_BYTES ? "bytes[" : "texts[");
+        for (uint64_t i = 0; i < (many ? node->shape[0] : 1); i++) {
+            assert_true(tree_text(node, slot, i, &text, &len));
+            say(words, "%s%c%.*s%c", i > 0 ? " " : "", quotes[0], (int)len, text, quotes[1]);
+        }
+        say(words, "%s", many ? "]" : "");
+    } else {
+        say(words, "%c", ends[0]);
+        for (uint32_t i = 0; i < node->children; i++, child = tree_skip(child)) {
+            say(words, "%s%.*s%s", i > 0 ? " " : "", (int)child->key_len, tree_key(encoded, child),
+                child->key_len > 0 ? ":" : "");
+            put_batch(words, slot, encoded, child);
+        }
+        say(words, "%c", ends[1]);
+    }
+}
+
 /* Writes the batch over two kinds of garbage: nothing else is touched, and the image is one. */
 static inline void check_image(const struct collate_case *row, struct collate *c,
                                const struct batch_layout *layout)
 {
     static _Alignas(4096) uint8_t a[CASE_SLOT], b[CASE_SLOT];
-    _cleanup_free_ char *text = NULL;
+    static struct words words;
     struct dl_error err = {0};
-    size_t len;
 
     memset(a, 0xaa, sizeof a);
     memset(b, 0x55, sizeof b);
@@ -145,12 +179,12 @@ static inline void check_image(const struct collate_case *row, struct collate *c
     if (tree_check(a + layout->tree_off, layout->tree_len, layout->tree_count, layout->used, &err) <
         0)
         fail_msg("%s: %s", row->samples, err.message);
-    FILE *out = open_memstream(&text, &len);
-    assert_non_null(out);
-    assert_true(print_batch(out, a, layout));
-    fclose(out);
-    if (strcmp(text, row->expect) != 0)
-        fail_msg("{%s} %s:\n  %s\nnot\n  %s", row->how, row->samples, text, row->expect);
+    const void *encoded = a + layout->tree_off;
+    words.len = 0;
+    words.values = true;
+    put_batch(&words, a, encoded, encoded);
+    if (strcmp(words.text, row->expect) != 0)
+        fail_msg("{%s} %s:\n  %s\nnot\n  %s", row->how, row->samples, words.text, row->expect);
 }
 
 static inline void check_good(const struct collate_case *row)

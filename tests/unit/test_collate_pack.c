@@ -1,17 +1,6 @@
 /* Packed rows, and samples held against what is planned of them. */
 #include "tests/unit/collate_case.h"
 
-#define T(dtype, shape, data) \
-    "{\"dtype\": \"" dtype "\", \"shape\": [" shape "], \"data\": \"" data "\"}"
-#define I(shape, data) T("int32", shape, data)
-#define W(hex)         hex "000000"
-#define W2(a, b)       W(a) W(b)
-#define W4(a, b, c, d) W2(a, b) W2(c, d)
-#define L(hex)         hex "00000000000000"
-#define KEYS(segments, positions, n, bounds, longest)             \
-    "\"segment_ids\": " segments ", \"position_ids\": " positions \
-    ", \"cu_seqlens\": " I(n, bounds) ", \"max_seqlen\": " I("", W(longest))
-
 /* Keys of `how` that the plan knows: lengths, rows, cut. */
 static void read_planned(const char *how, struct planned *ret)
 {
@@ -52,112 +41,58 @@ static int make(const char *how, struct collate *c, struct case_samples *s,
                            err);
 }
 
-static const struct collate_case good[] =
-    {
-        /* Two rows; a number is stacked. */
-        {"kind: pack, length: 4, value: 9, lengths: [2, 1, 3], rows: [2, 1]",
-         "[{x: {$tensor: [uint8, [2], 1]}, y: 5}, {x: {$tensor: [uint8, [1], 3]}, y: 6}, "
-         "{x: {$tensor: [uint8, [3], 5]}, y: 7}]",
-         "{" KEYS(I("2, 4", W4("01", "01", "02", "00") W4("01", "01", "01", "00")),
-                  I("2, 4", W4("00", "01", "00", "00") W4("00", "01", "02", "00")), "6",
-                  W4("00", "02", "03", "04") W2("07", "08"),
-                  "03") ", \"x\": " T("uint8", "2, 4",
-                                      "01080309050c1309") ", \"y\": " T("int64", "3",
-                                                                        L("05") L("06")
-                                                                            L("07")) "}"},
-        /* No padding: no piece of it. */
-        {"kind: pack, length: 2, lengths: [2, 1, 1], rows: [1, 2]",
-         "[{x: {$tensor: [uint8, [2], 1]}}, {x: {$tensor: [uint8, [1], 3]}}, "
-         "{x: {$tensor: [uint8, [1], 5]}}]",
-         "{" KEYS(I("2, 2", W2("01", "01") W2("01", "02")),
-                  I("2, 2", W2("00", "01") W2("00", "00")), "4", W4("00", "02", "03", "04"),
-                  "02") ", \"x\": " T("uint8", "2, 2", "01080305") "}"},
-        /* The bare leaf; the padding is the longest piece. */
-        {"kind: pack, length: 4, lengths: [1], rows: [1]", "[{$tensor: [uint8, [1], 7]}]",
-         "{\"values\": " T("uint8", "1, 4", "07000000") ", " KEYS(
-             I("1, 4", W4("01", "00", "00", "00")), I("1, 4", W4("00", "00", "00", "00")), "3",
-             W2("00", "01") W("04"), "03") "}"},
-        /* In a list: a dict in its place; what is packed beside it needs none. */
-        {"kind: pack, length: 2, lengths: [2], rows: [1]",
-         "[{$tuple: [5, {$tensor: [uint8, [2], 7]}, {$tensor: [uint8, [2], 1]}]}]",
-         "[" T("int64", "1", L("05")) ", {\"values\": " T("uint8", "1, 2", "070e") ", " KEYS(
-             I("1, 2", W2("01", "01")), I("1, 2", W2("00", "01")), "2",
-             W2("00", "02"), "02") "}, " T("uint8", "1, 2", "0108") "]"},
-        /* length_of in a dict of a dict; further dimensions; fields, and what is not in them. */
-        {"kind: pack, length: 2, fields: [a.b, c], length_of: a.b, lengths: [1, 2], rows: [1, "
-         "1]",
-         "[{d: {$tensor: [uint8, [1], 9]}, a: {z: a, b: {$tensor: [uint8, [1], 1]}}, "
-         "c: {$tensor: [uint8, [1, 2], 1]}}, "
-         "{d: {$tensor: [uint8, [1], 8]}, a: {z: bc, b: {$tensor: [uint8, [2], 2]}}, "
-         "c: {$tensor: [uint8, [2, 2], 2]}}]",
-         "{\"d\": " T("uint8", "2, 1", "0908") ", \"a\": {" KEYS(
-             I("2, 2", W2("01", "00") W2("01", "01")),
-             I("2, 2", W2("00", "00") W2("00", "01")),
-             "4", W4("00", "01", "02", "04"),
-             "02") ", \"z\": {\"texts\": [\"a\", \"bc\"]}, "
-                   "\"b\": " T("uint8", "2, 2", "01000209") "}, \"c\": " T("u"
-                                                                           "i"
-                                                                           "n"
-                                                                           "t"
-                                                                           "8",
-                                                                           "2"
-                                                                           ","
-                                                                           " "
-                                                                           "2"
-                                                                           ","
-                                                                           " "
-                                                                           "2",
-                                                                           "0"
-                                                                           "1"
-                                                                           "0"
-                                                                           "8"
-                                                                           "0"
-                                                                           "0"
-                                                                           "0"
-                                                                           "0"
-                                                                           "0"
-                                                                           "2"
-                                                                           "0"
-                                                                           "9"
-                                                                           "1"
-                                                                           "0"
-                                                                           "1"
-                                                                           "7") "}"},
-        /* Cut: all leaves of that length, or those that are packed. */
-        {"kind: pack, length: 4, lengths: [2, 2], rows: [2], cut: 2",
-         "[{x: {$tensor: [uint8, [5], 1]}, y: {$tensor: [uint8, [5], 2]}}, "
-         "{x: {$tensor: [uint8, [2], 3]}, y: {$tensor: [uint8, [2], 4]}}]",
-         "{" KEYS(I("1, 4", W4("01", "01", "02", "02")), I("1, 4", W4("00", "01", "00", "01")), "3",
-                  W2("00", "02") W("04"),
-                  "02") ", \"x\": " T("uint8", "1, 4", "0108030a") ", \"y\": " T("uint8", "1, 4",
-                                                                                 "0209040b") "}"},
-        {"kind: pad, lengths: [2], cut: 2",
-         "[{x: {$tensor: [uint8, [3, 2], 1]}, y: {$tensor: [uint8, [4], 2]}}]",
-         "{\"x\": " T("uint8", "1, 2, 2", "01080f16") ", \"x_lengths\": " T("int64", "1", L("02")) ", \"x_mask\": " T(
-             "bool", "1, 2",
-             "0101") ", \"y\": " T("uint8", "1, 4",
-                                   "0209"
-                                   "1017") ", \"y_lengths\": " T("int64", "1",
-                                                                 L("04")) ", "
-                                                                          "\"y_mask\":"
-                                                                          " " T("bool", "1, 4",
-                                                                                "0101010"
-                                                                                "1") "}"},
-        {"kind: pad, fields: [x], lengths: [2], cut: 2",
-         "[{x: {$tensor: [uint8, [3], 1]}, y: {$tensor: [uint8, [3], 2]}}]",
-         "{\"x\": " T("uint8", "1, 2", "0108") ", \"x_lengths\": " T(
-             "int64", "1", L("02")) ", \"x_mask\": " T("bool", "1, 2",
-                                                       "0101") ", \"y\": " T("uint8", "1, 3",
-                                                                             "020910") "}"},
-        {"kind: none, lengths: [1, 3], cut: 3",
-         "[{x: {$tensor: [uint8, [1], 1]}}, {x: {$tensor: [uint8, [4], 2]}}]",
-         "[{\"x\": " T("uint8", "1", "01") "}, {\"x\": " T("uint8", "3", "020910") "}]"},
-        {"kind: none, length_of: y, lengths: [1], cut: 1",
-         "[{x: {$tensor: [uint8, [2], 1]}, y: {$tensor: [uint8, [3], 1]}, z: {$tensor: [uint8, "
-         "[3], "
-         "1]}}]",
-         "[{\"x\": " T("uint8", "2", "0108") ", \"y\": " T("uint8", "1", "01") ", \"z\": " T(
-             "uint8", "1", "01") "}]"},
+static const struct collate_case good[] = {
+    /* Two rows; a number is stacked. */
+    {"kind: pack, length: 4, value: 9, lengths: [2, 1, 3], rows: [2, 1]",
+     "[{x: {$tensor: [uint8, [2], 1]}, y: 5}, {x: {$tensor: [uint8, [1], 3]}, y: 6}, {x: {$tensor: "
+     "[uint8, [3], 5]}, y: 7}]",
+     "{segment_ids:int32(2, 4)[1 1 2 0 1 1 1 0] position_ids:int32(2, 4)[0 1 0 0 0 1 2 0] "
+     "cu_seqlens:int32(6,)[0 2 3 4 7 8] max_seqlen:int32 3 x:uint8(2, 4)[1 8 3 9 5 12 19 9] "
+     "y:int64(3,)[5 6 7]}"},
+    /* No padding: no piece of it. */
+    {"kind: pack, length: 2, lengths: [2, 1, 1], rows: [1, 2]",
+     "[{x: {$tensor: [uint8, [2], 1]}}, {x: {$tensor: [uint8, [1], 3]}}, {x: {$tensor: [uint8, "
+     "[1], 5]}}]",
+     "{segment_ids:int32(2, 2)[1 1 1 2] position_ids:int32(2, 2)[0 1 0 0] cu_seqlens:int32(4,)[0 2 "
+     "3 4] max_seqlen:int32 2 x:uint8(2, 2)[1 8 3 5]}"},
+    /* The bare leaf; the padding is the longest piece. */
+    {"kind: pack, length: 4, lengths: [1], rows: [1]", "[{$tensor: [uint8, [1], 7]}]",
+     "{values:uint8(1, 4)[7 0 0 0] segment_ids:int32(1, 4)[1 0 0 0] position_ids:int32(1, 4)[0 0 0 "
+     "0] cu_seqlens:int32(3,)[0 1 4] max_seqlen:int32 3}"},
+    /* In a list: a dict in its place; what is packed beside it needs none. */
+    {"kind: pack, length: 2, lengths: [2], rows: [1]",
+     "[{$tuple: [5, {$tensor: [uint8, [2], 7]}, {$tensor: [uint8, [2], 1]}]}]",
+     "[int64(1,)[5] {values:uint8(1, 2)[7 14] segment_ids:int32(1, 2)[1 1] position_ids:int32(1, "
+     "2)[0 1] cu_seqlens:int32(2,)[0 2] max_seqlen:int32 2} uint8(1, 2)[1 8]]"},
+    /* length_of in a dict of a dict; further dimensions; fields, and what is not in them. */
+    {"kind: pack, length: 2, fields: [a.b, c], length_of: a.b, lengths: [1, 2], rows: [1, 1]",
+     "[{d: {$tensor: [uint8, [1], 9]}, a: {z: a, b: {$tensor: [uint8, [1], 1]}}, c: {$tensor: "
+     "[uint8, [1, 2], 1]}}, {d: {$tensor: [uint8, [1], 8]}, a: {z: bc, b: {$tensor: [uint8, [2], "
+     "2]}}, c: {$tensor: [uint8, [2, 2], 2]}}]",
+     "{d:uint8(2, 1)[9 8] a:{segment_ids:int32(2, 2)[1 0 1 1] position_ids:int32(2, 2)[0 0 0 1] "
+     "cu_seqlens:int32(4,)[0 1 2 4] max_seqlen:int32 2 z:texts[\"a\" \"bc\"] b:uint8(2, 2)[1 0 2 "
+     "9]} c:uint8(2, 2, 2)[1 8 0 0 2 9 16 23]}"},
+    /* Cut: all leaves of that length, or those that are packed. */
+    {"kind: pack, length: 4, lengths: [2, 2], rows: [2], cut: 2",
+     "[{x: {$tensor: [uint8, [5], 1]}, y: {$tensor: [uint8, [5], 2]}}, {x: {$tensor: [uint8, [2], "
+     "3]}, y: {$tensor: [uint8, [2], 4]}}]",
+     "{segment_ids:int32(1, 4)[1 1 2 2] position_ids:int32(1, 4)[0 1 0 1] cu_seqlens:int32(3,)[0 2 "
+     "4] max_seqlen:int32 2 x:uint8(1, 4)[1 8 3 10] y:uint8(1, 4)[2 9 4 11]}"},
+    {"kind: pad, lengths: [2], cut: 2",
+     "[{x: {$tensor: [uint8, [3, 2], 1]}, y: {$tensor: [uint8, [4], 2]}}]",
+     "{x:uint8(1, 2, 2)[1 8 15 22] x_lengths:int64(1,)[2] x_mask:bool(1, 2)[true true] y:uint8(1, "
+     "4)[2 9 16 23] y_lengths:int64(1,)[4] y_mask:bool(1, 4)[true true true true]}"},
+    {"kind: pad, fields: [x], lengths: [2], cut: 2",
+     "[{x: {$tensor: [uint8, [3], 1]}, y: {$tensor: [uint8, [3], 2]}}]",
+     "{x:uint8(1, 2)[1 8] x_lengths:int64(1,)[2] x_mask:bool(1, 2)[true true] y:uint8(1, 3)[2 9 "
+     "16]}"},
+    {"kind: none, lengths: [1, 3], cut: 3",
+     "[{x: {$tensor: [uint8, [1], 1]}}, {x: {$tensor: [uint8, [4], 2]}}]",
+     "[{x:uint8(1,)[1]} {x:uint8(3,)[2 9 16]}]"},
+    {"kind: none, length_of: y, lengths: [1], cut: 1",
+     "[{x: {$tensor: [uint8, [2], 1]}, y: {$tensor: [uint8, [3], 1]}, z: {$tensor: [uint8, [3], "
+     "1]}}]",
+     "[{x:uint8(2,)[1 8] y:uint8(1,)[1] z:uint8(1,)[1]}]"},
 };
 
 static const struct collate_case bad[] = {

@@ -3,116 +3,67 @@
 
 #include <math.h>
 
-#define T(dtype, shape, data) \
-    "{\"dtype\": \"" dtype "\", \"shape\": [" shape "], \"data\": \"" data "\"}"
-#define L(hex) hex "00000000000000"
-
 static const struct collate_case good[] = {
     /* In a dict: siblings, after the leaf. */
     {"kind: pad", "[{x: {$tensor: [uint8, [2], 1]}, y: 5}, {x: {$tensor: [uint8, [3], 2]}, y: 6}]",
-     "{\"x\": " T(
-         "uint8", "2, 3",
-         "01080002"
-         "0910") ", \"x_lengths\": " T("int64", "2",
-                                       L("02") L(
-                                           "03")) ", \"x_mask\": " T("bool", "2, 3",
-                                                                     "010100010101") ", "
-                                                                                     "\"y\":"
-                                                                                     " " T(
-                                                                                         "int"
-                                                                                         "64",
-                                                                                         "2",
-                                                                                         L("0"
-                                                                                           "5")
-                                                                                             L("0"
-                                                                                               "6")) "}"},
+     "{x:uint8(2, 3)[1 8 0 2 9 16] x_lengths:int64(2,)[2 3] x_mask:bool(2, 3)[true true false true "
+     "true true] y:int64(2,)[5 6]}"},
     /* Elsewhere: a dict in its place. */
     {"kind: pad, side: left, value: 9", "[{$tensor: [uint8, [1], 1]}, {$tensor: [uint8, [2], 2]}]",
-     "{\"values\": " T("uint8", "2, 2", "09010209") ", \"lengths\": " T(
-         "int64", "2", L("01") L("02")) ", \"mask\": " T("bool", "2, 2", "00010101") "}"},
+     "{values:uint8(2, 2)[9 1 2 9] lengths:int64(2,)[1 2] mask:bool(2, 2)[false true true true]}"},
     {"kind: pad", "[[1, {$tensor: [uint8, [1], 1]}], {$tuple: [2, {$tensor: [uint8, [0], 1]}]}]",
-     "[" T("int64", "2", L("01") L("02")) ", {\"values\": " T(
-         "uint8", "2, 1",
-         "0100") ", \"lengths\": " T("int64", "2", L("01") L("00")) ", \"mask\": " T("bool", "2, 1",
-                                                                                     "0100") "}]"},
+     "[int64(2,)[1 2] {values:uint8(2, 1)[1 0] lengths:int64(2,)[1 0] mask:bool(2, 1)[true "
+     "false]}]"},
     /* multiple_of; further dimensions. */
     {"kind: pad, multiple_of: 4, value: 1",
      "[{$tensor: [uint8, [1, 2], 3]}, {$tensor: [uint8, [0, 2], 3]}]",
-     "{\"values\": " T("uint8", "2, 4, 2", "030a0101010101010101010101010101") ", \"lengths\": " T(
-         "int64", "2", L("01") L("00")) ", \"mask\": " T("bool", "2, 4", "0100000000000000") "}"},
+     "{values:uint8(2, 4, 2)[3 10 1 1 1 1 1 1 1 1 1 1 1 1 1 1] lengths:int64(2,)[1 0] mask:bool(2, "
+     "4)[true false false false false false false false]}"},
     {"kind: pad, multiple_of: 2", "[{$tensor: [uint8, [2], 3]}]",
-     "{\"values\": " T("uint8", "1, 2", "030a") ", \"lengths\": " T(
-         "int64", "1", L("02")) ", \"mask\": " T("bool", "1, 2", "0101") "}"},
+     "{values:uint8(1, 2)[3 10] lengths:int64(1,)[2] mask:bool(1, 2)[true true]}"},
     /* to: bucket, alone and with a multiple of its own; length, which neither of them changes. */
     {"kind: pad, to: bucket, interval: 3", "[{$tensor: [uint8, [4], 1]}]",
-     "{\"values\": " T("uint8", "1, 6", "01080f160000") ", \"lengths\": " T(
-         "int64", "1", L("04")) ", \"mask\": " T("bool", "1, 6", "010101010000") "}"},
+     "{values:uint8(1, 6)[1 8 15 22 0 0] lengths:int64(1,)[4] mask:bool(1, 6)[true true true true "
+     "false false]}"},
     {"kind: pad, to: bucket, interval: 4, multiple_of: 6", "[{$tensor: [uint8, [1], 1]}]",
-     "{\"values\": " T("uint8", "1, 12", "010000000000000000000000") ", \"lengths\": " T(
-         "int64", "1", L("01")) ", \"mask\": " T("bool", "1, 12", "010000000000000000000000") "}"},
+     "{values:uint8(1, 12)[1 0 0 0 0 0 0 0 0 0 0 0] lengths:int64(1,)[1] mask:bool(1, 12)[true "
+     "false false false false false false false false false false false]}"},
     {"kind: pad, to: longest, interval: 3", "[{$tensor: [uint8, [1], 1]}]",
-     "{\"values\": " T("uint8", "1, 1", "01") ", \"lengths\": " T(
-         "int64", "1", L("01")) ", \"mask\": " T("bool", "1, 1", "01") "}"},
+     "{values:uint8(1, 1)[1] lengths:int64(1,)[1] mask:bool(1, 1)[true]}"},
     {"kind: pad, length: 3, multiple_of: 2",
      "[{$tensor: [uint8, [1], 1]}, {$tensor: [uint8, [3], 2]}]",
-     "{\"values\": " T("uint8", "2, 3", "010000020910") ", \"lengths\": " T(
-         "int64", "2", L("01") L("03")) ", \"mask\": " T("bool", "2, 3", "010000010101") "}"},
+     "{values:uint8(2, 3)[1 0 0 2 9 16] lengths:int64(2,)[1 3] mask:bool(2, 3)[true false false "
+     "true true true]}"},
     {"kind: pad, length: 3, side: left", "[{$tensor: [uint8, [1], 1]}]",
-     "{\"values\": " T("uint8", "1, 3", "000001") ", \"lengths\": " T(
-         "int64", "1", L("01")) ", \"mask\": " T("bool", "1, 3", "000001") "}"},
+     "{values:uint8(1, 3)[0 0 1] lengths:int64(1,)[1] mask:bool(1, 3)[false false true]}"},
     /* Nothing to pad with, or nothing at all. */
     {"kind: pad, multiple_of: 8", "[{$tensor: [uint8, [0], 3]}, {$tensor: [uint8, [0], 3]}]",
-     "{\"values\": " T("uint8", "2, 0", "") ", \"lengths\": " T(
-         "int64", "2", L("00") L("00")) ", \"mask\": " T("bool", "2, 0", "") "}"},
+     "{values:uint8(2, 0) lengths:int64(2,)[0 0] mask:bool(2, 0)}"},
     {"kind: pad", "[{$tensor: [uint8, [2, 0], 3]}, {$tensor: [uint8, [3, 0], 3]}]",
-     "{\"values\": " T("uint8", "2, 3, 0", "") ", \"lengths\": " T(
-         "int64", "2", L("02") L("03")) ", \"mask\": " T("bool", "2, 3", "010100010101") "}"},
-    {"kind: pad", "[1, 2]", T("int64", "2", L("01") L("02"))},
-    {"kind: pad", "[{s: a}, {s: bc}]", "{\"s\": {\"texts\": [\"a\", \"bc\"]}}"},
+     "{values:uint8(2, 3, 0) lengths:int64(2,)[2 3] mask:bool(2, 3)[true true false true true "
+     "true]}"},
+    {"kind: pad", "[1, 2]", "int64(2,)[1 2]"},
+    {"kind: pad", "[{s: a}, {s: bc}]", "{s:texts[\"a\" \"bc\"]}"},
     /* fields: only those; paths go through lists; a key may have a dot in it. */
     {"kind: pad, fields: [b]",
-     "[{a: {$tensor: [uint8, [1], 1]}, b: {$tensor: [uint8, [0], 1]}}, "
-     "{b: {$tensor: [uint8, [1], 1]}, a: {$tensor: [uint8, [1], 2]}}]",
-     "{\"a\": " T("uint8", "2, 1", "0102") ", \"b\": " T(
-         "uint8", "2, 1",
-         "0001") ", \"b_lengths\": " T("int64", "2",
-                                       L("00")
-                                           L("01")) ", \"b_mask\": " T("bool", "2, 1", "0001") "}"},
+     "[{a: {$tensor: [uint8, [1], 1]}, b: {$tensor: [uint8, [0], 1]}}, {b: {$tensor: [uint8, [1], "
+     "1]}, a: {$tensor: [uint8, [1], 2]}}]",
+     "{a:uint8(2, 1)[1 2] b:uint8(2, 1)[0 1] b_lengths:int64(2,)[0 1] b_mask:bool(2, 1)[false "
+     "true]}"},
     {"kind: pad, fields: [p.1]", "[{p: [1, {$tensor: [uint8, [1], 1]}]}]",
-     "{\"p\": [" T("int64", "1", L("01")) ", {\"values\": " T(
-         "uint8", "1, 1", "01") ", \"lengths\": " T("int64", "1",
-                                                    L("01")) ", \"mask\": " T("bool", "1, 1",
-                                                                              "01") "}]}"},
+     "{p:[int64(1,)[1] {values:uint8(1, 1)[1] lengths:int64(1,)[1] mask:bool(1, 1)[true]}]}"},
     {"kind: pad, fields: [a.b.c]", "[{a: {x: 1}, 'a.b': {c: {$tensor: [uint8, [1], 1]}}}]",
-     "{\"a\": {\"x\": " T("int64", "1", L("01")) "}, \"a.b\": {\"c\": " T(
-         "uint8", "1, 1", "01") ", \"c_lengths\": " T("int64", "1",
-                                                      L("01")) ", \"c_mask\": " T("bool", "1, 1",
-                                                                                  "01") "}}"},
+     "{a:{x:int64(1,)[1]} a.b:{c:uint8(1, 1)[1] c_lengths:int64(1,)[1] c_mask:bool(1, 1)[true]}}"},
     /* No clash: what could have been padded is not. */
     {"kind: pad, fields: [b]",
-     "[{a: {$tensor: [uint8, [1], 1]}, a_mask: 1, mask: 2, c_mask: 3, "
-     "b: {$tensor: [uint8, [0], 1]}}]",
-     "{\"a\": " T("uint8", "1, 1", "01") ", \"a_mask\": " T("int64", "1", L("01")) ", \"mask\": " T(
-         "int64", "1",
-         L("02")) ", \"c_mask\": " T("int64", "1",
-                                     L("03")) ", \"b\": " T("uint8", "1, 0",
-                                                            "") ", \"b_lengths\": " T("int64", "1",
-                                                                                      L("00")) ", "
-                                                                                               "\"b"
-                                                                                               "_ma"
-                                                                                               "sk"
-                                                                                               "\":"
-                                                                                               " " T(
-                                                                                                   "bool",
-                                                                                                   "1, 0",
-                                                                                                   "") "}"},
+     "[{a: {$tensor: [uint8, [1], 1]}, a_mask: 1, mask: 2, c_mask: 3, b: {$tensor: [uint8, [0], "
+     "1]}}]",
+     "{a:uint8(1, 1)[1] a_mask:int64(1,)[1] mask:int64(1,)[2] c_mask:int64(1,)[3] b:uint8(1, 0) "
+     "b_lengths:int64(1,)[0] b_mask:bool(1, 0)}"},
     /* Without batching: no first dimension. */
     {"kind: pad, size: null, multiple_of: 4, value: 2",
      "[{x: {$tensor: [uint8, [2], 1]}, t: {$tuple: [1]}}]",
-     "{\"x\": " T("uint8", "4", "01080202") ", \"x_lengths\": " T(
-         "int64", "", L("02")) ", \"x_mask\": " T("bool", "4",
-                                                  "01010000") ", \"t\": [" T("int64", "",
-                                                                             L("01")) "]}"},
+     "{x:uint8(4,)[1 8 2 2] x_lengths:2 x_mask:bool(4,)[true true false false] t:[1]}"},
 };
 
 static const struct collate_case bad[] = {
