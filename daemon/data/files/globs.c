@@ -312,7 +312,7 @@ static void globs_expect(const struct file_list *list, const struct data_env *en
     }
 }
 
-int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
+int file_list_find(const struct spec_dataset *spec, const struct data_env *env,
                    struct file_list *ret, struct dl_error *err)
 {
     _cleanup_(file_list_deinit)
@@ -338,8 +338,17 @@ int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
         return r;
     if (list.n == 0)
         return dl_error_set(err, EINVAL, "dataset", "has no files; name at least one");
-    globs_expect(&list, env);
     *ret = list;
     list = (struct file_list){0};
     return 0;
+}
+
+int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
+                   struct file_list *ret, struct dl_error *err)
+{
+    int r = file_list_find(spec, env, ret, err);
+
+    if (r == 0)
+        globs_expect(ret, env);
+    return r;
 }

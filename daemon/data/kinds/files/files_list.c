@@ -91,7 +91,7 @@ static int files_list_add_path(struct file_list *list, const struct spec_file *f
         if (!pattern)
             return dl_error_set(err, ENOMEM, file->path, "out of memory for its files");
     }
-    int r = file_list_make(&spec, env, &found, err);
+    int r = file_list_find(&spec, env, &found, err);
     for (uint32_t i = 0; r == 0 && i < found.n; i++)
         r = file_list_add(list, found.paths[i], err);
     return r;
