@@ -499,13 +499,27 @@ static void asker_on_poll(uv_poll_t *poll, int status, int events)
     }
 }
 
-void desk_add(struct desk *desk, int sock)
+/* When the first of its loader's workers that are there came. */
+static uint64_t desk_since(struct desk *desk, uint64_t loader)
+{
+    const struct asker *asker;
+
+    DL_FOREACH (desk->askers, asker)
+        if (loader != 0 && asker->loader == loader)
+            return asker->since;
+    desk->newest = ++desk->turn;
+    return desk->newest;
+}
+
+void desk_add(struct desk *desk, int sock, uint64_t loader)
 {
     struct asker *asker = must_alloc(sizeof *asker);
 
     asker->desk = desk;
     asker->sock = sock;
-    asker->since = desk->newest = ++desk->turn;
+    asker->loader = loader;
+    asker->number = ++desk->turn;
+    asker->since = desk_since(desk, loader);
     if (uv_poll_init(desk->loop, &asker->poll, sock) < 0) {
         close(sock);
         free(asker);

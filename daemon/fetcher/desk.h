@@ -27,7 +27,8 @@ void desk_set_peers(struct desk *desk, struct peers *peers);
 /* There are workers. */
 bool desk_is_used(const struct desk *desk);
 
-/* A worker, by its socket, which becomes the desk's. */
-void desk_add(struct desk *desk, int sock);
+/* A worker, by its socket, which becomes the desk's. What others of its `loader` that are there
+ * have learned of the store it need not ask again; 0: it has no others. */
+void desk_add(struct desk *desk, int sock, uint64_t loader);
 
 #endif

@@ -63,7 +63,7 @@ void asker_forget_ahead(struct asker *asker)
         DL_DELETE2(asker->desk->planners, asker, planner_prev, planner_next);
     while (asker->ahead)
         asker_drop_ahead(asker, asker->ahead);
-    objects_forget_ahead(&asker->desk->objects, asker->since);
+    objects_forget_ahead(&asker->desk->objects, asker->number);
 }
 
 static uint64_t span_part(const struct span *span)
@@ -96,7 +96,7 @@ static bool asker_fetch_part(struct asker *asker, struct object *object, struct 
 {
     if (span->begun && !asker_knows(asker, object)) /* a worker that asks for it hears why */
         return false;
-    object->planner = asker->since;
+    object->planner = asker->number;
     asker_expect(asker, object, span->first, span_part(span));
     return span_go_on(span, object);
 }
@@ -147,7 +147,7 @@ static bool asker_fetch_for_disk(struct asker *asker, struct ahead *ahead)
 {
     if (asker_knows(asker, ahead->object))
         return asker_fetch_part(asker, ahead->object, &ahead->for_disk);
-    ahead->object->planner = asker->since;
+    ahead->object->planner = asker->number;
     asker_expect(asker, ahead->object, ahead->for_disk.first, ahead->for_disk.bytes);
     return false;
 }

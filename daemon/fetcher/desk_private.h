@@ -19,7 +19,7 @@ struct desk {
     void (*unused)(void *owner);
     void *owner;
     uint64_t turn;   /* counts workers that came, and questions what is at a URL */
-    uint64_t newest; /* of the worker that came last */
+    uint64_t newest; /* of the loader that came last */
     bool for_disk;   /* what is asked for now is to wait there until it is read */
 };
 
@@ -34,8 +34,11 @@ struct asker_file {
 struct asker {
     uv_poll_t poll;
     struct desk *desk;
-    int sock;       /* owned */
-    uint64_t since; /* desk->turn when it came: what was known before is asked again */
+    int sock;        /* owned */
+    uint64_t number; /* of it alone */
+    uint64_t loader; /* 0: it is alone */
+    uint64_t since;  /* desk->turn when its loader's first worker came: what was known before is
+                        asked  again */
     struct asker_file *files;
     uint32_t last_number;
     /* The question that is open; `op` 0: none. */
@@ -64,8 +67,8 @@ void asker_serve(struct asker *asker);
 /* The object of its question is not what is at the URL any more: begins anew. */
 void asker_ask_again(struct asker *asker);
 
-/* False, too, of a worker that came since the object was looked at: it may be another one by now.
- */
+/* False, too, of a loader that was opened since the object was looked at: it may be another one by
+ * now. */
 bool asker_knows(const struct asker *asker, const struct object *object);
 
 /* Bytes that will be asked for, if there is room for them; `first` may be REMOTE_FROM_END. */

@@ -39,11 +39,10 @@ union service_control {
 };
 
 /* The next descriptor, and what it is; -1: none came. *ret_ended: the daemon has gone. */
-static int service_receive(int control, enum fetcher_control *ret_what, bool *ret_ended)
+static int service_receive(int control, struct fetcher_word *ret, bool *ret_ended)
 {
     union service_control space;
-    uint8_t byte = 0;
-    struct iovec iov = {&byte, 1};
+    struct iovec iov = {ret, sizeof *ret};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = space.space,
@@ -55,7 +54,6 @@ static int service_receive(int control, enum fetcher_control *ret_what, bool *re
     *ret_ended = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     if (c && c->cmsg_type == SCM_RIGHTS)
         memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    *ret_what = byte;
     return fd;
 }
 
@@ -72,7 +70,7 @@ static void service_read_peers(struct service *service, int fd)
 }
 
 /* Of other nodes. */
-static void service_hear_of_peers(struct service *service, enum fetcher_control what, int fd)
+static void service_hear_of_peers(struct service *service, uint64_t what, int fd)
 {
     if (service->peers && what == FETCHER_LISTENER) {
         peers_listen(service->peers, fd);
@@ -86,13 +84,13 @@ static void service_hear_of_peers(struct service *service, enum fetcher_control 
 static void service_on_control(uv_poll_t *poll, int status, int events)
 {
     struct service *service = container_of(poll, struct service, control);
-    enum fetcher_control what = FETCHER_WORKER;
+    struct fetcher_word word = {.what = FETCHER_WORKER};
     bool ended;
-    int fd = service_receive(service->fd, &what, &ended);
+    int fd = service_receive(service->fd, &word, &ended);
 
     (void)status, (void)events;
-    if (fd >= 0 && what != FETCHER_WORKER) {
-        service_hear_of_peers(service, what, fd);
+    if (fd >= 0 && word.what != FETCHER_WORKER) {
+        service_hear_of_peers(service, word.what, fd);
         return;
     }
     /* What reads what is there by now is the process that the worker's successor asks. */
@@ -102,7 +100,7 @@ static void service_on_control(uv_poll_t *poll, int status, int events)
         ended = true;
     } else if (fd >= 0) {
         uv_timer_stop(&service->idle);
-        desk_add(service->desk, fd);
+        desk_add(service->desk, fd, word.loader);
     }
     if (ended)
         uv_stop(&service->loop);

@@ -242,7 +242,7 @@ static void lend_on_asked(uv_poll_t *asked, int status, int events)
     if (fdpass_recv(lend->asks[0], &reader, MSG_DONTWAIT) <= 0)
         return;
     _cleanup_fd_ int fd = frame_reader_take_fd(&reader);
-    if (fd >= 0 && remotes_give(lend->remotes, NULL, fd, &err) < 0)
+    if (fd >= 0 && remotes_give(lend->remotes, NULL, 0, fd, &err) < 0)
         log_error("%s: %s", err.path, err.message);
 }
 

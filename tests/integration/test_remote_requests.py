@@ -1,14 +1,15 @@
 """How many requests a store gets, by kind of dataset: one for each object that is read whole, up to 4 MiB, and one for
-each small one. tests/lib/bucket.py counts them."""
+each small one, however many workers read it. tests/lib/bucket.py counts them."""
 
 import io
 import os
+import signal
 import statistics
 
 import media
 import test_remote_files as files
 from digest_datasets import COLLATES, DATASETS, ITERABLE
-from dltest import dlctl_json
+from dltest import dlctl_json, wait_until
 
 ONE = 4 << 20  # bytes that one request asks for at most
 SIZES = 5_000, 300_000, 1 << 20, 3 << 20, 5 << 20
@@ -97,6 +98,29 @@ class Whole(RequestCase):
                                      batch={"size": None})
         self.assertEqual(len(asked), MANY)
         self.assertLessEqual(sum(asked.values()), MANY + again)
+
+    def test_new_workers(self):
+        """A worker that comes later asks for nothing that those of its loader have learned."""
+        os.makedirs(self.path("many/c"))
+        for i in range(MANY):
+            self.write(f"many/c/{i}.bin", os.urandom(1000))
+        daemon = self.daemon_of(self.bucket)
+        client = self.client(daemon)
+        loader = client.open({"dataset": {"kind": "files", "paths": "s3://bucket/many/c", "decode": False,
+                                          "raw": "uint8"}, "batch": {"size": 4}, "seed": 1,
+                              "sampler": {"kind": "random"}, "workers": {"count": 2, "retries": 10}})["loader"]
+        for epoch in range(4):
+            client.start(loader, epoch=epoch, credits=2)
+            while batches := client.next_batches():
+                for batch in batches:
+                    batch.release()
+            asked = sum(count for name, count in self.bucket.asked.items() if name.endswith(".bin"))
+            self.assertLessEqual(asked, MANY + dlctl_json("remote", daemon=daemon)["hedged"])
+            pid = client.query("workers")[0]["pid"]
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda pid=pid: all(one["pid"] not in (0, pid) and one["state"] in ("ready", "idle", "busy")
+                                           for one in client.query("workers")),
+                       lambda: f"another worker: {client.query('workers')}")
 
 
 class Small(RequestCase):

@@ -134,14 +134,19 @@ static void answer_transfer(struct sim *sim)
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
-static void add_worker(struct sim *sim, struct worker *worker)
+static void add_worker_of(struct sim *sim, struct worker *worker, uint64_t loader)
 {
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     *worker = (struct worker){.sock = pair[0]};
     memcpy(worker->came, sim->versions, sizeof worker->came);
-    desk_add(sim->desk, pair[1]);
+    desk_add(sim->desk, pair[1], loader);
+}
+
+static void add_worker(struct sim *sim, struct worker *worker)
+{
+    add_worker_of(sim, worker, 0);
 }
 
 static void remove_worker(struct worker *worker)
@@ -457,6 +462,28 @@ TEST(test_asked_twice)
     assert_int_equal(store.n, 1); /* it may be another one by now */
     answer_transfer(&sim);
     assert_int_equal(count_open(&sim), 0);
+    end(&sim);
+}
+
+/* Of one loader the second one has the first one's answer, when it comes later; of another loader
+ * it has not. */
+TEST(test_asked_by_a_loader)
+{
+    static const uint64_t loaders[WORKERS] = {7, 7, 8};
+    struct sim sim;
+
+    begin(&sim, 4);
+    for (size_t k = 0; k < WORKERS; k++) {
+        add_worker_of(&sim, &sim.workers[k], loaders[k]);
+        sim.workers[k].op = REMOTE_WHOLE;
+        sim.workers[k].i = 1;
+        send_question(&sim, &sim.workers[k],
+                      &(struct remote_question){.op = REMOTE_WHOLE, .url = "s3://bucket/1"});
+        assert_int_equal(store.n, k != 1);
+        while (store.n > 0)
+            answer_transfer(&sim);
+        assert_int_equal(count_open(&sim), 0);
+    }
     end(&sim);
 }
 

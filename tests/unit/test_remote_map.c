@@ -91,7 +91,7 @@ static void *run_fetcher(void *arg)
     struct kept *kept = kept_new(&fetcher->loop, "", 0);
     fetcher->desk = desk_new(&fetcher->loop, &store, kept, fetcher->limit);
     desk_on_unused(fetcher->desk, stop_fetcher, &fetcher->loop);
-    desk_add(fetcher->desk, fetcher->sock);
+    desk_add(fetcher->desk, fetcher->sock, 0);
     uv_run(&fetcher->loop, UV_RUN_DEFAULT);
     desk_on_unused(fetcher->desk, NULL, NULL);
     desk_free(fetcher->desk);

@@ -166,7 +166,7 @@ static void begin_worker(struct node *node)
         node->order[i] = node->order[other];
         node->order[other] = i;
     }
-    desk_add(node->desk, pair[1]);
+    desk_add(node->desk, pair[1], 0);
     ask(node, (struct remote_question){.op = REMOTE_PAGED});
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/base/memory.h"
 #include "daemon/serve/pool/helpers.h"
 #include "daemon/serve/pool/pool_private.h"
+#include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/pool/usage.h"
 
 #include <assert.h>
@@ -248,6 +249,7 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     pool->helpers = options->helpers_auto ? (uint32_t)min_u64(options->helpers, HELPERS_FIRST)
                                           : options->helpers;
     pool->next_task = 1;
+    pool->loader = options->remotes ? remotes_number(options->remotes) : 0;
     pool->most_samples = pool_most_samples(options);
     pool->wanted_indexes = index_list_wanted(&options->spec->dataset);
     if ((r = pool_pack_inputs(pool)) < 0)

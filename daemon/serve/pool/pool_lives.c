@@ -488,6 +488,7 @@ static struct process_options pool_lives_options(struct member *m)
         .path = pool->o.config->worker,
         .hosts = pool->o.hosts,
         .remotes = spec_is_remote(&pool->o.spec->dataset) ? pool->o.remotes : NULL,
+        .loader = pool->loader,
         .python = pool->o.python,
         .number = m->number,
         .workers = pool->size - pool->o.helpers,

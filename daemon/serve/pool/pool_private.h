@@ -126,6 +126,7 @@ struct pool {
     uint32_t size;    /* how many there should be; those behind it get no more tasks, and go */
     uint32_t helpers; /* of those that there may be, how many should work; the others rest */
     uint32_t open_handles;
+    uint64_t loader;          /* its number among those that read remote files; 0: it has none */
     struct segment *retiring; /* owned list: of dead incarnations, until the last reader lets go */
     uv_timer_t tick;
     uint64_t paid_bytes;   /* for the spec */

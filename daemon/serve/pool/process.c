@@ -608,7 +608,7 @@ static void process_send_remote(struct process *p, const struct process_options 
     struct dl_msg_w_remote told = {.version = REMOTE_WIRE_VERSION,
                                    .environment =
                                        o->python->host_number ? remote_environment(o->foreign) : 0};
-    if (remotes_connect(o->remotes, o->foreign ? o->reader : NULL, &fd, &err) < 0)
+    if (remotes_connect(o->remotes, o->foreign ? o->reader : NULL, o->loader, &fd, &err) < 0)
         log_about(err.code == EPERM ? LOG_DEBUG : LOG_ERROR, NULL, "loader %s: %s: %s", o->label,
                   err.path, err.message);
     else

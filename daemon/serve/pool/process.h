@@ -57,6 +57,7 @@ struct process_options {
     const struct pictures_list *pictures; /* borrowed for the call */
     const struct index_list *indexes;     /* likewise */
     struct remotes *remotes;              /* borrowed for the call; NULL: no file is remote */
+    uint64_t loader;                      /* its number there */
     const char *cache;                    /* the directory on disk; "": none */
     const struct config *config;          /* likewise */
     enum sandbox_level sandbox;

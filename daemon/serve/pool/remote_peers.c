@@ -106,8 +106,8 @@ static int remote_peers_make_card(int fd, const struct config *config, struct pe
 
     if (getrandom(drawn, sizeof drawn, 0) != sizeof drawn)
         return dl_error_set(err, EAGAIN, "remote.peers", "the system has no random numbers");
-    *ret = (struct peer_card){.uid = geteuid(),
-                              .room = *config->remote.cache ? config->remote.kept : 0};
+    *ret =
+        (struct peer_card){.uid = geteuid(), .room = *config->remote.cache ? config->remote.kept : 0};
     remote_peers_name(fd, ret->address);
     for (size_t i = 0; i < sizeof drawn; i++)
         snprintf(ret->token + 2 * i, 3, "%02x", drawn[i]);
@@ -125,9 +125,9 @@ static int remote_peers_make_list(const char *list)
 
 static void remote_peers_send(int control, enum fetcher_control what, int fd)
 {
-    uint8_t byte = (uint8_t)what;
+    const struct fetcher_word word = {.what = what};
 
-    if (fdpass_send(control, &byte, 1, &fd, 1, MSG_DONTWAIT) < 0)
+    if (fdpass_send(control, &word, sizeof word, &fd, 1, MSG_DONTWAIT) < 0)
         log_debug("the process that fetches remote files is about to end");
 }
 

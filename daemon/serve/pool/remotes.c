@@ -4,6 +4,7 @@
 #include "daemon/base/memory.h"
 #include "daemon/base/networks.h"
 #include "proto/fdpass.h"
+#include "proto/fetcher_control.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,6 +24,7 @@ struct remotes {
     struct remote_peers *peers;     /* owned; NULL: there are none */
     struct fetching *head;          /* (utlist) */
     uint64_t before[REMOTE_COUNTS]; /* counted by processes that have gone */
+    uint64_t loaders;               /* that have a number */
 };
 
 /* One process, until its handle is closed. */
@@ -216,9 +218,15 @@ static struct fetching *remotes_find(const struct remotes *remotes, const struct
     return NULL;
 }
 
-int remotes_give(struct remotes *remotes, const struct credentials *user, int theirs,
-                 struct dl_error *err)
+uint64_t remotes_number(struct remotes *remotes)
 {
+    return ++remotes->loaders;
+}
+
+int remotes_give(struct remotes *remotes, const struct credentials *user, uint64_t loader,
+                 int theirs, struct dl_error *err)
+{
+    const struct fetcher_word word = {.what = FETCHER_WORKER, .loader = loader};
     struct fetching *fetching = remotes_find(remotes, user);
 
     if (user && geteuid() != 0)
@@ -229,13 +237,14 @@ int remotes_give(struct remotes *remotes, const struct credentials *user, int th
         return r;
     /* Of one that has just ended a worker finds its socket closed, and is started again; also of
      * one that its user has stopped, so that the daemon would have to wait. */
-    if (fetching->ended || fdpass_send(fetching->control, "", 1, &theirs, 1, MSG_DONTWAIT) < 0)
+    if (fetching->ended ||
+        fdpass_send(fetching->control, &word, sizeof word, &theirs, 1, MSG_DONTWAIT) < 0)
         log_debug("the process that fetches remote files is about to end");
     return 0;
 }
 
-int remotes_connect(struct remotes *remotes, const struct credentials *user, int *ret,
-                    struct dl_error *err)
+int remotes_connect(struct remotes *remotes, const struct credentials *user, uint64_t loader,
+                    int *ret, struct dl_error *err)
 {
     int pair[2];
 
@@ -244,7 +253,7 @@ int remotes_connect(struct remotes *remotes, const struct credentials *user, int
                             strerror(errno));
     _cleanup_fd_ int ours = pair[0];
     _cleanup_fd_ int theirs = pair[1];
-    int r = remotes_give(remotes, user, theirs, err);
+    int r = remotes_give(remotes, user, loader, theirs, err);
     if (r == 0)
         *ret = steal_fd(&ours);
     return r;

@@ -39,14 +39,17 @@ int _nodiscard_ remotes_listen(struct remotes *remotes, const struct peer_card *
 /* Who they are (members_events.peers). */
 void remotes_set_peers(struct remotes *remotes, const char *list);
 
+/* A number for a loader, whose workers share what they have learned of stores. */
+uint64_t remotes_number(struct remotes *remotes);
+
 /* A worker's end of its socket to the process of `user`, NULL: the daemon's own; the caller's.
- * -EPERM: the daemon cannot start one for that user. */
-int _nodiscard_ remotes_connect(struct remotes *remotes, const struct credentials *user, int *ret,
-                                struct dl_error *err);
+ * `loader`: its number, or 0. -EPERM: the daemon cannot start one for that user. */
+int _nodiscard_ remotes_connect(struct remotes *remotes, const struct credentials *user,
+                                uint64_t loader, int *ret, struct dl_error *err);
 
 /* The same with a socket that is there already: its other end, borrowed. */
-int _nodiscard_ remotes_give(struct remotes *remotes, const struct credentials *user, int theirs,
-                             struct dl_error *err);
+int _nodiscard_ remotes_give(struct remotes *remotes, const struct credentials *user,
+                             uint64_t loader, int theirs, struct dl_error *err);
 
 /* What all processes count and hold; of those that have ended, what they counted. Other users can
  * write what they like into theirs. *ret_pid: of the daemon's own; 0: it does not run. */
