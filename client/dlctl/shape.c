@@ -30,9 +30,10 @@ static const struct shape {
      {.keys = "loader uid rank child dataset by wanted share token_share samples tokens epoch due "
               "world job"}},
     {"workers",
-     {.keys = "loader uid worker helper state pid cpu_s memory_bytes restarts stuck tasks step "
-              "fetch_s collate_s remote_s slow_s cpu_wait_s busy_s queued received_bytes "
-              "round_trip_s way_s sent_bytes"}},
+     {.keys =
+          "loader uid worker helper state pid samples_per_s step_share restarts cpu_s memory_bytes "
+          "stuck received_bytes round_trip_s tasks step fetch_s collate_s remote_s slow_s "
+          "cpu_wait_s busy_s queued way_s sent_bytes"}},
     {"ring",
      {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
               "worker"}},

@@ -87,6 +87,20 @@ static int views_loaders(const struct daemon *d, struct value *ret)
     return 0;
 }
 
+/* What it made in the last while, which the verdict is on. */
+static void views_add_pace(struct row *row, const struct loader *l,
+                           const struct pool_worker_view *view)
+{
+    uint64_t since = loader_lately_since(l), now = uv_hrtime();
+    double span_s = (double)(now - min_u64(since, now)) / 1e9;
+
+    row_real(row, "samples_per_s", span_s > 0 ? (double)view->recent.samples / span_s : 0);
+    if (view->recent.of_steps)
+        row_real(row, "step_share", (double)view->recent.steps / (double)view->recent.of_steps);
+    else
+        row_null(row, "step_share");
+}
+
 /* Null for a worker of this machine. */
 static void views_add_way(struct row *row, const struct pool_worker_view *view)
 {
@@ -144,6 +158,7 @@ static int views_add_worker(const struct loader *l, uint32_t i, struct value *ro
     row_string(&row, "samples", busy ? samples : NULL);
     row_string(&row, "interpreter", loader_interpreter(l));
     row_uint(&row, "tasks", view.tasks);
+    views_add_pace(&row, l, &view);
     row_uint(&row, "restarts", view.restarts);
     row_uint(&row, "stuck", view.stuck);
     row_seconds(&row, "busy_s", view.busy_ns);

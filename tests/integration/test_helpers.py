@@ -163,9 +163,16 @@ class SameBatches(HelperCase):
             self.assertTrue(all(away[key] > 0 for key in keys), away)
             # Each batch of it is two indices of 8 bytes.
             self.assertGreaterEqual(away["received_bytes"], 16 * (away["tasks"] - 1))
+            self.assertGreater(away["samples_per_s"], 0)
+            self.assertAlmostEqual(own["step_share"] + away["step_share"], 1)
+            self.assertGreater(away["step_share"], own["step_share"])  # whose worker is slow
             metrics = dltest.dlctl("metrics", daemon=daemon).stdout
-            self.assertRegex(metrics, r'helper_bytes_total\{loader="run",worker="1",direction="received"\} [1-9]')
-            self.assertRegex(dltest.dlctl("workers", "--wide", daemon=daemon).stdout, "ROUND TRIP")
+            for line in (r'helper_bytes_total\{loader="run",worker="1",direction="received"\} [1-9]',
+                         r'samples_per_second\{loader="run",worker="1"\} [1-9]',
+                         r'step_share\{loader="run",worker="1"\} 0\.[5-9]', r'restarts_total\{loader="run",worker="1"\} 0'):
+                self.assertRegex(metrics, "dloader_worker_" + line)
+            self.assertRegex(dltest.dlctl("workers", "--wide", daemon=daemon).stdout,
+                             r"HELPER .*SAMPLES/S +STEP SHARE +RESTARTS .*RECEIVED +WAY +ROUND TRIP")
 
         self.assert_same(*self.run_while(daemon, self.range("run", 300), "run", 1, look))
 

@@ -27,7 +27,8 @@ VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", 
          "mixtures", "lately", "specs", "slowest", "remote")
 # What differs from one look to the next.
 MOVING = {"uptime_s", "sessions", "sessions_ever", "cpu_s", "cpu_wait_s", "memory_bytes", "loop_s", "session", "pid",
-          "age_s", "left_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "overhead_bytes", "state"}
+          "age_s", "left_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "overhead_bytes", "state",
+          "samples_per_s", "step_share"}
 STRANGER = 60123  # a user whom nobody knows
 
 
@@ -254,7 +255,7 @@ def made_up(loaders=3, ranks=4, at=0.0):
         "ring": [{"loader": name, "uid": 1000, "slots": 8, "free": 3, "filling": 1, "ready": 2, "leased": 2,
                   "retired": 0} for name in names],
         "workers": [{"loader": EVIL, "uid": 1000, "worker": i, "state": "busy", "samples": EVIL, "tasks": 1,
-                     "fetch_s": 1.5, "collate_s": 0.25, "cpu_s": 1, "memory_bytes": 1, "restarts": 0}
+                     "samples_per_s": 12.5, "step_share": 0.5, "fetch_s": 1.5, "collate_s": 0.25, "cpu_s": 1, "memory_bytes": 1, "restarts": 0}
                     for i in range(2)],
         "times": [{"loader": EVIL, "rank": None, "stage": stage, "batches": 10, "total_s": 1.0, "mean_s": 0.1,
                    "half_s": 0.1, "p99_s": 0.2}

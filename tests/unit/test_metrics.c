@@ -94,11 +94,16 @@ static const struct row rows[] = {
     {"workers",
      "[{loader: a, worker: 1, fetch_s: 0.5, collate_s: 0.125, queued: 2, "
      "cpu_s: 0.75, memory_bytes: 4096}, {loader: a, worker: 2, cpu_s: null, sent_bytes: 7, "
-     "received_bytes: 700, way_s: 0.25, round_trip_s: 0.001}]",
+     "received_bytes: 700, way_s: 0.25, round_trip_s: 0.001, samples_per_s: 12.5, step_share: "
+     "0.25, "
+     "restarts: 3}]",
      "dloader_worker_busy_seconds_total{loader=\"a\",worker=\"1\",stage=\"fetch\"} 0.5\n"
      "dloader_worker_busy_seconds_total{loader=\"a\",worker=\"1\",stage=\"collate\"} 0.125\n"
      "dloader_worker_cpu_seconds_total{loader=\"a\",worker=\"1\"} 0.75\n"
      "dloader_worker_memory_bytes{loader=\"a\",worker=\"1\"} 4096\n"
+     "dloader_worker_samples_per_second{loader=\"a\",worker=\"2\"} 12.5\n"
+     "dloader_worker_step_share{loader=\"a\",worker=\"2\"} 0.25\n"
+     "dloader_worker_restarts_total{loader=\"a\",worker=\"2\"} 3\n"
      "dloader_worker_helper_bytes_total{loader=\"a\",worker=\"2\",direction=\"sent\"} 7\n"
      "dloader_worker_helper_bytes_total{loader=\"a\",worker=\"2\",direction=\"received\"} 700\n"
      "dloader_worker_helper_way_seconds_total{loader=\"a\",worker=\"2\"} 0.25\n"

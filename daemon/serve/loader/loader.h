@@ -305,6 +305,7 @@ const char *loader_state(const struct loader *loader);
 uint32_t loader_users(const struct loader *loader); /* without those that left */
 /* Where the time went lately. */
 void loader_verdict(const struct loader *loader, struct verdict *ret);
+uint64_t loader_lately_since(const struct loader *loader); /* ns; when the time it is on began */
 /* Its verdict at the end of the last epoch, or ""; loader_was() gives a new loader that of its
  * predecessor. */
 const char *loader_last_verdict(const struct loader *loader);

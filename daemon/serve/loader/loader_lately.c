@@ -179,6 +179,11 @@ static bool verdict_is_read(const struct stream *stream)
     return stream->sink && stream_rules[stream->phase].is_read;
 }
 
+uint64_t loader_lately_since(const struct loader *loader)
+{
+    return loader->marked.was[0];
+}
+
 void loader_mark_anew(struct loader *loader)
 {
     loader->now = uv_hrtime();

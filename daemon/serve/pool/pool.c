@@ -423,7 +423,10 @@ void pool_mark(struct pool *pool)
         recent_mark(&m->recently_on_way, m->way.way_ns);
         recent_mark(&m->recently_received, m->way.received_bytes);
         recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
+        recent_mark(&m->recently_steps, m->steps);
+        recent_mark(&m->recently_samples, m->samples);
     }
+    recent_mark(&pool->recently_steps, pool->steps);
 }
 
 void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret)
@@ -449,21 +452,25 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
     /* A worker can be quicker than its host, which tells by another socket which process it is. */
     enum worker_state state = m->state == WORKER_READY && !pid ? WORKER_STARTING : m->state;
 
-    *ret = (struct pool_worker_view){.number = m->number,
-                                     .pid = pid,
-                                     .helper = m->helper             ? m->helper
-                                               : member_is_helper(m) ? ""
-                                                                     : NULL,
-                                     .state = worker_states[state],
-                                     .tasks = m->finished,
-                                     .restarts = m->restarts,
-                                     .stuck = m->stuck,
-                                     .in_flight = in_flight(m),
-                                     .busy_ns = m->busy_ns,
-                                     .collate_ns = m->collate_ns,
-                                     .slow_ns = m->slow_ns,
-                                     .remote_ns = m->remote_ns,
-                                     .way = m->way,
-                                     .sandbox = state == WORKER_READY ? m->sandbox : 0,
-                                     .tag = in_flight(m) ? front_task(m)->tag : NULL};
+    *ret = (struct pool_worker_view){
+        .number = m->number,
+        .pid = pid,
+        .helper = m->helper             ? m->helper
+                  : member_is_helper(m) ? ""
+                                        : NULL,
+        .state = worker_states[state],
+        .tasks = m->finished,
+        .restarts = m->restarts,
+        .stuck = m->stuck,
+        .in_flight = in_flight(m),
+        .busy_ns = m->busy_ns,
+        .collate_ns = m->collate_ns,
+        .slow_ns = m->slow_ns,
+        .remote_ns = m->remote_ns,
+        .way = m->way,
+        .recent = {.steps = recent_since(&m->recently_steps, m->steps),
+                   .of_steps = recent_since(&pool->recently_steps, pool->steps),
+                   .samples = recent_since(&m->recently_samples, m->samples)},
+        .sandbox = state == WORKER_READY ? m->sandbox : 0,
+        .tag = in_flight(m) ? front_task(m)->tag : NULL};
 }

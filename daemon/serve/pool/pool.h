@@ -229,8 +229,11 @@ struct pool_worker_view {
     uint64_t slow_ns;    /* of the rest: on slow samples */
     uint64_t remote_ns;  /* likewise: waiting for remote files */
     struct way way;      /* to its helper */
-    uint32_t sandbox;    /* which parts of it hold */
-    const void *tag;     /* of the task it is at; NULL when idle */
+    struct {
+        uint64_t steps, of_steps, samples; /* that it made, of those that all workers did */
+    } recent;                              /* since the mark before the last */
+    uint32_t sandbox;                      /* which parts of it hold */
+    const void *tag;                       /* of the task it is at; NULL when idle */
 };
 uint32_t pool_workers(const struct pool *pool);
 /* Workers of its user's limit that its end gives back at once: all but those that may not end. */

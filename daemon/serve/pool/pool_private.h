@@ -72,6 +72,7 @@ struct member {
     bool to_ring;
     uint32_t sandbox; /* which parts of it hold in the worker */
     uint64_t finished;
+    uint64_t steps, samples; /* that it has made */
     uint64_t restarts;
     char *helper;      /* owned: the address of the machine that it runs on, or ran last; NULL: this
                           one, or none yet */
@@ -92,7 +93,7 @@ struct member {
     uint64_t spent_cpu;      /* what it was, */
     uint64_t spent_wait;     /* and the wait for one */
     struct recent recently_busy, recently_collated, recently_slow, recently_remote,
-        recently_without_cpu, recently_on_way, recently_received;
+        recently_without_cpu, recently_on_way, recently_received, recently_steps, recently_samples;
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
 };
 
@@ -146,6 +147,8 @@ struct pool {
     bool waits_for_retired;  /* it was refused for what its clients have still to let go of */
     uint64_t next_task;
     int told_pid;          /* of the process that is told what later tasks read; 0: none is */
+    uint64_t steps; /* that all its workers have made */
+    struct recent recently_steps;
     uint32_t own_in_a_row; /* tasks that no helper has done, as far as that is counted, since one
                               did or began */
     struct bad_list bad;   /* of the completion at hand */

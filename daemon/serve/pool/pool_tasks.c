@@ -307,6 +307,9 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
                                   .fetch_python_ns = done->fetch_python_ns,
                                   .collate_python_ns = done->collate_python_ns,
                                   .now_ns = now};
+        m->steps++;
+        m->samples += done->samples;
+        pool->steps++;
         slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);
         pool->o.events->done(pool->o.owner, task.tag, done->samples, repeated, done->bytes,
                              &pool->bad, &made);
