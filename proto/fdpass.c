@@ -105,3 +105,30 @@ ssize_t fdpass_send(int sock, const void *data, size_t len, const int *fds, uint
     while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : n;
 }
+
+ssize_t fdpass_recv_packet(int sock, void *to, size_t room, int flags, int *ret_fd)
+{
+    union {
+        struct cmsghdr align;
+        uint8_t space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {to, room};
+    struct msghdr msg;
+    ssize_t n;
+
+    *ret_fd = -1;
+    do {
+        msg = (struct msghdr){.msg_iov = &iov,
+                              .msg_iovlen = 1,
+                              .msg_control = control.space,
+                              /* Of CMSG_SPACE() two would fit, and one be lost. */
+                              .msg_controllen = CMSG_LEN(sizeof *ret_fd)};
+        n = recvmsg(sock, &msg, flags | MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+        memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+    return n;
+}

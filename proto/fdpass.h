@@ -1,5 +1,5 @@
 /*
- * Bytes and file descriptors over a Unix stream socket. Not through libuv pipes: uv_accept turns a
+ * Bytes and file descriptors over a Unix socket. Not through libuv pipes: uv_accept turns a
  * received memfd into a pipe handle.
  */
 #ifndef DL_FDPASS_H
@@ -24,5 +24,12 @@ ssize_t _nodiscard_ fdpass_recv(int sock, struct frame_reader *reader, int flags
  */
 ssize_t _nodiscard_ fdpass_send(int sock, const void *data, size_t len, const int *fds,
                                 uint32_t n_fds, int flags);
+
+/*
+ * A packet of a socket that keeps them apart, as far as there is room, and a descriptor that came
+ * with it, the caller's; -1: none did. Returns as recvmsg(), or a negative errno. EINTR is retried.
+ * Async-signal-safe.
+ */
+ssize_t _nodiscard_ fdpass_recv_packet(int sock, void *to, size_t room, int flags, int *ret_fd);
 
 #endif

@@ -60,6 +60,12 @@ struct remote_answer {
     char message[REMOTE_MESSAGE_MAX]; /* as much of it as is sent, ended by a 0 */
 };
 
+/* As much of it as is sent. */
+static inline size_t remote_answer_bytes(const struct remote_answer *answer)
+{
+    return offsetof(struct remote_answer, message) + strlen(answer->message) + 1;
+}
+
 /* In the memfd of REMOTE_LIST, one after another, each at a multiple of 8 bytes. */
 struct remote_name {
     uint64_t bytes;

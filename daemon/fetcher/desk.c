@@ -1,6 +1,7 @@
 #include "daemon/fetcher/desk_private.h"
 
 #include "daemon/base/memory.h"
+#include "proto/fdpass.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,29 +20,11 @@ enum {
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-union asker_control {
-    struct cmsghdr align;
-    uint8_t space[CMSG_SPACE(sizeof(int))];
-};
-
 /* The worker waits for it: there is room. */
 static void asker_send(struct asker *asker, const struct remote_answer *answer, int fd)
 {
-    size_t bytes = offsetof(struct remote_answer, message) + strlen(answer->message) + 1;
-    union asker_control control = {0};
-    struct iovec iov = {(void *)answer, bytes};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-
-    if (fd >= 0) {
-        msg.msg_control = control.space;
-        msg.msg_controllen = sizeof control.space;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    if (sendmsg(asker->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    if (fdpass_send(asker->sock, answer, remote_answer_bytes(answer), &fd, fd >= 0, MSG_DONTWAIT) <
+        0)
         (void)shutdown(asker->sock, SHUT_RDWR);
 }
 

@@ -4,14 +4,12 @@
 
 #include "daemon/base/memory.h"
 #include "daemon/remote/listing.h"
+#include "proto/common/sealed.h"
 
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <sys/mman.h>
-
-#include "proto/common/fd_io.h"
 
 #include <utlist.h>
 
@@ -68,18 +66,6 @@ void desk_walk_cancel(struct asker *asker)
     desk_walk_free(steal_ptr(asker->walk));
 }
 
-static int desk_walk_copy(const struct desk_walk *walk, int *ret)
-{
-    _cleanup_fd_ int fd = memfd_create("dloader-names", MFD_CLOEXEC);
-
-    if (fd < 0)
-        return -errno;
-    int r = fd_write_all(fd, walk->names.data, walk->names.len);
-    if (r == 0)
-        *ret = steal_fd(&fd);
-    return r;
-}
-
 /* It has ended, and its asker waits for it. */
 static void desk_walk_tell(struct desk_walk *walk)
 {
@@ -91,8 +77,9 @@ static void desk_walk_tell(struct desk_walk *walk)
     if (r == 0 && walk->names.len == 0)
         r = dl_error_set(&walk->err, ENOENT, walk->place.url,
                          "there is nothing of that name, or below it");
-    else if (r == 0 && !walk->once)
-        r = desk_walk_copy(walk, &fd);
+    else if (r == 0 && !walk->once &&
+             (fd = sealed_new("dloader-names", walk->names.data, walk->names.len)) < 0)
+        r = fd;
     asker->walk = NULL;
     if (r < 0)
         asker_refuse(asker, r, &walk->err);

@@ -5,6 +5,7 @@
 #include "daemon/sandbox/sandbox.h"
 #include "proto/common/bytes.h"
 #include "proto/common/fd_io.h"
+#include "proto/fdpass.h"
 #include "proto/fetcher_control.h"
 
 #include <errno.h>
@@ -33,27 +34,13 @@ struct service {
     uint64_t linger_ms;
 };
 
-union service_control {
-    struct cmsghdr align;
-    uint8_t space[CMSG_SPACE(sizeof(int))];
-};
-
 /* The next descriptor, and what it is; -1: none came. *ret_ended: the daemon has gone. */
 static int service_receive(int control, struct fetcher_word *ret, bool *ret_ended)
 {
-    union service_control space;
-    struct iovec iov = {ret, sizeof *ret};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = space.space,
-                         .msg_controllen = sizeof space.space};
-    ssize_t n = recvmsg(control, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    int fd = -1;
+    int fd;
+    ssize_t n = fdpass_recv_packet(control, ret, sizeof *ret, MSG_DONTWAIT, &fd);
 
-    *ret_ended = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-    if (c && c->cmsg_type == SCM_RIGHTS)
-        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    *ret_ended = n <= 0 && n != -EAGAIN;
     return fd;
 }
 

@@ -7,10 +7,10 @@
 #include "daemon/helper/far_worker.h"
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link_slot.h"
-#include "daemon/helper/packed.h"
 #include "daemon/helper/proof.h"
 #include "daemon/helper/reach.h"
 #include "daemon/helper/sent.h"
+#include "daemon/worker/packed.h"
 #include "daemon/worker/worker_socket.h"
 #include "proto/common/clock.h"
 

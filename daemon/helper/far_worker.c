@@ -2,6 +2,7 @@
 
 #include "daemon/worker/worker_socket.h"
 #include "proto/common/library.h"
+#include "proto/common/sealed.h"
 #include "proto/remote_wire.h"
 
 #include <assert.h>
@@ -16,28 +17,18 @@
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
-static int far_worker_map(int fd, uint64_t bytes, void **ret)
-{
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    if (base == MAP_FAILED)
-        return -errno;
-    *ret = base;
-    return 0;
-}
-
-/* Sealed: shrunk by what broke out of the worker, it would kill this process. */
 static int far_worker_memory(const char *name, uint64_t bytes, int *ret, void **ret_base)
 {
-    _cleanup_fd_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_fd_ int fd = sealed_memory(name, bytes);
 
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+    if (fd < 0)
+        return fd;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
         return -errno;
-    int r = far_worker_map(fd, bytes, ret_base);
-    if (r == 0)
-        *ret = steal_fd(&fd);
-    return r;
+    *ret_base = base;
+    *ret = steal_fd(&fd);
+    return 0;
 }
 
 /* This very program, as the daemon starts it. */

@@ -6,7 +6,7 @@
 #ifndef DL_HELPER_NEAR_FILES_H
 #define DL_HELPER_NEAR_FILES_H
 
-#include "daemon/helper/packed.h"
+#include "daemon/worker/packed.h"
 #include "proto/codec.h"
 
 enum { NEAR_FILES_MOST = 4 << 20 }; /* bytes of an answer */

@@ -8,6 +8,7 @@
 #include "daemon/data/kinds/files_identity.h"
 #include "daemon/data/kinds/index_files.h"
 #include "daemon/worker/forked.h"
+#include "daemon/worker/packed.h"
 #include "daemon/worker/segments.h"
 #include "daemon/worker/worker_socket.h"
 #include "proto/common/clock.h"
@@ -203,20 +204,6 @@ static int worker_map_queues(struct worker *w, uint64_t bytes)
     return 0;
 }
 
-/* The strings of `v`, which stay its own. */
-static int worker_list_strings(const struct value *v, char ***ret, uint32_t *ret_n)
-{
-    char **strings = v->count ? calloc(v->count, sizeof(char *)) : NULL;
-
-    if (v->count && !strings)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < v->count; i++)
-        strings[i] = v->items[i].string;
-    *ret = strings;
-    *ret_n = v->count;
-    return 0;
-}
-
 static void worker_forget_pictures(struct data_env *env)
 {
     for (uint32_t i = 0; i < env->n_pictures; i++) {
@@ -240,18 +227,6 @@ static void worker_inputs_deinit(struct inputs *inputs)
     value_deinit(&inputs->seen_as);
     value_deinit(&inputs->plugins);
     *inputs = (struct inputs){0};
-}
-
-/* -EPROTO: not of each root, if of any. */
-static int worker_read_roots(struct inputs *in)
-{
-    struct data_env *env = &in->env;
-    uint32_t n;
-    int r = worker_list_strings(&in->roots, &env->roots, &env->n_roots);
-
-    if (r == 0)
-        r = worker_list_strings(&in->seen_as, &env->seen_as, &n);
-    return r == 0 && n != 0 && n != env->n_roots ? -EPROTO : r;
 }
 
 /* -EPROTO: a reader without a user and a group. */
@@ -307,17 +282,6 @@ static void worker_tell_looked(struct worker *w, const struct dl_spec *spec)
                               &(struct dl_message){.number = DL_MSG_W_LOOKED, .w_looked = looked});
 }
 
-static int worker_read_spec(struct dl_span packed, struct dl_spec *ret, struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    int r = value_unpack(packed.data, packed.len, &value, err);
-
-    if (r == 0)
-        r = spec_from_former(&value);
-    return r < 0 ? r : spec_from_value(&value, NULL, ret, err);
-}
-
 static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg,
                                struct dl_error *err)
 {
@@ -331,12 +295,12 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     in->env.guard = &w->guard;
     in->env.remote = w->guard.remote;
     in->env.foreign = msg->foreign;
-    if ((r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
-        (r = value_unpack(msg->seen_as.data, msg->seen_as.len, &in->seen_as, err)) < 0 ||
-        (r = value_unpack(msg->plugins.data, msg->plugins.len, &in->plugins, err)) < 0 ||
-        (r = worker_read_spec(msg->spec, &spec, err)) < 0 ||
-        (r = worker_read_reader(in, msg->reader)) < 0 || (r = worker_read_roots(in)) < 0 ||
-        (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
+    if ((r = packed_roots_read(msg->roots, msg->seen_as, &in->roots, &in->seen_as, &in->env, err)) <
+            0 ||
+        (r = packed_strings_read(msg->plugins, &in->plugins, &in->env.plugins, &in->env.n_plugins,
+                                 err)) < 0 ||
+        (r = packed_spec_read(msg->spec, &spec, err)) < 0 ||
+        (r = worker_read_reader(in, msg->reader)) < 0)
         return r;
     w->opening =
         (struct data_progress){.tell = worker_tell_opening, .turn_to = worker_turn_to, .owner = w};
@@ -478,7 +442,7 @@ static int worker_handle_look(struct worker *w, const struct dl_msg_w_look *msg)
         w->looks = true;
         return 0;
     }
-    int r = worker_read_spec(msg->spec, &spec, NULL);
+    int r = packed_spec_read(msg->spec, &spec, NULL);
     if (r < 0)
         return r;
     worker_tell_looked(w, &spec);

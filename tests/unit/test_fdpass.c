@@ -237,6 +237,37 @@ TEST(test_pipe_without_signal, setup, teardown)
     close(fd);
 }
 
+/* Packets stay apart; of several descriptors one is taken, and none stays open. */
+TEST(test_packets, setup, teardown)
+{
+    char text[8];
+    int pair[2], fd;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    for (uint32_t n = 0; n <= 3; n++) {
+        int memfd = new_memfd("some"), fds[] = {memfd, memfd, memfd};
+
+        assert_int_equal(fdpass_send(pair[0], "packet", 6, fds, n, 0), 6);
+        close(memfd);
+    }
+    for (uint32_t n = 0; n <= 3; n++) {
+        assert_int_equal(fdpass_recv_packet(pair[1], text, sizeof text, MSG_DONTWAIT, &fd), 6);
+        assert_memory_equal(text, "packet", 6);
+        assert_int_equal(fd >= 0, n > 0);
+        if (n > 0) {
+            assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+            assert_int_equal(pread(fd, text, sizeof text, 0), 4);
+        }
+        close_fdp(&fd);
+    }
+    assert_int_equal(fdpass_recv_packet(pair[1], text, sizeof text, MSG_DONTWAIT, &fd), -EAGAIN);
+    close(pair[0]);
+    assert_int_equal(fdpass_recv_packet(pair[1], text, sizeof text, 0, &fd), 0);
+    assert_int_equal(fd, -1);
+    close(pair[1]);
+}
+
 TEST(test_full_socket, setup, teardown)
 {
     struct pair *pair = *state;

@@ -3,6 +3,7 @@
 #include "tests/lib/uv_threads.h"
 
 #include "daemon/fetcher/desk.h"
+#include "proto/fdpass.h"
 #include "tests/lib/splitmix.h"
 #include "tests/unit/remote_others.h"
 
@@ -268,22 +269,9 @@ static void take_action(struct sim *sim, struct worker *worker)
 
 static bool receive(const struct worker *worker, struct remote_answer *ret, int *ret_fd)
 {
-    union {
-        struct cmsghdr align;
-        uint8_t space[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec iov = {ret, sizeof *ret};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.space,
-                         .msg_controllen = sizeof control.space};
-
     *ret_fd = -1;
-    if (worker->sock < 0 || recvmsg(worker->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
-        return false;
-    if (CMSG_FIRSTHDR(&msg))
-        memcpy(ret_fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof *ret_fd);
-    return true;
+    return worker->sock >= 0 &&
+           fdpass_recv_packet(worker->sock, ret, sizeof *ret, MSG_DONTWAIT, ret_fd) > 0;
 }
 
 static void check_bytes(struct sim *sim, int fd, size_t i, uint64_t version, uint64_t first,

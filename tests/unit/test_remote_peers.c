@@ -6,6 +6,7 @@
 
 #include "daemon/fetcher/desk.h"
 #include "daemon/fetcher/promises.h"
+#include "proto/fdpass.h"
 #include "proto/peer_card.h"
 #include "tests/lib/splitmix.h"
 #include "tests/unit/remote_store.h"
@@ -206,22 +207,12 @@ static void take_block(struct node *node)
 /* False: it waits. */
 static bool run_worker(struct node *node)
 {
-    union {
-        struct cmsghdr align;
-        uint8_t space[CMSG_SPACE(sizeof(int))];
-    } control;
     struct remote_answer answer;
-    struct iovec iov = {&answer, sizeof answer};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.space,
-                         .msg_controllen = sizeof control.space};
-    int fd = -1;
+    int fd;
 
-    if (node->sock < 0 || recvmsg(node->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
+    if (node->sock < 0 ||
+        fdpass_recv_packet(node->sock, &answer, sizeof answer, MSG_DONTWAIT, &fd) <= 0)
         return false;
-    if (CMSG_FIRSTHDR(&msg))
-        memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fd);
     assert_int_equal(answer.code, 0);
     if (fd >= 0)
         take_mapped(node, &answer, fd);

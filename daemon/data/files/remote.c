@@ -2,6 +2,7 @@
 #include "daemon/data/files/remote_private.h"
 
 #include "proto/common/clock.h"
+#include "proto/fdpass.h"
 #include "proto/shared/remote_environment.h"
 
 #include <assert.h>
@@ -35,30 +36,12 @@ bool remote_note(uint64_t table[static REMOTE_EXPECTED_MAX], uint64_t hash)
     return was;
 }
 
-union remote_control {
-    struct cmsghdr align;
-    uint8_t space[CMSG_SPACE(sizeof(int))];
-};
-
 static int remote_receive(struct remote *remote, struct remote_answer *ret, int *ret_fd)
 {
-    union remote_control control;
-    struct iovec iov = {ret, sizeof *ret};
-    struct msghdr msg;
-    ssize_t n;
+    ssize_t n = fdpass_recv_packet(remote->sock, ret, sizeof *ret, 0, ret_fd);
 
-    do {
-        msg = (struct msghdr){.msg_iov = &iov,
-                              .msg_iovlen = 1,
-                              .msg_control = control.space,
-                              .msg_controllen = sizeof control.space};
-        n = recvmsg(remote->sock, &msg, MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
     if (n < 0)
-        return -errno;
-    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (c && c->cmsg_type == SCM_RIGHTS)
-        memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+        return (int)n;
     if ((size_t)n <= offsetof(struct remote_answer, message)) /* 0: it has ended */
         return -EPIPE;
     ((char *)ret)[n - 1] = '\0';
@@ -161,7 +144,7 @@ int remote_list(struct remote *remote, const char *url, void **ret, uint64_t *re
     *ret_bytes = 0;
     if (r < 0 || answer.bytes == 0)
         return r;
-    void *entries = fd < 0 ? MAP_FAILED : mmap(NULL, answer.bytes, PROT_READ, MAP_SHARED, fd, 0);
+    void *entries = fd < 0 ? MAP_FAILED : mmap(NULL, answer.bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (entries == MAP_FAILED)
         return fd < 0 ? remote_say_lost(url, err)
                       : dl_error_set(err, errno, url, "its list of %llu bytes cannot be mapped: %s",

@@ -10,6 +10,7 @@
 #include "daemon/serve/ring/pictures.h"
 #include "proto/common/library.h"
 #include "proto/common/open_files.h"
+#include "proto/common/sealed.h"
 #include "proto/remote_wire.h"
 #include "proto/shared/remote_environment.h"
 
@@ -496,18 +497,15 @@ static int process_fork_off(struct process *p, const struct process_options *o, 
 
 static int process_make_queues(struct process *p)
 {
-    _cleanup_fd_ int fd = memfd_create("dloader-queues", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_fd_ int fd = sealed_memory("dloader-queues", sizeof *p->queues);
 
-    if (fd < 0 || ftruncate(fd, sizeof *p->queues) < 0)
-        return -errno;
+    if (fd < 0)
+        return fd;
     p->queues = mmap(NULL, sizeof *p->queues, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p->queues == MAP_FAILED) {
         p->queues = NULL;
         return -errno;
     }
-    /* Shrunk, it would kill the daemon by SIGBUS. */
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        return -errno;
     p->task_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     p->done_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->task_bell < 0 || p->done_bell < 0)

@@ -3,7 +3,7 @@
 #include "daemon/base/address.h"
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
-#include "proto/common/fd_io.h"
+#include "proto/common/sealed.h"
 #include "proto/fdpass.h"
 #include "proto/fetcher_control.h"
 
@@ -116,13 +116,6 @@ static int remote_peers_make_card(int fd, const struct config *config, struct pe
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
-static int remote_peers_make_list(const char *list)
-{
-    _cleanup_fd_ int fd = memfd_create("dloader-peers", MFD_CLOEXEC);
-
-    return fd >= 0 && fd_write_all(fd, list, strlen(list)) == 0 ? steal_fd(&fd) : -1;
-}
-
 static void remote_peers_send(int control, enum fetcher_control what, int fd)
 {
     const struct fetcher_word word = {.what = what};
@@ -133,7 +126,8 @@ static void remote_peers_send(int control, enum fetcher_control what, int fd)
 
 void remote_peers_tell(const struct remote_peers *peers, int control, bool begins)
 {
-    _cleanup_fd_ int list = peers->list ? remote_peers_make_list(peers->list) : -1;
+    _cleanup_fd_ int list =
+        peers->list ? sealed_new("dloader-peers", peers->list, strlen(peers->list)) : -1;
 
     if (list >= 0)
         remote_peers_send(control, FETCHER_PEER_LIST, list);

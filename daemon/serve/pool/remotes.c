@@ -3,6 +3,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
 #include "daemon/base/networks.h"
+#include "proto/common/sealed.h"
 #include "proto/fdpass.h"
 #include "proto/fetcher_control.h"
 
@@ -106,11 +107,10 @@ static void fetching_fill_environment(char *ret[FETCHING_VARIABLES + 1])
 /* Memory that it counts in. The descriptor is the caller's. */
 static int fetching_make_page(const struct remote_tally **ret, int *ret_page)
 {
-    _cleanup_fd_ int fd = memfd_create("dloader-counts", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_fd_ int fd = sealed_memory("dloader-counts", sizeof **ret);
 
-    if (fd < 0 || ftruncate(fd, sizeof **ret) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        return -errno;
+    if (fd < 0)
+        return fd;
     void *map = mmap(NULL, sizeof **ret, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return -errno;

@@ -2,6 +2,7 @@
 
 #include "daemon/base/memory.h"
 #include "daemon/cache/ids_cache.h"
+#include "proto/common/sealed.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,10 +14,6 @@
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
 
 struct pictures {
     struct pictures *prev, *next; /* set->head */
@@ -58,23 +55,13 @@ static void pictures_unref(struct pictures *p)
     free(p);
 }
 
-/* MFD_NOEXEC_SEAL is from Linux 6.3; older kernels refuse the flag. */
-static int pictures_make_memfd(void)
-{
-    int fd = memfd_create("dloader-pictures", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-
-    if (fd < 0 && errno == EINVAL)
-        fd = memfd_create("dloader-pictures", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return fd;
-}
-
 /* The header is written before any other process has the file. */
 static int pictures_make_memory(struct pictures *p)
 {
     size_t header = pictures_header(p);
     int r = 0;
 
-    p->fd = pictures_make_memfd();
+    p->fd = sealed_begin("dloader-pictures");
     if (p->fd < 0 || fchmod(p->fd, 0400) < 0 || ftruncate(p->fd, (off_t)p->bytes) < 0 ||
         fcntl(p->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         return -errno;

@@ -1,6 +1,7 @@
 #include "daemon/serve/ring/segment.h"
 
 #include "daemon/base/memory.h"
+#include "proto/common/sealed.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,28 +10,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
-
 uint64_t segment_bytes(uint32_t slots, uint64_t slot_bytes)
 {
     return SEGMENT_HEADER_BYTES + slots * slot_bytes;
 }
 
-/* MFD_NOEXEC_SEAL is from Linux 6.3; older kernels refuse the flag. */
-static int segment_make_memfd(void)
-{
-    int fd = memfd_create("dloader-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-
-    if (fd < 0 && errno == EINVAL)
-        fd = memfd_create("dloader-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return fd;
-}
-
 static int segment_make_memory(struct segment *segment)
 {
-    segment->fd = segment_make_memfd();
+    segment->fd = sealed_begin("dloader-segment");
     if (segment->fd < 0 || fchmod(segment->fd, 0400) < 0 ||
         ftruncate(segment->fd, (off_t)segment->bytes) < 0)
         return -errno;

@@ -1,4 +1,4 @@
-#include "daemon/helper/packed.h"
+#include "daemon/worker/packed.h"
 
 #include <errno.h>
 
@@ -13,8 +13,8 @@ int packed_spec_read(struct dl_span packed, struct dl_spec *ret, struct dl_error
     return r < 0 ? r : spec_from_value(&value, NULL, ret, err);
 }
 
-static int packed_read_list(struct dl_span packed, struct value *ret, char ***ret_strings,
-                            struct dl_error *err)
+int packed_strings_read(struct dl_span packed, struct value *ret, char ***ret_strings,
+                        uint32_t *ret_n, struct dl_error *err)
 {
     int r = value_unpack(packed.data, packed.len, ret, err);
 
@@ -28,19 +28,25 @@ static int packed_read_list(struct dl_span packed, struct value *ret, char ***re
             return -EPROTO;
         (*ret_strings)[i] = ret->items[i].string;
     }
+    *ret_n = ret->count;
     return 0;
+}
+
+int packed_roots_read(struct dl_span roots, struct dl_span seen_as, struct value *ret_roots,
+                      struct value *ret_seen_as, struct data_env *env, struct dl_error *err)
+{
+    uint32_t n = 0;
+    int r = packed_strings_read(roots, ret_roots, &env->roots, &env->n_roots, err);
+
+    if (r == 0)
+        r = packed_strings_read(seen_as, ret_seen_as, &env->seen_as, &n, err);
+    return r == 0 && n != 0 && n != env->n_roots ? -EPROTO : r;
 }
 
 int packed_env_read(struct packed_env *ret, struct dl_span roots, struct dl_span seen_as,
                     struct dl_error *err)
 {
-    int r = packed_read_list(roots, &ret->roots, &ret->env.roots, err);
-
-    ret->env.n_roots = ret->roots.count;
-    if (r == 0)
-        r = packed_read_list(seen_as, &ret->seen_as, &ret->env.seen_as, err);
-    return r == 0 && ret->seen_as.count != 0 && ret->seen_as.count != ret->roots.count ? -EPROTO
-                                                                                       : r;
+    return packed_roots_read(roots, seen_as, &ret->roots, &ret->seen_as, &ret->env, err);
 }
 
 void packed_env_deinit(struct packed_env *env)
