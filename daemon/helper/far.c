@@ -464,10 +464,9 @@ static int far_send_done(struct far *far, const struct queue_done *done)
 }
 
 /* Before batches, as the worker waits for it. */
-static int far_ask_for_file(struct far *far)
+static int far_ask_for_file(struct far *far, const struct dl_msg_h_read *msg)
 {
-    const struct dl_msg_h_read msg = far_files_ask(&far->files);
-    int r = link_say(&far->link, &(struct dl_message){.number = DL_MSG_H_READ, .h_read = msg});
+    int r = link_say(&far->link, &(struct dl_message){.number = DL_MSG_H_READ, .h_read = *msg});
 
     far->said = clock_ns();
     return r < 0 ? r : link_write(&far->link);
@@ -476,12 +475,13 @@ static int far_ask_for_file(struct far *far)
 /* One batch at a time: others wait in the worker's queue. */
 static int far_send_batches(struct far *far)
 {
+    struct dl_msg_h_read read;
     struct queue_done done;
     int r = link_write(&far->link);
 
     while (r == 0 && link_is_idle(&far->link)) {
-        if (far->files.state == FAR_FILES_TO_ASK) {
-            r = far_ask_for_file(far);
+        if (far_files_ask(&far->files, &read)) {
+            r = far_ask_for_file(far, &read);
             continue;
         }
         if (far->goes < LINK_AHEAD)

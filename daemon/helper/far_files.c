@@ -1,9 +1,9 @@
 #include "daemon/helper/far_files.h"
 
-#include "daemon/helper/near_files.h"
+#include "proto/common/sealed.h"
+#include "proto/fdpass.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -11,20 +11,24 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { WINDOW_LEAST = 4, WINDOW_MOST = 4096, WINDOW_PART = 8 };
-
-struct far_file {
-    uint32_t number;
-    int fd; /* owned; its blocks, where the worker has them */
-    uint64_t bytes;
-    char *path; /* owned */
+enum {
+    WINDOW_LEAST = FAR_BLOCKS_AT_ONCE,
+    WINDOW_MOST = 4096,
+    WINDOW_PART = 8, /* of the memory the worker may have so much in use, and as much may be there
+                        before it needs it */
+    RUN_BLOCKS = 16, /* further ones that come with an answer to REMOTE_NEED */
 };
 
 int far_files_init(struct far_files *files, uint64_t memory, int *ret_worker)
 {
+    uint64_t window = memory / WINDOW_PART / REMOTE_BLOCK_BYTES;
     int pair[2];
 
-    *files = (struct far_files){.sock = -1, .whole = -1, .memory = memory};
+    *files = (struct far_files){
+        .sock = -1,
+        .whole = -1,
+        .memory = memory,
+        .blocks = {.window = (uint32_t)min_u64(max_u64(window, WINDOW_LEAST), WINDOW_MOST)}};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     files->sock = pair[0];
@@ -32,18 +36,9 @@ int far_files_init(struct far_files *files, uint64_t memory, int *ret_worker)
     return 0;
 }
 
-static void far_files_drop(struct far_files *files, struct far_file *file)
-{
-    close_fdp(&file->fd);
-    free(file->path);
-    *file = files->files[--files->n];
-}
-
 void far_files_deinit(struct far_files *files)
 {
-    while (files->n > 0)
-        far_files_drop(files, &files->files[0]);
-    free(files->files);
+    far_blocks_deinit(&files->blocks);
     free(files->part);
     if (files->sock >= 0) {
         close_fdp(&files->whole);
@@ -56,25 +51,11 @@ void far_files_deinit(struct far_files *files)
 /* The worker waits for it: there is room. */
 static int far_files_answer(struct far_files *files, const struct remote_answer *answer, int fd)
 {
-    union {
-        struct cmsghdr align;
-        uint8_t space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec iov = {(void *)(uintptr_t)answer,
-                        offsetof(struct remote_answer, message) + strlen(answer->message) + 1};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    ssize_t n =
+        fdpass_send(files->sock, answer, remote_answer_bytes(answer), &fd, fd >= 0, MSG_DONTWAIT);
 
-    if (fd >= 0) {
-        msg.msg_control = control.space;
-        msg.msg_controllen = sizeof control.space;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
     files->state = FAR_FILES_IDLE;
-    return sendmsg(files->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -ECHILD : 0;
+    return n < 0 ? -ECHILD : 0;
 }
 
 static int far_files_refuse(struct far_files *files, int code)
@@ -99,13 +80,28 @@ static struct remote_answer far_files_describe(const struct far_files *files)
         .modified = (int64_t)head->modified};
 }
 
-static int far_files_memory(uint64_t bytes)
+/* As much as it needs is there: that, and what follows, if that is there anyway. Or it comes. */
+static int far_files_give(struct far_files *files)
 {
-    int fd = memfd_create("dloader-file", MFD_CLOEXEC);
+    struct far_range run = files->needed;
+    struct far_file *file = far_blocks_find(&files->blocks, run.file);
+    uint64_t blocks = far_file_range(file, files->question.first, file->bytes).n;
 
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) < 0)
-        close_fdp(&fd);
-    return fd;
+    run.n = (uint32_t)min_u64(max_u64(min_u64(run.n + RUN_BLOCKS, files->blocks.window / 2), run.n),
+                              blocks);
+    uint32_t there = far_range_there(file, &run);
+    if (there < files->needed.n) {
+        bool missing = far_range_missing(file, &files->needed) != UINT64_MAX;
+
+        files->waited = true;
+        files->state = missing ? FAR_FILES_TO_ASK : FAR_FILES_ASKED;
+        return 0;
+    }
+    run.n = there;
+    far_blocks_take(&files->blocks, &run);
+    const struct remote_answer answer = {.bytes = far_range_bytes(file, &run),
+                                         .waited = files->waited};
+    return far_files_answer(files, &answer, -1);
 }
 
 /* ---- what the stand-in says ----------------------------------------------------------------- */
@@ -114,96 +110,77 @@ static int far_files_memory(uint64_t bytes)
 static int far_files_open_map(struct far_files *files)
 {
     struct remote_answer answer = far_files_describe(files);
-    struct far_file *grown = realloc(files->files, (files->n + 1) * sizeof *grown);
+    struct far_file *file;
+    /* Who says how large a file is, is not taken at its word. */
+    int r = far_blocks_add(&files->blocks, files->question.url, answer.bytes, files->memory, &file);
 
-    if (!grown)
-        return far_files_refuse(files, ENOMEM);
-    files->files = grown;
-    struct far_file file = {.number = ++files->last_number,
-                            .fd = far_files_memory(answer.bytes),
-                            .bytes = answer.bytes,
-                            .path = strdup(files->question.url)};
-    if (file.fd < 0 || !file.path) {
-        close_fdp(&file.fd);
-        free(file.path);
-        return far_files_refuse(files, ENOMEM);
-    }
-    files->files[files->n++] = file;
-    answer.object = file.number;
-    answer.window = (uint32_t)min_u64(
-        max_u64(files->memory / WINDOW_PART / REMOTE_BLOCK_BYTES, WINDOW_LEAST), WINDOW_MOST);
-    return far_files_answer(files, &answer, file.fd);
-}
-
-static int far_files_go_on(struct far_files *files)
-{
-    struct remote_answer answer = {
-        .sort = REMOTE_OBJECT, .bytes = files->whole_bytes, .identity = files->head.modified};
-
-    if (files->at < files->whole_bytes) {
-        files->state = FAR_FILES_TO_ASK;
-        return 0;
-    }
-    (void)lseek(files->whole, 0, SEEK_SET);
-    int r = far_files_answer(files, &answer, files->whole);
-    close_fdp(&files->whole);
-    return r;
+    if (r < 0)
+        return far_files_refuse(files, -r);
+    answer.object = file->number;
+    answer.window = files->blocks.window;
+    return far_files_answer(files, &answer, file->fd);
 }
 
 static int far_files_begin_whole(struct far_files *files)
 {
-    files->whole_bytes = files->head.size;
+    if (files->head.sort != REMOTE_OBJECT)
+        return -EISDIR;
+    files->described = far_files_describe(files);
     files->at = 0;
-    files->whole = files->whole_bytes > files->memory ? -1 : far_files_memory(files->whole_bytes);
-    return files->whole < 0 ? far_files_refuse(files, ENOMEM) : far_files_go_on(files);
+    files->whole =
+        files->head.size > files->memory ? -1 : memfd_create("dloader-file", MFD_CLOEXEC);
+    return files->whole < 0 ? -ENOMEM : 0;
 }
 
+/* The first of its parts says how large it is. */
 static int far_files_take_whole(struct far_files *files)
 {
     uint64_t n = files->head.bytes;
+    int r = files->whole < 0 ? far_files_begin_whole(files) : 0;
 
-    if (n == 0 || pwrite(files->whole, files->part, n, (off_t)files->at) != (ssize_t)n)
+    if (r < 0)
+        return far_files_refuse(files, -r);
+    uint64_t left = files->described.bytes - files->at;
+    if (n != min_u64(left, NEAR_FILES_MOST) ||
+        pwrite(files->whole, files->part, n, (off_t)files->at) != (ssize_t)n)
         return far_files_refuse(files, EIO); /* it has become shorter */
     files->at += n;
-    return far_files_go_on(files);
+    files->state = FAR_FILES_TO_ASK;
+    if (n < left)
+        return 0;
+    r = far_files_answer(files, &files->described, files->whole);
+    close_fdp(&files->whole);
+    return r;
 }
 
 static int far_files_take_list(struct far_files *files)
 {
     struct remote_answer answer = {.sort = REMOTE_DIRECTORY, .bytes = files->head.bytes};
-    _cleanup_fd_ int fd = files->head.bytes ? far_files_memory(0) : -1;
+    _cleanup_fd_ int fd =
+        answer.bytes ? sealed_new("dloader-names", files->part, answer.bytes) : -1;
 
-    if (files->head.bytes &&
-        (fd < 0 || pwrite(fd, files->part, files->head.bytes, 0) != (ssize_t)files->head.bytes))
-        return far_files_refuse(files, ENOMEM);
-    return far_files_answer(files, &answer, fd);
+    return answer.bytes && fd < 0 ? far_files_refuse(files, ENOMEM)
+                                  : far_files_answer(files, &answer, fd);
 }
 
-static struct far_file *far_files_find(const struct far_files *files)
+static int far_files_take_blocks(struct far_files *files, const struct far_range *range)
 {
-    for (uint32_t i = 0; i < files->n; i++) {
-        if (files->files[i].number == files->question.object)
-            return &files->files[i];
-    }
-    return NULL;
-}
+    const struct far_range *needed = &files->needed;
+    bool came = far_blocks_came(&files->blocks, range, files->part, files->head.bytes);
 
-static int far_files_take_block(struct far_files *files)
-{
-    const struct remote_question *asked = &files->question;
-    const struct remote_answer answer = {.bytes = asked->bytes, .waited = true};
-    const struct far_file *file = far_files_find(files);
-
-    if (files->head.bytes != asked->bytes ||
-        pwrite(file->fd, files->part, asked->bytes, (off_t)asked->first) != (ssize_t)asked->bytes)
-        return far_files_refuse(files, EIO);
-    return far_files_answer(files, &answer, -1);
+    if (files->state == FAR_FILES_IDLE || files->question.op != REMOTE_NEED)
+        return 0;
+    if (!came && range->file == needed->file && range->first < needed->first + needed->n &&
+        needed->first < range->first + range->n)
+        return far_files_refuse(files, files->head.code ? (int)files->head.code : EIO);
+    return far_files_give(files);
 }
 
 int far_files_on_part(struct far_files *files, const struct dl_msg_h_part *msg, uint8_t **ret)
 {
     *ret = NULL;
-    if (files->sock < 0 || files->state != FAR_FILES_ASKED || msg->bytes > NEAR_FILES_MOST)
+    if (files->begin == files->end ||
+        msg->bytes > (msg->code ? 0 : files->asks[files->begin % NEAR_FILES_ASKED].most))
         return -EBADMSG;
     files->head = *msg;
     if (!files->part && !(files->part = malloc(NEAR_FILES_MOST)))
@@ -216,48 +193,69 @@ int far_files_on_part(struct far_files *files, const struct dl_msg_h_part *msg, 
 
 int far_files_take(struct far_files *files)
 {
+    const struct far_range range = files->asks[files->begin++ % NEAR_FILES_ASKED].range;
     const struct dl_msg_h_part *head = &files->head;
 
+    if (range.n > 0)
+        return far_files_take_blocks(files, &range);
     if (head->code)
         return far_files_refuse(files, (int)head->code);
     switch (files->question.op) {
     case REMOTE_LIST:
         return far_files_take_list(files);
-    case REMOTE_NEED:
-        return far_files_take_block(files);
     case REMOTE_STAT: {
         const struct remote_answer answer = far_files_describe(files);
 
         return far_files_answer(files, &answer, -1);
     }
-    default:
-        break;
-    }
-    if (files->whole >= 0)
+    case REMOTE_WHOLE:
         return far_files_take_whole(files);
-    if (head->sort != REMOTE_OBJECT)
-        return far_files_refuse(files, EISDIR);
-    return (files->question.op == REMOTE_PAGED ? far_files_open_map : far_files_begin_whole)(files);
+    default:
+        return head->sort == REMOTE_OBJECT ? far_files_open_map(files)
+                                           : far_files_refuse(files, EISDIR);
+    }
 }
 
 /* ---- what the worker says ------------------------------------------------------------------- */
 
+static struct far_file *far_files_find(const struct far_files *files)
+{
+    return far_blocks_find(&files->blocks, files->question.object);
+}
+
 /* False: they are none of the file's. */
-static bool far_files_blocks_fit(const struct far_files *files)
+static bool far_files_blocks_fit(const struct far_files *files, const struct far_file *file)
 {
     const struct remote_question *asked = &files->question;
-    const struct far_file *file = far_files_find(files);
 
     return file && asked->first % REMOTE_BLOCK_BYTES == 0 && asked->bytes > 0 &&
            asked->bytes <= NEAR_FILES_MOST && asked->first < file->bytes &&
            asked->bytes <= file->bytes - asked->first;
 }
 
-static int far_files_on_question(struct far_files *files)
+static int far_files_on_blocks(struct far_files *files)
 {
+    const struct remote_question *asked = &files->question;
     struct far_file *file = far_files_find(files);
 
-    switch (files->question.op) {
+    if (!far_files_blocks_fit(files, file))
+        return -EPROTO;
+    const struct far_range range = far_file_range(file, asked->first, asked->bytes);
+    if (asked->op == REMOTE_DROP) {
+        far_range_drop(file, &range);
+        return 0;
+    }
+    files->needed = range;
+    files->waited = false;
+    return far_files_give(files);
+}
+
+static int far_files_on_question(struct far_files *files)
+{
+    const struct remote_question *asked = &files->question;
+    struct far_file *file = far_files_find(files);
+
+    switch (asked->op) {
     case REMOTE_STAT:
     case REMOTE_LIST:
     case REMOTE_WHOLE:
@@ -265,20 +263,17 @@ static int far_files_on_question(struct far_files *files)
         files->state = FAR_FILES_TO_ASK;
         return 0;
     case REMOTE_NEED:
-        files->state = FAR_FILES_TO_ASK;
-        return far_files_blocks_fit(files) ? 0 : -EPROTO;
     case REMOTE_DROP:
-        if (!far_files_blocks_fit(files))
-            return -EPROTO;
-        (void)fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        (off_t)files->question.first, (off_t)files->question.bytes);
-        return 0;
+        return far_files_on_blocks(files);
     case REMOTE_CLOSE:
         if (file)
-            far_files_drop(files, file);
+            far_blocks_remove(&files->blocks, file);
         return file ? 0 : -EPROTO;
     case REMOTE_EXPECT:
     case REMOTE_AHEAD:
+        if (file && !*asked->url)
+            far_blocks_expect(&files->blocks, file, asked->first, asked->bytes);
+        return 0;
     case REMOTE_ANEW:
         return 0;
     default:
@@ -307,7 +302,36 @@ int far_files_read(struct far_files *files)
     return 0;
 }
 
-struct dl_msg_h_read far_files_ask(struct far_files *files)
+/* ---- what to ask ---------------------------------------------------------------------------- */
+
+static struct dl_msg_h_read far_files_ask_blocks(const struct far_files *files,
+                                                 const struct far_range *range)
+{
+    const struct far_file *file = far_blocks_find(&files->blocks, range->file);
+
+    return (struct dl_msg_h_read){.what = NEAR_FILES_BYTES,
+                                  .path = span_str(file->path),
+                                  .first = range->first * REMOTE_BLOCK_BYTES,
+                                  .bytes = far_range_bytes(file, range)};
+}
+
+/* Of what it needs, as many blocks as nobody has asked for. */
+static struct far_range far_files_ask_needed(struct far_files *files)
+{
+    const struct far_range *needed = &files->needed;
+    struct far_file *file = far_blocks_find(&files->blocks, needed->file);
+    struct far_range range = {.file = needed->file, .first = far_range_missing(file, needed)};
+
+    while (range.first + range.n < needed->first + needed->n &&
+           file->blocks[range.first + range.n] == FAR_BLOCK_NONE)
+        range.n++;
+    far_range_ask(file, &range);
+    files->state =
+        far_range_missing(file, needed) != UINT64_MAX ? FAR_FILES_TO_ASK : FAR_FILES_ASKED;
+    return range;
+}
+
+static struct dl_msg_h_read far_files_ask_path(struct far_files *files)
 {
     const struct remote_question *asked = &files->question;
     struct dl_msg_h_read msg = {.what = NEAR_FILES_STAT, .path = span_str(asked->url)};
@@ -315,15 +339,26 @@ struct dl_msg_h_read far_files_ask(struct far_files *files)
     files->state = FAR_FILES_ASKED;
     if (asked->op == REMOTE_LIST)
         msg.what = NEAR_FILES_LIST;
-    if (asked->op == REMOTE_NEED) {
-        msg = (struct dl_msg_h_read){.what = NEAR_FILES_BYTES,
-                                     .path = span_str(far_files_find(files)->path),
-                                     .first = asked->first,
-                                     .bytes = asked->bytes};
-    } else if (files->whole >= 0) {
+    if (asked->op == REMOTE_WHOLE) {
         msg.what = NEAR_FILES_BYTES;
-        msg.first = files->at;
-        msg.bytes = min_u64(files->whole_bytes - files->at, NEAR_FILES_MOST);
+        msg.first = files->whole < 0 ? 0 : files->at;
+        msg.bytes = NEAR_FILES_MOST;
     }
     return msg;
+}
+
+bool far_files_ask(struct far_files *files, struct dl_msg_h_read *ret)
+{
+    struct far_range range = {0};
+
+    if (files->sock < 0 || files->end - files->begin == NEAR_FILES_ASKED)
+        return false;
+    if (files->state == FAR_FILES_TO_ASK && files->question.op == REMOTE_NEED)
+        range = far_files_ask_needed(files);
+    else if (files->state != FAR_FILES_TO_ASK && !far_blocks_next(&files->blocks, &range))
+        return false;
+    *ret = range.n > 0 ? far_files_ask_blocks(files, &range) : far_files_ask_path(files);
+    files->asks[files->end++ % NEAR_FILES_ASKED] = (struct far_ask){
+        .range = range, .most = ret->what == NEAR_FILES_LIST ? NEAR_FILES_MOST : ret->bytes};
+    return true;
 }

@@ -136,15 +136,27 @@ void link_expect(struct link *link, void *to, uint64_t bytes)
 
 /* ---- what goes ------------------------------------------------------------------------------ */
 
+/* What is sent makes room, where the next always comes before all is. */
+static void link_tidy(struct link *link)
+{
+    if (link->out_at < link->out.len / 2 || link->out_at == 0)
+        return;
+    link->out.len -= link->out_at;
+    memmove(link->out.data, link->out.data + link->out_at, link->out.len);
+    link->out_at = 0;
+}
+
 int link_say(struct link *link, const struct dl_message *msg)
 {
     assert(link->body.len == 0);
+    link_tidy(link);
     return message_encode(msg, &link->out);
 }
 
 int link_add(struct link *link, struct dl_span bytes)
 {
     assert(link->body.len == 0);
+    link_tidy(link);
     return buffer_append(&link->out, bytes.data, bytes.len);
 }
 

@@ -96,6 +96,11 @@ int _nodiscard_ link_add(struct link *link, struct dl_span bytes);
 void link_add_body(struct link *link, struct dl_span bytes);
 /* Sends as much as the socket takes. Negative errno. */
 int _nodiscard_ link_write(struct link *link);
+/* Bytes of messages, and of what was added to them, that the socket has not taken. */
+static inline uint64_t link_unsent(const struct link *link)
+{
+    return link->out.len - link->out_at;
+}
 /* Everything is sent. */
 bool link_is_idle(const struct link *link);
 

@@ -317,6 +317,9 @@ static int near_on_read(struct near *near, const struct dl_msg_h_read *msg)
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = {0};
     struct dl_msg_h_part part;
+
+    if (link_unsent(&near->link) > (uint64_t)NEAR_FILES_ASKED * NEAR_FILES_MOST)
+        return -EBADMSG; /* it asks for more than it takes */
     int r = near_files_read(&near->files, msg, &part, &bytes);
 
     if (r == 0)
@@ -324,7 +327,7 @@ static int near_on_read(struct near *near, const struct dl_msg_h_read *msg)
     if (r == 0 && bytes.len > 0)
         r = link_add(&near->link, (struct dl_span){bytes.data, bytes.len});
     near->way.sent_bytes += bytes.len;
-    return r;
+    return r < 0 ? r : link_write(&near->link);
 }
 
 static int near_on_gone(const struct near *near, struct dl_span why)

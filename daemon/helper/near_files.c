@@ -50,21 +50,24 @@ bool near_files_named(const struct spec_dataset *dataset, const char *path)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
+static int near_files_describe(const struct stat *st, struct dl_msg_h_part *ret)
+{
+    if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
+        return -EINVAL;
+    *ret = (struct dl_msg_h_part){.sort = S_ISDIR(st->st_mode) ? REMOTE_DIRECTORY : REMOTE_OBJECT,
+                                  .size = (uint64_t)st->st_size,
+                                  .modified =
+                                      st->st_mtim.tv_sec < 0 ? 0 : (uint64_t)st->st_mtim.tv_sec};
+    return 0;
+}
+
 static int near_files_stat(const struct near_files *files, const char *path,
                            struct dl_msg_h_part *ret)
 {
     struct stat st;
     int r = source_stat(path, true, &files->places.env, &st);
 
-    if (r < 0)
-        return r;
-    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        return -EINVAL;
-    *ret =
-        (struct dl_msg_h_part){.sort = S_ISDIR(st.st_mode) ? REMOTE_DIRECTORY : REMOTE_OBJECT,
-                               .size = (uint64_t)st.st_size,
-                               .modified = st.st_mtim.tv_sec < 0 ? 0 : (uint64_t)st.st_mtim.tv_sec};
-    return 0;
+    return r < 0 ? r : near_files_describe(&st, ret);
 }
 
 /* An entry of struct remote_name. What is gone by now, or is no file, is left out. */
@@ -128,17 +131,24 @@ static int near_files_turn_to(struct near_files *files, const char *path)
     return r;
 }
 
-static int near_files_bytes(struct near_files *files, const char *path, uint64_t first,
-                            uint64_t bytes, struct dl_buffer *ret)
+/* And what the file is: one that is read whole takes one question, if it is small. */
+static int near_files_bytes(struct near_files *files, const struct dl_msg_h_read *msg,
+                            const char *path, struct dl_msg_h_part *ret,
+                            struct dl_buffer *ret_bytes)
 {
+    struct stat st;
     int r = near_files_turn_to(files, path);
 
     if (r == 0)
-        r = buffer_reserve(ret, bytes);
+        r = fstat(files->fd, &st) < 0 ? -errno : near_files_describe(&st, ret);
     if (r < 0)
         return r;
-    int64_t got = fd_pread_all(files->fd, ret->data, bytes, first);
-    ret->len = got < 0 ? 0 : (size_t)got;
+    uint64_t bytes = min_u64(msg->bytes, ret->size - min_u64(msg->first, ret->size));
+    r = buffer_reserve(ret_bytes, bytes);
+    if (r < 0)
+        return r;
+    int64_t got = fd_pread_all(files->fd, ret_bytes->data, bytes, msg->first);
+    ret_bytes->len = got < 0 ? 0 : (size_t)got;
     return got < 0 ? (int)got : 0;
 }
 
@@ -162,9 +172,9 @@ int near_files_read(struct near_files *files, const struct dl_msg_h_read *msg,
     else if (msg->what == NEAR_FILES_LIST)
         r = near_files_list(files, path, ret_bytes);
     else
-        r = near_files_bytes(files, path, msg->first, msg->bytes, ret_bytes);
+        r = near_files_bytes(files, msg, path, ret, ret_bytes);
     if (r < 0) {
-        ret->code = (uint64_t)-r;
+        *ret = (struct dl_msg_h_part){.code = (uint64_t)-r};
         ret_bytes->len = 0;
     }
     ret->bytes = ret_bytes->len;

@@ -9,7 +9,10 @@
 #include "daemon/worker/packed.h"
 #include "proto/codec.h"
 
-enum { NEAR_FILES_MOST = 4 << 20 }; /* bytes of an answer */
+enum {
+    NEAR_FILES_MOST = 4 << 20, /* bytes of an answer */
+    NEAR_FILES_ASKED = 4,      /* questions without an answer that a helper has at most */
+};
 
 enum near_files_what { NEAR_FILES_STAT, NEAR_FILES_LIST, NEAR_FILES_BYTES };
 

@@ -10,6 +10,8 @@ helpers add, and photographs what the way to a helper costs. Rows, each with its
 sleeps: 20 ms a sample, 2 workers here and 2 at each of 0, 1, 2, 3 helpers: >= 0.9 of so many times as fast.
 photographs: a worker here and one at a helper: >= 0.95 of two workers here, by the clock, in turns.
 link: batches of 9.6 MB from one helper: >= 0.9 of the link.
+served: files that the trainer's machine alone has, read by one worker of a helper: rows of 150 kB in order, >= 0.85 of
+    the link; the same at random; and photographs, beside a helper that has them.
 faults: one of three helpers is killed, stopped, cut off, or 10 x as slow: each sample comes once, batches are those
     without helpers, and the longest wait for one is <= 1 s, or <= 1 s longer than it takes to notice (5 s without a
     word). So many rounds as $HELPER_ROUNDS or --rounds says, drawn by their numbers.
@@ -40,7 +42,7 @@ import networks  # noqa: E402
 
 MBIT, PORT, PATIENCE = 2000, 7071, 60
 DETECTED = {"killed": 0, "stopped": 5, "cut": 5, "slow": 0}  # seconds until a fault is noticed: LINK_PATIENCE_MS
-ROWS = ("sleeps", "photographs", "link", "faults", "none")
+ROWS = ("sleeps", "photographs", "link", "served", "faults", "none")
 
 # A machine is known by its network, as all have the same files: one is slow while FLAGS has a file of its name.
 MODULE = """
@@ -136,9 +138,9 @@ class Program:
 
 
 class Helper(Program):
-    def __init__(self, bench, host, lend=2):
+    def __init__(self, bench, host, lend=2, **config):
         self.host = host
-        super().__init__(bench, "helper", {"helpers": {"secret_file": bench.secret, "lend": lend}},
+        super().__init__(bench, "helper", {"helpers": {"secret_file": bench.secret, "lend": lend}, **config},
                          "--helper", f"{host.address}:{PORT}", launcher=host.launcher)
         wait_until(lambda: "lends up to" in self.log.read_text() or self.process.poll() is not None,
                    self.log.read_text)
@@ -166,10 +168,10 @@ class Daemon(Program):
         except OSError:
             return False
 
-    def workers(self):
+    def workers(self, away=True):
         told = subprocess.run([self.bench.build / "client/dlctl/dlctl", "workers", "--json", "--socket", self.socket],
                               capture_output=True, text=True, check=True).stdout
-        return [row for row in json.loads(told) if row["helper"]]
+        return [row for row in json.loads(told) if bool(row["helper"]) == away]
 
     def wait_for_helpers(self):
         wait_until(lambda: sum(row["state"] == "ready" for row in self.workers()) == self.away,
@@ -300,6 +302,68 @@ def link(bench):
     share = (told[1][1] - told[0][1]) * 8 / (told[1][0] - told[0][0]) / (MBIT * 1e6)
     bench.bar("link", f"batches of 9.6 MB: {share:.3f} of {MBIT} Mbit/s (>= 0.9; TCP's and IP's headers take 0.045)",
               share >= 0.9)
+
+
+def stopped(daemon, spec):
+    """The loader's batches without those of its own worker, which is stopped: in any order, then."""
+    with daemon.loader({**spec, "workers": {"count": 1, "in_order": False, "timeout": "10m"}}) as loader:
+        own, = (row["pid"] for row in daemon.workers(away=False))
+        os.kill(own, signal.SIGSTOP)
+        try:
+            batches = iter(loader)
+            for _ in range(4):
+                next(batches)
+            yield from batches
+        finally:
+            os.kill(own, signal.SIGCONT)
+
+
+def served_share(bench, spec):
+    """Of the link, of what goes there."""
+    daemon, seconds = Daemon(bench, bench.hosts[:1], 1, serve="yes"), 3 if bench.args.quick else 8
+    told = []
+    for _ in stopped(daemon, spec):
+        if not told or time.monotonic() > told[0][0] + seconds:
+            told.append((time.monotonic(), sum(row["sent_bytes"] for row in daemon.workers())))
+        if len(told) == 2:
+            break
+    daemon.end()
+    return (told[1][1] - told[0][1]) * 8 / (told[1][0] - told[0][0]) / (MBIT * 1e6)
+
+
+def served(bench):
+    """The helper has an empty folder in place of the files'. The rows are zeroes, which take no disk."""
+    empty, rows, length = bench.folder / "empty", bench.folder / "rows.npy", 100000
+    empty.mkdir()
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({length}, 150000), }}".ljust(117) + "\n"
+    rows.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode())
+    os.truncate(rows, rows.stat().st_size + length * 150000)
+    nothing = {"data_roots": [{"path": str(empty), "seen_as": str(bench.folder)}]}
+    for kind, least in (("sequential", 0.85), ("random", 0)):
+        Helper(bench, bench.hosts[0], 1, **nothing)
+        share = served_share(bench, {"name": kind, "seed": 5, "batch": {"size": 64},
+                                              "sampler": {"kind": kind},
+                                              "dataset": {"kind": "npy", "paths": {"x": str(rows)}}})
+        bench.end()
+        bench.bar("served", f"rows of 150 kB, {kind}: {share:.3f} of {MBIT} Mbit/s (>= {least})", share >= least)
+    if not photos.can_make():
+        return print("served       no photographs: PIL is missing")
+    folder, got, count = bench.folder / "photos", {}, 20 if bench.args.quick else 80
+    photos.make(str(folder), 200)
+    spec = {"name": "photos", "seed": 5, "batch": {"size": 64},
+            "dataset": {"kind": "imagefolder", "paths": str(folder), "size": [224, 224]},
+            "sampler": {"kind": "random", "replacement": True, "num_samples": 64 * (count + 40)}}
+    for name, config in (("its own", {}), ("served", nothing)):
+        Helper(bench, bench.hosts[0], 1, **config)
+        daemon, begin = Daemon(bench, bench.hosts[:1], 1, serve="yes"), None
+        for n, _ in enumerate(stopped(daemon, spec)):
+            begin = begin or time.perf_counter()
+            if n == count:
+                break
+        got[name] = 64 * count / (time.perf_counter() - begin)
+        bench.end()
+    print(f"served       photographs: {got['served']:.0f} samples/s, {got['served'] / got['its own']:.3f} of a helper "
+          f"that has them", flush=True)
 
 
 def watched(loader, at=None, do=None):

@@ -269,14 +269,16 @@ class Strangers(HelperCase):
         self.assertIn("a connection is refused: it does not prove that it knows the secret", helper.log)
 
     def test_other_files(self):
-        """The same path there leads to another file: data_roots of the helper says where it is."""
+        """The same paths there lead to other files, of which the first is named: data_roots of the helper says where
+        they are."""
         here, there = pathlib.Path(self.path("here")), pathlib.Path(self.path("there"))
         for place in (here, there):
             place.mkdir()
         for i in range(3):
             for place in (here, there):
                 (place / f"{i}.txt").write_text(f"line {i}\n" * 30)
-        (there / "1.txt").write_text("line 2\n" * 30)
+        for i in (1, 2):
+            (there / f"{i}.txt").write_text(f"line {i + 1}\n" * 30)
         helper = self.helper(data_roots=[{"path": str(there), "seen_as": str(here)}])
         spec = self.spec("run", name="run", seed=1, batch={"size": 4}, workers={"count": 1}, collate={"kind": "pad"},
                          dataset={"kind": "text", "paths": [f"{here}/*.txt"], "tokenizer": "bytes"})

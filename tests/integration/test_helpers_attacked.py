@@ -4,13 +4,14 @@ import json
 import os
 import pathlib
 import random
+import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import dltest
 from dltest import dlctl_json, wait_until
-from lent import HelperCase, Way
+from lent import SECRET, HelperCase, Way
 
 
 def place(address):
@@ -156,6 +157,24 @@ class Attacked(HelperCase):
         spec = self.range("run", 60)
         self.assert_same(*self.run_while(self.helped([helper.address]), spec, "run", 1, lambda: None))
 
+    def test_too_many_at_once(self):
+        """helpers.lend and 16 more; who comes then is hung up on, until some have gone."""
+        helper = self.helper(helpers={"lend": 3})
+        for _ in range(19):
+            stranger = socket.create_connection(place(helper.address), timeout=dltest.PATIENCE)
+            self.addCleanup(stranger.close)
+            self.assertTrue(frame_of(stranger))
+            for pid in helper.ends:
+                os.kill(pid, signal.SIGSTOP)  # or it would end by itself, as it is not proven in time
+        with socket.create_connection(place(helper.address), timeout=dltest.PATIENCE) as more:
+            self.assertEqual(frame_of(more), b"")
+        self.assertEqual(len(helper.ends), 19)
+        self.assertIn("is refused: 19 run already (helpers.lend)", helper.log)
+        for pid in helper.ends:
+            os.kill(pid, signal.SIGKILL)
+        spec = self.range("run", 60)
+        self.assert_same(*self.run_while(self.helped([helper.address]), spec, "run", 1, lambda: None))
+
     def test_replayed(self):
         """What a daemon once said proves nothing to the next connection."""
         helper = self.helper()
@@ -163,7 +182,9 @@ class Attacked(HelperCase):
         self.addCleanup(way.close)
         spec = self.range("run", 60)
         self.assert_same(*self.run_while(self.helped([way.address]), spec, "run", 1, lambda: None))
-        self.assertGreater(len(b"".join(way.said)), 200)
+        said = b"".join(way.said)
+        self.assertGreater(len(said), 200)
+        self.assertNotIn(SECRET.encode(), said + way.heard)
         for _ in range(3):
             with socket.create_connection(place(helper.address), timeout=dltest.PATIENCE) as stranger:
                 self.assertTrue(frame_of(stranger))

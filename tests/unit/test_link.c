@@ -89,6 +89,29 @@ TEST(test_body)
     free(got);
 }
 
+/* Where the next is always added before all is sent, what is sent takes no memory. */
+TEST(test_never_idle)
+{
+    enum { BYTES = 40000, BEHIND = 8 };
+    uint8_t *bytes = calloc(1, BYTES);
+    struct pair pair;
+
+    (void)state;
+    assert_non_null(bytes);
+    pair_open(&pair);
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(link_add(&pair.far, (struct dl_span){bytes, BYTES}), 0);
+        assert_int_equal(link_write(&pair.far), 0);
+        if (i < BEHIND)
+            continue;
+        assert_true(link_unsent(&pair.far) > 0);
+        assert_int_equal(recv(pair.near.fd, bytes, BYTES, MSG_WAITALL), BYTES);
+    }
+    assert_true(pair.far.out.cap < 4 * BEHIND * BYTES);
+    pair_close(&pair);
+    free(bytes);
+}
+
 TEST(test_too_long)
 {
     static const struct {
@@ -258,6 +281,51 @@ TEST(test_files_named)
     assert_true(near_files_named(&dataset, "/f/other.jpg"));
 }
 
+TEST(test_files_read)
+{
+    char path[DL_BOUND_PATH_BYTES - 8], beside[DL_BOUND_PATH_BYTES];
+    struct spec_file file = {.path = path};
+    struct near_files files = {.spec.dataset = {.kind = DATASET_NPY, .files = &file, .n_files = 1}};
+    const struct {
+        uint64_t what;
+        const char *path;
+        uint64_t first, bytes;
+        int r;
+        uint64_t code, size, len;
+    } rows[] = {
+        {NEAR_FILES_STAT, path, 0, 0, 0, 0, 10, 0},
+        {NEAR_FILES_BYTES, path, 0, NEAR_FILES_MOST, 0, 0, 10, 10},
+        {NEAR_FILES_BYTES, path, 4, 3, 0, 0, 10, 3},
+        {NEAR_FILES_BYTES, path, 11, 5, 0, 0, 10, 0},
+        {NEAR_FILES_BYTES, path, 0, NEAR_FILES_MOST + 1, -EBADMSG, 0, 0, 0},
+        {NEAR_FILES_LIST, path, 0, 0, 0, ENOTDIR, 0, 0},
+        {NEAR_FILES_BYTES, beside, 0, 5, 0, ENOENT, 0, 0},
+        {NEAR_FILES_BYTES, "/etc/passwd", 0, 5, -EACCES, 0, 0, 0},
+    };
+
+    (void)state;
+    snprintf(path, sizeof path, "%s", harness_file("read", "0123456789", 10));
+    snprintf(beside, sizeof beside, "%s.idx", path);
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
+        const struct dl_msg_h_read msg = {.what = rows[i / 2].what,
+                                          .path = span_str(rows[i / 2].path),
+                                          .first = rows[i / 2].first,
+                                          .bytes = rows[i / 2].bytes};
+        struct dl_msg_h_part part;
+        struct dl_buffer bytes = {0};
+
+        files.on = i % 2; /* helpers.serve */
+        int r = near_files_read(&files, &msg, &part, &bytes);
+        assert_int_equal(r, files.on ? rows[i / 2].r : -EBADMSG);
+        if (r == 0 && (part.code != rows[i / 2].code || part.size != rows[i / 2].size ||
+                       part.bytes != rows[i / 2].len || bytes.len != rows[i / 2].len))
+            fail_msg("row %zu: %llu", i / 2, (unsigned long long)part.code);
+        buffer_deinit(&bytes);
+    }
+    close(files.fd);
+    free(files.path);
+}
+
 /* What a worker asks, and what the stand-in answers: neither is trusted. */
 TEST(test_files_asked)
 {
@@ -287,6 +355,7 @@ TEST(test_files_asked)
         const struct dl_msg_h_part part = {.sort = REMOTE_OBJECT, .size = 10};
         struct remote_question question = {.op = REMOTE_PAGED, .url = "/f"};
         struct far_files files;
+        struct dl_msg_h_read read;
         uint8_t *to;
         int worker;
 
@@ -294,7 +363,8 @@ TEST(test_files_asked)
         assert_int_equal(far_files_on_part(&files, &part, &to), -EBADMSG); /* nothing was asked */
         assert_true(send(worker, &question, sizeof question, 0) > 0);
         assert_int_equal(far_files_read(&files), 0);
-        assert_int_equal(far_files_ask(&files).what, NEAR_FILES_STAT);
+        assert_true(far_files_ask(&files, &read));
+        assert_int_equal(read.what, NEAR_FILES_STAT);
         assert_int_equal(far_files_on_part(&files, &part, &to), 0);
         assert_null(to);
         question = (struct remote_question){.op = rows[i].op,
@@ -308,6 +378,93 @@ TEST(test_files_asked)
         far_files_deinit(&files);
         close(worker);
     }
+}
+
+static void ask_far(int worker, struct far_files *files, uint32_t op, uint64_t block, uint64_t n)
+{
+    const struct remote_question question = {.op = op,
+                                             .object = 1,
+                                             .first = block * REMOTE_BLOCK_BYTES,
+                                             .bytes = n * REMOTE_BLOCK_BYTES};
+
+    assert_true(send(worker, &question, sizeof question, 0) > 0);
+    assert_int_equal(far_files_read(files), 0);
+}
+
+/* Whether an answer is there; then it is one of so many blocks. */
+static bool is_given(int worker, uint64_t blocks)
+{
+    struct remote_answer answer;
+
+    if (recv(worker, &answer, sizeof answer, MSG_DONTWAIT) < 0)
+        return false;
+    assert_int_equal(answer.code, 0);
+    assert_int_equal(answer.bytes, blocks * REMOTE_BLOCK_BYTES);
+    return true;
+}
+
+static void give_far(struct far_files *files, uint64_t blocks)
+{
+    const struct dl_msg_h_part part = {.bytes = blocks * REMOTE_BLOCK_BYTES};
+    uint8_t *to;
+
+    assert_int_equal(far_files_on_part(files, &part, &to), 0);
+    assert_non_null(to);
+    assert_int_equal(far_files_take(files), 0);
+}
+
+/* What it says that it will need comes before, four blocks at a time, in four questions at a time;
+ * as much as its window has room for, until it takes some of it. */
+TEST(test_files_ahead)
+{
+    enum { WINDOW = 20 };
+    const struct dl_msg_h_part part = {.sort = REMOTE_OBJECT, .size = 100 * REMOTE_BLOCK_BYTES};
+    struct remote_question question = {.op = REMOTE_PAGED, .url = "/f"};
+    struct far_files files;
+    struct dl_msg_h_read read;
+    uint8_t *to;
+    int worker;
+
+    (void)state;
+    assert_int_equal(far_files_init(&files, 8 * WINDOW * REMOTE_BLOCK_BYTES, &worker), 0);
+    assert_true(send(worker, &question, sizeof question, 0) > 0);
+    assert_int_equal(far_files_read(&files), 0);
+    assert_true(far_files_ask(&files, &read));
+    assert_int_equal(far_files_on_part(&files, &part, &to), 0);
+    assert_true(recv(worker, &question, sizeof question, 0) > 0);
+    ask_far(worker, &files, REMOTE_EXPECT, 10, 50);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_true(far_files_ask(&files, &read));
+        assert_int_equal(read.first, (10 + 4 * i) * REMOTE_BLOCK_BYTES);
+        assert_int_equal(read.bytes, 4 * REMOTE_BLOCK_BYTES);
+    }
+    assert_false(far_files_ask(&files, &read));
+    /* What comes already is not asked for again. */
+    ask_far(worker, &files, REMOTE_NEED, 10, 1);
+    give_far(&files, 4);
+    assert_true(is_given(worker, 4));
+    /* What does not is asked for before the rest. */
+    ask_far(worker, &files, REMOTE_NEED, 90, 1);
+    assert_true(far_files_ask(&files, &read));
+    assert_int_equal(read.first, 90 * REMOTE_BLOCK_BYTES);
+    for (int i = 0; i < 3; i++)
+        give_far(&files, 4);
+    assert_false(is_given(worker, 1));
+    give_far(&files, 1);
+    assert_true(is_given(worker, 1));
+    /* 12 blocks are there: 8 more come until it takes some. */
+    for (uint64_t i = 0; i < 2; i++) {
+        assert_true(far_files_ask(&files, &read));
+        assert_int_equal(read.first, (26 + 4 * i) * REMOTE_BLOCK_BYTES);
+        give_far(&files, 4);
+    }
+    assert_false(far_files_ask(&files, &read));
+    ask_far(worker, &files, REMOTE_NEED, 14, 1);
+    assert_true(is_given(worker, WINDOW / 2));
+    assert_true(far_files_ask(&files, &read));
+    assert_int_equal(read.first, 34 * REMOTE_BLOCK_BYTES);
+    far_files_deinit(&files);
+    close(worker);
 }
 
 /* Each line of the daemon's has to be among the helper's; what this one has besides is its own. */
