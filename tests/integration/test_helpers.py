@@ -169,7 +169,8 @@ class SameBatches(HelperCase):
             metrics = dltest.dlctl("metrics", daemon=daemon).stdout
             for line in (r'helper_bytes_total\{loader="run",worker="1",direction="received"\} [1-9]',
                          r'samples_per_second\{loader="run",worker="1"\} [1-9]',
-                         r'step_share\{loader="run",worker="1"\} 0\.[5-9]', r'restarts_total\{loader="run",worker="1"\} 0'):
+                         r'step_share\{loader="run",worker="1"\} 0\.[5-9]',
+                         r'restarts_total\{loader="run",worker="1"\} 0'):
                 self.assertRegex(metrics, "dloader_worker_" + line)
             self.assertRegex(dltest.dlctl("workers", "--wide", daemon=daemon).stdout,
                              r"HELPER .*SAMPLES/S +STEP SHARE +RESTARTS .*RECEIVED +WAY +ROUND TRIP")

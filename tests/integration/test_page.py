@@ -255,8 +255,9 @@ def made_up(loaders=3, ranks=4, at=0.0):
         "ring": [{"loader": name, "uid": 1000, "slots": 8, "free": 3, "filling": 1, "ready": 2, "leased": 2,
                   "retired": 0} for name in names],
         "workers": [{"loader": EVIL, "uid": 1000, "worker": i, "state": "busy", "samples": EVIL, "tasks": 1,
-                     "samples_per_s": 12.5, "step_share": 0.5, "fetch_s": 1.5, "collate_s": 0.25, "cpu_s": 1, "memory_bytes": 1, "restarts": 0}
-                    for i in range(2)],
+                     "fetch_s": 1.5, "collate_s": 0.25, "cpu_s": 1, "memory_bytes": 1, "restarts": 4 * i,
+                     "samples_per_s": 12.5, "step_share": 0.25 + 0.5 * i, "received_bytes": 2 << 20,
+                     "round_trip_s": 0.001, "helper": "node7:7071" if i else None} for i in range(2)],
         "times": [{"loader": EVIL, "rank": None, "stage": stage, "batches": 10, "total_s": 1.0, "mean_s": 0.1,
                    "half_s": 0.1, "p99_s": 0.2}
                   for stage in ("queued", "fetch", "collate", "handover", "ready", "held")],
@@ -383,6 +384,13 @@ class MadeUpViews(BrowserCase):
             self.assertRegex(browser.text("#stages"), r"fetch\s+17 %")
             kept = browser.value("[...document.querySelectorAll('#kept tbody td')].map(td => td.innerText.trim())")
             self.assertEqual(kept, ["2.0 MiB of 8.0 MiB", "40", "75 %", "100"])
+            workers = browser.value("[...document.querySelectorAll('#workers tr')].map(tr => "
+                                    "[...tr.children].map(td => td.innerText.trim()))")
+            for title, shown in (("Helper", ["–", "node7:7071"]), ("Received", ["2.0 MiB"] * 2),
+                                 ("Round trip", ["1.0 ms"] * 2), ("Samples/s", ["12.5"] * 2),
+                                 ("Share", ["25 %", "75 %"]), ("Restarts", ["0", "4"])):
+                at = workers[0].index(title)
+                self.assertEqual([row[at] for row in workers[1:]], shown, title)
             remote = browser.value("[...document.querySelectorAll('#remote tbody td')].map(td => td.innerText.trim())")
             self.assertEqual(remote[:1] + remote[3:], [
                 "200", "3", "5", "20", "20 (10 %)", "7", "0", "0", "0", "0",
