@@ -70,6 +70,15 @@ class Sleepy:
         return index
 
 
+class SlowRows(Rows):
+    """Of which one in fifty takes 50 ms."""
+
+    def __getitem__(self, index):
+        if index % 50 == 7:
+            Sleepy()[7]
+        return super().__getitem__(index)
+
+
 class Held(Sleepy):
     """Sample 0 waits until somebody writes to the pipe `go`; each says in a file that it is read."""
 

@@ -28,6 +28,7 @@ class Recipe:
 
     order: "plan": as `dlctl plan` says; "rounds": as the model of workers that take turns says;
     "own": as an undisturbed run says, and nobody else can; "any": the plan's steps in any order;
+    "own-any": an undisturbed run's, in any order;
     "fed": as the trainer itself says, of `length` samples.
     """
 
@@ -39,7 +40,7 @@ class Recipe:
         # and whose loader is its own.
         self.together = self.spec.get("shard", {}).get("mode") == "dispatch"
         # A state says where all ranks are, in an order that there is before anything is loaded.
-        self.has_states = order not in ("any", "fed") and not self.together
+        self.has_states = order not in ("any", "own-any", "fed") and not self.together
 
     def write(self, directory, name=None):
         """The path of the spec, for a loader of that name; None: its own."""
@@ -51,7 +52,7 @@ class Recipe:
         return path
 
     def arguments(self):
-        more = {"fed": {"fed": self.length}, "any": {"any": 1}}.get(self.order, {})
+        more = {"fed": {"fed": self.length}, "any": {"any": 1}, "own-any": {"any": 1}}.get(self.order, {})
         return {**self.options, **more}
 
 
@@ -246,7 +247,7 @@ def differences(rank, reference):
     for epoch in wanted:
         lines = crew.as_read(found.get(epoch, []))
         want = expected_lines(rank, epoch, reference)
-        if crew.recipe.order == "any":
+        if crew.recipe.order in ("any", "own-any"):
             lines, want = sorted(lines, key=step_of), sorted(want, key=step_of)
         if lines != want:
             yield f"epoch {epoch}: {first_difference(lines, want)}"

@@ -202,6 +202,9 @@ def by_python(files):
     yield Recipe("python-crops", {
         "dataset": python("Crops", file=rows), "sampler": RANDOM, "batch": {"size": 3},
         "collate": {"kind": "python", "object": "pydata:stack"}, "workers": workers}, "own", (1, 2))
+    yield Recipe("python-slow-samples", {
+        "dataset": python("SlowRows", files=rows), "sampler": RANDOM, "batch": {"size": 4},
+        "workers": {**workers, "count": 3, "bypass": 3}}, "own-any", (1, 2))
 
 
 def all_recipes(directory, plugins, with_python):

@@ -4,10 +4,10 @@
 
 Crews of trainers of every kind of loader come and go, and share batches; workers, hosts of Python,
 trainers and the daemon itself are killed, or stopped for a while; workers become more or fewer, and
-misbehave by themselves; hostile sessions do what they like. Every batch must come to its rank once,
-in the order of the plan, with the bytes of an undisturbed run; and at the end the daemon must have
-what it had at the start: descriptors, mappings, processes, memory. Its end checks what users are
-charged with.
+misbehave by themselves; some samples are slow, and others pass them; hostile sessions do what they
+like. Every batch must come to its rank once, in the order of the plan, with the bytes of an
+undisturbed run; and at the end the daemon must have what it had at the start: descriptors,
+mappings, processes, memory. Its end checks what users are charged with.
 
 What is done follows from the seed; when it happens, from the machine. The exit status is 1 if
 anything was wrong; the directory with daemon.log and what every rank received is then kept.
@@ -102,7 +102,7 @@ class Soak:
 
     def site(self):
         """What trainers of another user may name."""
-        return {"objects": [f"pydata:{name}" for name in ("Rows", "Stream", "Crops", "stack")],
+        return {"objects": [f"pydata:{name}" for name in ("Rows", "SlowRows", "Stream", "Crops", "stack")],
                 "plugins": [os.path.join(self.plugins, name) for name in sorted(os.listdir(self.plugins))]}
 
     def config(self, **more):
