@@ -18,25 +18,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-struct config_key;
-
-/* What the values of a type are. */
-struct config_type {
-    /* Refuses what is not `right`; of words, one of `right`. */
-    int (*set)(void *at, const struct config_key *key, const struct value *v, struct dl_error *err);
-    const char *right;
-    /* Of a list: the same of one item. */
-    int (*add)(struct config_dirs *list, const struct config_key *key, const struct value *item,
-               struct dl_error *err);
-};
-
-struct config_key {
-    const char *path;
-    const struct config_type *type;
-    size_t offset;
-    const char *initial;
-};
-
 static void *config_field(struct config *config, const struct config_key *key)
 {
     return (char *)config + key->offset;
@@ -44,8 +25,8 @@ static void *config_field(struct config *config, const struct config_key *key)
 
 /* ---- one value ------------------------------------------------------------------------------ */
 
-static int config_refuse_value(struct dl_error *err, const struct config_key *key,
-                               const struct value *v, const char *right)
+int config_refuse_value(struct dl_error *err, const struct config_key *key, const struct value *v,
+                        const char *right)
 {
     if (v->type == VALUE_STRING)
         return dl_error_set(err, EINVAL, key->path, "\"%.256s\" is not %s", v->string, right);
@@ -360,6 +341,16 @@ static uint64_t config_parse_per_cent(const char *text)
     return n >= 1 && n <= 100 && strcmp(end, "%") == 0 ? n : 0;
 }
 
+/* 0: none. */
+static int config_set_rate(void *at, const struct config_key *key, const struct value *v,
+                           struct dl_error *err)
+{
+    bool none = v->type == VALUE_STRING && strcmp(v->string, "none") == 0;
+
+    *(uint64_t *)at = 0;
+    return none ? 0 : config_set_bytes(at, key, v, err);
+}
+
 static int config_set_share(void *at, const struct config_key *key, const struct value *v,
                             struct dl_error *err)
 {
@@ -455,6 +446,7 @@ static const struct config_type
     config_COUNT = {config_set_count, "a positive integer"},
     config_AUTO_COUNT = {config_set_auto_count, "a positive integer, or auto"},
     config_BYTES = {config_set_bytes, "a size such as 8GiB"},
+    config_RATE = {config_set_rate, "a size such as 8GiB, or none"},
     config_SHARE = {config_set_share, "a size such as 8GiB, or a share such as 50%"},
     config_ADDRESS = {config_set_address,
                       "an address such as 127.0.0.1:9400 or [::1]:9400, nor the "
@@ -465,7 +457,8 @@ static const struct config_type
     config_HOSTING = {config_set_word, "auto, yes, no"},
     config_CHARGE = {config_set_word, "uid, cgroup"},
     config_VERSIONS = {config_set_word, "same, any"}, config_SWITCH = {config_set_word, "no, yes"},
-    config_FULL = {config_set_word, "refuse, wait"};
+    config_FULL = {config_set_word, "refuse, wait"},
+    config_USERS = {config_set_users, "a mapping of users, such as {alice: {weight: 200}}"};
 
 static const struct config_key config_keys[] = {
 #define CONFIG(key, type, initial, meaning) \
@@ -480,14 +473,14 @@ static int config_set_default(struct config *config, const struct config_key *ke
 {
     struct value v = {.type = VALUE_STRING, .string = (char *)key->initial};
 
-    if (strcmp(key->initial, "[]") == 0) /* the only default of a list */
+    if (strcmp(key->initial, "[]") == 0 || key->type == &config_USERS) /* the only default */
         return 0;
     if (key->type == &config_COUNT)
         v = (struct value){.type = VALUE_INT, .integer = strtoll(key->initial, NULL, 10)};
     return key->type->set(config_field(config, key), key, &v, NULL);
 }
 
-static const struct config_key *config_find_key(const char *path)
+const struct config_key *config_find_key(const char *path)
 {
     for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
         if (strcmp(config_keys[i].path, path) == 0)
@@ -634,7 +627,8 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
     }
     if (path && (r = config_apply_file(&config, path, err)) < 0)
         return r;
-    if ((r = environment_complete(&config.rendezvous, err)) < 0 ||
+    if ((r = config_check_users(&config.limits, err)) < 0 ||
+        (r = environment_complete(&config.rendezvous, err)) < 0 ||
         (r = config_read_secrets(&config, err)) < 0)
         return r;
     *ret = config;
@@ -652,6 +646,8 @@ void config_deinit(struct config *config)
             free(*(char **)at);
         else if (type->add || type == &config_NETWORKS)
             config_dirs_deinit(at);
+        else if (type == &config_USERS)
+            config_users_deinit(at);
     }
     free(config->helpers.secret);
     free(config->metrics.token);

@@ -18,6 +18,12 @@ enum config_charge { CONFIG_CHARGE_UID, CONFIG_CHARGE_CGROUP };
 /* What becomes of a loader for which there is no room. */
 enum config_full { CONFIG_FULL_REFUSE, CONFIG_FULL_WAIT };
 
+/* What some users have of their own; owned. */
+struct config_users {
+    struct config_user *items;
+    uint32_t n;
+};
+
 struct config_limits {
     uint64_t sessions;
     uint64_t loaders;
@@ -32,9 +38,27 @@ struct config_limits {
     uint64_t log_lines;
     uint64_t cpus;              /* 0: auto */
     struct config_share memory; /* of all users together */
+    uint64_t bandwidth;         /* bytes a second, of all users together; 0: none */
     enum config_charge charge;
     enum config_full full;
+    struct config_users users;
 };
+
+enum { CONFIG_WEIGHT = 100, CONFIG_WEIGHT_MOST = 10000 }; /* of a user: by default */
+
+/* A user; or a control group, by its path or by a unit's name. */
+struct config_user {
+    char *name; /* owned; as the file says it */
+    bool is_group;
+    uint32_t uid;             /* of a user */
+    uint64_t weight;          /* 0: not given, */
+    struct config_limits own; /* as are those of these that are 0 */
+};
+
+/* What the processes of `uid` in that control group ("": not known) have of their own: of the
+ * innermost group that is there, else of the user; or NULL. */
+const struct config_user *config_find_user(const struct config_users *users, uint32_t uid,
+                                           const char *group);
 
 enum config_versions { CONFIG_VERSIONS_SAME, CONFIG_VERSIONS_ANY };
 enum config_switch { CONFIG_NO, CONFIG_YES };

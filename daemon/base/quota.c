@@ -15,13 +15,15 @@ struct quota_account {
     char *key;   /* owned: the uid, and the group behind a colon */
     size_t used; /* last used: value of quota.asked */
     uint64_t in_use[QUOTA_KINDS];
-    uint64_t refused;  /* charges */
-    bool notice_given; /* by quota_tell_once() */
+    const struct config_user *own; /* borrowed; NULL: it has what all have */
+    uint64_t refused;              /* charges */
+    bool notice_given;             /* by quota_tell_once() */
     uint64_t loop_ns;
 };
 
 struct quota {
     uint64_t limits[QUOTA_KINDS];
+    struct config_users users; /* borrowed: those that have their own */
     struct {
         uint64_t in_use;
         uint64_t all, one; /* at most: of all users, of one, */
@@ -46,6 +48,14 @@ static const struct {
 #undef KIND
 };
 
+static uint64_t quota_limit_of(const struct config_limits *limits, enum quota_kind kind)
+{
+    uint64_t limit;
+
+    memcpy(&limit, (const char *)limits + quota_kinds[kind].offset, sizeof limit);
+    return limit;
+}
+
 struct quota *quota_new(const struct config_limits *limits)
 {
     struct quota *quota = must_alloc(sizeof *quota);
@@ -64,9 +74,13 @@ void quota_set_total(struct quota *quota, enum quota_kind kind, uint64_t all, ui
 
 void quota_set_limits(struct quota *quota, const struct config_limits *limits)
 {
+    struct quota_account *account, *next;
+
     for (int kind = 0; kind < QUOTA_KINDS; kind++)
-        memcpy(&quota->limits[kind], (const char *)limits + quota_kinds[kind].offset,
-               sizeof quota->limits[kind]);
+        quota->limits[kind] = quota_limit_of(limits, (enum quota_kind)kind);
+    quota->users = limits->users;
+    HASH_ITER (hh, quota->accounts, account, next)
+        account->own = config_find_user(&quota->users, account->uid, quota_group(account));
 }
 
 static bool quota_is_idle(const struct quota_account *account)
@@ -130,6 +144,7 @@ struct quota_account *quota_account_in(struct quota *quota, uid_t uid, const cha
         account->quota = quota;
         account->uid = uid;
         account->key = key;
+        account->own = config_find_user(&quota->users, uid, group);
         HASH_ADD_KEYPTR(hh, quota->accounts, account->key, strlen(account->key), account);
         quota->groups += *group != 0;
     }
@@ -144,7 +159,14 @@ struct quota_account *quota_account(struct quota *quota, uid_t uid)
 
 uint64_t quota_limit(const struct quota_account *account, enum quota_kind kind)
 {
-    return min_u64(account->quota->limits[kind], account->quota->totals[kind].one);
+    uint64_t own = account->own ? quota_limit_of(&account->own->own, kind) : 0;
+
+    return min_u64(own ? own : account->quota->limits[kind], account->quota->totals[kind].one);
+}
+
+uint64_t quota_weight(const struct quota_account *account)
+{
+    return account->own && account->own->weight ? account->own->weight : CONFIG_WEIGHT;
 }
 
 int quota_check(const struct quota_account *account, enum quota_kind kind, uint64_t n,

@@ -29,7 +29,8 @@ struct quota_account; /* of one uid, or a group of it; counted by its charges */
 struct quota *quota_new(const struct config_limits *limits);
 struct quota *quota_free(struct quota *quota);
 
-/* New limits for later charges; existing charges stay. */
+/* New limits for later charges; existing charges stay. `limits.users` is borrowed until the next.
+ */
 void quota_set_limits(struct quota *quota, const struct config_limits *limits);
 
 /* All users together get at most `all`, and each at most `one`, whatever the limit is. */
@@ -60,6 +61,9 @@ int _nodiscard_ quota_check(const struct quota_account *account, enum quota_kind
 bool quota_tell_once(struct quota_account *account);
 
 void quota_count_refusal(struct quota_account *account);
+
+/* Its part of what users share: limits.users. */
+uint64_t quota_weight(const struct quota_account *account);
 
 uint64_t quota_in_use(const struct quota_account *account, enum quota_kind kind);
 

@@ -32,6 +32,7 @@ TYPES = {
     "AUTO_COUNT": "positive integer, or auto",
     "BYTES": "size",
     "SHARE": "size, or per cent",
+    "RATE": "size, or none",
     "LEVEL": "word",
     "SANDBOX": "word",
     "ADDRESS": "text",
@@ -41,6 +42,7 @@ TYPES = {
     "VERSIONS": "word",
     "SWITCH": "word",
     "FULL": "word",
+    "USERS": "mapping",
 }
 
 

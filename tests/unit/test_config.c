@@ -59,6 +59,8 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->limits.bytes, (uint64_t)8 << 30);
     assert_int_equal(config->limits.memory.per_cent, 50);
     assert_int_equal(config->limits.memory.bytes, 0);
+    assert_int_equal(config->limits.bandwidth, 0);
+    assert_int_equal(config->limits.users.n, 0);
     assert_int_equal(config->limits.epochs, 1024);
     assert_int_equal(config->limits.leases, 65536);
     assert_int_equal(config->rendezvous.backend, CONFIG_BACKEND_NONE);
@@ -123,6 +125,7 @@ TEST(test_each_key_alone)
     static const char *const values[] = {"x",
                                          "\"0660\"",
                                          "[]",
+                                         "{}",
                                          "1",
                                          "info",
                                          "strict",
@@ -469,6 +472,9 @@ static const struct {
     {"python_path: /usr", "python_path", 1, "\"/usr\"" NOT_LIST},
     {"python_timeout: soon", "python_timeout", 1, "\"soon\"" NOT_DURATION},
     {"limits: {full: maybe}", "limits.full", 1, "\"maybe\" is not one of refuse, wait"},
+    {"limits: {bandwidth: 0}", "limits.bandwidth", 1, "0 is not a size such as 8GiB, or none"},
+    {"limits: {bandwidth: fast}", "limits.bandwidth", 1,
+     "\"fast\" is not a size such as 8GiB, or none"},
     {"limits: {charge: gid}", "limits.charge", 1, "\"gid\" is not one of uid, cgroup"},
     {"data_roots: [[/]]", "data_roots", 1, "a list" NOT_DIR},
     {"data_roots: [{path: /, seen_as: data}]", "data_roots", 1, NOT_ROOT},
