@@ -1,11 +1,12 @@
 /* `dlctl resize`: another number of workers of a running loader; `dlctl why`: the reason for its
- * number.
+ * number, or that it waits.
  */
 #include "client/dlctl/ask.h"
 #include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
+#include "proto/common/figures.h"
 #include "proto/limits.h"
 
 #include <errno.h>
@@ -70,13 +71,38 @@ static void resize_print_words(const char *what, const struct value *row, const 
     }
 }
 
-static int resize_show_why(const struct options *o, struct value *view)
+/* It is not open yet, as there is no room for it. False: nobody waits for one of that name. */
+static bool resize_show_waiting(const struct options *o, struct dl_client *client)
+{
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    bool any = false;
+
+    if (o->json || ask_view(client, "sessions", &view) < 0)
+        return false;
+    for (uint32_t i = 0; i < view.count; i++) {
+        const struct value *row = &view.items[i], *name = value_get(row, "opens");
+        char since[UNITS_MAX];
+
+        if (!name || name->type != VALUE_STRING || strcmp(name->string, o->operand) != 0)
+            continue;
+        format_seconds(value_real(value_get(row, "waits_s")), since, sizeof since);
+        printf("opening  waits for room, for %s so far\n", since);
+        resize_print_words("why", row, "waits_why");
+        any = true;
+    }
+    return any;
+}
+
+static int resize_show_why(const struct options *o, struct dl_client *client, struct value *view)
 {
     const struct value *uid;
 
     ask_keep_loader(view, "name", o->operand, NULL);
     if (o->json)
         return report_json(o, render_json(view));
+    if (view->count == 0 && resize_show_waiting(o, client))
+        return STATUS_DONE;
     if (view->count == 0)
         return report_error(
             o, &(struct dl_error){.code = ENOENT, .message = "no such loader; see dlctl loaders"});
@@ -101,5 +127,5 @@ int verb_why(const struct options *o)
 
     if (r == 0)
         r = ask_view(client, "loaders", &view);
-    return r < 0 ? report_client(o, client, r) : resize_show_why(o, &view);
+    return r < 0 ? report_client(o, client, r) : resize_show_why(o, client, &view);
 }

@@ -40,7 +40,7 @@ static const struct shape {
     {"users",
      {.keys = "uid sessions control_group loaders workers memory_bytes overhead_bytes descriptors "
               "epochs leases "
-              "worlds threads waiting_jobs log_lines_left_out refused loop_s"}},
+              "weight worlds threads waiting_jobs log_lines_left_out refused loop_s"}},
     {"quarantine",
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
     {"lately", {.keys = "loader uid rank wait_share ten_minutes waited_s read_s age_s world job"}},

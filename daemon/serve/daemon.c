@@ -424,6 +424,7 @@ static void daemon_finish(struct daemon *d)
     uv_close((uv_handle_t *)&d->watchdog, NULL);
     uv_close((uv_handle_t *)&d->deadline, NULL);
     uv_close((uv_handle_t *)&d->sizes, NULL);
+    uv_close((uv_handle_t *)&d->due, NULL);
     uv_close((uv_handle_t *)&d->reload, NULL);
     if (d->owner_fd >= 0)
         uv_close((uv_handle_t *)&d->owner, NULL);

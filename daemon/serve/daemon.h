@@ -34,7 +34,8 @@ struct daemon {
     uv_timer_t deadline;     /* of a drain; or of a private daemon's first client */
     uv_timer_t anew;         /* sessions ask again for what was not known yet */
     uv_timer_t reload;       /* requested by a signal */
-    uv_timer_t sizes;        /* when loaders' workers are counted: sizes.h */
+    uv_timer_t sizes;        /* when loaders' workers are counted: sizes.h; */
+    uv_timer_t due;          /* those that were held back go on */
     uv_timer_t end;          /* of what was ended */
     uv_poll_t owner;         /* of a private daemon, where owner_fd is >= 0 */
     uint64_t owners_session; /* whose end ends the daemon; 0 without --client */
@@ -57,6 +58,7 @@ struct daemon {
     uint64_t life; /* drawn at the start; 0: private */
     uint64_t next_session;
     uint64_t sessions_ever;
+    struct fair fair;       /* of loaders that are open */
     struct budget budget;   /* of all rings */
     struct retired retired; /* of them: segments that clients still map */
     struct pictures_set pictures;

@@ -4,6 +4,7 @@
 #include "daemon/base/blame.h"
 #include "daemon/base/memory.h"
 #include "daemon/base/rights.h"
+#include "daemon/serve/room.h"
 #include "daemon/serve/sizes.h"
 
 #include <errno.h>
@@ -177,120 +178,9 @@ static int registry_check_files(const struct registered *entry, uint64_t asked)
 
 /* ---- limits --------------------------------------------------------------------------------- */
 
-/* The user's loader that has been unused for longest; those that a job may come back to are last.
- * NULL: all are in use. */
-static struct loader *registry_find_unused(const struct daemon *d, uid_t uid)
-{
-    struct loader *found = NULL;
-    uint64_t found_since = UINT64_MAX;
-    bool found_parked = true;
-
-    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
-        bool parked;
-        uint64_t since = loader_unused_since(e->loader, &parked);
-
-        if (loader_uid(e->loader) != uid || since == UINT64_MAX || parked > found_parked ||
-            (parked == found_parked && since >= found_since))
-            continue;
-        found = e->loader;
-        found_since = since;
-        found_parked = parked;
-    }
-    return found;
-}
-
 static bool registry_make_way(void *context, struct loader *loader)
 {
-    struct loader *unused = registry_find_unused(context, loader_uid(loader));
-
-    if (unused)
-        loader_give_way(unused);
-    return unused != NULL;
-}
-
-static bool registry_fits(const struct quota_account *account, enum quota_kind kind, uint64_t n,
-                          uint64_t returned)
-{
-    uint64_t in_use = quota_in_use(account, kind), limit = quota_limit(account, kind);
-
-    return n <= limit && in_use - min_u64(in_use, returned) <= limit - n;
-}
-
-/* Whether dropping all unused loaders makes enough room: otherwise none is dropped. */
-static bool registry_can_make_room(const struct daemon *d, const struct session *session,
-                                   const struct dl_spec *spec)
-{
-    const struct quota_account *account = session_account(session);
-    uint64_t loaders = 0, workers = 0, processes = 0;
-
-    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
-        bool parked;
-        if (loader_uid(e->loader) != session_uid(session) ||
-            loader_unused_since(e->loader, &parked) == UINT64_MAX)
-            continue;
-        loaders++;
-        workers += loader_gives_back(e->loader);
-        processes += pool_workers(loader_pool(e->loader));
-    }
-    return registry_fits(account, QUOTA_LOADERS, 1, loaders) &&
-           registry_fits(account, QUOTA_WORKERS, spec->workers, workers) &&
-           registry_fits(account, QUOTA_DESCRIPTORS, spec->workers * POOL_WORKER_DESCRIPTORS,
-                         processes * POOL_WORKER_DESCRIPTORS);
-}
-
-static int registry_check_room(const struct quota_account *account, const struct dl_spec *spec,
-                               struct dl_error *err)
-{
-    int r = quota_check(account, QUOTA_LOADERS, 1, err);
-
-    if (r == 0)
-        r = quota_check(account, QUOTA_WORKERS, spec->workers, err);
-    if (r == 0)
-        r = quota_check(account, QUOTA_DESCRIPTORS, spec->workers * POOL_WORKER_DESCRIPTORS, err);
-    return r;
-}
-
-bool registry_yield_workers(const struct daemon *d, const struct quota_account *account)
-{
-    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
-        if (loader_account(e->loader) == account && loader_yield_workers(e->loader))
-            return true;
-    }
-    return false;
-}
-
-/* Makes room for one more loader by dropping unused ones, and by workers that are not used. */
-static int registry_make_room(struct daemon *d, struct session *session, const struct dl_spec *spec,
-                              struct dl_error *err)
-{
-    struct quota_account *account = session_account(session);
-    struct loader *unused;
-
-    retired_look(&d->retired, account);
-    while (registry_check_room(account, spec, NULL) < 0 &&
-           registry_can_make_room(d, session, spec) &&
-           (unused = registry_find_unused(d, session_uid(session))))
-        loader_give_way(unused);
-    while (quota_check(account, QUOTA_WORKERS, spec->workers, NULL) < 0 &&
-           registry_yield_workers(d, account))
-        ;
-    return registry_check_room(account, spec, err);
-}
-
-/* Whether there may be room for it later: for all of it, by policy, or since workers are about to
- * go. */
-static bool registry_may_wait(const struct daemon *d, const struct quota_account *account,
-                              const struct dl_spec *spec)
-{
-    bool waits = d->config.limits.full == CONFIG_FULL_WAIT;
-
-    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
-        const struct pool *pool = loader_pool(e->loader);
-
-        waits = waits || (loader_account(e->loader) == account && pool && pool_shrinks(pool));
-    }
-    return waits && spec->workers <= quota_limit(account, QUOTA_WORKERS) &&
-           spec->workers * POOL_WORKER_DESCRIPTORS <= quota_limit(account, QUOTA_DESCRIPTORS);
+    return room_make_way(context, loader_uid(loader));
 }
 
 /* OPENs that wait are tried again before long: what makes room is not told. 1. */
@@ -308,9 +198,15 @@ static void registry_on_automatic(void *context)
     sizes_wake(context);
 }
 
+static void registry_on_due(void *context)
+{
+    sizes_go_on(context);
+}
+
 static const struct loader_events loader_events = {
     SESSION_LOADER_EVENTS,        .retired = registry_on_retired,     .make_way = registry_make_way,
-    .looked = registry_on_looked, .automatic = registry_on_automatic, .gone = registry_on_gone};
+    .looked = registry_on_looked, .automatic = registry_on_automatic, .due = registry_on_due,
+    .gone = registry_on_gone};
 
 static int registry_take_host(struct daemon *d, struct session *session, struct python_run *run,
                               struct dl_error *err)
@@ -380,6 +276,7 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
                                               .told_sandbox = &d->told_sandbox,
                                               .stuck = &d->stuck},
                                      .crew = d->crew,
+                                     .fair = &d->fair,
                                      .uid = session_uid(session),
                                      .blame = blame_at(),
                                      .pictures = &d->pictures,
@@ -394,8 +291,8 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
     registry_write_key(options.uid, spec->name, key);
     int r = rights_check(&asker, spec, err);
     if (r == 0)
-        r = registry_make_room(d, session, spec, err);
-    if (r == -EDQUOT && registry_may_wait(d, session_account(session), spec))
+        r = room_make(d, session, spec, err);
+    if (r == 1)
         return registry_ask_soon(d);
     if (r == -EDQUOT)
         quota_count_refusal(session_account(session));

@@ -18,10 +18,6 @@ int _nodiscard_ registry_find(void *context, struct session *session, struct loa
 int _nodiscard_ registry_find_open(void *context, struct session *session, const char *name,
                                    struct loader **ret, struct dl_error *err);
 
-/* A loader of the account that nobody reads gives back workers, if the daemon finds how many it
- * has: false, there is none. */
-bool registry_yield_workers(const struct daemon *daemon, const struct quota_account *account);
-
 /* Once the loop is there. */
 void registry_begin(struct daemon *daemon);
 /* No session has a loader any more. */

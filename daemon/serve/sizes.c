@@ -5,6 +5,7 @@
 #include "daemon/base/processors.h"
 #include "daemon/serve/loader/loader.h"
 #include "daemon/serve/registry.h"
+#include "daemon/serve/room.h"
 
 #include <errno.h>
 
@@ -17,14 +18,15 @@ struct sizes {
     struct loader **loaders; /* owned; borrowed ones */
     struct sizing_case *cases;
     size_t n;
-    bool any; /* of them is to be sized */
+    bool any; /* of them is to be sized, or they are of several users */
 };
 
 static void sizes_look(struct daemon *d, struct sizes *ret)
 {
-    double cpus = sizes_cpus(d);
+    double cpus = d->fair.cpus = sizes_cpus(d);
     size_t room = 0;
 
+    ret->any = fair_is_shared(&d->fair);
     for (struct registered *e = d->loaders; e; e = registered_next(e))
         room++;
     ret->loaders = must_alloc(max_u64(room, 1) * sizeof(struct loader *));
@@ -49,7 +51,7 @@ static void sizes_take(const struct daemon *d, const struct sizes *sizes, bool f
         if ((c->ret < c->workers) != fewer)
             continue;
         while (loader_take_size(loader, c) == -EDQUOT &&
-               registry_yield_workers(d, loader_account(loader)))
+               room_yield_workers(d, loader_account(loader)))
             ;
     }
 }
@@ -67,12 +69,34 @@ static void sizes_on_tick(uv_timer_t *timer)
         loader_size_helpers(sizes.loaders[i], &sizes.cases[i]);
     if (!sizes.any)
         uv_timer_stop(timer);
+    if (fair_is_due(&d->fair, uv_hrtime()))
+        sizes_go_on(d);
     free(sizes.loaders);
     free(sizes.cases);
 }
 
+static void sizes_on_due(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    struct registered *next;
+
+    for (struct registered *e = d->loaders; e; e = next) {
+        next = registered_next(e);
+        loader_go_on_fair(registered_loader(e));
+    }
+}
+
+void sizes_go_on(struct daemon *d)
+{
+    if (!uv_is_active((uv_handle_t *)&d->due))
+        uv_timer_start(&d->due, sizes_on_due, 0, 0);
+}
+
 void sizes_begin(struct daemon *d)
 {
+    d->fair.cpus = sizes_cpus(d);
+    uv_timer_init(&d->loop, &d->due);
+    d->due.data = d;
     uv_timer_init(&d->loop, &d->sizes);
     d->sizes.data = d;
 }

@@ -8,7 +8,9 @@
 #include "daemon/serve/daemon.h"
 
 void sizes_begin(struct daemon *daemon);
-/* There may be such a loader now. */
+/* There may be such a loader now, or loaders of several users. */
 void sizes_wake(struct daemon *daemon);
+/* Loaders that were held back (core/fair.h) may go on: soon, they are not called from here. */
+void sizes_go_on(struct daemon *daemon);
 
 #endif

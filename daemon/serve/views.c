@@ -217,6 +217,22 @@ static int views_ring(const struct daemon *d, struct value *ret)
     return 0;
 }
 
+/* Null: all that it has asked for is open, or refused. */
+static void views_add_waiting(struct row *row, const struct session_view *view)
+{
+    char why[sizeof view->waits->path + sizeof view->waits->message + 2];
+
+    row_string(row, "opens", view->opens);
+    if (!view->waits) {
+        row_null(row, "waits_s");
+        row_null(row, "waits_why");
+        return;
+    }
+    (void)snprintf(why, sizeof why, "%s: %s", view->waits->path, view->waits->message);
+    row_seconds(row, "waits_s", view->waits_ns);
+    row_string(row, "waits_why", why);
+}
+
 static int views_sessions(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
@@ -234,6 +250,7 @@ static int views_sessions(const struct daemon *d, struct value *ret)
         row_uint(&row, "leased", view.leased);
         row_uint(&row, "pinned", view.pinned);
         row_uint(&row, "pending_bytes", view.pending_bytes);
+        views_add_waiting(&row, &view);
         if (row.r < 0)
             return row.r;
     }
@@ -284,6 +301,7 @@ static int views_users(const struct daemon *d, struct value *ret)
             row_string(&row, "control_group", quota_group(account));
         else
             row_null(&row, "control_group");
+        row_uint(&row, "weight", quota_weight(account));
         views_add_quotas(&row, account);
         views_add_shares(&row, d, quota_uid(account));
         row_uint(&row, "refused", quota_refused(account));

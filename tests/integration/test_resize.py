@@ -122,25 +122,6 @@ class Resize(ResizeCase):
         self.assertEqual(len(self.workers()), 4)
 
 
-class Room(TestCase):
-    def test_a_loader_may_wait_for_room(self):
-        ranged = {"dataset": RANGE, "batch": {"size": 4}}
-        daemon = self.daemon({"linger": "1h", "limits": {"workers": 3, "full": "wait"}})
-        first, waits = self.client(daemon), self.client(daemon)
-        first.open({**ranged, "name": "first", "workers": {"count": 2}})
-        with self.assertRaisesRegex(DaemonError, "limits.workers: 4 more would exceed the limit of 3"):
-            waits.open({**ranged, "name": "never", "workers": {"count": 4}})
-        waits.requests += 1
-        waits.send(OPEN, waits.requests, "/", {**ranged, "name": "later", "workers": {"count": 2}})
-        waits.sock.settimeout(0.5)  # several times what it is tried again after
-        with self.assertRaises(TimeoutError):
-            waits.recv()
-        waits.sock.settimeout(60)
-        first.close()
-        self.assertEqual(waits.recv_number(OPENED)[1], waits.requests)
-        self.assertEqual([row["name"] for row in self.client(daemon).query("loaders")], ["later"])
-
-
 class Automatic(ResizeCase):
     def test_tiny_batches_are_loaded_further_ahead(self):
         client = self.client(self.daemon({}))

@@ -443,6 +443,46 @@ TEST(test_weights)
     }
 }
 
+/* A user's loaders have its weight together: who opens more of them gets no more by that. */
+TEST(test_weights_of_users)
+{
+    static const int users[2];
+    static const struct {
+        struct {
+            int user;
+            double user_weight, weight;
+            uint32_t workers;
+        } loaders[3];
+    } rows[] = {{{{0, 100, 1, 3}, {0, 100, 1, 3}, {1, 100, 1, 6}}},
+                {{{0, 100, 1, 4}, {0, 100, 0.25, 2}, {1, 100, 1, 6}}},
+                {{{0, 100, 4, 2}, {0, 100, 4, 2}, {1, 200, 0.25, 8}}}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct sizing sizings[3] = {0};
+        struct sizing_case cases[3];
+
+        for (size_t k = 0; k < 3; k++)
+            cases[k] = (struct sizing_case){.sizing = &sizings[k],
+                                            .weight = rows[i].loaders[k].weight,
+                                            .user = &users[rows[i].loaders[k].user],
+                                            .user_weight = rows[i].loaders[k].user_weight,
+                                            .read = true,
+                                            .workers = 2,
+                                            .ready = 2,
+                                            .most = 32};
+        for (uint64_t tick = 0; tick < 200; tick++) {
+            for (size_t k = 0; k < 3; k++)
+                ask_for_all(&cases[k]);
+            sizing_decide(cases, 3, 12, SECOND + tick * SIZING_TICK_NS);
+            for (size_t k = 0; k < 3; k++)
+                cases[k].workers = cases[k].ready = cases[k].ret;
+        }
+        for (size_t k = 0; k < 3; k++)
+            assert_in_range(cases[k].workers, rows[i].loaders[k].workers - 1,
+                            rows[i].loaders[k].workers + 1);
+    }
+}
+
 /* Loaders whose number is fixed use processors all the same. */
 TEST(test_fixed)
 {

@@ -133,7 +133,7 @@ static double sizing_gain(const struct sizing_case *c, uint32_t has)
     double need = s->measured ? fmax(s->need, 1) : has + 1;
     double from = fmin(has, need), to = fmin(has + 1.0, need);
 
-    return c->weight * fmax(log(to / from), 1e-6);
+    return c->share * fmax(log(to / from), 1e-6);
 }
 
 /* ---- who gets them --------------------------------------------------------------------------- */
@@ -259,7 +259,7 @@ static bool sizing_share_out(const struct sizing_case *cases, struct sizing_shar
     size_t best, others = 0;
 
     for (size_t i = 0; i < n; i++) {
-        deal.weights += cases[i].read ? cases[i].weight : 0;
+        deal.weights += cases[i].read ? cases[i].share : 0;
         deal.loaders += cases[i].read && cases[i].sizing;
         others += cases[i].read && !cases[i].sizing;
     }
@@ -493,11 +493,32 @@ static bool sizing_look(struct sizing_case *c, uint64_t now)
     return s->measured && !sizing_try(c, now);
 }
 
+/* All of a user's that are read have its weight. */
+static double sizing_weight_of_user(const struct sizing_case *cases, size_t n, const void *user)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += cases[i].user == user && cases[i].read ? cases[i].weight : 0;
+    return sum;
+}
+
+static void sizing_weigh(struct sizing_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct sizing_case *c = &cases[i];
+        double all = c->user ? sizing_weight_of_user(cases, n, c->user) : 0;
+
+        c->share = all > 0 ? c->weight / all * c->user_weight : c->weight;
+    }
+}
+
 void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t now)
 {
     _cleanup_free_ struct sizing_share *shares = must_alloc(max_u64(n, 1) * sizeof *shares);
     _cleanup_free_ bool *due = must_alloc(max_u64(n, 1) * sizeof *due);
 
+    sizing_weigh(cases, n);
     for (size_t i = 0; i < n; i++) {
         cases[i].ret = cases[i].workers;
         cases[i].ret_ahead = cases[i].ahead;

@@ -15,7 +15,8 @@
  * for its share of a processor, as long as it waits and there are processors (`cpus`) for it. One
  * that waits for storage, or sleeps, hardly takes a processor, and so gets more of them.
  * The factor counts as much as the weight of the loader: of two that would take any number, one of
- * twice the weight gets twice as many.
+ * twice the weight gets twice as many. Loaders of a user have its weight together: one that opens
+ * many gets no more than one that opens one.
  *
  * It stands still where it should:
  *
@@ -42,7 +43,7 @@
 enum {
     SIZING_FIRST = SPEC_WORKERS_AT_FIRST,
     SIZING_PER_CPU = 16, /* the most of one loader, for each processor */
-    SIZING_WORDS = 320,
+    SIZING_WORDS = 1024,
     SIZING_TINY = 64 << 10, /* bytes of a slot; of such batches */
     SIZING_DEEP = 16,       /* batches loaded ahead for each worker; */
     SIZING_FURTHER = 4,     /* of others, where workers wait for room */
@@ -113,7 +114,10 @@ struct sizing {
 struct sizing_case {
     struct sizing *sizing; /* borrowed; NULL: its number is fixed */
     struct sizing_measure measure;
-    double weight;    /* above 0 */
+    double weight;    /* above 0; within its user's loaders that are read, */
+    const void *user; /* only compared; NULL: the weight counts among all */
+    double user_weight;
+    double share;     /* of all weights: sizing_decide() sets it */
     bool read;        /* somebody does */
     uint32_t workers; /* that it should have by now */
     uint32_t ready;   /* of these */

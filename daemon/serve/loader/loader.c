@@ -18,6 +18,7 @@ static void loader_say_gone(struct loader *loader)
 void loader_give_way(struct loader *loader)
 {
     uv_timer_stop(&loader->end);
+    loader_leave_fair(loader);
     loader_say_gone(loader);
     core_drop_parked(&loader->core);
     loader_execute(loader);
@@ -42,6 +43,11 @@ uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked)
 uint32_t loader_gives_back(const struct loader *loader)
 {
     return pool_gives_back(loader->pool);
+}
+
+uint64_t loader_gives_back_bytes(const struct loader *loader)
+{
+    return pool_memory(loader->pool) + pictures_list_own_bytes(&loader->pictures);
 }
 
 static void loader_end_after(struct loader *loader, uint64_t ms)
@@ -153,6 +159,7 @@ struct loader *loader_free(struct loader *loader)
     if (!loader)
         return NULL;
     loader_headspace_end(loader, NULL);
+    loader_leave_fair(loader);
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_detach(user);
     }
@@ -196,6 +203,7 @@ void loader_opened(struct loader *loader)
 
     loader->state = LOADER_OPEN;
     loader_size_first(loader);
+    loader_join_fair(loader);
     if (loader_is_automatic(loader) || loader_sizes_helpers(loader))
         loader->o.events->automatic(loader->o.context);
     DL_FOREACH_SAFE (loader->users, user, next) {
@@ -212,6 +220,7 @@ void loader_break(struct loader *loader, const struct dl_error *err)
                                    .client_uid = LOG_N(loader->o.uid)},
               "%s: %s%s%s", loader->spec.name, err->path, *err->path ? ": " : "", err->message);
     loader->state = LOADER_BROKEN;
+    loader_leave_fair(loader);
     loader->why_broken = *err;
     loader_headspace_end(loader, err);
     core_break(&loader->core, &loader->why_broken);

@@ -9,6 +9,7 @@
 
 #include "daemon/plan/lengths_rule.h"
 #include "daemon/serve/core/core.h"
+#include "daemon/serve/core/fair.h"
 #include "daemon/serve/core/sizing.h"
 #include "daemon/serve/core/slow_list.h"
 #include "daemon/serve/loader/crew.h"
@@ -68,6 +69,8 @@ struct loader_events {
     bool (*make_way)(void *context, struct loader *loader);
     /* The daemon is to find its number of workers: loader_look_sizes(). */
     void (*automatic)(void *context);
+    /* A loader that was held back may have more by now: loader_go_on_fair(). */
+    void (*due)(void *context);
     /* A worker has looked: loader_files() knows more. */
     void (*looked)(void *context);
     /* It may not be joined any more and will soon be freed. */
@@ -79,6 +82,7 @@ struct loader_options {
      * credentials of the client that opens it, is copied, and may be NULL. */
     struct pool_options pool;
     struct crew *crew;
+    struct fair *fair;        /* borrowed; of all loaders */
     struct python_run python; /* consumed by loader_new(), also on failure */
     uid_t uid;
     uint64_t blame;                     /* the key of the request: base/blame.h */
@@ -106,8 +110,11 @@ void loader_detach(struct loader_user *user);
 /* Since when (ns) the loader has been unused, so that it can be dropped; UINT64_MAX: it is in use.
  * *ret_parked: jobs may come back to it. */
 uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked);
-/* Workers of its user's limit that loader_give_way() gives back at once. */
+/* Workers of its user's limit that loader_give_way() gives back at once; and memory. */
 uint32_t loader_gives_back(const struct loader *loader);
+uint64_t loader_gives_back_bytes(const struct loader *loader);
+/* Bytes of batches in a second, lately. */
+uint64_t loader_bandwidth(const struct loader *loader, uint64_t now);
 /* Whether the files of its dataset are those that they were when it was opened. */
 enum loader_files {
     LOADER_FILES_SAME, /* or they are not known */
@@ -272,6 +279,8 @@ void loader_size_helpers(struct loader *loader, const struct sizing_case *own);
 /* Others of its user need workers: if the daemon finds how many it has, and nobody reads it, it
  * keeps one. False: it has none to give. */
 bool loader_yield_workers(struct loader *loader);
+/* It may be given more work than before, if it was held back. */
+void loader_go_on_fair(struct loader *loader);
 /* In words, how many workers it has and why. */
 void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS]);
 

@@ -478,6 +478,7 @@ static void commands_schedule(struct loader *loader)
         if (still)
             loader->rooms[i].tasks = 0;
     }
+    loader_hold_workers(loader);
     core_schedule(&loader->core, loader->rooms);
     loader_execute(loader);
     pool_flush(loader->pool);
@@ -506,6 +507,7 @@ void loader_pump(struct loader *loader)
     loader->pumping = true;
     commands_note_time(loader);
     pool_collect(loader->pool);
+    loader_look_fair(loader);
     if (loader->measuring)
         loader_measure_pump(loader);
     if (loader->state == LOADER_OPEN) {
@@ -516,6 +518,7 @@ void loader_pump(struct loader *loader)
         while (commands_turn(loader))
             ;
         commands_wait_for_deadline(loader);
+        loader_look_fair(loader);
     }
     loader->starves = loader->core.starved && loader_is_starving(loader);
     loader->pumping = false;

@@ -136,6 +136,18 @@ static void loader_mark_remote(struct loader *loader)
         recent_mark(&loader->recently_remote[i], counts[i]);
 }
 
+/* Since the mark before the last one, or the first. */
+uint64_t loader_bandwidth(const struct loader *loader, uint64_t now)
+{
+    const uint64_t *was = loader->marked.was;
+    uint64_t from = was[0] ? was[0] : was[1];
+    uint64_t bytes = recent_since(&loader->recently_bytes, loader->core.totals.delivered.bytes);
+
+    if (from == 0)
+        return 0;
+    return (uint64_t)((double)bytes * 1e9 / (double)max_u64(now - min_u64(now, from), 1000000000));
+}
+
 static struct verdict_store verdict_store_of(const struct loader *loader, uint64_t now)
 {
     struct verdict_store store = {.span_ns = now - min_u64(loader->marked.was[0], now)};
@@ -162,6 +174,7 @@ void loader_mark(struct loader *loader)
 
     recent_mark(&loader->marked, loader->now);
     recent_mark(&loader->recently_delivered, core->totals.delivered.batches);
+    recent_mark(&loader->recently_bytes, core->totals.delivered.bytes);
     for (int stage = 0; stage < STAGES; stage++)
         recent_mark(&loader->recently[stage], core->timing.ns[stage]);
     DL_FOREACH (core->streams, stream) {

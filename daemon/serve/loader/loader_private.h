@@ -7,6 +7,7 @@
  *   loader_workers.c    reports of its workers: on the dataset, its files, and their tasks
  *   loader_look.c       whether its files have changed
  *   loader_size.c       how many workers it has
+ *   loader_fair.c       how many of them may be busy, where users share processors
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
@@ -84,7 +85,7 @@ struct loader {
 
     uint64_t now;         /* ns; of the current pump */
     struct recent marked; /* its time, and what was then */
-    struct recent recently[STAGES], recently_delivered;
+    struct recent recently[STAGES], recently_delivered, recently_bytes;
     struct recent recently_remote[REMOTE_COUNTS]; /* of all loaders together */
     struct lately_book lately;
     uint64_t opening_told;   /* ns; when its users heard last of what a worker opens */
@@ -106,6 +107,8 @@ struct loader {
         struct dl_error refused;       /* why it got no more last; code 0: it was not refused */
     } size;
 
+    struct fair_part fair;
+
     struct written_file *written; /* owned list; the last one comes first */
     uint32_t n_written;
     uint32_t written_told; /* `n_written` at the last warning */
@@ -121,6 +124,20 @@ struct loader {
 
 void loader_opened(struct loader *loader); /* informs its waiting users */
 void loader_break(struct loader *loader, const struct dl_error *err);
+
+/* ---- loader_fair.c */
+
+/* It is open; and ends, or is broken. */
+void loader_join_fair(struct loader *loader);
+void loader_leave_fair(struct loader *loader);
+/* Its workers are busy, or no longer. */
+void loader_look_fair(struct loader *loader);
+/* Takes from its rooms what its user's share does not allow for. */
+void loader_hold_workers(struct loader *loader);
+/* What its workers have used since the last time. */
+void loader_measure_fair(struct loader *loader, double priority, const struct sizing_measure *m);
+/* That it was held back, with numbers; or "". */
+void loader_fair_words(const struct loader *loader, char *text, size_t len);
 
 /* ---- loader_start.c */
 

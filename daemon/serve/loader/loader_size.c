@@ -187,6 +187,9 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     loader->size.waited_ns = 0;
     ret->sizing = loader_is_automatic(loader) ? &loader->size.sizing : NULL;
     ret->weight = size_weight(loader);
+    ret->user = loader->o.pool.account;
+    ret->user_weight = (double)quota_weight(loader->o.pool.account);
+    loader_measure_fair(loader, ret->weight, &ret->measure);
     ret->workers = pool_size(loader->pool);
     ret->ready = pool_ready(loader->pool);
     ret->least = pool_size_least(loader->pool);
@@ -273,6 +276,8 @@ void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS
 {
     uint32_t workers = pool_size(loader->pool);
     const char *fixed = loader_fixed_size(loader), *s = workers == 1 ? "" : "s";
+    const struct dl_error *lacks = pool_refused(loader->pool);
+    char fair[SIZING_WORDS / 2];
     struct sizing sizing = loader->size.sizing;
     const struct sizing_case found = {
         .sizing = &sizing, .workers = workers, .ahead = loader->core.prefetch};
@@ -284,4 +289,10 @@ void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS
                        fixed);
     else
         sizing_words(&found, loader->size.cpus, uv_hrtime(), ret);
+    loader_fair_words(loader, fair, sizeof fair);
+    size_t len = strlen(ret);
+    len += (size_t)snprintf(ret + len, SIZING_WORDS - len, "%s", fair);
+    if (lacks && len < SIZING_WORDS / 2)
+        (void)snprintf(ret + len, SIZING_WORDS - len, "; it waits for memory: %.32s: %.400s",
+                       lacks->path, lacks->message);
 }

@@ -332,6 +332,14 @@ static void workers_on_reclaim(void *owner)
     loader_execute_all(loader);
 }
 
+/* Not for a loader that nobody has open: it might make way itself. */
+static bool workers_on_make_way(void *owner)
+{
+    struct loader *loader = owner;
+
+    return loader_users(loader) > 0 && loader->o.events->make_way(loader->o.context, loader);
+}
+
 static void workers_on_changed(void *owner)
 {
     loader_pump(owner);
@@ -348,6 +356,7 @@ const struct pool_events loader_pool_events = {.opening = workers_on_opening,
                                                .stalled = workers_on_stalled,
                                                .reclaim = workers_on_reclaim,
                                                .retired = workers_on_retired,
+                                               .make_way = workers_on_make_way,
                                                .written = workers_on_written,
                                                .looked = loader_on_looked,
                                                .slow = workers_on_slow,

@@ -70,6 +70,8 @@ struct pool_events {
     /* Memory is short: give up READY slots in retiring segments. Also from pool_grow(). */
     void (*reclaim)(void *owner);
     void (*retired)(void *owner, uint32_t segment);
+    /* The user has no memory left. True: something else of that user's made way. */
+    bool (*make_way)(void *owner);
     /* A data file was written to while workers use it; each of them may say so. */
     void (*written)(void *owner, const struct dl_error *what);
     /* What pool_look() has asked for. */
@@ -134,6 +136,8 @@ uint32_t pool_size(const struct pool *pool);
 bool pool_shrinks(const struct pool *pool);
 /* Of these, those that can be given tasks. */
 uint32_t pool_ready(const struct pool *pool);
+/* Those of this machine that have tasks. */
+uint32_t pool_busy(const struct pool *pool);
 /* The fewest that there can be: with helpers, whose numbers follow theirs, as many as there were at
  * first. */
 uint32_t pool_size_least(const struct pool *pool);
@@ -248,5 +252,7 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
 const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after);
 uint64_t pool_memory(const struct pool *pool); /* bytes in segments */
 uint64_t pool_slot_bytes(const struct pool *pool);
+/* Why it waits for memory, or NULL. */
+const struct dl_error *pool_refused(const struct pool *pool);
 
 #endif

@@ -55,6 +55,19 @@ static bool pool_memory_retired_suffices(const struct pool *pool, uint64_t bytes
            budget_would_take(pool->o.budget, bytes, retired);
 }
 
+/* Whether it waits, by policy, for what others have. */
+static bool pool_memory_waits_for_room(const struct pool *pool, uint64_t bytes)
+{
+    const struct quota_account *account = pool->o.account;
+    const struct admission_claim claims[] = {{.want = bytes,
+                                              .in_use = quota_in_use(account, QUOTA_BYTES),
+                                              .limit = quota_limit(account, QUOTA_BYTES)},
+                                             budget_claim(pool->o.budget, bytes)};
+
+    return admission_decide(claims, ARRAY_SIZE(claims),
+                            pool->o.config->limits.full == CONFIG_FULL_WAIT) == ADMISSION_WAITS;
+}
+
 static int pool_memory_wait(struct pool *pool, const struct dl_error *err)
 {
     pool->refused = *err;
@@ -83,11 +96,13 @@ static int pool_memory_charge(struct pool *pool, uint64_t bytes, struct dl_error
 
     pool->refused.code = 0;
     pool->waits_for_retired = r < 0 && pool_memory_retired_suffices(pool, bytes);
+    pool->waits_for_room = r < 0 && pool_memory_waits_for_room(pool, bytes);
     if (r < 0)
-        return pool->waits_for_retired ? pool_memory_wait(pool, err) : r;
+        return pool->waits_for_retired || pool->waits_for_room ? pool_memory_wait(pool, err) : r;
     r = pool_memory_take(pool, bytes, err);
     if (r < 0) {
         quota_return(pool->o.account, QUOTA_BYTES, bytes);
+        pool->waits_for_room = pool_memory_waits_for_room(pool, bytes);
         pool->waits_for_retired = pool_memory_retired_suffices(pool, bytes);
         return pool_memory_wait(pool, err);
     }
@@ -137,9 +152,14 @@ void member_add_first_segment(struct member *m)
         pool->o.events->reclaim(pool->o.owner);
         return;
     }
-    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec_slots(spec, pool_at_work(pool)), fit),
-                                    &err);
-    if (r < 0 && pool->refused.code && (member_has_stand_in(m) || pool->waits_for_retired))
+    uint32_t slots = (uint32_t)min_u64(spec_slots(spec, pool_at_work(pool)), fit);
+    int r;
+
+    while ((r = pool_memory_add_segment(m, slots, &err)) == -EDQUOT &&
+           pool->o.events->make_way(pool->o.owner))
+        err = (struct dl_error){0};
+    if (r < 0 && pool->refused.code &&
+        (member_has_stand_in(m) || pool->waits_for_retired || pool->waits_for_room))
         m->wants_memory = true; /* what others have may come back, and nobody says so */
     else if (r < 0)
         member_without_memory(m, &err);
@@ -165,8 +185,8 @@ static bool pool_memory_serves(const struct member *m)
 void pool_memory_ask_again(struct pool *pool)
 {
     struct dl_error err = pool->refused;
-    bool waits =
-        pool->retiring || (pool->waits_for_retired && retired_lately(pool->o.retired, pool) > 0);
+    bool waits = pool->retiring || pool->waits_for_room ||
+                 (pool->waits_for_retired && retired_lately(pool->o.retired, pool) > 0);
 
     pool->refused.code = 0;
     for (uint32_t i = 0; err.code && !waits && i < pool->n_members; i++) {
@@ -314,6 +334,11 @@ const struct segment *pool_next_segment(const struct pool *pool, const struct se
 uint64_t pool_memory(const struct pool *pool)
 {
     return pool->memory;
+}
+
+const struct dl_error *pool_refused(const struct pool *pool)
+{
+    return pool->refused.code ? &pool->refused : NULL;
 }
 
 uint64_t pool_slot_bytes(const struct pool *pool)

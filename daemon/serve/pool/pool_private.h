@@ -145,6 +145,7 @@ struct pool {
     uint64_t memory;           /* bytes in segments */
     struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
     bool waits_for_retired;  /* it was refused for what its clients have still to let go of */
+    bool waits_for_room;     /* it waits for what others have: limits.full */
     uint64_t next_task;
     int told_pid;          /* of the process that is told what later tasks read; 0: none is */
     uint64_t steps; /* that all its workers have made */

@@ -147,6 +147,15 @@ uint32_t pool_ready(const struct pool *pool)
     return n;
 }
 
+uint32_t pool_busy(const struct pool *pool)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < pool->n_members; i++)
+        n += in_flight(pool->members[i]) > 0 && !member_is_helper(pool->members[i]);
+    return n;
+}
+
 uint32_t pool_size_least(const struct pool *pool)
 {
     return pool->o.helpers > 0 ? pool->o.spec->workers : 1;

@@ -52,7 +52,7 @@ static int budget_refuse(const struct budget *b, uint64_t bytes, const char *rem
                         (unsigned long long)b->promised, (unsigned long long)a->reserve, remedy);
 }
 
-int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_error *err)
+int budget_check(struct budget *b, uint64_t bytes, const char *remedy, struct dl_error *err)
 {
     budget_read(b);
     uint64_t ceiling = budget_ceiling(b->share, b->available.total);
@@ -64,8 +64,24 @@ int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_
             "dloaderd.conf",
             (unsigned long long)bytes, (unsigned long long)ceiling, (unsigned long long)b->in_use,
             remedy);
-    if (bytes > b->left)
-        return budget_refuse(b, bytes, remedy, err);
+    return bytes > b->left ? budget_refuse(b, bytes, remedy, err) : 0;
+}
+
+struct admission_claim budget_claim(struct budget *b, uint64_t bytes)
+{
+    budget_read(b);
+    uint64_t limit = budget_ceiling(b->share, b->available.total);
+    uint64_t room = min_u64(limit - min_u64(b->in_use, limit), b->left);
+
+    return (struct admission_claim){.want = bytes, .in_use = limit - room, .limit = limit};
+}
+
+int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_error *err)
+{
+    int r = budget_check(b, bytes, remedy, err);
+
+    if (r < 0)
+        return r;
     b->left -= bytes;
     b->in_use += bytes;
     b->promised += bytes;

@@ -7,6 +7,7 @@
 #ifndef DL_BUDGET_H
 #define DL_BUDGET_H
 
+#include "daemon/base/admission.h"
 #include "daemon/base/available.h"
 #include "daemon/base/config.h"
 
@@ -28,6 +29,11 @@ void budget_init(struct budget *budget, const struct config_share *share);
  * the system has no more. `remedy` is a further measure: "lower memory.limit". */
 int _nodiscard_ budget_take(struct budget *budget, uint64_t bytes, const char *remedy,
                             struct dl_error *err);
+/* As budget_take(), which takes nothing. */
+int _nodiscard_ budget_check(struct budget *budget, uint64_t bytes, const char *remedy,
+                             struct dl_error *err);
+/* The same as a claim: what the system has not counts as in use. */
+struct admission_claim budget_claim(struct budget *budget, uint64_t bytes);
 /* Whether budget_take() would succeed if `returned` bytes in use were returned, by its last
  * reading. */
 bool budget_would_take(const struct budget *budget, uint64_t bytes, uint64_t returned);

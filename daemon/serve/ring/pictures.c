@@ -214,6 +214,30 @@ int pictures_list_make(struct pictures_set *set, const struct spec_dataset *data
     return r;
 }
 
+uint64_t pictures_set_wants(const struct pictures_set *set, const struct spec_dataset *dataset,
+                            const struct payer *payer, uint64_t *bytes)
+{
+    const struct wish wish = pictures_wish(dataset);
+    uint64_t n = 0;
+
+    if (wish.bytes > 0 && !pictures_set_find(set, &wish, payer)) {
+        n++;
+        *bytes += wish.bytes;
+    }
+    for (uint32_t i = 0; i < dataset->n_datasets; i++)
+        n += pictures_set_wants(set, &dataset->datasets[i], payer, bytes);
+    return n;
+}
+
+uint64_t pictures_list_own_bytes(const struct pictures_list *list)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < list->n; i++)
+        bytes += list->items[i]->refs == 1 ? list->items[i]->bytes : 0;
+    return bytes;
+}
+
 void pictures_list_share(struct pictures_list *list, const struct pictures_list *from)
 {
     for (uint32_t i = 0; i < from->n; i++) {

@@ -37,6 +37,11 @@ int _nodiscard_ pictures_list_make(struct pictures_set *set, const struct spec_d
                                    struct dl_error *err);
 /* `list` also keeps those of `from`. */
 void pictures_list_share(struct pictures_list *list, const struct pictures_list *from);
+/* What a list for the dataset would take that is not there yet: arenas, and (added) their bytes. */
+uint64_t pictures_set_wants(const struct pictures_set *set, const struct spec_dataset *dataset,
+                            const struct payer *payer, uint64_t *bytes);
+/* Bytes that nobody else has a reference to. */
+uint64_t pictures_list_own_bytes(const struct pictures_list *list);
 void pictures_list_deinit(struct pictures_list *list); /* zeroes it */
 
 const char *pictures_root(const struct pictures *pictures); /* the folder, or file */

@@ -617,6 +617,7 @@ struct quota_account *session_account(const struct session *s)
 void session_view(const struct session *s, struct session_view *ret)
 {
     const struct client_stream *cs;
+    const struct waiting *waiting;
 
     *ret = (struct session_view){.id = s->o.id,
                                  .uid = s->who.uid,
@@ -625,6 +626,12 @@ void session_view(const struct session *s, struct session_view *ret)
                                  .loaders = HASH_COUNT(s->opened),
                                  .streams = HASH_COUNT(s->streams),
                                  .pending_bytes = peer_pending(&s->peer)};
+    DL_FOREACH (s->waiting, waiting) {
+        if (!ret->waits && waiting->opening)
+            ret->waits = opening_waits(waiting->opening, &ret->opens);
+        if (ret->waits && ret->waits_ns == 0)
+            ret->waits_ns = uv_hrtime() - waiting->asked;
+    }
     for (cs = s->streams; cs; cs = cs->hh.next) {
         ret->leased += cs->stream->in_state[STEP_LEASED];
         ret->pinned += cs->stream->in_state[STEP_PINNED];

@@ -148,6 +148,9 @@ struct session_view {
     uint32_t leased;
     uint32_t pinned;
     uint64_t pending_bytes;
+    const char *opens;            /* the loader for which there is no room yet; or NULL, */
+    const struct dl_error *waits; /* why, */
+    uint64_t waits_ns;            /* and how long */
 };
 void session_view(const struct session *session, struct session_view *ret);
 

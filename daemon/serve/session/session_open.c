@@ -163,6 +163,27 @@ static void session_open_read(struct crew_job *job)
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
+const struct dl_error *opening_waits(const struct opening *opening, const char **ret_name)
+{
+    if (opening->r < 0 || opening->why.code == 0)
+        return NULL;
+    *ret_name = opening->wanted.spec.name;
+    return &opening->why;
+}
+
+/* For room, or (code 0) for what is not known yet. */
+static void session_open_note_wait(const struct session *s, struct opening *opening,
+                                   const struct dl_error *why)
+{
+    bool waited = opening->why.code != 0;
+
+    opening->why = *why;
+    if (why->code != 0 && !waited)
+        log_loader(LOG_INFO, opening->wanted.spec.name, s->who.uid,
+                   "%s: waits to be opened: %s: %s", opening->wanted.spec.name, why->path,
+                   why->message);
+}
+
 int session_try_opening(struct session *s, struct opening *opening, uint64_t asked,
                         struct dl_error *err)
 {
@@ -177,6 +198,8 @@ int session_try_opening(struct session *s, struct opening *opening, uint64_t ask
                                      opening->seeded ? &opening->seed : NULL, asked, &loader, err);
     if (r < 0)
         session_send_error(s, opening->request, err);
+    if (r == 1)
+        session_open_note_wait(s, opening, err);
     if (r != 0)
         return r == 1;
     struct opened *opened = must_alloc(sizeof *opened);

@@ -193,6 +193,8 @@ int session_try_opening(struct session *s, struct opening *opening, uint64_t ask
                         struct dl_error *err);
 void session_forget_opening(struct session *s);
 struct opening *opening_free(struct opening *opening); /* NULL is fine */
+/* Why it waits for room, and the loader's name; NULL: it does not. */
+const struct dl_error *opening_waits(const struct opening *opening, const char **ret_name);
 size_t opening_bytes(const struct opening *opening);
 
 /* ---- session_requests.c --------------------------------------------------------------------- */

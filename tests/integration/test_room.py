@@ -1,0 +1,212 @@
+"""What becomes of a loader for which there is no room: of loaders, workers, memory and bandwidth."""
+
+import errno
+import json
+import os
+import pathlib
+import unittest
+
+import media
+from dltest import DELIVER, OPEN, OPENED, DaemonError, TestCase, dlctl, wait_until
+
+ONE, OTHER = 60001, 60002  # users that nobody has a name for
+RANGE = {"dataset": {"kind": "range", "length": 1000000}, "batch": {"size": 4}}
+MIB = 1 << 20
+
+
+def big(name):
+    """16 MB a batch, with its indices; at least 32 MB for its worker."""
+    return {"name": name, "dataset": {"kind": "range", "length": 4000000}, "batch": {"size": 1000000},
+            "seed": 1, "workers": {"count": 1, "prefetch": 1, "retries": 1}}
+
+
+class RoomCase(TestCase):
+    served = None
+
+    def begin(self, limits, **config):
+        if self.served:
+            self.served.stop()
+        self.served = self.daemon({"linger": "1h", "limits": limits, **config})
+        return self.client(self.served), self.client(self.served)
+
+    def refused(self, client, spec):
+        with self.assertRaises(DaemonError) as raised:
+            client.open(spec)
+        return raised.exception
+
+    def why(self, name):
+        return dlctl("why", name, daemon=self.served).stdout
+
+    def ask(self, client, spec):
+        """OPEN, whose answer may have to be waited for."""
+        client.requests += 1
+        client.send(OPEN, client.requests, "/", spec)
+        return client.requests
+
+    def waiting(self, name):
+        """What it waits for, as soon as it does."""
+        def rows():
+            return [row for row in self.client(self.served).query("sessions") if row["opens"] == name]
+        wait_until(rows, f"{name} waits")
+        return rows()[0]["waits_why"]
+
+    def opened(self, client, request):
+        self.assertEqual(client.recv_number(OPENED)[1], request)
+
+
+class AtOpening(RoomCase):
+    def check_waits(self, limits, first, second, said, **config):
+        """`second` fits without `first`, and not beside it."""
+        holder, waits = self.begin(limits, **config)
+        holder.open(first)
+        self.assertRegex(str(self.refused(waits, second)), said)
+
+        holder, waits = self.begin({**limits, "full": "wait"}, **config)
+        holder.open(first)
+        request = self.ask(waits, second)
+        self.assertRegex(self.waiting(second["name"]), said)
+        text = " ".join(self.why(second["name"]).split())
+        self.assertRegex(text, r"^opening waits for room, for .* so far why ")
+        self.assertRegex(text, said)
+        self.assertIn(f"{second['name']}: waits to be opened: ", self.served.log)
+        holder.close()
+        self.opened(waits, request)
+        self.assertEqual([row["name"] for row in waits.query("loaders")], [second["name"]])
+        self.assertEqual({row["opens"] for row in waits.query("sessions")}, {None})
+
+    def test_workers(self):
+        spec = {**RANGE, "workers": {"count": 2}}
+        self.check_waits({"workers": 3}, {**spec, "name": "first"}, {**spec, "name": "second"},
+                         "limits.workers: 2 more would exceed the limit of 3 for uid 0, which uses 2;")
+
+    def test_loaders(self):
+        self.check_waits({"loaders": 1}, {**RANGE, "name": "first"}, {**RANGE, "name": "second"},
+                         "limits.loaders: 1 more would exceed the limit of 1 for uid 0, which uses 1;")
+
+    def pictures(self, name):
+        folder = pathlib.Path(self.path(name))
+        if not folder.exists():
+            media.pictures(folder, 8)
+        return {"name": name, "batch": {"size": 4}, "workers": {"count": 1},
+                "dataset": {"kind": "imagefolder", "paths": str(folder), "cache": "40MiB",
+                            "transforms": [{"kind": "RandomResizedCrop", "size": 14}]}}
+
+    def test_memory_for_what_is_kept_decoded(self):
+        self.check_waits({"bytes": "60MiB"}, self.pictures("first"), self.pictures("second"),
+                         rf"limits.bytes: {40 * MIB} more would exceed the limit of {60 * MIB} for uid 0")
+
+    def test_memory_of_all_users(self):
+        self.check_waits({"memory": "60MiB"}, self.pictures("first"), self.pictures("second"),
+                         rf"limits.memory: {40 * MIB} more would exceed the limit of {60 * MIB} for the loaders of all "
+                         r"users, which use 4\d{7}; .*lower dataset.cache")
+
+    def test_what_is_kept_already_needs_no_room(self):
+        first, second = self.begin({"bytes": "60MiB"})
+        first.open(self.pictures("first"))
+        second.open({**self.pictures("first"), "name": "again", "seed": 7})
+        self.assertEqual(len(second.query("loaders")), 2)
+
+    def test_bandwidth(self):
+        spec = {"dataset": {"kind": "range", "length": 400000}, "batch": {"size": 100}, "workers": {"count": 1}}
+        for full in ("refuse", "wait"):
+            with self.subTest(full=full):
+                reads, comes = self.begin({"bandwidth": "10KiB", "full": full}, linger="0s")
+                loader = reads.open({**spec, "name": "reads"})["loader"]
+                self.assertEqual(len(reads.epoch_indices(loader)), 4000)  # more than 3 MB, in seconds
+                said = (r"limits.bandwidth: all loaders together have loaded \d{5,} bytes of batches a second lately, "
+                        r"and the limit is 10240;")
+                if full == "refuse":
+                    self.assertRegex(str(self.refused(comes, {**spec, "name": "comes"})), said)
+                    continue
+                request = self.ask(comes, {**spec, "name": "comes"})
+                self.assertRegex(self.waiting("comes"), said)
+                reads.close()
+                self.opened(comes, request)
+
+    def test_what_never_fits_does_not_wait(self):
+        _, waits = self.begin({"workers": 3, "bytes": "60MiB", "memory": "50MiB", "full": "wait"})
+        for spec, said in (({**RANGE, "name": "a", "workers": {"count": 4}},
+                            "limits.workers: 4 more would exceed the limit of 3"),
+                           ({**self.pictures("b"), "dataset": {**self.pictures("b")["dataset"], "cache": "61MiB"}},
+                            f"limits.bytes: {61 * MIB} more would exceed the limit of {60 * MIB}"),
+                           ({**self.pictures("b"), "dataset": {**self.pictures("b")["dataset"], "cache": "51MiB"}},
+                            f"limits.memory: {51 * MIB} more would exceed the limit of {50 * MIB}")):
+            self.assertIn(said, str(self.refused(waits, spec)))
+
+
+class OfARing(RoomCase):
+    """How much a loader needs for its batches shows when it is open."""
+
+    def start(self, client, name):
+        loader = client.open(big(name))["loader"]
+        client.start(loader)
+
+    def read(self, client):
+        return {len(batch.indices) for batch in client.next_batches()}
+
+    def test_refused(self):
+        first, second = self.begin({"bytes": "60MiB"})
+        self.start(first, "first")
+        self.assertEqual(self.read(first), {1000000})
+        with self.assertRaises(DaemonError) as raised:
+            self.start(second, "second")
+            self.read(second)
+        self.assertEqual((raised.exception.code, raised.exception.path), (errno.EDQUOT, "limits.bytes"))
+        self.assertRegex(str(raised.exception), rf"\d{{8}} more would exceed the limit of {60 * MIB} for uid 0, which")
+
+    def test_waits(self):
+        for limit, said in (({"bytes": "60MiB"}, rf"limits.bytes: \d+ more would exceed the limit of {60 * MIB} for "),
+                            ({"memory": "60MiB"}, rf"limits.memory: \d+ more would exceed the limit of {60 * MIB} ")):
+            with self.subTest(limit=limit):
+                first, second = self.begin({**limit, "full": "wait"}, linger="0s")
+                self.start(first, "first")
+                self.assertEqual(self.read(first), {1000000})
+                self.start(second, "second")
+                wait_until(lambda: "waits for memory" in " ".join(self.why("second").split()), "it waits")
+                self.assertRegex(" ".join(self.why("second").split()),
+                                 f"workers 1 worker.*; it waits for memory: {said}")
+                self.assertEqual([message for message in second.held if message[0] == DELIVER], [])
+                first.close()
+                self.assertEqual(self.read(second), {1000000})
+
+    def test_what_nobody_uses_makes_way(self):
+        first, second = self.begin({"bytes": "60MiB"})
+        self.start(first, "first")
+        self.assertEqual(self.read(first), {1000000})
+        first.close()
+        wait_until(lambda: [row["users"] for row in second.query("loaders")] == [0], "it lingers")
+        self.start(second, "second")
+        self.assertEqual(self.read(second), {1000000})
+        self.assertEqual([row["name"] for row in second.query("loaders")], ["second"])
+
+
+@unittest.skipIf(os.geteuid(), "only root can be several users")
+class OfItsOwn(TestCase):
+    """limits.users"""
+
+    def client_of(self, daemon, uid):
+        os.seteuid(uid)  # the kernel notes who connects
+        try:
+            return self.client(daemon)
+        finally:
+            os.seteuid(0)
+
+    def test_limits(self):
+        os.chmod(self.dir, 0o755)
+        config = {"socket_mode": "0666", "data_roots": [self.dir],
+                  "limits": {"workers": 3, "users": {str(ONE): {"workers": 1, "weight": 250}, "root": {"loaders": 2}}}}
+        daemon = self.daemon(config)
+        one, other = self.client_of(daemon, ONE), self.client_of(daemon, OTHER)
+        spec = {**RANGE, "workers": {"count": 2}}
+        with self.assertRaisesRegex(DaemonError, "limits.workers: 2 more would exceed the limit of 1 for uid 60001"):
+            one.open({**spec, "name": "x"})
+        other.open({**spec, "name": "x"})
+        rows = {row["uid"]: row for row in self.client(daemon).query("users")}
+        self.assertEqual({uid: (row["weight"], row["limit_workers"], row["limit_loaders"])
+                          for uid, row in rows.items()}, {0: (100, 3, 2), ONE: (250, 1, 64), OTHER: (100, 3, 64)})
+        del config["limits"]["users"]
+        with open(self.path("dloaderd.conf"), "w", encoding="ascii") as file:
+            json.dump(config, file)
+        dlctl("reload", daemon=daemon)
+        one.open({**spec, "name": "x"})
+        self.assertEqual({row["weight"] for row in self.client(daemon).query("users")}, {100})
