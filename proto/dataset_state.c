@@ -23,7 +23,7 @@ void dataset_state_write_head(const struct dataset_state *state,
     store_le64(ret + 40, state->ended);
 }
 
-bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
+bool dataset_state_read_first(struct dl_span record, struct dataset_state *ret)
 {
     uint8_t
         head[DATASET_STATE_HEAD_BYTES]; /* it may lie in memory that another process writes to */
@@ -33,7 +33,7 @@ bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
     memcpy(head, record.data, sizeof head);
     if (load_le64(head + 32) == 0 || load_le64(head + 32) > DL_MAX_WORLD_SIZE ||
         load_le64(head + 24) >= load_le64(head + 32) || load_le64(head + 40) > 1 ||
-        load_le64(head) == 0 || load_le64(head + 16) > load_le64(head + 8))
+        load_le64(head + 16) > load_le64(head + 8))
         return false;
     *ret = (struct dataset_state){.round = load_le64(head),
                                   .position = load_le64(head + 8),
@@ -43,6 +43,11 @@ bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
                                   .ended = load_le64(head + 40) == 1,
                                   .state = {record.data + sizeof head, record.len - sizeof head}};
     return true;
+}
+
+bool dataset_state_read(struct dl_span record, struct dataset_state *ret)
+{
+    return dataset_state_read_first(record, ret) && ret->round > 0;
 }
 
 /* ---- a list --------------------------------------------------------------------------------- */

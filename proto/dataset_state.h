@@ -49,6 +49,8 @@ void dataset_state_write_head(const struct dataset_state *state,
                               uint8_t ret[static DATASET_STATE_HEAD_BYTES]);
 /* False if the record is malformed. *ret borrows the dataset's state. */
 bool _nodiscard_ dataset_state_read(struct dl_span record, struct dataset_state *ret);
+/* The same, or one of round 0: what the dataset has of earlier epochs, with which one begins. */
+bool _nodiscard_ dataset_state_read_first(struct dl_span record, struct dataset_state *ret);
 
 /* A list: its records in the order of their workers, then dataset_state_list_end(). -ENOMEM. */
 int _nodiscard_ dataset_state_list_add(struct dl_buffer *list, uint32_t worker,

@@ -471,9 +471,9 @@ static inline const char *spec_sent(const struct dl_spec *spec)
     return sent && sent->type == VALUE_STRING ? sent->string : NULL;
 }
 
-/* Its map-style dataset has a state, which changes from step to step: each worker makes its share
- * of the steps in turn, and one that takes another's place begins with the state behind the last
- * one. */
+/* Its dataset has a state, which changes from step to step and from epoch to epoch: each worker
+ * makes its share of the steps in turn, and one that takes another's place begins with the state
+ * behind the last one. */
 static inline bool spec_carries_state(const struct dl_spec *spec)
 {
     return spec_sent(spec) && value_get(&spec->dataset.config, "carries") != NULL;

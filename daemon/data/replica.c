@@ -84,7 +84,7 @@ static bool replica_find_state(struct replica_set *set, const struct round *roun
     if ((set->in_sequence && params->again > 0) || !replica_state_memory(set))
         return false;
     memcpy(set->state, round->state.data, round->state.len);
-    return dataset_state_read((struct dl_span){set->state, round->state.len}, ret) &&
+    return dataset_state_read_first((struct dl_span){set->state, round->state.len}, ret) &&
            ret->round <= round->number && ret->rank == params->rank && ret->world == params->world;
 }
 

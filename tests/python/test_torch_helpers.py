@@ -22,7 +22,7 @@ from dltest import wait_until  # noqa: E402
 from lent import PythonHelperCase  # noqa: E402
 from tap import slow  # noqa: E402
 
-from dloaderd import DataLoader, StateError, _sent  # noqa: E402
+from dloaderd import DataLoader, StateError, _dataset_state, _sent  # noqa: E402
 
 HAS_DAEMON = bool(os.environ.get("DLOADERD"))
 HAS_CLOUDPICKLE = importlib.util.find_spec("cloudpickle") is not None
@@ -56,6 +56,76 @@ def dataset_of(length=4000, seconds=0.01, **attributes):
     return Draws()
 
 
+def slowly():
+    """What is at a helper is to be lost in the middle."""
+    time.sleep(0.01)
+
+
+class Counting(torch.utils.data.IterableDataset):
+    """Samples that say how many there were, in all epochs, by its state and by this process."""
+
+    def __init__(self, length):
+        self.length, self.seen, self.at, self.made = length, 0, 0, 0
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        while self.at * worker.num_workers + worker.id < self.length:
+            slowly()
+            self.at, self.seen, self.made = self.at + 1, self.seen + 1, self.made + 1
+            yield ((self.at - 1) * worker.num_workers + worker.id, self.made - 1, self.seen, torch.rand(2),
+                   numpy.random.rand(), random.random())
+        self.at = 0
+
+    def state_dict(self):
+        return {"seen": self.seen, "at": self.at}
+
+    def load_state_dict(self, state):
+        self.seen, self.at = state["seen"], state["at"]
+
+
+class CountingIterator(Counting):
+    """The same, of a dataset whose iterator has the state; what there was in earlier epochs is lost."""
+
+    state_dict = load_state_dict = property()
+
+    def __iter__(self):
+        return CountedIterator(super().__iter__(), self)
+
+
+class CountedIterator:
+    def __init__(self, samples, dataset):
+        self.samples, self.dataset = samples, dataset
+        dataset.seen = dataset.at = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.samples)
+
+    def state_dict(self):
+        return Counting.state_dict(self.dataset)
+
+    def load_state_dict(self, state):
+        Counting.load_state_dict(self.dataset, state)
+
+
+class Large(torch.utils.data.Dataset):
+    """Its state is large."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return index
+
+    def state_dict(self):
+        return {"text": " " * 60000}
+
+    def load_state_dict(self, state):
+        pass
+
+
 def plain(batch):
     return {name: value.tolist() for name, value in batch.items()}
 
@@ -63,18 +133,30 @@ def plain(batch):
 @unittest.skipUnless(HAS_DAEMON, "needs $DLOADERD")
 @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
 class Sent(PythonHelperCase):
-    module, module_name = MODULE, "named_sets"
+    module, module_name, numbers = MODULE, "named_sets", itertools.count()
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        import cloudpickle
+        here = sys.modules[__name__]
+        cloudpickle.register_pickle_by_value(here)  # helpers do not find this file
+        cls.addClassCleanup(cloudpickle.unregister_pickle_by_value, here)
 
     def lending(self, folder=None, **config):
         """A helper whose Python finds the module of that folder."""
-        return self.helper(**self.config(folder, **config))
+        return self.helper(self.fresh_name(), **self.config(folder, **config))
 
-    def daemon_of(self, *helpers, name="daemon", **more):
+    def daemon_of(self, *helpers, name="daemon", limits=None, **more):
         os.mkdir(self.path(name))
         own = {"addresses": [helper.address for helper in helpers], "count": 4, "secret_file": str(self.secret), **more}
-        daemon = dltest.Daemon(self.path(name), {"linger": "0s", **({"helpers": own} if helpers else {})})
+        config = {"linger": "0s", **({"helpers": own} if helpers else {}), **({"limits": limits} if limits else {})}
+        daemon = dltest.Daemon(self.path(name), config)
         self.addCleanup(daemon.stop)
         return daemon
+
+    def fresh_name(self):
+        return f"process-{next(self.numbers)}"
 
     def tasks(self, daemon):
         """Of helpers."""
@@ -124,10 +206,25 @@ class Sent(PythonHelperCase):
             def __iter__(self):
                 worker = torch.utils.data.get_worker_info()
                 for i in range(worker.id, 240, worker.num_workers):
-                    time.sleep(0.01)
+                    slowly()
                     yield i, torch.rand(2)
 
-        self.check_shares(Stream(), {"helpers": 1}, {})
+        self.check_shares(Stream())
+
+    def test_iterable_with_state(self):
+        """Nor is it made again when it is: the share goes on from the state behind its last batch."""
+        for kind in (Counting, CountingIterator):
+            with self.subTest(kind.__name__):
+                # A worker's samples, and how many the process that made each has made by then.
+                batches = self.check_shares(kind(240), without=1)
+                made = [(place // 2, n) for batch in batches for place, n in zip(batch[0], batch[1]) if place % 2]
+                self.assertTrue(any(n < place for place, n in made), made)
+
+    def test_later_epoch_of_iterable_with_state(self):
+        """Persistent workers' datasets go on from epoch to epoch, also where one takes the place of another."""
+        for kind in (Counting, CountingIterator):
+            with self.subTest(kind.__name__):
+                self.check_shares(kind(120), without=1, epochs=3, kill_in=1, persistent_workers=True)
 
     def test_state(self):
         """A worker's share of a dataset that has a state is made there, and goes on here from that state."""
@@ -139,7 +236,7 @@ class Sent(PythonHelperCase):
                 return 240
 
             def __getitem__(self, index):
-                time.sleep(0.01)
+                slowly()
                 self.seen += 1
                 self.sum += index
                 return index, self.seen, self.sum.clone(), torch.rand(2)
@@ -150,26 +247,54 @@ class Sent(PythonHelperCase):
             def load_state_dict(self, state):
                 self.seen, self.sum = state["seen"], state["sum"]
 
-        self.check_shares(Counts(), {"helpers": 1}, {"helpers": 1})
+        self.check_shares(Counts())
 
-    def check_shares(self, dataset, options, options_alone):
-        """One of two workers is at a helper, until that is killed."""
-        def load(daemon, options, do=lambda daemon: None):
+    def check_shares(self, dataset, without=None, epochs=1, kill_in=0, **options):
+        """One of two workers is at a helper, until that is killed. without: a part of batches that is not the same.
+        Returns the batches.
+        """
+        def load(daemon, do=lambda daemon: None):
             torch.manual_seed(3)
-            loader = DataLoader(dataset, batch_size=4, num_workers=2, socket=daemon.socket, **options)
-            batches = iter(loader)
-            said = [next(batches)]
-            do(daemon)
-            return [[part.tolist() for part in batch] for batch in [*said, *batches]]
+            loader = DataLoader(dataset, batch_size=4, num_workers=2, helpers=1, socket=daemon.socket, **options)
+            said = []
+            for epoch in range(epochs):
+                for batch in loader:
+                    if epoch == kill_in and do is not None:
+                        do = do(daemon)
+                    said.append([part.tolist() for part in batch])
+            return said
 
         def kill(daemon):
             wait_until(lambda: self.tasks(daemon) > 0,
                        lambda: f"{dltest.dlctl_json('workers', daemon=daemon)}\n{daemon.log[-3000:]}")
             helper.process.kill()
 
+        def same(batches):
+            return [[part for i, part in enumerate(batch) if i != without] for batch in batches]
+
         helper = self.lending()
-        daemon = self.daemon_of(helper)
-        self.assertEqual(load(daemon, options, kill), load(self.daemon_of(name="alone"), options_alone))
+        daemon = self.daemon_of(helper, name=self.fresh_name())
+        batches = load(daemon, kill)
+        self.assertEqual(same(batches), same(load(self.daemon_of(name=self.fresh_name()))))
+        return batches
+
+    def test_states_are_paid_for(self):
+        """What the daemon keeps of them is the user's, and given back; more than there may be fails the batch."""
+        def overhead():
+            return dltest.dlctl_json("users", daemon=daemon)[0]["overhead_bytes"]
+
+        daemon = self.daemon_of(name="plenty")
+        before = overhead()
+        batches = iter(DataLoader(Large(), num_workers=2, helpers=1, socket=daemon.socket))
+        self.assertEqual([next(batches).item() for _ in range(4)], [0, 1, 2, 3])
+        self.assertGreater(overhead(), before + 2 * 60000)
+        del batches
+        wait_until(lambda: overhead() <= before, lambda: f"{overhead()} bytes are charged, {before} at first")
+
+        daemon = self.daemon_of(name="little", limits={"overhead": "192KiB"})
+        batches = iter(DataLoader(Large(), num_workers=4, helpers=1, socket=daemon.socket))
+        with self.assertRaisesRegex(RuntimeError, "the dataset's state cannot be kept: limits.overhead: "):
+            list(batches)
 
     def test_as_many_as_help(self):
         """The daemon finds how many."""
@@ -243,6 +368,15 @@ class Words(unittest.TestCase):
                 list(DataLoader(dataset, num_workers=1, helpers=1))
         with self.assertRaisesRegex(ValueError, "helpers option: the dataset has a state of its own"):
             iter(DataLoader(dataset, num_workers=1, helpers=1, in_order=False))
+
+    def test_state_of_iterable_dataset(self):
+        """One that cannot go along is no error while the epoch can be begun anew in another worker: in the first."""
+        dataset = Counting(4)
+        dataset.state_dict = lambda: {"one": Counting}
+        saver = _dataset_state.Saver(0, dataset, None, finished=False, drop_last=False)
+        self.assertIsNone(saver.take(saver.begin(None, 0)))
+        with self.assertRaisesRegex(StateError, "the dataset's state has values that are not plain, so that it"):
+            saver.take(saver.begin(None, 1))
 
     @unittest.skipUnless(HAS_CLOUDPICKLE, "needs cloudpickle")
     def test_modules(self):

@@ -56,7 +56,7 @@ ALLOWED = {
     "python/test_py_helpers.py": (2, PACE),
     "python/test_py_private.py": (2, f"{POLL}; {HANGS}"),
     "python/test_torch_exits.py": (1, HANGS),
-    "python/test_torch_helpers.py": (4, PACE),
+    "python/test_torch_helpers.py": (3, PACE),
     "python/test_torchrun.py": (2, POLL),
     "python/test_with_notebook.py": (1, HANGS),
     "python/test_with_streaming.py": (1, OTHERS),

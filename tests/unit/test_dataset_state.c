@@ -218,6 +218,41 @@ TEST(test_of_a_stream)
         assert_int_equal(found(&states, cases[i].replica, cases[i].round), cases[i].found);
 }
 
+static uint64_t entered(struct dataset_states *states, uint32_t replica, uint32_t stream,
+                        uint64_t round)
+{
+    struct dataset_state got;
+
+    if (!dataset_state_read_first(dataset_states_enter(states, replica, stream, round), &got))
+        return 0;
+    assert_int_equal(got.state.len, 1);
+    return got.round * 1000 + got.position * 100 + got.state.data[0];
+}
+
+/* What a stream begins with is where the one before ended, by which it has passed nothing. */
+TEST(test_from_stream_to_stream)
+{
+    _cleanup_(dataset_states_deinit)
+    struct dataset_states states = {0};
+    struct dataset_state head = {.round = 3, .position = 5, .good = 5, .ended = true, .world = 1};
+    uint8_t bytes[DATASET_STATE_HEAD_BYTES + 1];
+    struct dl_span record = {bytes, sizeof bytes};
+
+    bytes[sizeof bytes - 1] = 7;
+    dataset_state_write_head(&head, bytes);
+    assert_int_equal(entered(&states, 2, 1, 9), 0);
+    assert_true(dataset_states_carry(&states, 2, 1, record));
+    assert_int_equal(entered(&states, 2, 1, 2), 0);
+    assert_int_equal(entered(&states, 2, 1, 3), 3507);
+    assert_int_equal(entered(&states, 1, 1, 3), 0);
+    assert_int_equal(entered(&states, 2, 4, 0), 7);
+    assert_int_equal(entered(&states, 2, 1, 3), 0); /* it is over */
+    assert_true(dataset_states_carry(&states, 2, 1, record));
+    assert_int_equal(entered(&states, 2, 4, 0), 7);
+    assert_true(dataset_states_carry(&states, 2, 4, record));
+    assert_int_equal(entered(&states, 2, 4, 3), 3507);
+}
+
 /* A client that brings very much takes no more memory than one that brings much. */
 TEST(test_no_more_than_that)
 {

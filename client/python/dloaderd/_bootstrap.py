@@ -57,8 +57,8 @@ class Source:
     the default rules, which C knows itself. convert: what makes a sample by itself deliverable.
     reseed: is called before each step with a seed that no other step has, where the loader was
     opened by a spec; None: the generators were seeded once and run on, as PyTorch's do. keeper: a
-    _states.Keeper, or of a map-style dataset a _dataset_state.Carrier, of states that the dataset says behind
-    each batch; None: it is not asked. columns: where samples are
+    _states.Keeper, a _dataset_state.Saver, or of a map-style dataset a Carrier, of states that the dataset says
+    behind each batch; None: it is not asked. columns: where samples are
     rows of tensors in memory, these (_native.Columns); None: the dataset is called. files: where an iterable
     dataset gives numbers of samples, the spec, as JSON, of a loader that has these under these numbers; None:
     it gives samples. layouts: tensors keep their strides, and what they share. one_by_one:
@@ -103,14 +103,14 @@ class Source:
         """The samples of a new epoch of an iterable dataset, from where the state says; an error in
         it comes by next(), one of the state at once.
         """
-        del rank, world, epoch
+        del rank, world
         pipes = sys.modules.get("dloaderd._datapipes")
         try:
             if pipes is not None:
                 pipes.begin_epoch(self.dataset)
-            if self.keeper is not None:
-                return self.keeper.begin(state)
-            return iter(self.dataset) if self.saver is None else self.saver.iterate()
+            if self.saver is not None:
+                return self.saver.begin(state, epoch)
+            return iter(self.dataset) if self.keeper is None else self.keeper.begin(state)
         except StateError:
             raise
         except Exception as error:
@@ -365,7 +365,7 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
         if states is not None:
             _save_states(source, states)
             if job.by_steps:
-                source.keeper = _dataset_state.Carrier(source.dataset)
+                source.keeper = source.saver if source.iterable else _dataset_state.Carrier(source.dataset)
         else:
             source.columns = job.columns_in_worker()
             source.dataset = job.dataset_in_worker()

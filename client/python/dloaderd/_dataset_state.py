@@ -71,8 +71,11 @@ class _Watched:
 class Saver:
     """In a worker: makes the pairs, and begins its first epoch where the state says.
 
-    worker: its number among the old ones. state: what take() made for it, or None: then the dataset
+    worker: its number among the old ones. state: what _state() made for it, or None: then the dataset
     stays as it is. finished: the epoch of the state was taken to its end.
+
+    Beside helpers it is the source's keeper, too: the state behind each round goes to the daemon, and from there to
+    the worker that takes this one's place, wherever that is.
     """
 
     def __init__(self, worker: int, dataset: Any, state: dict | None, *, finished: bool,
@@ -83,13 +86,17 @@ class Saver:
         self._samples = _Watched(iter(()))
         self._ended = False
         self._own: Any = None  # of the iterator that the dataset gives next
-        self._was_put_back = state is not None
-        self._is_first = True
-        if state is None:
-            return
-        finished = finished or state["before"]
+        self._was_put_back = False
+        self._passes = 0  # begun in this process
+        self._epoch = 0  # the last one's
+        self._behind: dict[str, Any] | None = None  # what take() found, for the pair of that round
+        if state is not None:
+            self._put_back(state, finished or state["before"])
+
+    def _put_back(self, state: dict, finished: bool) -> None:
+        self._was_put_back = True
         if state["dataset"] is not None:
-            put_back(dataset, state["dataset"], finished)
+            put_back(self._dataset, state["dataset"], finished)
         self._ended = state["ended"] and not finished
         self._own = state["iterator"]
         if state["ended"] or finished:
@@ -105,9 +112,9 @@ class Saver:
         """iter(dataset), from where it is to continue."""
         ended, self._ended = self._ended, False
         own, self._own = self._own, None
-        if self._was_put_back and not self._is_first:
+        if self._was_put_back and self._passes > 0:
             move_on(self._dataset)
-        self._is_first = False
+        self._passes += 1
         if ended:
             self._samples = _Watched(iter(()), ended=True)
             return self._samples
@@ -117,7 +124,31 @@ class Saver:
         self._samples = _Watched(iterator)
         return self._samples
 
-    def take(self) -> dict[str, Any]:
+    def begin(self, data: bytes | None, epoch: int) -> Iterator:
+        """The same of that epoch. data: of the last round before it, or of this epoch, by whichever worker; or none."""
+        state = _states.decode(data) if data else None
+        if state is not None and (state["epoch"] == epoch or self._passes == 0):
+            self._put_back(state, state["epoch"] != epoch)
+            self._passes = 0 if state["epoch"] == epoch else 1
+        self._epoch = epoch
+        return self.iterate()
+
+    def enter(self, _iterator: Iterator) -> None:
+        """Nothing is to be done before a round."""
+
+    def take(self, iterator: Iterator) -> bytes | None:
+        """Behind it. None: the worker that takes this one's place begins the epoch anew, and drops what was made."""
+        if iterator is not self._samples:
+            return None
+        self._behind = self._state()
+        data = _states.encoded({**self._behind, "epoch": self._epoch})
+        if isinstance(data, bytes):
+            return data
+        if self._passes > 1:  # what it was like when this epoch began is not known either
+            raise _cannot_move(data)
+        return None
+
+    def _state(self) -> dict[str, Any]:
         """Where this worker's dataset stands now; once, where it is its own iterator."""
         iterator = self._samples.iterator
         own = hasattr(iterator, "state_dict") and hasattr(iterator, "load_state_dict")
@@ -137,9 +168,15 @@ class Saver:
             if samples is _END or (type(samples) is list and samples and samples[-1] is _END):
                 samples = self._without_end(samples)
             is_batch = samples is not _END
-            state = pickle.dumps((self.take(), is_batch), protocol=5)
+            behind, self._behind = self._behind or self._state(), None
+            state = pickle.dumps((behind, is_batch), protocol=5)
             return make(samples) if is_batch else None, state
         return pair
+
+
+def _cannot_move(why: int) -> StateError:
+    return StateError(f"helpers option: the dataset's state {_states.WHY[why]}, so that it cannot move from worker to "
+                      "worker; leave out helpers")
 
 
 class Carrier:
@@ -162,8 +199,7 @@ class Carrier:
         data = _states.encoded(self._dataset.state_dict())
         if isinstance(data, bytes):
             return data
-        raise StateError(f"helpers option: the dataset's state {_states.WHY[data]}, so that it cannot move from worker "
-                         "to worker; leave out helpers")
+        raise _cannot_move(data)
 
 
 def split(data: Any) -> tuple[Any, dict[str, Any], bool]:

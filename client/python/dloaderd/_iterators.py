@@ -79,7 +79,7 @@ class Connection:
             from . import _sent
             self.sent = _sent.Sent(job)
             spec["dataset"]["args"]["sent"] = self.sent.path
-            if states is not None and not loader._is_iterable:
+            if states is not None:
                 spec["dataset"]["args"]["carries"] = True
         context = loader.multiprocessing_context or torch.multiprocessing
         if isinstance(context.Process, type) and issubclass(context.Process, threading.Thread):
@@ -129,7 +129,7 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
                           _datapipes.worker_init(loader), args["base_seed"], states, batched=loader._auto_collation,
                           native=_native.is_on(loader), pictures=_native.pictures_of(loader),
                           pads=_native.pads(loader), lazy=loader._options.native != "off",
-                          by_steps=bool(loader._options.helpers) and not loader._is_iterable)
+                          by_steps=bool(loader._options.helpers))
 
 
 def _batch_size(loader: Any) -> int | None:
@@ -167,7 +167,7 @@ def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
         "workers": {"count": int(loader.num_workers), "prefetch": min(int(loader.prefetch_factor), MOST_PREFETCH),
                     "timeout": 0, "in_order": bool(loader.in_order), **own},
         "memory": {"limit": _memory_limit(), "writable": True},
-        "seed": args["base_seed"] if helpers and args["seed"] is None and not loader._is_iterable else args["seed"],
+        "seed": args["base_seed"] if helpers and args["seed"] is None else args["seed"],
     }
 
 

@@ -506,7 +506,7 @@ void core_drop_parked(struct core *core)
 /* ---- what clients do ------------------------------------------------------------------------- */
 
 /* By whole pages: small change is what limits.epochs is for. */
-static int core_pay_for(struct core *core, uint64_t bytes, uint64_t *paid, struct dl_error *err)
+int core_pay_for(struct core *core, uint64_t bytes, uint64_t *paid, struct dl_error *err)
 {
     enum { PAGE = 4096 };
     uint64_t due = bytes / PAGE * PAGE;

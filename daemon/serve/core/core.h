@@ -250,6 +250,9 @@ int _nodiscard_ core_feed(struct core *core, struct stream *stream, const uint8_
 /* Charges the user for what the stream takes by now (QUOTA_OVERHEAD); core_deliver() does so, too.
  * -EDQUOT: it is more than the user may have, and its growth is not paid for. */
 int _nodiscard_ core_pay(struct core *core, struct stream *stream, struct dl_error *err);
+/* The same of something that takes `bytes`, of which *paid are charged. */
+int _nodiscard_ core_pay_for(struct core *core, uint64_t bytes, uint64_t *paid,
+                             struct dl_error *err);
 /* False if the client has no such lease. A fault can be released, but not pinned. */
 bool _nodiscard_ core_release(struct core *core, struct stream *stream, uint64_t step,
                               uint64_t now);

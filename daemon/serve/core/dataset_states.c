@@ -31,6 +31,7 @@ static bool dataset_states_copy(struct dl_span from, struct state_record *ret)
         return false;
     }
     record.round = state.round;
+    record.stream = ret->stream;
     free(ret->bytes);
     *ret = record;
     return true;
@@ -57,6 +58,40 @@ bool dataset_states_learn(struct dataset_states *states, uint32_t replica, struc
         return false;
     states->bytes += latest->len - before;
     return true;
+}
+
+bool dataset_states_carry(struct dataset_states *states, uint32_t replica, uint32_t stream,
+                          struct dl_span record)
+{
+    struct state_record *latest = &dataset_states_replica(states, replica)->latest;
+
+    if (latest->stream > stream)
+        return true;
+    latest->stream = stream;
+    return dataset_states_learn(states, replica, record);
+}
+
+/* The stream that begins has passed nothing yet. */
+static void dataset_states_begin(struct state_record *record, uint32_t stream)
+{
+    struct dataset_state state;
+
+    record->stream = stream;
+    record->round = 0;
+    if (dataset_state_read((struct dl_span){record->bytes, record->len}, &state))
+        dataset_state_write_head(&(struct dataset_state){.rank = state.rank, .world = state.world},
+                                 record->bytes);
+}
+
+struct dl_span dataset_states_enter(struct dataset_states *states, uint32_t replica,
+                                    uint32_t stream, uint64_t round)
+{
+    struct state_record *latest = replica < states->n ? &states->replicas[replica].latest : NULL;
+
+    if (latest && latest->bytes && latest->stream < stream)
+        dataset_states_begin(latest, stream);
+    return latest && latest->stream == stream ? dataset_states_find(states, replica, round)
+                                              : (struct dl_span){0};
 }
 
 struct dl_span dataset_states_find(const struct dataset_states *states, uint32_t replica,

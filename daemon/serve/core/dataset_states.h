@@ -1,8 +1,8 @@
 /*
  * The states of an iterable dataset's replicas, for one stream: records of proto/dataset_state.h
  * that its client brought, and the latest that came with a batch. A worker that begins a replica,
- * perhaps a dead one's, gets the fitting record. A loader has the same of workers whose map-style
- * dataset has a state. Pure.
+ * perhaps a dead one's, gets the fitting record. A loader has the same of workers whose dataset's
+ * state goes on from stream to stream. Pure.
  */
 #ifndef DL_DATASET_STATES_H
 #define DL_DATASET_STATES_H
@@ -12,7 +12,8 @@
 struct state_record {
     uint8_t *bytes; /* owned; may be NULL */
     size_t len;
-    uint64_t round; /* the next one of the replica */
+    uint64_t round;  /* the next one of the replica */
+    uint32_t stream; /* that it is of, where it goes on from stream to stream */
 };
 
 struct dataset_states {
@@ -29,6 +30,14 @@ struct dataset_states {
  * stays. */
 bool dataset_states_bring(struct dataset_states *states, uint32_t replica, struct dl_span record);
 bool dataset_states_learn(struct dataset_states *states, uint32_t replica, struct dl_span record);
+
+/* The same of a replica whose state goes on from stream to stream; not of one before the latest. */
+bool dataset_states_carry(struct dataset_states *states, uint32_t replica, uint32_t stream,
+                          struct dl_span record);
+/* The record to begin it with for `round` of the stream, at first the last one of the stream
+ * before; may be empty. Borrowed. */
+struct dl_span dataset_states_enter(struct dataset_states *states, uint32_t replica,
+                                    uint32_t stream, uint64_t round);
 
 /* The record to begin the replica with for `round`; may be empty. Borrowed. */
 struct dl_span dataset_states_find(const struct dataset_states *states, uint32_t replica,

@@ -144,7 +144,6 @@ static void loader_on_closed(uv_handle_t *handle)
     if (--loader->open_handles > 0)
         return;
     python_run_deinit(&loader->o.python);
-    dataset_states_deinit(&loader->carried);
     free(loader->rooms);
     spec_deinit(&loader->spec);
     free(loader->reader);
@@ -180,6 +179,8 @@ struct loader *loader_free(struct loader *loader)
     lately_book_deinit(&loader->lately);
     LL_FOREACH_SAFE (loader->written, file, other)
         free(file);
+    dataset_states_deinit(&loader->carried);
+    quota_return(loader->o.pool.account, QUOTA_OVERHEAD, loader->paid_carried);
     quota_return(loader->o.pool.account, QUOTA_LOADERS, 1);
     uv_close((uv_handle_t *)&loader->end, loader_on_closed);
     uv_close((uv_handle_t *)&loader->tick, loader_on_closed);

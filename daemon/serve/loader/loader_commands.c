@@ -13,10 +13,15 @@
 /* ---- running a step -------------------------------------------------------------------------- */
 
 /* What the step's worker may begin its replica with, should it not be there already. */
-static struct dl_span commands_state_for(const struct stream *stream, uint64_t number)
+static struct dl_span commands_state_for(struct loader *loader, const struct stream *stream,
+                                         uint64_t number)
 {
-    return dataset_states_find(&stream->states, step_replica(stream, number),
-                               number / stream->params.replicas);
+    uint32_t replica = step_replica(stream, number);
+    uint64_t round = number / stream->params.replicas;
+
+    return spec_carries_state(&loader->spec)
+               ? dataset_states_enter(&loader->carried, replica, stream->number, round)
+               : dataset_states_find(&stream->states, replica, round);
 }
 
 /* The same of a map-style dataset that has a state. */
@@ -65,7 +70,7 @@ static bool commands_make_fit(struct loader *loader, const struct step *step, st
                commands_carried(loader, step->number).len;
     else if (stream->params.replicas)
         need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world)) +
-               commands_state_for(stream, step->number).len;
+               commands_state_for(loader, stream, step->number).len;
     else if (stream_is_for_all(stream))
         need = slot_indices_end(commands_size_for_all(loader, stream));
     else if (loader->lengths)
@@ -90,8 +95,8 @@ static size_t commands_put_indices(struct loader *loader, const struct step *ste
 }
 
 /* What the task of a step over an iterable dataset has besides. */
-static void commands_put_replica(struct step *step, const struct place *place,
-                                 struct slot_task *task)
+static void commands_put_replica(struct loader *loader, struct step *step,
+                                 const struct place *place, struct slot_task *task)
 {
     struct stream *stream = step->stream;
 
@@ -99,7 +104,7 @@ static void commands_put_replica(struct step *step, const struct place *place,
     task->rank = stream_is_for_all(stream) ? 0 : (uint32_t)stream->params.rank;
     task->world = (uint32_t)stream->params.world;
     task->settled = stream_settled(stream, step_replica(stream, step->number));
-    task->state = commands_state_for(stream, step->number);
+    task->state = commands_state_for(loader, stream, step->number);
     if (slot_state_end(task) > place->segment->slot_bytes)
         task->state = (struct dl_span){0}; /* a step that is made again does without */
 }
@@ -140,7 +145,7 @@ static uint32_t commands_prepare(struct loader *loader, struct step *step,
     };
 
     if (stream->params.replicas)
-        commands_put_replica(step, place, &task);
+        commands_put_replica(loader, step, place, &task);
     else
         task.state = commands_carried(loader, step->number);
     if (loader->lengths)

@@ -58,7 +58,8 @@ struct loader {
     uint32_t open_handles;
     struct measuring *measuring;   /* owned; while lengths are taken */
     struct windows *windows;       /* owned; where lengths are taken while it is read; else NULL */
-    struct dataset_states carried; /* owned; of each worker, where spec_carries_state() */
+    struct dataset_states carried; /* owned; of each worker, where spec_carries_state(), */
+    uint64_t paid_carried;         /* and what of it is charged to the user */
     struct length_table *lengths;  /* counted; from loader_measure() on, complete once it is open;
                                     * or from loader_begin_windows() on, where windows have been
                                     * cut; NULL without batch.tokens */

@@ -240,14 +240,39 @@ static bool workers_read_state(const struct step *step, struct dl_span *ret)
            ret->len > 0;
 }
 
-/* The same of a worker's dataset, which is that of all its steps. */
-static void workers_carry_state(struct loader *loader, const struct step *step)
+/* Of a step whose state the user may not keep: the worker's successor would make other samples. */
+static int workers_refuse_state(struct loader *loader, struct step *step,
+                                const struct dl_error *err)
 {
+    struct segment *segment = step->segment;
+    uint32_t slot = step->slot;
+    struct dl_error what;
+
+    dl_error_set(&what, err->code, "", "the dataset's state cannot be kept: %s: %s", err->path,
+                 err->message);
+    core_fault(&loader->core, step, err->code, what.message, NULL);
+    pool_slot(loader->pool, segment, slot, SLOT_DISCARD);
+    loader_execute(loader);
+    return -err->code;
+}
+
+/* The same of a worker's dataset, which is that of all its steps; negative: the step has failed. */
+static int workers_carry_state(struct loader *loader, struct step *step)
+{
+    struct dl_error err = {0};
     struct dl_span record;
 
-    if (workers_read_state(step, &record))
+    if (!workers_read_state(step, &record))
+        return 0;
+    if (loader->core.iterable)
+        (void)dataset_states_carry(&loader->carried, step_replica(step->stream, step->number),
+                                   step->stream->number, record);
+    else
         (void)dataset_states_learn(&loader->carried,
                                    (uint32_t)(step->number % loader->spec.workers), record);
+    return core_pay_for(&loader->core, loader->carried.bytes, &loader->paid_carried, &err) < 0
+               ? workers_refuse_state(loader, step, &err)
+               : 0;
 }
 
 /* Where the dataset says that the step's replica stands behind it. */
@@ -275,10 +300,12 @@ static void workers_on_done(void *owner, void *tag, uint32_t samples, uint32_t r
         measuring_took(measuring, tag);
         return;
     }
-    if (loader->core.iterable && step->stream)
+    if (spec_carries_state(&loader->spec) && step->stream) {
+        if (workers_carry_state(loader, step) < 0)
+            return;
+    } else if (loader->core.iterable && step->stream) {
         workers_learn_state(&loader->core, step);
-    else if (spec_carries_state(&loader->spec) && step->stream)
-        workers_carry_state(loader, step);
+    }
     core_done(&loader->core, step, samples, repeated, bytes, bad, made);
     loader_execute(loader);
 }
