@@ -1,5 +1,5 @@
-"""Says what `meson test` showed: failures with their logs, skips with their reasons, what took longest,
-and last of all one line `N passed, N failed[, N skipped]`.
+"""Says what `meson test` showed: failures with their logs, skips with their reasons, what the steps of the run and the
+dearest tests took of a processor, and last of all one line `N passed, N failed[, N skipped]`.
 
     summary.py STATUS LOG.json...       the runs' exit status, 0 if all went well, and their logs
     summary.py --failed LOG.json...     the names of the programs that failed, a line each, if they are at most
@@ -11,6 +11,8 @@ nothing ran at all.
 
 A program that failed and then passed in both logs again-1.json and again-2.json is unsteady: its failure is shown,
 and written to the end of the file $DLOADER_UNSTEADY, but it does not count. More than UNSTEADY of them do.
+
+A program's cost is what cost.sh says at its end; the steps, $DLOADER_TIMES, are timed.sh's.
 """
 
 import contextlib
@@ -25,8 +27,9 @@ TAP_LINE = re.compile(r"^(not )?ok\b\s*(?:\d+)?\s*(?:-\s*)?(.*?)\s*(?:#\s*(SKIP|
 TAP_PLAN = re.compile(r"^1\.\.(\d+)", re.MULTILINE)
 UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 UNITTEST_PART = re.compile(r"(failures|errors|skipped|unexpected successes)=(\d+)")
+COST = re.compile(r"^cost: ([\d.]+) \+ ([\d.]+) s of a processor\n?", re.MULTILINE)
 LOG_BYTES = 20000
-SLOWEST = 10  # are named, of as many programs or more
+DEAREST = 20  # are named
 UNSTEADY = 3  # in one run do not fail it
 AGAIN = ("again-1", "again-2")
 
@@ -107,6 +110,23 @@ def show_failure(test, remark=""):
             print(f"---- {stream}\n{cut}{text[-LOG_BYTES:]}")
 
 
+def show_costs(tests):
+    costs = sorted(((test.get("cost", 0), test["name"]) for test in tests), reverse=True)
+    if any(cost for cost, _ in costs):
+        print(f"\n{sum(cost for cost, _ in costs):.0f} s of a processor for the tests; the dearest:")
+        for cost, name in costs[:DEAREST]:
+            print(f"{cost:7.1f} s  {name}")
+
+
+def show_steps(path):
+    """What timed.sh has written: those that began first come first, before what they consist of."""
+    lines = [line.split(maxsplit=3) for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines()]
+    steps = sorted((int(begin), -int(end), int(cost), what) for begin, end, cost, what in lines)
+    print("\nsteps, by the clock and of a processor:")
+    for begin, end, cost, what in steps:
+        print(f"{begin - steps[0][0]:5d} to {-end - steps[0][0]:5d} s {cost / 100:7.0f} s  {what}")
+
+
 def is_good(test):
     return count(test, Tally())
 
@@ -154,9 +174,9 @@ def summarize(all_tests, status):
         print("\nskipped:")
         for name, case, why in tally.reasons:
             print(f"  {name}{': ' + case if case else ''}: {why or 'no reason given'}")
-    if len(tests) > SLOWEST:
-        slowest = sorted(tests, key=lambda test: -test.get("duration", 0))[:SLOWEST]
-        print("\nslowest: " + ", ".join(f"{t['name']} {t.get('duration', 0):.0f} s" for t in slowest))
+    if os.path.exists(os.environ.get("DLOADER_TIMES", "")):
+        show_steps(os.environ["DLOADER_TIMES"])
+    show_costs(all_tests)
     if tally.unsteady:
         print("\nunsteady, to be mended next: " + ", ".join(tally.unsteady))
     print(f"\n{len(tests)} programs" if len(tests) != 1 else "\n1 program")
@@ -174,9 +194,22 @@ def named(test, path):
     return {**test, "name": f"{test['name']} ({build})"}
 
 
+def with_cost(test):
+    """As it would be without cost.sh, and what that has told; nothing where it was killed."""
+    test["cost"] = 0
+    for stream in ("stdout", "stderr"):
+        costs = COST.findall(test.get(stream) or "")
+        test["cost"] += sum(map(float, costs[-1])) if costs else 0
+        test[stream] = COST.sub("", test.get(stream) or "")
+    command = test.get("command", [])
+    if len(command) > 2 and command[1].endswith("/cost.sh"):
+        test["command"] = command[2:]
+    return test
+
+
 def read(path):
     with open(path, encoding="utf-8", errors="replace") as log:
-        return [json.loads(line) for line in log if line.strip()]
+        return [with_cost(json.loads(line)) for line in log if line.strip()]
 
 
 def show_failed(paths):

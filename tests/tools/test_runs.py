@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -34,8 +35,14 @@ class Turns(unittest.TestCase):
         self.folder = pathlib.Path(temporary.name)
         self.project = self.folder / "project"
         self.project.mkdir()
-        (self.project / "dev").write_bytes((ROOT / "dev").read_bytes())
+        self.copy_dev(self.project)
         self.git("init", "-q")
+
+    @staticmethod
+    def copy_dev(project):
+        for name in "dev", "tests/tools/timed.sh":
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, project / name)
 
     def git(self, *args, cwd=None):
         who = ("-c", "user.name=a", "-c", "user.email=a@b")
@@ -64,7 +71,7 @@ class Turns(unittest.TestCase):
         self.commit()
         self.commit()
         self.git("clone", "-q", "--depth=1", f"file://{self.project}", "shallow", cwd=self.folder)
-        (self.folder / "shallow/dev").write_bytes((ROOT / "dev").read_bytes())
+        self.copy_dev(self.folder / "shallow")
         self.assertEqual(self.turn(self.folder / "shallow"), "3")
 
     def test_may_be_set(self):
@@ -76,6 +83,26 @@ class Turns(unittest.TestCase):
             with self.subTest(number):
                 self.assertEqual(self.turn(DLOADER_TURN=number),
                                  f"dev: DLOADER_TURN={number}: give a number, such as DLOADER_TURN=1389")
+
+
+class Suites(unittest.TestCase):
+    """Which tests of this build each turn has, by `./dev test --all --turn`."""
+
+    def test_each_test_has_a_turn(self):
+        turns = int(re.search(r"(?m)^test_turns=(\d+)", (ROOT / "dev").read_text(encoding="utf-8"))[1])
+        told = pathlib.Path(os.environ["BUILD"], "meson-info/intro-tests.json").read_text(encoding="utf-8")
+        tests = [(test["name"], {suite.partition(":")[2] for suite in test["suite"]}) for test in json.loads(told)]
+        self.assertGreater(len(tests), 100)
+        had = set()
+        for turn in range(turns):
+            left_out = {f"but-turn-{turn}", *(f"turn-{other}" for other in range(turns) if other != turn)}
+            had |= {name for name, suites in tests if not suites & left_out}
+        # A turn that does not come would leave nothing out; of two, each would leave out the other's.
+        known = {f"{but}turn-{turn}" for turn in range(turns) for but in ("", "but-")}
+        for name, suites in tests:
+            turned = {suite for suite in suites if "turn-" in suite}
+            self.assertLessEqual(turned, known, name)
+            self.assertIn(name, had, turned)
 
 
 class Draws(unittest.TestCase):
@@ -178,21 +205,28 @@ class Unsteady(unittest.TestCase):
                 self.assertEqual(out.getvalue(), printed)
 
     def test_by_meson(self):
-        """The functions of ./dev, with a build that has one test of each sort."""
+        """The functions of ./dev, with a build that has a test of each sort. What each costs of a processor is told."""
         meson = ("project('p')\nadd_test_setup('quick')\n"
                  "shell = find_program('sh')\n"
-                 "test('good', shell, args: ['-c', 'true'])\n"
-                 "test('once', shell, args: ['-c', 'test -e @0@ || { touch @0@; exit 1; }'])\n"
-                 "test('never', shell, args: ['-c', 'exit 1'])\n").replace("@0@", str(self.folder / "marker"))
+                 "test('busy', shell, args: ['-c', 'sh @0@/busy; true'])\n"
+                 "test('once', shell, args: ['-c', 'test -e @0@/marker || { touch @0@/marker; exit 1; }'])\n"
+                 "test('never', shell, args: ['-c', 'exit 1'])\n").replace("@0@", str(self.folder))
+        (self.folder / "busy").write_text("while [ $((i += 1)) -lt 300000 ]; do :; done\n", encoding="utf-8")
         (self.folder / "meson.build").write_text(meson, encoding="utf-8")
+        (self.folder / "tests").symlink_to(ROOT / "tests")
         dev = (ROOT / "dev").read_text(encoding="utf-8").replace('\nmain "$@"\n', "\n")
         script = self.folder / "dev"
-        script.write_text(dev + f"tools={ROOT}/tests/tools\n"
-                          "meson setup .build/test >/dev/null\n"
+        script.write_text(dev + "meson setup .build/test >/dev/null\n"
                           "status=0\n"
                           "meson_test test working 1 --no-rebuild --setup quick || status=$?\n"
                           "run_again test --setup quick\n"
                           'summarize "$status" test\n', encoding="utf-8")
-        done = subprocess.run(["bash", script], text=True, capture_output=True, check=False, env=environment())
+        done = subprocess.run(["bash", script], text=True, capture_output=True, check=False,
+                              env=environment(DLOADER_TIMES=str(self.folder / "times")))
         self.assertEqual(done.stdout.splitlines()[-1], "2 passed, 1 failed", done)
         self.assertIn("unsteady, to be mended next: once\n", done.stdout)
+        self.assertNotIn("cost", done.stdout)
+        costs = {name: float(cost) for cost, name in re.findall(r"^ *([\d.]+) s  (.+)$", done.stdout, re.MULTILINE)}
+        self.assertLess(10 * costs["once"], costs["busy"])
+        steps = re.findall(r"^ +\d+ to +\d+ s +\d+ s  (.+)$", done.stdout, re.MULTILINE)
+        self.assertEqual(steps, [f"tests of test: {log}" for log in ("working", "again-1", "again-2")])

@@ -469,10 +469,9 @@ class Summary(unittest.TestCase):
             for name in "ab":
                 logs.append(f"{folder}/{name}.json")
                 pathlib.Path(logs[-1]).write_text(
-                    '{"name": "%s", "command": ["t"], "result": "OK", "duration": 3.2}\n' % name * 6)
+                    '{"name": "%s", "command": ["t"], "result": "OK"}\n' % name * 6)
             code, out = self.main_of("0", *logs)
             self.assertEqual((code, out.splitlines()[-1]), (0, "12 passed, 0 failed"))
-            self.assertIn("slowest: a 3 s, a 3 s", out)
             code, out = self.main_of("0", *logs, f"{folder}/c.json")
             self.assertEqual((code, out.splitlines()[-1]), (1, "12 passed, 1 failed"))
             self.assertIn("/c.json", out)
