@@ -8,9 +8,10 @@ rows: photographs that Ray has decoded: streaming_split(2) and iter_torch_batche
     random order.
 death: as decode, and a process that decodes is killed on the way.
 
-All take turns. For each: samples a second between the first batch and the last; seconds of processor of all processes
-from the beginning on, those of Ray that are idle included; and bytes that were put into the object store, or came from
-the helper. The namespaces are for the seconds alone. It needs Ray Data, PyTorch and Pillow.
+All take turns. For each: samples a second between the first batch and the last, where all trainers are up before either
+asks for one, as streaming_split() sees to; seconds of processor of all processes from the beginning on, those of Ray
+that are idle included; and bytes that were put into the object store, or came from the helper. The namespaces are for
+the seconds alone. It needs Ray Data, PyTorch and Pillow.
 """
 
 import argparse
@@ -115,10 +116,12 @@ class Trainer:
         return take(shard.iter_torch_batches(batch_size=BATCH))
 
 
-def train_ours(rank, spec, socket, package, ends):
+def train_ours(rank, spec, socket, package, together, ends):
     sys.path.insert(0, package)
     import dloaderd
+    import torch  # noqa: F401  batches are torch's tensors, as Ray's are
     with dloaderd.Loader(spec, rank=rank, world_size=TRAINERS, socket=socket) as loader:
+        together.wait()
         ends.send(take(loader))
 
 
@@ -219,10 +222,12 @@ class Bench:
             if helped:
                 wait_until(lambda: [row["state"] for row in self.workers(socket)] == ["ready"], log)
             context, pipes = multiprocessing.get_context("spawn"), []
+            together = context.Barrier(TRAINERS)
             before = self.spent.look()
             for rank in range(TRAINERS):
                 ours, theirs = context.Pipe(False)
-                context.Process(target=train_ours, args=(rank, spec, socket, self.package, theirs), daemon=True).start()
+                context.Process(target=train_ours, args=(rank, spec, socket, self.package, together, theirs),
+                                daemon=True).start()
                 pipes.append(ours)
             meanwhile(socket)
             results = [pipe.recv() for pipe in pipes]
