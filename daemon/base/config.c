@@ -385,6 +385,15 @@ static int config_set_auto_count(void *at, const struct config_key *key, const s
     return 0;
 }
 
+static int config_set_auto_bytes(void *at, const struct config_key *key, const struct value *v,
+                                 struct dl_error *err)
+{
+    if (v->type != VALUE_STRING || strcmp(v->string, "auto") != 0)
+        return config_set_bytes(at, key, v, err);
+    *(uint64_t *)at = 0;
+    return 0;
+}
+
 static int config_set_level(void *at, const struct config_key *key, const struct value *v,
                             struct dl_error *err)
 {
@@ -447,6 +456,7 @@ static const struct config_type
     config_AUTO_COUNT = {config_set_auto_count, "a positive integer, or auto"},
     config_BYTES = {config_set_bytes, "a size such as 8GiB"},
     config_RATE = {config_set_rate, "a size such as 8GiB, or none"},
+    config_AUTO_BYTES = {config_set_auto_bytes, "a size such as 8GiB, or auto"},
     config_SHARE = {config_set_share, "a size such as 8GiB, or a share such as 50%"},
     config_ADDRESS = {config_set_address,
                       "an address such as 127.0.0.1:9400 or [::1]:9400, nor the "

@@ -118,12 +118,16 @@ struct config_dirs {
     uint32_t n;
 };
 
+/* What is kept on disk. */
+struct config_cache {
+    char *dir;     /* owned; a directory, "" for none, or "auto" */
+    uint64_t size; /* bytes; 0: auto */
+};
+
 /* Of files behind URLs. */
 struct config_remote {
     uint64_t held;             /* bytes in memory */
     struct config_dirs denied; /* networks, as networks_parse() takes them */
-    char *cache;               /* owned; a directory, or "": nothing is kept on disk, */
-    uint64_t kept;             /* bytes, if there is a cache */
     char *peers;               /* owned; an address for other nodes, or "": there are none */
 };
 
@@ -150,7 +154,7 @@ struct config {
         struct config_dirs objects; /* "module:name" each */
         struct config_dirs plugins; /* files, links as they are */
     } site;
-    char *cache;                    /* owned; a directory, "" for no cache, or "auto" */
+    struct config_cache cache;
     char *worker;                   /* owned; "" until config_find_worker() */
     struct config_dirs python;      /* programs, links as they are */
     struct config_dirs python_path; /* directories */

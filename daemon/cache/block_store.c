@@ -43,6 +43,7 @@ struct block_store {
     int index, blocks; /* owned */
     uint64_t seed;
     bool closed;                       /* nothing more is written */
+    bool full;                         /* the disk is: the limit does not rise */
     const struct placement *placement; /* borrowed; NULL: none */
     struct shelf shelf;
 };
@@ -281,6 +282,12 @@ struct block_store *block_store_close(struct block_store *store)
 }
 
 /* ---- what is there -------------------------------------------------------------------------- */
+
+void block_store_limit(struct block_store *store, uint64_t limit)
+{
+    if (limit < store->shelf.limit || !store->full)
+        store->shelf.limit = limit;
+}
 
 const struct shelf *block_store_shelf(const struct block_store *store)
 {
@@ -573,6 +580,7 @@ void block_write_end(struct block_store *store, struct block_write *write)
     if (write->r < 0) {
         shelf_take_off(shelf, write->slot);
         shelf_give_back(shelf, write->slot);
+        store->full |= store_is_full(write->r);
         if (store_is_full(write->r))
             shelf->limit = min_u64(shelf->limit, shelf->bytes);
         else

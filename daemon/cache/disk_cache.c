@@ -172,18 +172,18 @@ static int disk_cache_compare_use(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Failures are no matter: the next store tries again. */
-static void disk_cache_make_room(const char *dir, const char *but)
+/* All but one of that name. Failures are no matter: the next store tries again. */
+static uint64_t disk_cache_make_room(const char *dir, uint64_t bytes, const char *but)
 {
     struct cache_list list = {0};
     DIR *stream = opendir(dir);
     int dir_fd = stream ? dirfd(stream) : -1;
 
     if (!stream)
-        return;
+        return 0;
     if (disk_cache_list_files(dir_fd, stream, &list) == 0 && list.n > 0) {
         qsort(list.files, list.n, sizeof *list.files, disk_cache_compare_use);
-        for (size_t i = list.n; i-- > 0 && list.bytes > DISK_CACHE_BYTES;) {
+        for (size_t i = list.n; i-- > 0 && list.bytes > bytes;) {
             const struct cache_file *file = &list.files[i];
             if (strcmp(file->name, but) != 0 && unlinkat(dir_fd, file->name, 0) == 0)
                 list.bytes -= file->bytes;
@@ -191,6 +191,29 @@ static void disk_cache_make_room(const char *dir, const char *but)
     }
     closedir(stream);
     free(list.files);
+    return list.bytes;
+}
+
+uint64_t disk_cache_trim(const char *dir, uint64_t bytes)
+{
+    return disk_cache_make_room(dir, bytes, "");
+}
+
+uint64_t disk_cache_bytes(int dir)
+{
+    struct cache_list list = {0};
+    int own = fcntl(dir, F_DUPFD_CLOEXEC, 3);
+    DIR *stream = own < 0 ? NULL : fdopendir(own);
+
+    if (!stream) {
+        close_fdp(&own);
+        return 0;
+    }
+    rewinddir(stream);
+    (void)!disk_cache_list_files(dir, stream, &list);
+    closedir(stream);
+    free(list.files);
+    return list.bytes;
 }
 
 /* ---- storing -------------------------------------------------------------------------------- */
@@ -252,7 +275,7 @@ int disk_cache_store(const char *dir, const struct disk_cache_key *key, const vo
     r = disk_cache_write_file(dir, name, &header, content);
     if (r < 0)
         return dl_error_set(err, -r, dir, "%s cannot be stored there: %s", what, strerror(-r));
-    disk_cache_make_room(dir, name);
+    (void)disk_cache_make_room(dir, DISK_CACHE_BYTES, name);
     return 0;
 }
 

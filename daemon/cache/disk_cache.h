@@ -65,4 +65,10 @@ int _nodiscard_ disk_cache_store(const char *dir, const struct disk_cache_key *k
                                  const void *content, uint64_t bytes, const char *what,
                                  struct dl_error *err);
 
+/* Those that were not used for longest go until they have at most so many bytes. How many they have
+ * then. */
+uint64_t disk_cache_trim(const char *dir, uint64_t bytes);
+/* How many they have. One thread at a time for a descriptor. */
+uint64_t disk_cache_bytes(int dir);
+
 #endif

@@ -1,6 +1,7 @@
 #include "daemon/fetcher/confine.h"
 
 #include "daemon/base/memory.h"
+#include "daemon/cache/cache_room.h"
 #include "daemon/remote/credentials.h"
 #include "daemon/sandbox/sandbox.h"
 
@@ -88,6 +89,7 @@ void confine_begin(struct confine *confine, const char *profile_token, const cha
 {
     static const char *const authorities[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"};
     struct confining confining = {.confine = confine};
+    _cleanup_free_ char *blocks = NULL;
 
     *confine = (struct confine){0};
     sandbox_files_begin_online(&confining.files);
@@ -98,8 +100,8 @@ void confine_begin(struct confine *confine, const char *profile_token, const cha
     remote_each_file(confine_getenv, NULL, confine_allow_file, &confining);
     if (profile_token)
         confine_allow_file(&confining, profile_token);
-    if (*cache)
-        sandbox_files_allow_writing(&confining.files, cache);
+    if (*cache && asprintf(&blocks, "%s/" CACHE_BLOCKS, cache) > 0)
+        sandbox_files_allow_writing(&confining.files, blocks);
     (void)sandbox_files_hold(&confining.files);
     (void)sandbox_calls_online(sandbox_landlock() > 0, peers);
 }

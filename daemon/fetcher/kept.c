@@ -1,7 +1,7 @@
 #include "daemon/fetcher/kept.h"
 
 #include "daemon/base/memory.h"
-#include "daemon/cache/disk_cache.h"
+#include "daemon/cache/cache_room.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,15 +11,20 @@
 enum {
     KEPT_WRITING_MOST = 64 << 20, /* bytes; a disk that is slower than the net does not get all */
     KEPT_RETRY_MS = 1000,         /* whether the other process has gone */
+    KEPT_LOOK_BYTES = 16 << 20,   /* so often, by what is written, or */
+    KEPT_LOOK_PART = 64,          /* this part of all: how much room others have left */
 };
 
 struct kept {
     uv_loop_t *loop;
     uv_timer_t retry;
-    char *path; /* owned */
-    int dir;    /* owned; -1: nothing is kept */
-    uint64_t limit;
-    struct block_store *store;         /* owned; NULL: it is not open */
+    char *path;    /* owned */
+    int around;    /* owned; the directory it is in, where others keep files; -1: nothing is kept */
+    int dir;       /* owned; likewise */
+    uint64_t size; /* of all that is there */
+    uint64_t unlooked;         /* bytes that were written since others' files were looked at */
+    bool looks;                /* a task does */
+    struct block_store *store; /* owned; NULL: it is not open */
     const struct placement *placement; /* borrowed; NULL: none */
     bool lost;                         /* its files were removed */
     bool told_busy, told_full, told_failed;
@@ -43,7 +48,9 @@ struct kept_task {
     uint64_t first;      /* block */
     uint8_t *data;       /* owned; of all blocks */
     uint64_t data_bytes; /* of a read: up to the first one that could not be */
-    uint32_t n;          /* of these: */
+    bool looks;          /* how much room others have left: */
+    uint64_t limit;
+    uint32_t n; /* of these: */
     union {
         struct block_read reads[KEPT_BLOCKS];
         struct block_write writes[KEPT_BLOCKS];
@@ -56,10 +63,15 @@ struct kept_task {
 
 static void kept_on_retry(uv_timer_t *timer);
 
+static uint64_t kept_limit(const struct kept *kept)
+{
+    return cache_room_blocks(kept->size, disk_cache_bytes(kept->around));
+}
+
 static void kept_open(struct kept *kept)
 {
     struct dl_error err = {0};
-    int r = block_store_open(kept->dir, kept->limit, &kept->store, &err);
+    int r = block_store_open(kept->dir, kept_limit(kept), &kept->store, &err);
 
     if (r == 0)
         block_store_place(kept->store, kept->placement);
@@ -68,8 +80,7 @@ static void kept_open(struct kept *kept)
     if (r == 0 || (r == -EBUSY && kept->told_busy))
         return;
     kept->told_busy = true;
-    fprintf(stderr,
-            "dloaderd: remote.cache: %s/%s: %s; nothing of remote files is kept on disk%s\n",
+    fprintf(stderr, "dloaderd: cache.dir: %s/%s: %s; nothing of remote files is kept on disk%s\n",
             kept->path, err.path, err.message,
             r == -EBUSY ? " until that ends: give each daemon a directory of its own" : "");
     if (r != -EBUSY)
@@ -81,34 +92,36 @@ static void kept_on_retry(uv_timer_t *timer)
     kept_open(container_of(timer, struct kept, retry));
 }
 
-static void kept_open_dir(struct kept *kept)
+static void kept_open_dir(struct kept *kept, const char *around)
 {
     struct dl_error err = {0};
 
     if (disk_cache_make_dir(kept->path, &err) == 0) {
+        kept->around = open(around, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         kept->dir = open(kept->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (kept->dir < 0)
             dl_error_set(&err, errno, kept->path, "it cannot be opened: %s", strerror(errno));
     }
     if (kept->dir < 0)
-        fprintf(stderr, "dloaderd: remote.cache: %s: %s; nothing of remote files is kept on disk\n",
+        fprintf(stderr, "dloaderd: cache.dir: %s: %s; nothing of remote files is kept on disk\n",
                 err.path, err.message);
 }
 
-struct kept *kept_new(uv_loop_t *loop, const char *dir, uint64_t limit)
+struct kept *kept_new(uv_loop_t *loop, const char *dir, uint64_t size)
 {
     struct kept *kept = must_alloc(sizeof *kept);
 
     kept->loop = loop;
-    kept->path = must_strdup(dir ? dir : "");
-    kept->dir = -1;
-    kept->limit = limit;
+    kept->around = kept->dir = -1;
+    kept->size = size;
     kept->n_handles = 1;
     (void)uv_timer_init(loop, &kept->retry);
     uv_unref((uv_handle_t *)&kept->retry);
-    if (!*kept->path)
+    if (!dir || !*dir)
         return kept;
-    kept_open_dir(kept);
+    if (asprintf(&kept->path, "%s/" CACHE_BLOCKS, dir) < 0)
+        kept->path = must_have(NULL);
+    kept_open_dir(kept, dir);
     if (kept->dir >= 0)
         kept_open(kept);
     return kept;
@@ -133,6 +146,7 @@ static void kept_let_go(struct kept *kept)
     assert(kept->freed && kept->writing == 0);
     block_store_close(kept->store);
     close_fdp(&kept->dir);
+    close_fdp(&kept->around);
     free(kept->path);
     free(kept);
 }
@@ -156,19 +170,19 @@ static void kept_say(struct kept *kept, int r)
 {
     if (r == -ESTALE) {
         if (!kept->lost)
-            fprintf(stderr, "dloaderd: remote.cache: %s: its files were removed\n", kept->path);
+            fprintf(stderr, "dloaderd: cache.dir: %s: its files were removed\n", kept->path);
         kept->lost = true;
     } else if (r == -ENOSPC || r == -EDQUOT || r == -EFBIG) {
         if (!kept->told_full)
             fprintf(stderr,
-                    "dloaderd: remote.cache: %s: %s: no more of remote files is kept than there is "
-                    "room for; make room, or lower remote.kept\n",
+                    "dloaderd: cache.dir: %s: %s: no more of remote files is kept than there is "
+                    "room for; make room, or lower cache.size\n",
                     kept->path, strerror(-r));
         kept->told_full = true;
     } else {
         if (!kept->told_failed)
             fprintf(stderr,
-                    "dloaderd: remote.cache: %s: it cannot be written: %s; what is there is read\n",
+                    "dloaderd: cache.dir: %s: it cannot be written: %s; what is there is read\n",
                     kept->path, strerror(-r));
         kept->told_failed = true;
     }
@@ -404,6 +418,30 @@ static void kept_run_write(uv_work_t *work)
 
     for (uint32_t i = 0; i < task->n; i++)
         block_write_run(&task->writes[i]);
+    if (task->looks)
+        task->limit = kept_limit(task->kept);
+}
+
+/* What others keep beside it takes room. */
+static void kept_look(struct kept_task *task)
+{
+    struct kept *kept = task->kept;
+
+    kept->unlooked += task->data_bytes;
+    if (kept->looks || kept->unlooked < min_u64(KEPT_LOOK_BYTES, kept->size / KEPT_LOOK_PART))
+        return;
+    kept->unlooked = 0;
+    kept->looks = task->looks = true;
+}
+
+static void kept_looked(const struct kept_task *task)
+{
+    struct kept *kept = task->kept;
+
+    if (!task->looks)
+        return;
+    kept->looks = false;
+    block_store_limit(kept->store, task->limit);
 }
 
 static void kept_on_written(uv_work_t *work, int status)
@@ -418,6 +456,7 @@ static void kept_on_written(uv_work_t *work, int status)
         if (task->writes[i].r < 0)
             kept_say(kept, task->writes[i].r);
     }
+    kept_looked(task);
     kept_task_tell(task, (struct dl_span){task->data, task->data_bytes});
     kept_task_end(task);
 }
@@ -472,6 +511,7 @@ struct kept_task *kept_write(struct kept *kept, const struct object *object, uin
     }
     kept_task_copy(task, data);
     kept->writing += task->data_bytes;
+    kept_look(task);
     kept_task_begin(task, kept_run_write, kept_on_written);
     return task;
 }

@@ -30,9 +30,10 @@ struct kept_result {
 };
 typedef void kept_done(void *owner, const struct kept_result *result);
 
-/* `dir`: NULL or "": nothing is kept. Opens it at once, and its files by this descriptor alone.
- * Says on stderr what is wrong. */
-struct kept *kept_new(uv_loop_t *loop, const char *dir, uint64_t limit);
+/* `dir`: NULL or "": nothing is kept; `size`: bytes of all that is kept there (cache_room.h). Opens
+ * the directory of its own below it at once, and its files by this descriptor alone. Says on stderr
+ * what is wrong. */
+struct kept *kept_new(uv_loop_t *loop, const char *dir, uint64_t size);
 /* No task is under way that was not cancelled; those end when the loop runs. NULL is fine; returns
  * NULL. */
 struct kept *kept_free(struct kept *kept);

@@ -15,8 +15,8 @@ struct remote_service {
     bool peers;          /* other nodes are to be asked, and may ask */
     uint64_t memory;     /* bytes that are held of what no worker has in use */
     uint64_t linger_ms;  /* without workers it ends after this; UINT64_MAX: never */
-    const char *cache;   /* directory of what is kept on disk; "": nothing is, */
-    uint64_t kept;       /* and how much */
+    const char *cache;   /* directory of all that is kept on disk; "": no blocks are, */
+    uint64_t kept;       /* and how much is, of all */
     char *const *denied; /* NULL behind the last: where no URL leads to, see networks.h */
 };
 

@@ -272,15 +272,21 @@ static void daemon_on_came(void *context, int fd, const struct ucred *who)
 
 /* ---- signals and service manager ------------------------------------------------------------ */
 
-static void daemon_apply_options(struct daemon *d, struct config *config)
+/* With what the command line and the environment say. */
+static int daemon_load_config(const struct daemon *d, struct config *config, struct dl_error *err)
 {
+    int r = config_load(d->options.config_path, config, err);
+
+    if (r < 0)
+        return r;
     if (d->options.socket) {
         free(config->socket);
         config->socket = must_strdup(d->options.socket);
     }
     if (d->options.log_level)
         (void)!log_level_from_name(d->options.log_level, &config->log_level);
-    length_cache_locate(&config->cache);
+    length_cache_locate(&config->cache.dir);
+    return 0;
 }
 
 /* Otherwise any user who may connect could read all files that the daemon can. */
@@ -327,7 +333,7 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
     char *socket = d->config.socket;
 
     notify_reloading();
-    if (config_load(d->options.config_path, &config, err) < 0) {
+    if (daemon_load_config(d, &config, err) < 0) {
         daemon_refuse_config(err);
     } else if (daemon_check_shared(d, &config, err) < 0 || remotes_check(&config, err) < 0 ||
                members_check(&config.rendezvous, *config.helpers.run, err) < 0 ||
@@ -344,7 +350,6 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
         d->metrics = metrics;
         discovery_free(d->discovery);
         d->discovery = discovery;
-        daemon_apply_options(d, &config);
         free(config.socket); /* a socket that clients know does not move */
         config.socket = steal_ptr(socket);
         d->config.socket = NULL;
@@ -478,7 +483,7 @@ static bool daemon_is_shared(const struct config *config, bool passed)
 static int daemon_configure(struct daemon *d, struct dl_error *err)
 {
     enum log_level level;
-    int r = config_load(d->options.config_path, &d->config, err);
+    int r = daemon_load_config(d, &d->config, err);
 
     if (r < 0)
         return r;
@@ -489,7 +494,6 @@ static int daemon_configure(struct daemon *d, struct dl_error *err)
     r = members_check(&d->config.rendezvous, *d->config.helpers.run, err);
     if (r < 0)
         return r;
-    daemon_apply_options(d, &d->config);
     if (!d->options.socket)
         daemon_default_socket(&d->config);
     log_set_level(d->config.log_level);

@@ -7,6 +7,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
 #include "daemon/cluster/world/discovery.h"
+#include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/notify.h"
 #include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/pool/sandbox.h"
@@ -126,6 +127,7 @@ static int lend_begin(struct lend *lend, const char *address, const char *config
         return dl_error_set(err, EINVAL, "helpers.secret_file",
                             "is not set: without a secret anybody who reaches this machine could "
                             "read its files; make one with: openssl rand -hex 32");
+    length_cache_locate(&lend->config.cache.dir);
     if ((r = config_find_worker(&lend->config, err)) < 0 ||
         (r = remotes_check(&lend->config, err)) < 0 || (r = lend_listen(lend, address, err)) < 0)
         return r;

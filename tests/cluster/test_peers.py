@@ -47,8 +47,8 @@ class PeerCase(TestCase):
         os.makedirs(directory, exist_ok=True)
         daemon = Daemon(directory, {
             "linger": "0s",
-            "remote": {"held": "1MiB", "cache": os.path.join(directory, "blocks"), "kept": kept,
-                       "peers": "127.0.0.1:0", **more},
+            "cache": {"dir": os.path.join(directory, "cache"), "size": kept},
+            "remote": {"held": "1MiB", "peers": "127.0.0.1:0", **more},
             "rendezvous": {"backend": self.store.backend, "endpoint": self.store.endpoint,
                            "host": "auto" if stores.Hosted == self.STORE else "no", "id": "run", "node": name,
                            "local_ranks": 1, "nodes": {"min": NODES, "max": NODES},

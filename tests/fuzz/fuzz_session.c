@@ -650,7 +650,7 @@ static void begin(struct game *g)
     g->config.limits.sessions = 2 + (how >> 1 & 1);
     g->config.limits.leases = 2 + (how >> 2 & 15);
     g->config.limits.workers = 6;
-    *g->config.cache = '\0';    /* lengths are not kept */
+    *g->config.cache.dir = '\0';    /* lengths are not kept */
     g->config.open_timeout = 0; /* killed workers are gone at once */
     g->quota = quota_new(&g->config.limits);
     budget_init(&g->budget, &g->config.limits.memory);

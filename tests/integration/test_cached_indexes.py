@@ -134,7 +134,7 @@ class KeptIndexes(TestCase):
         place = self.path("no-directory")
         pathlib.Path(place).write_text("")
         for name, cache in (("unwritable", place), ("none", "")):
-            daemon = self.daemon({"cache": cache})
+            daemon = self.daemon({"cache": {"dir": cache}})
             client = self.client(daemon)
             for loader in (name, f"{name}-again"):
                 self.assertEqual(client.open(self.keys(loader))["length"], 2 * SAMPLES)

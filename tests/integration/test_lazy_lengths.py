@@ -209,10 +209,10 @@ class Shares(MixtureCase):
         self.assertEqual(self.steps(client, loader, step=len(steps) // 2), steps[len(steps) // 2:])
 
     def test_a_daemon_that_knows_nothing_resumes(self):
-        daemon = self.daemon({"cache": ""})
+        daemon = self.daemon({"cache": {"dir": ""}})
         whole = self.steps(*self.opened(daemon))
         daemon.stop()
-        client, loader = self.opened(self.daemon({"cache": ""}), workers={"count": 3})
+        client, loader = self.opened(self.daemon({"cache": {"dir": ""}}), workers={"count": 3})
         third = len(whole) // 3
         self.assertEqual(self.steps(client, loader, step=third), whole[third:])
 
@@ -259,7 +259,7 @@ class Live(ChangingCase):
 
     def test_from_a_step_on(self):
         """One that no window has yet: exact from the first window behind it on, and so in any world and resume."""
-        daemon = self.daemon({"cache": ""})
+        daemon = self.daemon({"cache": {"dir": ""}})
         client, loader = self.opened(daemon)
         plain = self.steps(client, loader)
         stream = client.start(loader)
@@ -284,7 +284,7 @@ class Live(ChangingCase):
         daemon.stop()
         # Others, that know nothing but a list, as it was asked for or as it was told.
         for changes in asked, told:
-            daemon = self.daemon({"cache": ""})
+            daemon = self.daemon({"cache": {"dir": ""}})
             client, loader = self.opened(daemon, workers={"count": 3})
             self.assertEqual(self.steps(client, loader, step=at, changes=changes), got[at:])
             rows, _ = self.world(client, loader, 3, changes=changes)
@@ -314,7 +314,7 @@ class Live(ChangingCase):
     def test_by_samples_and_by_marks(self):
         spec = self.spec()
         del spec["dataset"]["by"]
-        daemon = self.daemon({"cache": ""})
+        daemon = self.daemon({"cache": {"dir": ""}})
         client = self.client(daemon)
         loader = client.open(spec)["loader"]
         stream = client.start(loader)
@@ -336,7 +336,7 @@ class Ten(ChangingCase):
 
     def begin(self):
         """A daemon whose workers are killed while batches are read."""
-        self.running, rng = Daemon(self.dir, {"cache": ""}), random.Random(8)
+        self.running, rng = Daemon(self.dir, {"cache": {"dir": ""}}), random.Random(8)
         self.addCleanup(self.running.kill)
         client, loader = self.opened(self.running, workers={"count": 3, "retries": 100})
         ask = client.next_batches
@@ -405,7 +405,7 @@ class Kept(LazyCase):
         return self.steps(client, loader)
 
     def test_each_text_is_tokenized_once(self):
-        client = self.client(self.daemon({"cache": ""}))
+        client = self.client(self.daemon({"cache": {"dir": ""}}))
         kept = self.all(client)
         hits, misses = self.counts(client)
         self.assertEqual(misses, 3000)
@@ -420,10 +420,10 @@ class Kept(LazyCase):
         self.assertEqual(self.counts(client, "second")[1], 6000)
 
     def test_where_there_is_little_room(self):
-        daemon = self.daemon({"cache": ""})
+        daemon = self.daemon({"cache": {"dir": ""}})
         kept = self.all(self.client(daemon))
         daemon.stop()
-        client = self.client(self.daemon({"cache": ""}))
+        client = self.client(self.daemon({"cache": {"dir": ""}}))
         for ids in "0", "64KiB", "256KiB":
             self.assertEqual(self.all(client, name="with" + ids, ids=ids), kept)
 
@@ -454,12 +454,12 @@ class Resume(LazyCase):
 
     def test_another_daemon_measures_no_more_than_it_needs(self):
         self.corpus()
-        daemon = self.daemon({"cache": ""})
+        daemon = self.daemon({"cache": {"dir": ""}})
         client = self.client(daemon)
         whole = self.steps(client, client.open(self.spec())["loader"])
         client.close()
         daemon.stop()
-        client = self.client(self.daemon({"cache": ""}))
+        client = self.client(self.daemon({"cache": {"dir": ""}}))
         loader = client.open(self.spec(workers={"count": 3}))["loader"]
         third = len(whole) // 3
         self.assertEqual(self.steps(client, loader, 2, step=third), whole[third:third + 2])
@@ -469,7 +469,7 @@ class Resume(LazyCase):
     def test_by_the_mark_of_a_batch(self):
         """The windows before it are not measured again; one that is wrong, or behind the step, is not followed."""
         self.corpus()
-        daemon = self.daemon({"cache": ""})
+        daemon = self.daemon({"cache": {"dir": ""}})
         client, loader = self.opened(daemon, batch={"documents": 40})
         client.start(loader)
         whole, marks = [], []
@@ -482,7 +482,7 @@ class Resume(LazyCase):
         client.close()
         daemon.stop()
         at = marks.index(next(mark for mark in marks if mark[0] == 48))
-        daemon = self.daemon({"cache": ""})
+        daemon = self.daemon({"cache": {"dir": ""}})
         client, loader = self.opened(daemon, batch={"documents": 40})
         self.assertEqual(self.steps(client, loader, step=at, mark=marks[at]), whole[at:])
         self.assertLess(self.known(client), 3000 - 48 * 40 + 200)  # and windows of the next epoch

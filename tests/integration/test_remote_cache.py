@@ -21,10 +21,13 @@ LITTLE = "1MiB"  # in memory: next to nothing
 class CacheCase(test_remote_files.RemoteCase):
     def setUp(self):
         super().setUp()
-        self.cache = self.path("var/cache")
+        self.cache = self.path("var/cache/blocks")
 
     def config(self, kept="1GiB"):
-        return {"linger": "0s", "remote": {"held": LITTLE, "cache": self.cache, "kept": kept}}
+        return {"linger": "0s", "remote": {"held": LITTLE}, "cache": self.place(kept)}
+
+    def place(self, size="1GiB"):
+        return {"dir": os.path.dirname(self.cache), "size": size}
 
     def cached_daemon(self, kept="1GiB", **options):
         return self.daemon(self.config(kept), env=self.bucket.environment, **options)
@@ -101,7 +104,7 @@ class Kept(CacheCase):
         taken = self.pictures()
         for share in 0.1, 0.25, 0.5, 0.75:
             with self.subTest(share=share):
-                self.cache = self.path(f"cache-{share}")
+                self.cache = self.path(f"cache-{share}/blocks")
                 daemon = self.cached_daemon(kept=int(share * taken), socket_name=f"socket-{share}")
                 whole = self.sent_pictures(daemon, 1)
                 for seed in 2, 3:
@@ -110,14 +113,35 @@ class Kept(CacheCase):
                 daemon.stop()
                 self.assertLessEqual(os.stat(f"{self.cache}/blocks").st_blocks * 512, share * taken + (64 << 10))
 
+    def index(self, number, size):
+        """A file that others keep in the directory, of bytes that are not on the disk."""
+        os.makedirs(os.path.dirname(self.cache), exist_ok=True)
+        with open(f"{os.path.dirname(self.cache)}/{number:016}.index", "wb") as file:
+            file.truncate(size)
+
+    def test_one_limit(self):
+        """What others keep in the directory is of the same limit: blocks have the rest, also of a file that comes
+        while they are written."""
+        self.pictures()
+        self.numbers(rows=150, width=10000)
+        self.index(1, 2 << 20)
+        daemon = self.cached_daemon(kept=8 << 20)
+        for spec, room in (self.picture_spec(), 6 << 20), (self.number_spec(), 5 << 20):
+            self.digest(daemon, spec)
+            view = dlctl_json("remote", daemon=daemon)
+            self.assertEqual(view["kept_limit_bytes"], room)
+            self.assertGreater(view["kept_bytes"], room // 2)
+            self.assertLessEqual(view["kept_bytes"], room)
+            self.index(2, 1 << 20)
+
     def test_jobs(self):
         """Three jobs of eight ranks each, in one order at about the same time: all of it once in the first epoch, and
         then what there is no room for. By so much as one is ahead of another, which memory has no room for, it is
         more; each by itself would be three times as much."""
         taken = self.pictures()
         spec, share = self.picture_spec(), 0.5
-        remote = {"held": "8MiB", "cache": self.cache, "kept": int(share * taken)}
-        daemon = self.daemon({"linger": "0s", "remote": remote}, env=self.bucket.environment)
+        config = {"linger": "0s", "remote": {"held": "8MiB"}, "cache": self.place(int(share * taken))}
+        daemon = self.daemon(config, env=self.bucket.environment)
         whole = sum(os.path.getsize(self.path(f"pictures/a/{n:03}.jpg")) for n in range(PICTURES))
         for epoch in range(3):
             before, most = self.bucket.sent, (1 if epoch == 0 else 1 - share) + 0.5
@@ -152,7 +176,7 @@ class Kept(CacheCase):
         for env, words in (({"AWS_SECRET_ACCESS_KEY": "another"}, "SignatureDoesNotMatch"),
                            ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "refused|connect")):
             with self.subTest(env=env):
-                daemon = self.daemon({"linger": "0s", "remote": {"cache": self.cache}},
+                daemon = self.daemon({"linger": "0s", "cache": self.place()},
                                      env={**self.bucket.environment, **env})
                 done = dlctl("run", spec, daemon=daemon, check=False)
                 daemon.stop()
@@ -305,10 +329,10 @@ class Damaged(CacheCase):
 
     def test_no_directory(self):
         self.write("file", b"")
-        self.cache = self.path("file/below")
+        self.cache = self.path("file/below/blocks")
         daemon = self.cached_daemon()
         self.assert_same(daemon)
-        self.assertRegex(daemon.log, f"remote.cache: {self.cache}: .*Not a directory; nothing of remote files is kept")
+        self.assertRegex(daemon.log, f"cache.dir: {self.cache}: .*Not a directory; nothing of remote files is kept")
 
     def test_second_daemon(self):
         """One daemon has the directory; another one says so, and has it when the first one is gone."""
@@ -364,5 +388,5 @@ class Damaged(CacheCase):
 
 class Configured(CacheCase):
     def test_relative(self):
-        with self.assertRaisesRegex(AssertionError, 'remote.cache: "blocks" is not the absolute path'):
-            self.daemon({"remote": {"cache": "blocks"}})
+        with self.assertRaisesRegex(AssertionError, 'cache.dir: "blocks" is not the absolute path'):
+            self.daemon({"cache": {"dir": "blocks"}})

@@ -384,11 +384,11 @@ class Users(KeysCase):
     def test_kept(self):
         """What root's daemon keeps on disk is read by no other user, and given to none: not to one who has no keys,
         nor, without asking the store, to one who has."""
-        daemon = self.start_for_users(remote={"cache": self.path("blocks"), "kept": "64MiB"})
+        daemon = self.start_for_users(cache={"dir": self.path("cache"), "size": "64MiB"})
         self.assertEqual(self.open(daemon, 0), "opened")
-        self.assertGreater(os.stat(self.path("blocks/blocks")).st_blocks, 0)
+        self.assertGreater(os.stat(self.path("cache/blocks/blocks")).st_blocks, 0)
         for uid in ONE, THREE:
-            self.assertRegex(as_user(uid, lambda: self.read_all(self.path("blocks"))), "Permission denied")
+            self.assertRegex(as_user(uid, lambda: self.read_all(self.path("cache/blocks"))), "Permission denied")
         self.assertIn("403", self.open(daemon, THREE))
         self.assertEqual(self.open(daemon, ONE), "opened")
         self.assertGreaterEqual(self.bucket.users[f"AK{ONE}"], 1)

@@ -233,7 +233,7 @@ class Fetch(SightCase):
         self.assertRegex(done.stdout, r"^epoch 3: 5000 samples in .*\n"
                          r"from the store: .* by \d+ requests, .*; repeated 0\n"
                          r"from disk: 0 B\nfrom memory: .*\nheld: .* of 1.0 MiB; it is full: .* raise remote.held in "
-                         r"dloaderd.conf, or set remote.cache\n$")
+                         r"dloaderd.conf, or set cache.size\n$")
 
     def test_fails(self):
         """With words, and a status: what is not there, and where nothing is remote."""

@@ -295,7 +295,7 @@ class Cache(TokenCase):
 
     def test_none(self):
         self.json_corpus([9] * 3000)
-        daemon = self.daemon({**self.bad_worker("slow-always-1"), "cache": ""})
+        daemon = self.daemon({**self.bad_worker("slow-always-1"), "cache": {"dir": ""}})
         client = self.client(daemon)
         client.open(self.spec("corpus.jsonl", workers={"count": 1}))
         self.assertFalse(os.path.exists(self.path("dloader")))

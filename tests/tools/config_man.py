@@ -30,6 +30,7 @@ TYPES = {
     "DURATION": "duration",
     "COUNT": "positive integer",
     "AUTO_COUNT": "positive integer, or auto",
+    "AUTO_BYTES": "size, or auto",
     "BYTES": "size",
     "SHARE": "size, or per cent",
     "RATE": "size, or none",

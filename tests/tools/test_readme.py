@@ -17,8 +17,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Maps of folders, for those who work on them; their commands are those of ./dev.
 FOLDERS = {f"{folder}/README.md" for folder in (
-    "client", "daemon/cluster", "daemon/data", "daemon/fetcher", "daemon/helper", "daemon/plan", "daemon/serve",
-    "proto", "tests", "tests/python")}
+    "client", "daemon/cache", "daemon/cluster", "daemon/data", "daemon/fetcher", "daemon/helper", "daemon/plan",
+    "daemon/serve", "proto", "tests", "tests/python")}
 # Run by tests/python/test_python_readme.py; for contributors; generated from messages.def.
 NOT_RUN_HERE = {"CHANGELOG.md", "client/python/README.md", "daemon/docs/hacking.md", "daemon/docs/releases.md",
                 "daemon/docs/weights-agreed.md", "daemon/docs/words.md", "daemon/docs/world-changes.md",

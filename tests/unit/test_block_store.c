@@ -6,6 +6,7 @@
 
 #include "daemon/cache/block_record.h"
 #include "daemon/cache/block_store.h"
+#include "daemon/cache/cache_room.h"
 #include "tests/lib/splitmix.h"
 
 #include <errno.h>
@@ -432,6 +433,86 @@ TEST(test_names)
     assert_int_equal(block_store_checked(store, one.where, 0), 0);
     block_store_close(store);
     close(dir);
+}
+
+/* The limit falls while the store is open: what comes takes the place of more than itself. */
+TEST(test_limit_falls)
+{
+    int dir = open_dir();
+    struct block_store *store = open_store(dir, OBJECTS * OBJECT_BLOCKS * BLOCK / 2);
+    const struct shelf *shelf = block_store_shelf(store);
+    uint64_t limit = 12 * BLOCK;
+    static struct one one;
+
+    (void)state;
+    (void)write_all(store);
+    assert_true(shelf->bytes > limit);
+    block_store_limit(store, limit);
+    for (uint64_t object = OBJECTS; shelf->bytes > limit; object++) {
+        make_one(&one, object, 0, 0);
+        (void)write_one(store, &one);
+    }
+    assert_true(taken(dir) <= limit + FILE_EXTRA);
+    uint64_t n = shelf->n;
+    block_store_limit(store, 2 * limit);
+    assert_true(write_all(store) > 0);
+    assert_true(shelf->n > n);
+    block_store_close(store);
+    close(dir);
+}
+
+/* ---- files beside blocks -------------------------------------------------------------------- */
+
+/* A file of the cache in `room`, that was used at this second, of bytes that are not on the disk.
+ */
+static const char *make_file(int number, uint64_t bytes, time_t when)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "room/%016d.index", number);
+    const char *path = harness_file(name, "", 0);
+    const struct timespec times[2] = {{.tv_sec = when}, {.tv_sec = when}};
+    assert_int_equal(truncate(path, (off_t)bytes), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    return path;
+}
+
+/* Of files and blocks together there is no more than the limit: blocks go for files, and files that
+ * were not used for longest for those that were, once they have half of it. Blocks that another
+ * process has stay its own. */
+TEST(test_one_limit)
+{
+    char room[512];
+    const uint64_t size = 24 * BLOCK;
+
+    (void)state;
+    snprintf(room, sizeof room, "%s/room", harness_tmpdir());
+    assert_int_equal(mkdir(room, 0700), 0);
+    int around = open(room, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(mkdirat(around, CACHE_BLOCKS, 0700), 0);
+    int dir = openat(around, CACHE_BLOCKS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct block_store *store = open_store(dir, cache_room_blocks(size, disk_cache_bytes(around)));
+    (void)write_all(store);
+    uint64_t whole = taken(dir);
+    assert_true(whole > size - 2 * BLOCK && whole <= size + FILE_EXTRA);
+    const char *first = make_file(1, 8 * BLOCK, 1000);
+    cache_room_make(room, size);
+    assert_true(taken(dir) + FILE_EXTRA >= whole); /* the store is open */
+    block_store_close(store);
+    cache_room_make(room, 0); /* as one who keeps no blocks */
+    assert_true(taken(dir) + FILE_EXTRA >= whole);
+    cache_room_make(room, size);
+    assert_int_equal(access(first, F_OK), 0);
+    assert_true(taken(dir) <= size - 8 * BLOCK + FILE_EXTRA);
+    assert_true(taken(dir) > size / 3);
+    const char *second = make_file(2, 6 * BLOCK, 2000);
+    cache_room_make(room, size);
+    assert_int_equal(access(first, F_OK), -1);
+    assert_int_equal(access(second, F_OK), 0);
+    assert_int_equal(disk_cache_bytes(around), 6 * BLOCK);
+    assert_true(taken(dir) > size / 3);
+    close(dir);
+    close(around);
 }
 
 /* What others could have written is not read. */

@@ -230,7 +230,7 @@ static int warm_report(const struct warm *warm)
     printf("held: %s of %s%s\n", held, limit,
            warm_fits(warm) ? ""
                            : "; it is full: what was used longest ago has gone or goes next; "
-                             "for more raise remote.held in dloaderd.conf, or set remote.cache");
+                             "for more raise remote.held in dloaderd.conf, or set cache.size");
     return STATUS_DONE;
 }
 

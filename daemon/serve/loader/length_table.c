@@ -2,7 +2,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
-#include "daemon/cache/disk_cache.h"
+#include "daemon/cache/cache_room.h"
 #include "daemon/cache/lengths_cache.h"
 
 #include <assert.h>
@@ -69,6 +69,7 @@ void length_cache_locate(char **dir)
 struct use {
     struct crew_job job;
     char *dir; /* owned */
+    uint64_t size;
     uint64_t fingerprint;
     struct length_table *table; /* counted */
     struct dl_error err;
@@ -89,11 +90,13 @@ struct store {
     uint32_t uid;
 };
 
-static void length_table_use_init(struct use *use, const char *dir, uint64_t fingerprint,
-                                  struct length_table *table)
+static void length_table_use_init(struct use *use, const struct length_cache_for *cache,
+                                  uint64_t fingerprint, struct length_table *table)
 {
-    *use = (struct use){
-        .dir = must_strdup(dir), .fingerprint = fingerprint, .table = length_table_ref(table)};
+    *use = (struct use){.dir = must_strdup(cache->dir),
+                        .size = cache->size,
+                        .fingerprint = fingerprint,
+                        .table = length_table_ref(table)};
 }
 
 static void length_table_use_deinit(struct use *use)
@@ -138,7 +141,7 @@ struct length_cache_load *length_cache_load(const struct length_cache_for *cache
     l->rule = *rule;
     l->done = done;
     l->owner = owner;
-    length_table_use_init(&l->use, cache->dir, fingerprint, table);
+    length_table_use_init(&l->use, cache, fingerprint, table);
     crew_start(cache->crew, cache->uid, &l->use.job, length_table_thread_load, length_table_loaded);
     return l;
 }
@@ -158,6 +161,7 @@ static void length_table_thread_put(struct crew_job *job)
 
     use->r = lengths_cache_store(use->dir, use->fingerprint, use->table->n, use->table->values,
                                  &use->err);
+    cache_room_make(use->dir, use->size);
 }
 
 static void length_table_was_put(struct crew_job *job)
@@ -180,7 +184,7 @@ void length_cache_store(const struct length_cache_for *cache, uint64_t fingerpri
 
     store->label = must_strdup(label);
     store->uid = cache->uid;
-    length_table_use_init(&store->use, cache->dir, fingerprint, table);
+    length_table_use_init(&store->use, cache, fingerprint, table);
     crew_start(cache->crew, cache->uid, &store->use.job, length_table_thread_put,
                length_table_was_put);
 }

@@ -40,6 +40,7 @@ struct length_cache_for {
     struct crew *crew; /* borrowed */
     uint32_t uid;
     const char *dir; /* copied */
+    uint64_t size;   /* cache_room.h */
 };
 
 /*

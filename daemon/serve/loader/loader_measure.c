@@ -90,16 +90,10 @@ static void measure_log_lengths(const struct measuring *m)
                    m->rule.tokens.truncate ? "cut" : "left out");
 }
 
-static struct length_cache_for measure_cache(const struct loader *loader)
-{
-    return (struct length_cache_for){
-        .crew = loader->o.crew, .uid = loader->o.uid, .dir = loader->o.pool.config->cache};
-}
-
 static void measure_finish(struct measuring *m)
 {
     struct loader *loader = m->loader;
-    struct length_cache_for cache = measure_cache(loader);
+    struct length_cache_for cache = loader_length_cache(loader);
 
     measure_log_lengths(m);
     pool_measures(loader->pool, false);
@@ -156,7 +150,7 @@ struct measuring *measuring_new(struct loader *loader, uint64_t *list, uint64_t 
 
 int loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error *err)
 {
-    struct length_cache_for cache = measure_cache(loader);
+    struct length_cache_for cache = loader_length_cache(loader);
     int r = lengths_check_count(loader->core.length, err);
 
     if (r == 0)

@@ -121,6 +121,15 @@ struct loader {
     } look;
 };
 
+/* Where lengths of its samples are kept. */
+static inline struct length_cache_for loader_length_cache(const struct loader *loader)
+{
+    const struct config_cache *cache = &loader->o.pool.config->cache;
+
+    return (struct length_cache_for){
+        .crew = loader->o.crew, .uid = loader->o.uid, .dir = cache->dir, .size = cache->size};
+}
+
 /* ---- loader.c */
 
 void loader_opened(struct loader *loader); /* informs its waiting users */

@@ -53,17 +53,11 @@ static void windows_know_all(struct windows *w)
     charge_return(&w->charge);
 }
 
-static struct length_cache_for windows_cache(const struct loader *loader)
-{
-    return (struct length_cache_for){
-        .crew = loader->o.crew, .uid = loader->o.uid, .dir = loader->o.pool.config->cache};
-}
-
 /* Its lengths were taken. */
 static void windows_note(struct windows *w, const uint64_t *samples, uint64_t n)
 {
     struct loader *loader = w->loader;
-    struct length_cache_for cache = windows_cache(loader);
+    struct length_cache_for cache = loader_length_cache(loader);
 
     for (uint64_t i = 0; i < n; i++) {
         w->n_known += !windows_knows(w, samples[i]);
@@ -116,7 +110,7 @@ int loader_begin_windows(struct loader *loader, uint64_t fingerprint, struct dl_
 {
     uint64_t n = loader->core.length, index = slot_indices_end(MEASURING_MOST);
     uint64_t need = index + TREE_ALIGN + MEASURING_MOST * sizeof(uint32_t);
-    struct length_cache_for cache = windows_cache(loader);
+    struct length_cache_for cache = loader_length_cache(loader);
     struct lengths_rule rule = lengths_rule_of(&loader->spec);
     int r = lengths_check_count(n, err);
 

@@ -3,6 +3,7 @@
 #include "daemon/base/blame.h"
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
+#include "daemon/cache/cache_room.h"
 #include "daemon/cache/index_cache.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/common/sealed.h"
@@ -172,8 +173,9 @@ static void workers_on_slow(void *owner, const struct slow_sample *what)
 struct index_store {
     struct crew_job job;
     struct index_cache_key key;
-    int fd;      /* owned */
-    char *dir;   /* owned */
+    int fd;    /* owned */
+    char *dir; /* owned */
+    uint64_t size;
     char *label; /* owned */
     struct dl_error err;
     int r;
@@ -198,6 +200,7 @@ static void index_store_thread(struct crew_job *job)
     store->r =
         index_cache_store(store->dir, &store->key, (struct dl_span){data, bytes}, &store->err);
     munmap(data, bytes);
+    cache_room_make(store->dir, store->size);
 }
 
 static void index_store_done(struct crew_job *job)
@@ -218,15 +221,16 @@ static void index_store_done(struct crew_job *job)
 static void workers_on_indexed(void *owner, uint64_t key, int fd)
 {
     const struct loader *loader = owner;
-    const char *dir = loader->o.pool.config->cache;
-    int own = *dir ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    const struct config_cache *cache = &loader->o.pool.config->cache;
+    int own = *cache->dir ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
 
     if (own < 0)
         return;
     struct index_store *store = must_alloc(sizeof *store);
     store->key = (struct index_cache_key){.key = key, .uid = loader->o.uid};
     store->fd = own;
-    store->dir = must_strdup(dir);
+    store->dir = must_strdup(cache->dir);
+    store->size = cache->size;
     store->label = must_strdup(loader->spec.name);
     crew_start(loader->o.crew, loader->o.uid, &store->job, index_store_thread, index_store_done);
 }

@@ -498,7 +498,7 @@ static struct process_options pool_lives_options(struct member *m)
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
         .pictures = pool->o.pictures,
         .indexes = &pool->indexes,
-        .cache = pool->o.config->cache,
+        .cache = pool->o.config->cache.dir,
         .config = pool->o.config,
         .helper = m->helper,
         .sandbox = pool_lives_sandbox_of(pool),

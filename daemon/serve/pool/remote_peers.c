@@ -107,7 +107,7 @@ static int remote_peers_make_card(int fd, const struct config *config, struct pe
     if (getrandom(drawn, sizeof drawn, 0) != sizeof drawn)
         return dl_error_set(err, EAGAIN, "remote.peers", "the system has no random numbers");
     *ret =
-        (struct peer_card){.uid = geteuid(), .room = *config->remote.cache ? config->remote.kept : 0};
+        (struct peer_card){.uid = geteuid(), .room = *config->cache.dir ? config->cache.size : 0};
     remote_peers_name(fd, ret->address);
     for (size_t i = 0; i < sizeof drawn; i++)
         snprintf(ret->token + 2 * i, 3, "%02x", drawn[i]);

@@ -145,11 +145,11 @@ static int fetching_spawn(struct fetching *fetching, int control, int page)
     assert(denied->n <= NETWORKS_MAX);
     for (uint32_t i = 0; i < denied->n; i++)
         args[4 + i] = denied->paths[i];
-    args[3] = fetching->own ? config->remote.cache : none;
+    args[3] = fetching->own && config->cache.size > 0 ? config->cache.dir : none;
     snprintf(how, sizeof how, "%d:%d:%llu:%d:%llu:%llu:%d", REMOTES_CONTROL, REMOTES_PAGE,
              (unsigned long long)config->remote.held, config->sandbox != CONFIG_SANDBOX_OFF,
              fetching->own ? ULLONG_MAX : (unsigned long long)(config->linger / 1000000),
-             (unsigned long long)config->remote.kept,
+             (unsigned long long)config->cache.size,
              fetching->own && fetching->remotes->peers != NULL);
     if (fetching->own)
         return uv_spawn(fetching->remotes->loop, &fetching->process, &options);
@@ -292,14 +292,14 @@ void remotes_set_peers(struct remotes *remotes, const char *list)
 
 int remotes_check(const struct config *all, struct dl_error *err)
 {
-    const struct config_remote *config = &all->remote;
+    const char *dir = all->cache.dir;
 
-    if (!*config->cache || (config->cache[0] == '/' && strlen(config->cache) < PATH_MAX))
+    if (!*dir || (dir[0] == '/' && strlen(dir) < PATH_MAX))
         return remote_peers_check(all, err);
-    return dl_error_set(err, EINVAL, "remote.cache",
+    return dl_error_set(err, EINVAL, "cache.dir",
                         "\"%s\" is not the absolute path of a directory, such as "
-                        "/var/cache/dloader/blocks",
-                        config->cache);
+                        "/var/cache/dloader",
+                        dir);
 }
 
 struct remotes *remotes_new(uv_loop_t *loop, const struct config *config)

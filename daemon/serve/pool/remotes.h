@@ -22,7 +22,7 @@
 
 #include <uv.h>
 
-/* -EINVAL: remote.cache is no absolute path, or remote.peers no address. */
+/* -EINVAL: cache.dir is no absolute path, or remote.peers no address. */
 int _nodiscard_ remotes_check(const struct config *config, struct dl_error *err);
 
 struct remotes;
