@@ -7,7 +7,7 @@ import unittest
 import test_remote_files
 from digest_datasets import DATASETS
 from dltest import dlctl
-from object_stores import MOTO, NGINX, RCLONE, SWIFT, WEED, Moto, Nginx, Rclone, Swift, Weed
+from object_stores import MOTO, NGINX, RADOSGW, RCLONE, SWIFT, WEED, Ceph, Moto, Nginx, Rclone, Swift, Weed
 
 
 def needs_list(value):
@@ -97,3 +97,7 @@ class Stores(test_remote_files.RemoteCase):
     @unittest.skipUnless(SWIFT, "no Swift")
     def test_swift(self):
         self.all_from(Swift)
+
+    @unittest.skipUnless(RADOSGW, "no radosgw, ceph-mon and ceph-osd")
+    def test_ceph(self):
+        self.all_from(Ceph)

@@ -1,6 +1,6 @@
-"""Object stores that others wrote, each as a bucket of one folder: SeaweedFS, rclone, moto and OpenStack's Swift, where
-they are installed: $WEED, $RCLONE, $MOTO and $SWIFT, or as weed, rclone, moto_server and swift-proxy-server. And nginx,
-as $NGINX or nginx, for https://.
+"""Object stores that others wrote, each as a bucket of one folder: SeaweedFS, rclone, moto, OpenStack's Swift and Ceph,
+where they are installed: $WEED, $RCLONE, $MOTO and $SWIFT, or as weed, rclone, moto_server and swift-proxy-server, and
+radosgw with Debian's ceph-mon and ceph-osd. And nginx, as $NGINX or nginx, for https://.
 
     object_stores.py DIRECTORY    serves it as s3://bucket until it is killed, by SeaweedFS or, without that, by the
                                   tests' own server; prints what a reader's environment has to have
@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import threading
 import urllib.parse
+import uuid
 
 from bucket import ENVIRONMENT, KEY, REGION, SECRET, Bucket, sign
 from dltest import wait_until
@@ -31,6 +33,7 @@ WEED = os.environ.get("WEED") or shutil.which("weed")
 RCLONE = os.environ.get("RCLONE") or shutil.which("rclone")
 MOTO = os.environ.get("MOTO") or shutil.which("moto_server")
 SWIFT = os.environ.get("SWIFT") or shutil.which("swift-proxy-server")
+RADOSGW = shutil.which("radosgw") and shutil.which("ceph-osd") and shutil.which("ceph-mon")
 NGINX = os.environ.get("NGINX") or shutil.which("nginx")
 
 
@@ -122,6 +125,22 @@ def ask(port, method, path, body=b"", **headers):
         return None
     finally:
         connection.close()
+
+
+def put_signed(port, key_id, name, data):
+    """The status of an object, or without a name the bucket, that is put as S3's clients do; None: nobody is there."""
+    path = urllib.parse.quote(f"/bucket/{name}" if name else "/bucket")
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    scope, of = f"{now[:8]}/{REGION}/s3/aws4_request", hashlib.sha256(data).hexdigest()
+    headers = {"host": f"127.0.0.1:{port}", "x-amz-content-sha256": of, "x-amz-date": now}
+    request = "\n".join(["PUT", path, "", *(f"{one}:{value}" for one, value in headers.items()), "",
+                         ";".join(headers), of])
+    text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(request.encode()).hexdigest()])
+    key = sign(SECRET, now[:8], REGION, "s3", "aws4_request")
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    answer = ask(port, "PUT", path, data, **headers, Authorization=(
+        f"AWS4-HMAC-SHA256 Credential={key_id}/{scope}, SignedHeaders={';'.join(headers)}, Signature={signature}"))
+    return answer and answer[0]
 
 
 class Weed(Filled):
@@ -248,20 +267,67 @@ class Swift(Filled):
         wait_until(lambda: self.put("", b"") == 200, lambda: f"the server to make a bucket: {self.log}")
 
     def put(self, name, data):
-        """As S3's clients do: signed."""
-        path = urllib.parse.quote(f"/bucket/{name}" if name else "/bucket")
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-        scope, of = f"{now[:8]}/{REGION}/s3/aws4_request", hashlib.sha256(data).hexdigest()
-        headers = {"host": f"127.0.0.1:{self.port}", "x-amz-content-sha256": of, "x-amz-date": now}
-        request = "\n".join(["PUT", path, "", *(f"{one}:{value}" for one, value in headers.items()), "",
-                             ";".join(headers), of])
-        text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(request.encode()).hexdigest()])
-        key = sign(SECRET, now[:8], REGION, "s3", "aws4_request")
-        signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-        answer = ask(self.port, "PUT", path, data, **headers, Authorization=(
-            f"AWS4-HMAC-SHA256 Credential=test:tester/{scope}, SignedHeaders={';'.join(headers)}, "
-            f"Signature={signature}"))
-        return answer and answer[0]
+        return put_signed(self.port, "test:tester", name, data)
+
+
+CEPH_CONF = """[global]
+fsid = {fsid}
+mon_host = [v2:127.0.0.1:{mon}]
+public_addr = 127.0.0.1
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+ms_mon_client_mode = crc
+mon_data = {dir}/mon
+osd_data = {dir}/osd
+run_dir = {dir}
+admin_socket =
+log_file = {dir}/$name.log
+keyring = {dir}/none
+osd_objectstore = memstore
+memstore_device_bytes = 1073741824
+osd_pool_default_size = 1
+osd_pool_default_pg_num = 1
+osd_pool_default_pg_autoscale_mode = off
+osd_crush_chooseleaf_type = 0
+osd_crush_update_on_start = false
+osd_class_update_on_start = false
+mon_allow_pool_size_one = true
+rgw_frontends = beast endpoint=127.0.0.1:{port}
+"""
+# Each leaves the group of what starts it, and so ends with that by itself.
+CEPH_START = """set -e
+run() {{ setpriv --pdeathsig KILL "$@" & }}
+monmaptool --create --fsid {fsid} --addv a '[v2:127.0.0.1:{mon}]' {dir}/map
+ceph-mon --mkfs -i a --monmap {dir}/map
+run ceph-mon -i a -f
+ceph osd new {fsid}
+ceph osd crush add osd.0 1 root=default
+ceph-osd -i 0 --mkfs --osd-uuid {fsid}
+run ceph-osd -i 0 -f
+radosgw-admin user create --uid reader --display-name reader --access-key {key} --secret-key {secret}
+run radosgw -f -n client.admin
+wait
+"""
+
+
+class Ceph(Filled):
+    """A monitor, one server of objects, in memory, and the gateway (radosgw), by which files get into the bucket."""
+
+    def __init__(self, case):
+        folder, (mon, self.port) = case.path("ceph"), free_ports(2)
+        os.makedirs(f"{folder}/mon")
+        os.makedirs(f"{folder}/osd")
+        fsid = str(uuid.uuid4())
+        with open(f"{folder}/ceph.conf", "w", encoding="utf-8") as file:
+            file.write(CEPH_CONF.format(fsid=fsid, dir=folder, mon=mon, port=self.port))
+        super().__init__(case, "env", f"CEPH_CONF={folder}/ceph.conf", "sh", "-c",
+                         CEPH_START.format(fsid=fsid, dir=folder, mon=mon, key=KEY, secret=shlex.quote(SECRET)))
+        self.environment["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{self.port}"
+        wait_until(lambda: self.put("", b"") == 200, lambda: f"the server to make a bucket: {self.log}")
+
+    def put(self, name, data):
+        return put_signed(self.port, KEY, name, data)
 
 
 NGINX_CONF = """
