@@ -97,7 +97,7 @@ static inline void put_stream(struct words *words, struct dataset *ds)
 static inline void put_dataset(struct words *words, struct dataset *ds)
 {
     const struct sample_key any = {0};
-    struct taken t;
+    struct taken t = {.sample.arena = &t.arena};
 
     if (dataset_is_iterable(ds)) {
         put_stream(words, ds);
@@ -109,7 +109,8 @@ static inline void put_dataset(struct words *words, struct dataset *ds)
         put_sample(words, ds, i);
         dataset_expect(ds, i);
     }
-    assert_int_equal(take(ds, &any, ds->length, &t), -ERANGE);
+    if (ds->ops->get)
+        assert_int_equal(ds->ops->get(ds, &any, ds->length, &t.sample, &t.err), -ERANGE);
     drop(&t);
     if (dataset_is_fixed(ds))
         check_rows(ds);
