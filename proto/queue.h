@@ -54,7 +54,8 @@ struct queue_task {
 
 struct queue_done {
     uint64_t task;
-    uint64_t bytes; /* of the slot in use; with ENOBUFS: the bytes the batch would need */
+    uint64_t bytes; /* of the slot in use; with ENOBUFS: the bytes the batch would need; 0: it was
+                       not begun, as one before it has none */
     uint32_t code;  /* 0 = filled; else the errno: ENOBUFS if the slot is too small, ENODATA at the
                        end of an iterable dataset's replica */
     uint32_t samples;    /* in the batch, if it is filled */

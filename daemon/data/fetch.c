@@ -18,12 +18,21 @@ enum {
     SLOT_FIRST_BYTES = 64 * 1024,
 };
 
+/* The map-style task whose batch did not fit: its samples are in `batch` until another task comes.
+ */
+struct kept {
+    uint64_t *indices; /* owned; `n` of them; NULL: none is kept */
+    uint64_t epoch, step;
+    uint32_t n;
+};
+
 struct fetcher {
     struct dataset *dataset;   /* owned */
     struct rows *rows;         /* owned; else NULL */
     struct collate *collate;   /* owned; NULL with rows */
     struct sample_batch batch; /* the samples of a map-style dataset, without rows */
-    struct planned planned;    /* owned; of the task at hand */
+    struct kept kept;
+    struct planned planned; /* owned; of the task at hand */
     struct replica_set replicas;
     uint64_t batch_size; /* 0: not batched */
     uint64_t tokens;     /* of a batch; 0: batch_size counts */
@@ -151,6 +160,7 @@ struct fetcher *fetcher_free(struct fetcher *f)
         return NULL;
     replica_set_deinit(&f->replicas);
     sample_batch_deinit(&f->batch);
+    free(f->kept.indices);
     planned_deinit(&f->planned);
     free(f->length_of);
     collate_free(f->collate);
@@ -436,6 +446,13 @@ static int fetch_fill_lengths(struct filling *fill)
     return guard_check(f->guard, fill->err) < 0 ? -EIO : r;
 }
 
+static int fetch_blame(struct filling *fill, const struct sample_batch *batch, size_t bad, int r)
+{
+    if (r < 0)
+        fill->bad = bad < batch->n ? batch->numbers[bad] : UINT64_MAX;
+    return r;
+}
+
 static int fetch_collate(struct filling *fill, const struct sample_batch *batch,
                          const struct planned *planned, uint64_t begin)
 {
@@ -443,16 +460,10 @@ static int fetch_collate(struct filling *fill, const struct sample_batch *batch,
     struct batch_layout layout = {0};
     size_t bad = SIZE_MAX;
 
-    int r = planned ? collate_fit(collate, batch->samples, batch->numbers, batch->n, planned, &bad,
-                                  fill->err)
-                    : 0;
-    if (r == 0)
-        r = collate_measure(collate, batch->samples, batch->numbers, batch->n, planned, begin,
+    int r = collate_measure(collate, batch->samples, batch->numbers, batch->n, planned, begin,
                             &layout, &bad, fill->err);
-    if (r < 0) {
-        fill->bad = bad < batch->n ? batch->numbers[bad] : UINT64_MAX;
+    if (fetch_blame(fill, batch, bad, r) < 0)
         return r;
-    }
     fill->used = layout.used;
     if (layout.used > fill->slot_bytes)
         return -ENOBUFS;
@@ -473,18 +484,58 @@ static int fetch_fill_batch(struct filling *fill, const struct sample_batch *bat
     return r;
 }
 
+/* The samples of the task, of those lengths if it has a plan: in f->batch. */
+static int fetch_collect_planned(struct filling *fill, const struct planned *planned)
+{
+    struct sample_batch *batch = &fill->f->batch;
+    size_t bad = SIZE_MAX;
+
+    int r = fetch_collect_all(fill);
+    if (r < 0 || !planned)
+        return r;
+    r = collate_fit(fill->f->collate, batch->samples, batch->numbers, batch->n, planned, &bad,
+                    fill->err);
+    return fetch_blame(fill, batch, bad, r);
+}
+
+/* Without memory for that they are collected again. */
+static void fetch_keep_samples(struct fetcher *f, const struct slot_task *task)
+{
+    uint64_t *indices = malloc(task->samples * sizeof *indices);
+
+    for (uint64_t i = 0; indices && i < task->samples; i++)
+        indices[i] = fetch_index(task, i);
+    free(f->kept.indices);
+    f->kept = (struct kept){indices, task->epoch, task->step, task->samples};
+}
+
+/* Whether f->batch has the task's samples; if not, it is given up. */
+static bool fetch_has_kept(struct fetcher *f, const struct slot_task *task)
+{
+    _cleanup_free_ uint64_t *indices = steal_ptr(f->kept.indices);
+    bool same = indices && task->epoch == f->kept.epoch && task->step == f->kept.step &&
+                task->samples == f->kept.n;
+
+    for (uint64_t i = 0; same && i < task->samples; i++)
+        same = fetch_index(task, i) == indices[i];
+    return same;
+}
+
 static int fetch_fill_collected(struct filling *fill)
 {
     struct fetcher *f = fill->f;
-    bool is_planned = fill->task->planned > 0;
+    const struct planned *planned = fill->task->planned > 0 ? &f->planned : NULL;
 
-    int r = is_planned ? planned_read(&f->planned, fill->slot, fill->task, fill->err) : 0;
+    int r = planned ? planned_read(&f->planned, fill->slot, fill->task, fill->err) : 0;
+    if (r == 0 && !fetch_has_kept(f, fill->task))
+        r = fetch_collect_planned(fill, planned);
     if (r == 0)
-        r = fetch_collect_all(fill);
-    if (r < 0)
-        return r;
-    r = fetch_fill_batch(fill, &f->batch, is_planned ? &f->planned : NULL, fetch_batch_begin(fill));
-    return r < 0 ? r : fetch_put_bad(fill);
+        r = fetch_fill_batch(fill, &f->batch, planned, fetch_batch_begin(fill));
+    if (r == 0)
+        r = fetch_put_bad(fill);
+    if (r == -ENOBUFS)
+        fetch_keep_samples(f, fill->task);
+    return r;
 }
 
 /* Where the dataset says that the replica stands behind the round. */

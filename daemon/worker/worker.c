@@ -76,6 +76,7 @@ struct worker {
     uint64_t unannounced;           /* completions the daemon was not woken for */
     uint64_t unannounced_since;     /* ns; when the first of them was begun */
     bool rested;                    /* it waited for work since its last completion */
+    uint64_t to_give_back;          /* tasks that wait behind one whose batch did not fit */
     uint64_t look_at;               /* ns; not before this are files looked at again */
     bool unlooked;                  /* a task was done since they were looked at */
     struct dl_error found;          /* what was found then and is not noted yet; code 0: nothing */
@@ -631,8 +632,23 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
     if (r == 0)
         worker_tell_slow(w, slot, started);
     slow_tell_remote(&w->queues->slow, remote_waited_ns(w->guard.remote, false));
+    if (r == -ENOBUFS)
+        w->to_give_back = queue_count(&w->queues->tasks);
     worker_finish_task(w, &done, started);
     return ended;
+}
+
+/* Whether the task waited behind a batch that did not fit: it goes back as it is, to come again
+ * behind that one. Until then there is nothing to do but to map the larger slots. */
+static bool worker_give_back(struct worker *w, const struct queue_task *task, uint64_t now)
+{
+    const struct queue_done done = {.task = task->task, .code = ENOBUFS, .began_ns = now};
+
+    if (w->to_give_back == 0)
+        return false;
+    w->to_give_back--;
+    worker_finish_task(w, &done, now);
+    return true;
 }
 
 /* Runs queued tasks until the socket must be read. */
@@ -644,7 +660,8 @@ static void worker_run_tasks(struct worker *w)
 
     worker_expect_far(w);
     while (now - begun < SOCKET_CHECK_NS && task_take(w->queues, &task))
-        now = worker_run_task(w, &task, now);
+        if (!worker_give_back(w, &task, now))
+            now = worker_run_task(w, &task, now);
 }
 
 static int worker_wait_for_work(struct worker *w)

@@ -211,6 +211,21 @@ static struct sim_task take_task(struct sim_worker *worker)
     return task;
 }
 
+/* All tasks that it has; `culprit`: the first one is to blame. */
+static void give_back(struct sim *sim, struct sim_worker *worker, bool culprit, const char *cause)
+{
+    while (worker->n_tasks > 0) {
+        struct sim_task task = take_task(worker);
+        const struct stream *stream = task.step->stream;
+
+        if (stream && culprit && task.step->attempts + 1 > sim->rules->retries)
+            *sim_failed(sim, stream->params.epoch, task.step->number) = true;
+        core_lost(&sim->core, task.step, culprit, cause);
+        sim_slot(sim, task.segment, task.slot, SLOT_ABORT);
+        culprit = false;
+    }
+}
+
 static void complete(struct sim *sim, uint32_t index)
 {
     static const struct bad_list none;
@@ -232,7 +247,9 @@ static void complete(struct sim *sim, uint32_t index)
         core_fault(&sim->core, task.step, EIO, "it cannot be read", NULL);
     } else if (sim->rules->grows && !sim->ending && sim_draw(sim, 16) == 1) {
         sim_retire_segments(sim, CORE_ANY, false);
-        core_lost(&sim->core, task.step, false, "");
+        core_outgrew(&sim->core, task.step);
+        sim->totals->outgrew += stream != NULL;
+        give_back(sim, worker, false, "");
     } else {
         uint32_t samples = sim->rules->dispatch ? (uint32_t)sim_samples(sim, epoch, step) : 4;
 
@@ -246,20 +263,10 @@ static void complete(struct sim *sim, uint32_t index)
 static void kill_worker(struct sim *sim, uint32_t index)
 {
     struct sim_worker *worker = &sim->workers[index];
-    bool culprit = true;
 
     sim->totals->kills++;
     worker->dead = true;
-    while (worker->n_tasks > 0) {
-        struct sim_task task = take_task(worker);
-        const struct stream *stream = task.step->stream;
-
-        if (stream && culprit && task.step->attempts + 1 > sim->rules->retries)
-            *sim_failed(sim, stream->params.epoch, task.step->number) = true;
-        core_lost(&sim->core, task.step, culprit, "it died");
-        sim_slot(sim, task.segment, task.slot, SLOT_ABORT);
-        culprit = false;
-    }
+    give_back(sim, worker, true, "it died");
     sim_retire_segments(sim, index, false);
 }
 

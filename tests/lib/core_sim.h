@@ -33,8 +33,8 @@ struct sim_rules {
     bool any_order, iterable, dispatch, job;
     bool calm;    /* nobody dies, and nothing fails */
     bool resizes; /* 2 workers at first, then 1 to `workers`; steps must not be bound to one */
-    bool grows; /* slots turn out too small: all segments retire, and any worker takes what there is
-                   for larger ones */
+    bool grows; /* slots turn out too small: all segments retire, any worker takes what there is for
+                   larger ones, and that one gives back what else it has */
 };
 
 struct sim_totals {
@@ -42,6 +42,8 @@ struct sim_totals {
     uint64_t resizes;
     uint64_t most;        /* steps in a stream's window, at most */
     uint64_t made;        /* steps that workers were given */
+    uint64_t outgrew;     /* of these, did not fit, */
+    uint64_t kept;        /* and came to the same worker again */
     uint64_t left, moved; /* companions left behind; that took from another source than before */
     uint64_t unpaid;      /* sources that the user may not have */
 };

@@ -250,6 +250,12 @@ void sim_settle_all(struct sim *sim)
 
 /* ---- what the core decides ------------------------------------------------------------------- */
 
+/* It waits for memory. */
+static bool is_bare(const struct sim *sim, uint32_t worker)
+{
+    return worker < sim->core.workers && !sim->workers[worker].dead && !has_segment(sim, worker);
+}
+
 static void run(struct sim *sim, struct step *step, uint32_t index)
 {
     struct sim_worker *worker = &sim->workers[index];
@@ -271,6 +277,9 @@ static void run(struct sim *sim, struct step *step, uint32_t index)
     }
     SIM_ASSERT(segment);
     sim->totals->made++;
+    sim->totals->kept += step->kept_by == index + 1;
+    SIM_ASSERT(step->kept_by == 0 || step->kept_by == index + 1 ||
+               !is_bare(sim, step->kept_by - 1));
     core_ran(&sim->core, step, segment, slot, indices, sim->rules->slices ? n : 1, sim->now);
     worker->tasks[worker->n_tasks++] =
         (struct sim_task){.step = step, .segment = segment, .slot = slot};
@@ -462,6 +471,7 @@ void sim_pump(struct sim *sim)
             rooms[i] = (struct worker_room){.slots = worker->dead ? 0 : free_slots(sim, i),
                                             .tasks = worker->dead ? 0 : TASKS_MAX - worker->n_tasks,
                                             .has = worker->n_tasks,
+                                            .bare = is_bare(sim, i),
                                             .ahead = sim_draw(sim, 3)};
         }
         core_schedule(&sim->core, rooms);

@@ -35,6 +35,21 @@ class Noisy:
         return noise(index) + [self.made]
 
 
+class Counted:
+    """Samples larger and larger; the file has the number of each that is made."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        with open(self.path, "ab") as file:
+            file.write(bytes([index]))
+        return np.full(64 << index // 4, index)
+
+
 class Stream:
     """Without end, as far as the test looks; draws before its first sample."""
 
@@ -88,6 +103,19 @@ class TestSteps(unittest.TestCase):
             got = self.epochs(spec(workers=2, deadly=9, mark=mark))
             self.assertTrue(os.path.exists(mark))
         self.assertEqual(got, want)
+
+    def test_each_sample_is_made_once(self):
+        """Also where its batch does not fit the slot that is there: by the worker that has the samples then, but where
+        that one is busy and another one makes the batch sooner."""
+        for collate in ("python", "default"):
+            for workers in (1, 2, 4):
+                with self.subTest(collate, workers=workers), tempfile.NamedTemporaryFile() as file:
+                    with dloaderd.Loader(spec("Counted", workers, collate, path=file.name), as_="torch") as loader:
+                        got = [batch[:, -1].tolist() for batch in loader]
+                    self.assertEqual(got, [[n, n + 1] for n in range(0, 48, 2)])
+                    made = sorted(file.read())
+                    self.assertEqual(made if workers == 1 else sorted(set(made)), list(range(48)))
+                    self.assertLessEqual(len(made), 2 * 48)
 
     def test_ranks_at_different_epochs(self):
         """They share the workers, and make steps in turns."""

@@ -2,6 +2,7 @@
 
 import collections
 import decimal
+import multiprocessing
 import os
 import tempfile
 import unittest
@@ -304,7 +305,7 @@ HELD = {
 
 
 class Held(torch.utils.data.Dataset):
-    """Samples that their dataset has, too, and changes while their batch is made."""
+    """Samples that their dataset has, too, and changes: while their batch is made, and once it is."""
 
     def __init__(self, how):
         self.how, self.change = HELD[how], None
@@ -313,7 +314,7 @@ class Held(torch.utils.data.Dataset):
         return 20
 
     def __getitem__(self, n):
-        if self.change is not None and n % 4:
+        if self.change is not None:
             self.change()
         sample, self.change = self.how(n)
         return sample
@@ -346,7 +347,34 @@ class TestLargeTensors(Case):
     def test_memory_is_given_back(self):
         """Once its values are in the batch, when it is known from another one where that has them."""
         batches = list(DataLoader(Memories(), batch_size=4, num_workers=1))
-        self.assertEqual([there.tolist() for _, there in batches][::2], [[0, 1, 2, 3], [0] * 4])
+        self.assertEqual([there.tolist() for _, there in batches], [[0, 1, 2, 3], [0] * 4, [0] * 4])
+
+
+class Ahead(torch.utils.data.Dataset):
+    """Batches of 4, which grow: a worker makes none before its last one came."""
+
+    def __init__(self, workers):
+        self.came = [multiprocessing.Semaphore(0) for _ in range(workers)]
+
+    def __len__(self):
+        return 4 * 12
+
+    def __getitem__(self, n):
+        step, workers = n // 4, len(self.came)
+        in_time = n % 4 > 0 or step < workers or self.came[step % workers].acquire(timeout=black_box.PATIENCE)
+        return torch.full((64 * (step + 1), 64), n), in_time
+
+
+class TestLargerSlots(Case):
+    def test_no_batch_waits_for_the_next(self):
+        """A batch that did not fit is there as soon as its worker has a larger slot."""
+        for workers in (1, 2, 4):
+            with self.subTest(workers=workers):
+                data = Ahead(workers)
+                for step, (numbers, in_time) in enumerate(DataLoader(data, batch_size=4, num_workers=workers)):
+                    self.assertEqual(numbers[:, -1, -1].tolist(), list(range(4 * step, 4 * step + 4)))
+                    self.assertTrue(in_time.all(), step)
+                    data.came[step % workers].release()
 
 
 class TestDefaultConvert(Case):

@@ -424,6 +424,69 @@ TEST(test_priorities_of_steps_to_run_again)
     tear_down(&bed);
 }
 
+/* The step of a worker whose slot was too small runs there again, once it has a larger one. */
+TEST(test_where_a_batch_that_did_not_fit_is_made_again)
+{
+    enum { WORKERS = 3, KEEPER = 1 };
+    static const struct worker_room full = {.slots = 9, .has = 2}, bare = {.bare = true},
+                                    idle = {.slots = 9, .tasks = 2}, gone = {0};
+    const struct {
+        struct worker_room rooms[WORKERS];
+        uint32_t run, grow;     /* by which worker, and who gets memory; CORE_ANY: no, or any one */
+        bool asks;              /* for memory */
+        uint32_t run_otherwise; /* once the keeper was refused memory */
+    } rows[] = {
+        {{idle, idle, idle}, KEEPER, CORE_ANY, false, 0},
+        {{idle, bare, idle}, CORE_ANY, KEEPER, true, 0},
+        {{bare, bare, bare}, CORE_ANY, KEEPER, true, CORE_ANY},
+        {{full, bare, idle}, CORE_ANY, KEEPER, true, 2},
+        {{idle, gone, idle}, 0, CORE_ANY, false, 0},
+        {{full, full, idle}, 2, CORE_ANY, false, 0},
+        {{gone, gone, gone}, CORE_ANY, CORE_ANY, true, CORE_ANY},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct worker_room rooms[WORKERS] = {[KEEPER] = idle};
+        struct dl_error err = {.code = ENOMEM};
+        struct core_command c;
+        struct bed bed;
+
+        set_up_helped(&bed, WORKERS, 0);
+        bed.segment.worker = KEEPER;
+        (void)begin(&bed, (struct stream_params){
+                              .world = 1, .steps = 9, .credits = 1, .owner = &bed_owner});
+        core_deliver(&bed.core, 0);
+        core_schedule(&bed.core, rooms);
+        assert_true(core_next_command(&bed.core, &c) && c.kind == CORE_RUN && c.worker == KEEPER);
+        uint32_t slot = slot_assign(&bed.segment.slots);
+        core_ran(&bed.core, c.step, &bed.segment, slot, &c.step->number, 1, 0);
+        core_outgrew(&bed.core, c.step);
+        slot_apply(&bed.segment.slots, slot, SLOT_ABORT);
+        for (int refused = 0; refused < 2; refused++) {
+            uint32_t run = CORE_ANY, grow = CORE_ANY;
+            bool asks = false;
+
+            memcpy(rooms, rows[i].rooms, sizeof rooms);
+            core_schedule(&bed.core, rooms);
+            while (core_next_command(&bed.core, &c)) {
+                run = c.kind == CORE_RUN ? c.worker : run;
+                grow = c.kind == CORE_GROW ? c.worker : grow;
+                asks = asks || c.kind == CORE_GROW;
+                if (c.kind == CORE_RUN)
+                    core_postpone(&bed.core, c.step, false);
+            }
+            if (run != (refused ? rows[i].run_otherwise : rows[i].run))
+                fail_msg("row %zu: worker %u runs it", i, run);
+            if (refused || rows[i].run != CORE_ANY)
+                break;
+            assert_int_equal(grow, rows[i].grow);
+            assert_int_equal(asks, rows[i].asks);
+            core_refuse_memory(&bed.core, grow, &err, false);
+        }
+        tear_down(&bed);
+    }
+}
+
 /* ---- ranks that others wait for -------------------------------------------------------------- */
 
 /* How many batches come by then. */

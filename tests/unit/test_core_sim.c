@@ -80,6 +80,22 @@ TEST(test_slots_that_grow)
     assert_true(all.starved > 0);
 }
 
+/* Where there is memory, and nobody dies, a batch that did not fit goes to the worker that has it.
+ */
+TEST(test_batches_are_made_once)
+{
+    struct sim_rules rules = plain;
+
+    rules.ranks = 1;
+    rules.workers = 4;
+    rules.credits = 9;
+    rules.segments = 64;
+    rules.steps = 100;
+    rules.grows = rules.calm = true;
+    struct sim_totals totals = play(&rules, 40, 600);
+    assert_true(totals.outgrew > 100 && totals.kept == totals.outgrew);
+}
+
 /* Workers come and go while they work: each step comes once all the same, and where there are more
  * of them, more is loaded ahead. */
 TEST(test_workers_that_come_and_go)

@@ -289,6 +289,8 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
                uint64_t bytes, const struct bad_list *bad, const struct made_times *made);
 void core_ended(struct core *core, struct step *step); /* its replica ended before it */
 void core_lost(struct core *core, struct step *step, bool culprit, const char *cause);
+/* Its batch did not fit, and its worker keeps what it has of it: it runs there again. */
+void core_outgrew(struct core *core, struct step *step);
 /* No worker has been there for too long: what workers have had, and waits for another one, is given
  * up. */
 void core_stalled(struct core *core, const char *why);

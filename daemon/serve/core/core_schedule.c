@@ -286,6 +286,31 @@ void core_planned(struct core *core)
     }
 }
 
+/* It has the samples of a batch that did not fit, and is there to fill a larger slot, if need be
+ * once that is mapped; or CORE_ANY. */
+static uint32_t schedule_keeper_of(const struct round *round, const struct step *step)
+{
+    uint32_t keeper = step->kept_by - 1;
+
+    if (step->kept_by == 0 || keeper >= round->core->workers)
+        return CORE_ANY;
+    const struct worker_room *room = &round->rooms[keeper];
+    return room->bare || schedule_has_room(room) ? keeper : CORE_ANY;
+}
+
+/* *ret_needs: the worker that the step waits for, if there is no place; it may be CORE_ANY. */
+static uint32_t schedule_find_place_again(const struct round *round, const struct step *step,
+                                          uint32_t *ret_needs)
+{
+    uint32_t keeper = schedule_keeper_of(round, step);
+
+    *ret_needs = schedule_worker_of(round->core, step->stream, step->number);
+    if (*ret_needs != CORE_ANY || keeper == CORE_ANY)
+        return schedule_find_place(round, step->stream, *ret_needs);
+    *ret_needs = keeper;
+    return round->rooms[keeper].bare ? CORE_ANY : keeper;
+}
+
 /* Steps whose worker died, whose slot was too small, or whose plan was not ready. */
 static void schedule_run_waiting(struct round *round, bool yielding)
 {
@@ -297,8 +322,7 @@ static void schedule_run_waiting(struct round *round, bool yielding)
             continue;
         if (yielding && !schedule_is_first_wanted(core, step))
             continue;
-        uint32_t needs = schedule_worker_of(core, step->stream, step->number);
-        uint32_t worker = schedule_find_place(round, step->stream, needs);
+        uint32_t needs, worker = schedule_find_place_again(round, step, &needs);
 
         if (worker == CORE_ANY) {
             schedule_note_lack(round, step->stream, schedule_band_again(step), needs);
@@ -491,9 +515,25 @@ static bool schedule_yield(struct core *core, uint32_t worker)
            (worker != CORE_ANY && schedule_yield_slot_of(core, CORE_ANY));
 }
 
+/* There is no memory for what the worker keeps: others may make it anew. */
+static bool schedule_keep_no_more(struct core *core, uint32_t worker)
+{
+    struct step *step;
+    bool any = false;
+
+    DL_FOREACH (core->waiting, step) {
+        if (step->kept_by == 0 || step->kept_by - 1 != worker)
+            continue;
+        step->kept_by = 0;
+        any = true;
+    }
+    return any;
+}
+
 void core_refuse_memory(struct core *core, uint32_t worker, const struct dl_error *err, bool idle)
 {
-    if (core_make_way(core) || (idle && schedule_yield(core, worker))) {
+    if (core_make_way(core) || schedule_keep_no_more(core, worker) ||
+        (idle && schedule_yield(core, worker))) {
         core->again = true;
         return;
     }

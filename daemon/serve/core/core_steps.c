@@ -217,6 +217,17 @@ void core_lost(struct core *core, struct step *step, bool culprit, const char *c
     core_fault(core, step, EIO, what, NULL);
 }
 
+void core_outgrew(struct core *core, struct step *step)
+{
+    assert(step->segment);
+    uint32_t keeper = step->segment->worker;
+
+    if (!steps_is_wanted(core, step))
+        return;
+    core_run_again(core, step);
+    step->kept_by = keeper + 1;
+}
+
 void core_stalled(struct core *core, const char *why)
 {
     struct step *step, *next;

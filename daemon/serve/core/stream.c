@@ -375,6 +375,7 @@ void stream_skip(struct stream *stream, uint64_t number)
 void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_t samples)
 {
     step_become(step, STEP_RUNNING);
+    step->kept_by = 0;
     step->segment = segment;
     step->slot = slot;
     step->samples = samples;

@@ -129,9 +129,10 @@ struct step {
     uint64_t named[STEP_NAMED]; /* the first of its indices; from RUNNING on */
     uint32_t n_indices;         /* of all; 0: not known */
     uint32_t n_fed;
-    bool unplanned;         /* while WAITING: for its plan to be prepared */
-    bool yields;            /* while WAITING: requested streams come first */
-    uint64_t *fed;          /* owned; n_fed indices, where the client is the sampler */
+    bool unplanned;   /* while WAITING: for its plan to be prepared */
+    bool yields;      /* while WAITING: requested streams come first */
+    uint32_t kept_by; /* while WAITING: the worker that has its samples, plus 1; 0: none has */
+    uint64_t *fed;    /* owned; n_fed indices, where the client is the sampler */
     struct dl_error *error; /* owned; of a fault */
     char *detail;           /* owned; the error's whole story, or NULL */
     struct bad_list bad;    /* READY: its bad samples, until they are counted */

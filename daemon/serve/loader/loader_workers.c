@@ -343,6 +343,17 @@ static void workers_on_lost(void *owner, void *tag, bool culprit, const char *ca
         core_lost(&loader->core, tag, culprit, cause);
 }
 
+static void workers_on_outgrew(void *owner, void *tag)
+{
+    struct loader *loader = owner;
+    struct measuring *measuring = loader_measuring_of(loader, tag);
+
+    if (measuring)
+        measuring_lost(measuring, tag, false, "");
+    else
+        core_outgrew(&loader->core, tag);
+}
+
 static void workers_on_stalled(void *owner, const char *cause)
 {
     struct loader *loader = owner;
@@ -384,6 +395,7 @@ const struct pool_events loader_pool_events = {.opening = workers_on_opening,
                                                .ended = workers_on_ended,
                                                .failed = workers_on_failed,
                                                .lost = workers_on_lost,
+                                               .outgrew = workers_on_outgrew,
                                                .stalled = workers_on_stalled,
                                                .reclaim = workers_on_reclaim,
                                                .retired = workers_on_retired,

@@ -61,9 +61,13 @@ struct pool_events {
     void (*failed)(void *owner, void *tag, const struct dl_error *err, const char *detail);
     /*
      * The worker died or was killed; the slot is gone. `culprit`: this is the task it was at.
-     * Otherwise (behind the culprit, or a slot too small) the task is not to blame.
+     * Otherwise (behind the culprit, or behind a batch whose slot was too small) the task is not to
+     * blame.
      */
     void (*lost)(void *owner, void *tag, bool culprit, const char *cause);
+    /* Its slot was too small; slots are larger from now on, and its worker keeps what it has made.
+     */
+    void (*outgrew)(void *owner, void *tag);
     /* A task took too long, and since then no worker has been there, for as long as all attempts at
      * one may take: what waits for one has waited enough. Again after each such time. */
     void (*stalled)(void *owner, const char *cause);

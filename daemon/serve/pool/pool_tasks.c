@@ -29,16 +29,21 @@ static uint32_t pool_tasks_count_away(const struct member *m)
     return (uint32_t)min_u64(2 + way_ns / max_u64(m->cost_ns, 1), HELPERS_TASKS);
 }
 
+static bool pool_tasks_may_have_some(const struct member *m)
+{
+    if (m->state != WORKER_READY || m->timed_out || m->condemned || m->moves ||
+        m->number >= m->pool->size || member_rests(m))
+        return false;
+    return !m->helper || m->doubted_until == 0 || uv_hrtime() >= m->doubted_until;
+}
+
 /* How many more tasks it may be given. */
 static uint32_t pool_tasks_count_room(const struct member *m)
 {
     uint32_t most = pool_at_work(m->pool) == 1 ? QUEUE_RECORDS
                                                : (uint32_t)max_u64(2, pool_tasks_count_ahead(m));
 
-    if (m->state != WORKER_READY || !m->segments || m->timed_out || m->condemned || m->moves ||
-        m->number >= m->pool->size || member_rests(m))
-        return 0;
-    if (m->helper && m->doubted_until > 0 && uv_hrtime() < m->doubted_until)
+    if (!m->segments || !pool_tasks_may_have_some(m))
         return 0;
     if (m->helper)
         most = pool_tasks_count_away(m);
@@ -97,6 +102,7 @@ struct worker_room pool_room(const struct pool *pool, uint32_t worker)
     return (struct worker_room){.slots = pool_tasks_count_free(m),
                                 .tasks = pool_tasks_count_room(m),
                                 .has = in_flight(m),
+                                .bare = !m->segments && pool_tasks_may_have_some(m),
                                 .ahead = pool_tasks_count_ahead(m),
                                 .cost_ns = pool_tasks_count_cost(m)};
 }
@@ -271,20 +277,17 @@ static void pool_tasks_too_small(struct pool *pool, const struct task *task, uin
     struct dl_error err = {0};
 
     if (pool_fit(pool, need, &err))
-        pool->o.events->lost(pool->o.owner, task->tag, false, "");
+        pool->o.events->outgrew(pool->o.owner, task->tag);
     else
         pool->o.events->failed(pool->o.owner, task->tag, &err, NULL);
 }
 
-static void pool_tasks_complete(struct member *m, const struct queue_done *done, uint32_t repeated,
-                                uint64_t now)
+/* What it took, and how the worker does. */
+static void pool_tasks_count(struct member *m, const struct queue_done *done, uint64_t now)
 {
     struct pool *pool = m->pool;
-    struct task task = *front_task(m);
 
-    m->begin++;
     m->turn_ns = m->turn_ns ? (m->turn_ns + now - m->front_since) / 2 : now - m->front_since;
-    m->front_since = now;
     m->finished++;
     pool->own_in_a_row =
         member_is_helper(m) ? 0 : (uint32_t)min_u64(pool->own_in_a_row + 1ULL, HELPED);
@@ -300,6 +303,19 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     if (m->helper)
         process_take_way(m->process, &m->way);
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
+}
+
+static void pool_tasks_complete(struct member *m, const struct queue_done *done, uint32_t repeated,
+                                uint64_t now)
+{
+    struct pool *pool = m->pool;
+    struct task task = *front_task(m);
+    bool begun = done->code != ENOBUFS || done->bytes > 0;
+
+    m->begin++;
+    if (begun)
+        pool_tasks_count(m, done, now);
+    m->front_since = now;
     if (done->code == 0) {
         struct made_times made = {.began_ns = done->began_ns,
                                   .cost_ns = done->cost_ns,
@@ -315,7 +331,9 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
                              &pool->bad, &made);
         return;
     }
-    if (done->code == ENOBUFS) {
+    if (!begun) {
+        pool->o.events->lost(pool->o.owner, task.tag, false, "");
+    } else if (done->code == ENOBUFS) {
         pool_tasks_too_small(pool, &task, done->bytes);
     } else if (done->code == ENODATA) {
         pool->o.events->ended(pool->o.owner, task.tag);

@@ -71,6 +71,7 @@ struct worker_room {
     uint32_t slots;   /* free ones, which are large enough */
     uint32_t tasks;   /* that it may be given */
     uint32_t has;     /* tasks that it has */
+    bool bare;        /* it could be given some, but it has no memory yet for what they make */
     uint32_t ahead;   /* steps that one stream may run before others have their turn, by what the
                          worker's last ones took: 0 when they take long */
     uint64_t cost_ns; /* what a task takes it, with the way to another machine; 0: not known */

@@ -2,6 +2,7 @@
 
 #include "daemon/worker/forked.h"
 #include "daemon/worker/python/columns.h"
+#include "daemon/worker/python/made.h"
 #include "daemon/worker/python/numbered.h"
 #include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/py_bad_samples.h"
@@ -538,32 +539,6 @@ static int engine_put_batch(struct engine *e, const struct slot_task *task, stru
                         ret_used);
 }
 
-/* An iterable dataset's samples are numbered as they come. */
-static void engine_write_numbers(void *slot, const struct slot_task *task, const struct made *made)
-{
-    for (uint64_t i = 0; made->numbers && i < made->samples; i++)
-        slot_indices(slot)[i] = made->numbers[i];
-    if (task->stream)
-        slot_put_repeated(slot, made->repeated);
-}
-
-/* Behind all else. False: there is no room. */
-static bool engine_put_state(const struct made *made, void *slot, uint64_t slot_bytes,
-                             uint64_t *ret_used)
-{
-    uint8_t head[DATASET_STATE_HEAD_BYTES];
-    char *bytes = NULL;
-    Py_ssize_t len = 0;
-
-    if (made->lost)
-        slot_put_lost(slot, made->lost);
-    if (!made->state || PyBytes_AsStringAndSize(made->state, &bytes, &len) < 0)
-        return true;
-    dataset_state_write_head(&made->head, head);
-    return slot_put_state(slot, slot_bytes, head,
-                          (struct dl_span){(const uint8_t *)bytes, (size_t)len}, ret_used);
-}
-
 /* Batch and sample: 1; 0: too small; -1. */
 static int engine_put_made(struct engine *e, const struct slot_task *task, struct made *made,
                            void *slot, uint64_t slot_bytes, uint64_t *ret_used)
@@ -574,8 +549,40 @@ static int engine_put_made(struct engine *e, const struct slot_task *task, struc
     as_made.samples = (uint32_t)made->samples;
     int r = (task->what == SLOT_SAMPLE ? engine_put_sample : engine_put_batch)(
         e, &as_made, made, slot, slot_bytes, ret_used);
-    e->collate_ns = clock_ns() - began;
+    e->collate_ns += clock_ns() - began;
     return r;
+}
+
+/* And what goes with it, likewise. */
+static int engine_put_whole(struct engine *e, const struct slot_task *task, struct made *made,
+                            void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+{
+    int r = engine_put_made(e, task, made, slot, slot_bytes, ret_used);
+
+    return r > 0 && !made_put_rest(made, task, slot, slot_bytes, ret_used) ? 0 : r;
+}
+
+/* What did not fit is kept as it will stand in a slot of *ret_used bytes: whatever the dataset does
+ * with its samples until then. -ENOBUFS; -1 with an exception. */
+static int engine_keep(struct engine *e, const struct slot_task *task, struct made *made,
+                       const void *slot, uint64_t *ret_used)
+{
+    int r = 0;
+
+    stack_end_offer(e->stack);
+    while (r == 0) {
+        uint64_t bytes = align_up(*ret_used, TREE_ALIGN);
+        _cleanup_free_ char *image = aligned_alloc(TREE_ALIGN, bytes);
+        if (!image) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        memcpy(image, slot, slot_task_end(task));
+        r = engine_put_whole(e, task, made, image, bytes, ret_used);
+        if (r > 0)
+            retry_cache_put(&e->retry_cache, task, steal_ptr(image), *ret_used);
+    }
+    return r > 0 ? -ENOBUFS : -1;
 }
 
 /* Without the dataset's code: 0, -ENOBUFS; 1: it has to be called. */
@@ -606,25 +613,21 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
 
     if (r <= 0)
         return r;
+    if (retry_cache_take(&e->retry_cache, task, slot, slot_bytes, ret_used)) {
+        e->copied = true;
+        return *ret_used > slot_bytes ? -ENOBUFS : 0;
+    }
     if (!task->planned) /* else more is asked of the samples */
         stack_offer(e->stack, task, slot, slot_bytes);
-    if (!retry_cache_take(&e->retry_cache, task, &made))
-        r = task->stream ? engine_make_round(e, task, &made)
-                         : engine_make_mapped(e, task, slot, &made, ret_bad);
+    r = task->stream ? engine_make_round(e, task, &made)
+                     : engine_make_mapped(e, task, slot, &made, ret_bad);
     /* The dataset may have been the first to import NumPy or torch. */
     if (r > 0 && array_types_refresh() < 0)
         r = -1;
     if (r > 0) {
-        r = engine_put_made(e, task, &made, slot, slot_bytes, ret_used);
-        if (r > 0 && !slot_put_bad(slot, slot_bytes, &made.bad, ret_used))
-            r = 0;
-        if (r > 0 && !engine_put_state(&made, slot, slot_bytes, ret_used))
-            r = 0;
-        if (r == 0 && (r = stack_keep_rows(e->stack)) == 0)
-            retry_cache_put(&e->retry_cache, task, &made);
-        else if (r > 0)
-            engine_write_numbers(slot, task, &made);
-        r = r > 0 ? 0 : r == 0 ? -ENOBUFS : -1;
+        r = engine_put_whole(e, task, &made, slot, slot_bytes, ret_used);
+        if (r >= 0)
+            r = r > 0 ? 0 : engine_keep(e, task, &made, slot, ret_used);
     } else if (r == 0) {
         r = FETCH_END;
     }

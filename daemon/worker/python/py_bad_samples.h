@@ -4,8 +4,8 @@
 #ifndef DL_WORKER_PY_BAD_SAMPLES_H
 #define DL_WORKER_PY_BAD_SAMPLES_H
 
+#include "daemon/worker/python/made.h"
 #include "daemon/worker/python/py_dataset.h"
-#include "daemon/worker/python/retry_cache.h"
 
 #include "daemon/data/base/sample_batch.h"
 

@@ -1,24 +1,11 @@
 #include "daemon/worker/python/retry_cache.h"
 
-void made_deinit(struct made *made)
-{
-    PyObject *object = made->object, *state = made->state;
-
-    free(made->numbers);
-    bad_list_deinit(&made->bad);
-    *made = (struct made){0};
-    Py_XDECREF(state);
-    Py_XDECREF(object); /* last: it may run anything */
-}
-
 static void retry_cache_drop(struct retry_cache *cache, uint32_t at)
 {
-    struct made made = cache->entries[at].made;
-
+    free(cache->entries[at].image);
     free(cache->entries[at].indices);
     cache->n--;
     memmove(&cache->entries[at], &cache->entries[at + 1], (cache->n - at) * sizeof *cache->entries);
-    made_deinit(&made);
 }
 
 static bool retry_cache_is_for(const struct retry_entry *entry, const struct slot_task *task)
@@ -30,20 +17,29 @@ static bool retry_cache_is_for(const struct retry_entry *entry, const struct slo
             memcmp(entry->indices, task->indices, entry->n * sizeof *entry->indices) == 0);
 }
 
-bool retry_cache_take(struct retry_cache *cache, const struct slot_task *task, struct made *ret)
+bool retry_cache_take(struct retry_cache *cache, const struct slot_task *task, void *slot,
+                      uint64_t slot_bytes, uint64_t *ret_used)
 {
+    enum { KEEP = sizeof((struct slot_header *)slot)->generation };
+
+    _Static_assert(offsetof(struct slot_header, generation) == 0, "all else is as it was");
     for (uint32_t i = 0; i < cache->n; i++) {
-        if (!retry_cache_is_for(&cache->entries[i], task))
+        const struct retry_entry *entry = &cache->entries[i];
+
+        if (!retry_cache_is_for(entry, task))
             continue;
-        *ret = cache->entries[i].made;
-        cache->entries[i].made = (struct made){0};
+        *ret_used = entry->used;
+        if (entry->used > slot_bytes)
+            return true;
+        memcpy((char *)slot + KEEP, entry->image + KEEP, entry->used - KEEP);
         retry_cache_drop(cache, i);
         return true;
     }
     return false;
 }
 
-void retry_cache_put(struct retry_cache *cache, const struct slot_task *task, struct made *made)
+void retry_cache_put(struct retry_cache *cache, const struct slot_task *task, char *image,
+                     uint64_t used)
 {
     struct retry_entry entry = {.stream = task->stream,
                                 .rank = task->rank,
@@ -51,13 +47,13 @@ void retry_cache_put(struct retry_cache *cache, const struct slot_task *task, st
                                 .epoch = task->epoch,
                                 .step = task->step,
                                 .n = task->samples,
-                                .made = *made};
+                                .image = image,
+                                .used = used};
 
-    *made = (struct made){0};
     if (task->stream == 0) {
         entry.indices = malloc(task->samples * sizeof *entry.indices);
         if (!entry.indices) { /* it will be made again */
-            made_deinit(&entry.made);
+            free(image);
             return;
         }
         memcpy(entry.indices, task->indices, task->samples * sizeof *entry.indices);

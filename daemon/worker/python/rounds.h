@@ -6,7 +6,7 @@
 #define DL_WORKER_ROUNDS_H
 
 #include "daemon/worker/python/iterator.h"
-#include "daemon/worker/python/retry_cache.h"
+#include "daemon/worker/python/made.h"
 
 #include "daemon/data/replica.h"
 

@@ -36,14 +36,12 @@ enum stack_result stack_batch(struct stack *stack, PyObject *samples, const stru
  * memory serves the next sample. stack_batch() copies the rest; where rows have come into disorder
  * it is STACK_NOT_PLAIN.
  *
- *   offer → (take_row* → sample)* → batch → (keep_rows) → end_offer
+ *   offer → (take_row* → sample)* → batch → end_offer
  *
- * Such tensors are the slot's memory: nobody but the batch may have them. keep_rows: gives them
- * memory of their own, as the samples are needed again. -1 with an exception.
+ * Such tensors are the slot's memory: nobody but the batch may have them.
  */
 void stack_offer(struct stack *stack, const struct slot_task *task, void *slot,
                  uint64_t slot_bytes);
-int stack_keep_rows(struct stack *stack);
 void stack_end_offer(struct stack *stack);
 
 /* The next row of the offer there is in this process, if it is of that kind: a new tensor over

@@ -172,19 +172,6 @@ int stack_offer_is_filled(const struct stack *s, uint32_t node)
     return 1;
 }
 
-int stack_keep_rows(struct stack *s)
-{
-    for (Py_ssize_t i = 0; s->offer.rows && i < s->offer.n; i++) {
-        PyObject *row = PyList_GetItem(s->offer.taken, i);
-        if (row == Py_None)
-            continue;
-        _cleanup_py_ PyObject *copy = PyObject_CallMethod(row, "clone", NULL);
-        if (!copy || PyObject_SetAttrString(row, "data", copy) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 void stack_end_offer(struct stack *s)
 {
     s->offer.rows = NULL;
