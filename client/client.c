@@ -26,7 +26,7 @@ void dl_client_set_progress(struct dl_client *client,
 static int client_exchange_hello(struct dl_client *client, const char *path, const char *agent,
                                  uint64_t timeout_ns)
 {
-    struct dl_message hello = client_hello_message(client, agent);
+    struct dl_message hello = client_hello_message(agent);
     size_t len = agent ? strlen(agent) : 0;
     int r;
 
@@ -65,7 +65,6 @@ static struct dl_client *client_new_empty(void)
 
     if (client) {
         client->fd = client->reconnect.watch = -1;
-        client->says = DL_PROTOCOL_VERSION;
         client->reconnect.patience = client_patience();
     }
     return client;
@@ -108,9 +107,9 @@ static int client_remember_way(struct dl_client *client, const char *path, const
     return connection_fail(&client->conn, ENOMEM, "", "no memory for a session");
 }
 
-static int client_connect_saying(struct dl_client **ret, uint32_t version, const char *path,
-                                 const char *agent, uint64_t deadline)
+int client_connect(struct dl_client **ret, const char *path, const char *agent, uint64_t timeout_ns)
 {
+    uint64_t deadline = deadline_after(timeout_ns);
     char buf[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
     struct dl_client *client = client_new_empty();
     int fd = -1, r;
@@ -118,7 +117,6 @@ static int client_connect_saying(struct dl_client **ret, uint32_t version, const
     *ret = client;
     if (!client)
         return -ENOMEM;
-    client->says = version;
     r = client_find_daemon(&client->conn, buf, sizeof buf, deadline, &path, &fd);
     if (r == 0 && (r = client_remember_way(client, path, agent)) < 0)
         close_fdp(&fd);
@@ -128,24 +126,6 @@ static int client_connect_saying(struct dl_client **ret, uint32_t version, const
         r = client_adopt_socket(client, fd, path, agent, now < deadline ? deadline - now : 0);
     }
     return r < 0 ? client_fatal(client) : 0;
-}
-
-int client_connect(struct dl_client **ret, const char *path, const char *agent, uint64_t timeout_ns)
-{
-    uint64_t deadline = deadline_after(timeout_ns);
-    int r = client_connect_saying(ret, DL_PROTOCOL_VERSION, path, agent, deadline);
-    struct dl_client *refused = *ret;
-
-    if (r != -EPROTONOSUPPORT)
-        return r;
-    r = client_connect_saying(ret, DL_PROTOCOL_OLDEST, path, agent, deadline);
-    if (r == -EPROTONOSUPPORT) { /* our first message used our newest version */
-        dl_client_close(*ret);
-        *ret = refused;
-        return r;
-    }
-    dl_client_close(refused);
-    return r;
 }
 
 int dl_client_connect(struct dl_client **ret, const char *socket_path, const char *agent)

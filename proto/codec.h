@@ -16,22 +16,11 @@
 /*
  * What this release speaks, and the oldest that it still speaks: that of the release before it.
  *
- *   1  the messages without what messages.def has below LATER(…, 2) and later
- *   2  with what is below LATER(…, 2)
- *   3  with what is below LATER(…, 3)
+ *   3  the messages without what messages.def has below LATER(…, 4)
  *   4  with what is below LATER(…, 4); STARTED without steps may be of a plan, too
- *
- * Builds between the two announced 1 but spoke 2: a peer that announces 1 is taken to speak 2 until
- * one of its messages lacks a field (dl_message.version).
  */
-enum { DL_PROTOCOL_VERSION = 4, DL_PROTOCOL_OLDEST = 1 };
-#define DL_PROTOCOL_SPOKEN "1 to 4" /* in words */
-
-/* The version to send to a peer that announced `said`. */
-static inline uint32_t protocol_sent_to(uint32_t said)
-{
-    return said == 1 ? 2 : said;
-}
+enum { DL_PROTOCOL_VERSION = 4, DL_PROTOCOL_OLDEST = 3 };
+#define DL_PROTOCOL_SPOKEN "3 and 4" /* in words */
 
 /* Of workers and their daemon: W_* messages, queue.h and segment_layout.h, which are of one build
  * or the same. */

@@ -1,10 +1,8 @@
 /*
- * Keys of datasets that had other names in the last release: the rows FORMER of spec.def.
+ * Keys of datasets that had other names before 0.2: the rows FORMER of spec_dataset.def.
  *
- * A spec that a person writes has only the new names. But trainers and daemons of the last release,
- * and the states they saved, still exist: their specs are read with the old names, and fingerprints
- * always use them. Once those releases are no longer supported, spec_from_former() goes; the rows
- * stay for the fingerprints.
+ * A spec has only the new names, but fingerprints, also those in saved states, are made with the old
+ * ones. So are specs between daemon and workers: spec_from_former() goes with DL_WORKER_VERSION 1.
  */
 #include "proto/spec_table.h"
 

@@ -140,8 +140,6 @@ int client_lost(struct dl_client *client, const struct dl_error *why, uint64_t n
     if (r < 0)
         return r;
     rc->ended = rc->life;
-    if (!again)
-        client->says = DL_PROTOCOL_VERSION;
     away_leave_behind(client);
     if ((r = away_leave_world(client)) < 0)
         return r;
@@ -160,7 +158,7 @@ int client_lost(struct dl_client *client, const struct dl_error *why, uint64_t n
 int away_dialed(struct dl_client *client, bool connected, uint64_t now)
 {
     struct reconnect *rc = &client->reconnect;
-    const struct dl_message hello = client_hello_message(client, rc->agent);
+    const struct dl_message hello = client_hello_message(rc->agent);
 
     assert(rc->away == AWAY_CONNECTING);
     if (!connected)

@@ -49,8 +49,6 @@ uint64_t connection_request(struct connection *conn)
 /* What a daemon of before version 4 does well without. */
 static void connection_leave_out(struct dl_message *msg)
 {
-    if (msg->number == DL_MSG_START && msg->version < 3)
-        msg->start.expected = 0; /* only for display */
     if (msg->number == DL_MSG_START) {
         msg->start.mark_window = msg->start.mark_rows = 0; /* only saves time */
         msg->start.passed = (struct dl_span){0}; /* they come once more, and go back unseen */
@@ -71,7 +69,7 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
                                "unsent",
                                conn->out.len - conn->sent);
     struct dl_message sent = *msg;
-    sent.version = protocol_sent_to(conn->version);
+    sent.version = conn->version;
     if (sent.version && sent.version < 4)
         connection_leave_out(&sent);
     r = message_encode(&sent, &conn->out);

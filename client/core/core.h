@@ -89,7 +89,6 @@ struct dl_client {
      * client is away and not connected, a timer in the socket's place. */
     int fd;
     struct connection conn;
-    uint32_t says; /* in HELLO: the version of the protocol */
     struct reconnect reconnect;
     uint32_t incarnation;       /* counts the daemons it was connected to */
     struct brought_host *hosts; /* owned; brought, but not taken by an open loader */
@@ -417,7 +416,7 @@ static inline bool client_has_lease(const struct dl_client *client, const struct
 
 /* ---- requests.c ---- */
 
-struct dl_message client_hello_message(const struct dl_client *client, const char *agent);
+struct dl_message client_hello_message(const char *agent);
 
 /* OPEN of the loader, once more or for the first time, and the call for its answer. */
 struct dl_message loader_open_message(struct dl_loader *loader);

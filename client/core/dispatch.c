@@ -59,7 +59,7 @@ static int dispatch_on_welcome(struct dl_client *client, const struct received *
 
     if (r < 0)
         return r;
-    if (version < DL_PROTOCOL_OLDEST || version > client->says)
+    if (version < DL_PROTOCOL_OLDEST || version > DL_PROTOCOL_VERSION)
         return violated(client, DAEMON_SPEAKS "; " SAME_RELEASE, (ull)version);
     client->conn.version = (uint32_t)version;
     if (dispatch_due_call(client)->is_repeat && in->msg.welcome.life == client->reconnect.ended)
@@ -255,25 +255,16 @@ static int dispatch_on_info(struct dl_client *client, const struct received *in)
     return 0;
 }
 
-/* The session is over. A daemon that does not speak the version may speak the one before. */
+/* The session is over. */
 static int dispatch_on_end(struct dl_client *client, int code, const char *path, const char *text,
                            uint64_t now)
 {
-    bool of_version =
-        code == EPROTONOSUPPORT && client->conn.version == 0 && client->says > DL_PROTOCOL_OLDEST;
-
-    if ((code == ESHUTDOWN || (of_version && client_is_away(client))) &&
-        client_may_reconnect(client)) {
+    if (code == ESHUTDOWN && client_may_reconnect(client)) {
         struct dl_error why = {0};
 
         (void)!dl_error_set(&why, code, path, "%s", text);
-        if (of_version)
-            client->says = DL_PROTOCOL_OLDEST;
         return client_lost(client, &why, now);
     }
-    if (code == EBADMSG && client->conn.version == 1)
-        return connection_fail(&client->conn, code, path, "%s; " DAEMON_SPEAKS "; " SAME_RELEASE,
-                               text, 1ull);
     return connection_fail(&client->conn, code, path, "%s", text);
 }
 

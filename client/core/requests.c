@@ -6,13 +6,11 @@
 #include <assert.h>
 #include <errno.h>
 
-struct dl_message client_hello_message(const struct dl_client *client, const char *agent)
+struct dl_message client_hello_message(const char *agent)
 {
-    struct dl_message hello = {.number = DL_MSG_HELLO};
-
-    hello.hello.version = client->says;
-    hello.hello.agent = span_str(agent ? agent : "libdlclient");
-    return hello;
+    return (struct dl_message){.number = DL_MSG_HELLO,
+                               .hello = {.version = DL_PROTOCOL_VERSION,
+                                         .agent = span_str(agent ? agent : "libdlclient")}};
 }
 
 struct dl_message loader_open_message(struct dl_loader *loader)

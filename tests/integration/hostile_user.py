@@ -274,7 +274,7 @@ class Attack:
 
     def gone(self):
         """The same, of clients that do not wait for an answer."""
-        asked = frame(HELLO, 1, "gone") + frame(OPEN, 1, "/", large_spec(0, 120000), 0, 0, 0)
+        asked = frame(HELLO, 3, "gone") + frame(OPEN, 1, "/", large_spec(0, 120000), 0, 0, 0)
         while self.goes_on():
             for _ in range(64):
                 try:

@@ -679,8 +679,8 @@ class Violations(TestCase):
 
     def test_another_version(self):
         client = self.server.client(hello=False)
-        client.send(dltest.HELLO, 0, "from the past")
-        self.assert_dropped(client, "the client speaks version 0 of the protocol, this daemon 1 to 4; install ")
+        client.send(dltest.HELLO, 2, "from the past")
+        self.assert_dropped(client, "the client speaks version 2 of the protocol, this daemon 3 and 4; install ")
         with self.server.client(hello=False) as client:
             client.send(dltest.HELLO, 999, "from the future")
             self.assertEqual(client.recv()[:2], [dltest.WELCOME, 4])

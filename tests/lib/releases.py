@@ -1,8 +1,7 @@
-"""Builds of releases before this one, for the tests that have them talk to it.
+"""A build of the release before this one, for the tests that have it talk to this one.
 
-RELEASES is the one place that names them: commits of before there were tags; "tagged" is the last tag v* before this
-commit. Each is built once, from its own source and its own build files, without optional features, into
-.build/releases of the checkout that the tests are of.
+That is the last tag v* before this commit. It is built once, from its own source and its own build files, without
+optional features, into .build/releases of the checkout that the tests are of.
 """
 
 import fcntl
@@ -18,13 +17,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILDS = ROOT / ".build/releases"
 
-RELEASES = {
-    "last": "ac933209a716e63d5f1d3ae5ed3edac832aa6765",
-    # Of 2026-11-23: the last one that speaks version 1 of the protocol by the letter, where OPEN has five fields.
-    "week": "ec50c0b99d1a5a8f148e9d614af47d00ec7b654d",
-}
 UNITY = ["--unity=on", "--unity-size=8"]
-MIXED = ("week",)  # where files of one name would be compiled as one
 PROGRAMS = ["daemon/dloaderd", "daemon/dloader-worker", "client/dlctl/dlctl"]
 TRAINER = "client/trainer"
 # Two processors took 40 s. It ends what hangs, not what others slow down.
@@ -43,15 +36,12 @@ def last_tag():
     return done.stdout.decode().strip() if done.returncode == 0 else None
 
 
-def commit_of(name):
+def last_commit():
     """Raises LookupError, in words."""
-    named = last_tag() if name == "tagged" else RELEASES[name]
-    if named is None:
-        raise LookupError("no release is tagged before this commit")
-    done = git("rev-parse", "--verify", "--quiet", named + "^{commit}", check=False)
-    if done.returncode != 0:
-        raise LookupError(f"{named}, the release '{name}', is not in this checkout; in a clone: git fetch --unshallow")
-    return done.stdout.decode().strip()
+    tag = last_tag()
+    if tag is None:
+        raise LookupError("no release is tagged before this commit; in a shallow clone: git fetch --unshallow --tags")
+    return git("rev-parse", "--verify", "--quiet", tag + "^{commit}", check=True).stdout.decode().strip()
 
 
 def library_of(source):
@@ -59,14 +49,10 @@ def library_of(source):
     return f"client/libdlclient.so.{version}"
 
 
-def package_of(source):
-    return next(path for path in ("client/python/dloaderd", "client/python/dloader") if (source / path).is_dir())
-
-
-def configure(name, source, tree):
+def configure(source, tree):
     options = (source / "meson_options.txt").read_text()
     features = re.findall(r"option\('(\w+)', type: 'feature'", options)
-    return ["meson", "setup", "--buildtype=plain", "-Dwerror=false", *([] if name in MIXED else UNITY),
+    return ["meson", "setup", "--buildtype=plain", "-Dwerror=false", *UNITY,
             *(f"-D{feature}=disabled" for feature in features if feature != "python"), str(tree), str(source)]
 
 
@@ -79,18 +65,18 @@ def run(command):
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr, timeout=BUILD_SECONDS)
 
 
-def build(name, commit, place):
+def build(commit, place):
     """Its programs, library, Python package and trainer in `place`, where they lie as in its build."""
     with tempfile.TemporaryDirectory(dir=BUILDS) as folder:
         source, tree = pathlib.Path(folder, "source"), pathlib.Path(folder, "build")
         source.mkdir()
         archive = git("archive", commit, check=True).stdout
         subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
-        library, package = library_of(source), package_of(source)
+        library, package = library_of(source), "client/python/dloaderd"
         extensions = [f"{package}/{module}.abi3.so" for module in ("_client", "_worker")]  # where there is a Python.h
         trainer = ["cc", "-I", str(source), "-o", str(tree / TRAINER), str(source / "tests/integration/trainer.c"),
                    str(tree / library), "-Wl,-rpath,$ORIGIN"]
-        run(configure(name, source, tree))
+        run(configure(source, tree))
         targets = [*PROGRAMS, library, *(file for file in extensions if has_target(tree, file))]
         run(["ninja", "-C", str(tree), *targets])
         run(trainer)
@@ -103,19 +89,19 @@ def build(name, commit, place):
         os.rename(made, place)
 
 
-def find(name):
+def find():
     """The folder with the release's programs. Skips the test where its source or a compiler is not there."""
     try:
-        commit = commit_of(name)
+        commit = last_commit()
     except LookupError as why:
         raise unittest.SkipTest(str(why)) from None
     place = BUILDS / commit
     for program in ("meson", "ninja", "cc"):
         if not place.exists() and not shutil.which(program):
-            raise unittest.SkipTest(f"the release '{name}' cannot be built: there is no {program}")
+            raise unittest.SkipTest(f"the last release cannot be built: there is no {program}")
     BUILDS.mkdir(parents=True, exist_ok=True)
     with open(BUILDS / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.exists():
-            build(name, commit, place)
+            build(commit, place)
     return place

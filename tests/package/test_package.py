@@ -128,7 +128,7 @@ def frame(payload):
 def text(words):
     return b"\xda" + struct.pack(">H", len(words)) + words.encode()
 
-HELLO = frame(b"\x93\x01\x01\xa1x")
+HELLO = frame(b"\x93\x01\x03\xa1x")
 def OPEN(i):
     spec = text("{name: a%d, dataset: {kind: range, length: 100}, workers: {count: 2}}" % i)
     return frame(b"\x97\x02" + bytes([i % 128]) + b"\xa1/" + spec + b"\x00\x00\x00")

@@ -3,9 +3,8 @@
     abi.py WORK     builds both libraries below the folder WORK; that of a release is kept there
 
 The last release is the last tag v* before this commit. What abidiff of libabigail finds in the functions and types of
-dlclient.h is printed; more functions are no finding. It is an error unless the soversion is another one. While there is
-no such tag, what tests/lib/releases.py calls the last release is compared, to which nothing was promised: then it is no
-error. That there is nothing to compare with is one: nobody knows then.
+dlclient.h is printed; more functions are no finding. It is an error unless the soversion is another one. That there is
+nothing to compare with is one, too: nobody knows then.
 """
 
 import pathlib
@@ -23,18 +22,17 @@ FAILED, CHANGED = 3, 4  # of abidiff's exit status: it has not compared, or foun
 
 
 def last_release():
-    """Its name, its commit, and whether it was tagged."""
-    tag = releases.last_tag()
+    """Its tag, and its commit."""
     try:
-        commit = releases.commit_of("tagged" if tag else "last")
+        commit = releases.last_commit()
     except LookupError as why:
         sys.exit(f"abi: nothing to compare this library with: {why}")
-    return tag or commit[:8], commit, tag is not None
+    return releases.last_tag(), commit
 
 
 def build(source, place, tree):
     """The library, with what the compiler knows of its types, and the header, in `place`."""
-    subprocess.run([*releases.configure("", source, tree), "-Ddebug=true"], check=True, stdout=sys.stderr)
+    subprocess.run([*releases.configure(source, tree), "-Ddebug=true"], check=True, stdout=sys.stderr)
     subprocess.run(["ninja", "-C", tree, releases.library_of(source)], check=True, stdout=sys.stderr)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -59,7 +57,7 @@ def compare(old, new):
 
 def main(work):
     work = pathlib.Path(work).resolve()
-    name, commit, is_tagged = last_release()
+    name, commit = last_release()
     old, new = work / commit, work / "this"
     work.mkdir(parents=True, exist_ok=True)
     if not (old / "libdlclient.so").exists():
@@ -77,10 +75,9 @@ def main(work):
     if not found:
         print(f"abi: programs that are linked with {soversion(old)} of {name} run with this {soversion(new)}")
     elif same:
-        print(f"abi: programs that are linked with {soversion(old)} of {name} may not run with this one: " +
-              ("restore what they use, or raise the soversion in client/meson.build" if is_tagged else
-               "nobody was promised that, as no release is tagged before this one"))
-    return 1 if found and same and is_tagged else 0
+        print(f"abi: programs that are linked with {soversion(old)} of {name} may not run with this one: "
+              "restore what they use, or raise the soversion in client/meson.build")
+    return 1 if found and same else 0
 
 
 if __name__ == "__main__":

@@ -371,15 +371,15 @@ class Tags(unittest.TestCase):
 
     def test_without_a_tag(self):
         with self.assertRaisesRegex(LookupError, "no release is tagged"):
-            releases.commit_of("tagged")
-        with self.assertRaisesRegex(SystemExit, r"^abi: nothing to compare .*'last', is not in this checkout"):
+            releases.last_commit()
+        with self.assertRaisesRegex(SystemExit, "^abi: nothing to compare this library with: no release is tagged"):
             abi.last_release()
 
     def test_a_tag_counts_from_the_next_commit_on(self):
         self.git("tag", "--annotate", "v0.2.0", "--message", "x")
         self.assertIsNone(releases.last_tag())
         self.git("commit", "--quiet", "--allow-empty", "--message", "more")
-        self.assertEqual(abi.last_release(), ("v0.2.0", releases.commit_of("tagged"), True))
+        self.assertEqual(abi.last_release(), ("v0.2.0", releases.last_commit()))
         self.git("tag", "v0.3.0")
         self.assertEqual(releases.last_tag(), "v0.2.0")
 

@@ -247,7 +247,7 @@ TEST(test_handshake)
         msg.welcome.version = unspoken[i];
         snprintf(text, sizeof text,
                  "/run/x: the daemon speaks version %u of the protocol, this "
-                 "library 1 to 4; install",
+                 "library 3 and 4; install",
                  unspoken[i]);
         handshake_fails(&msg, -EPROTO, text);
     }

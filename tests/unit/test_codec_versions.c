@@ -59,21 +59,31 @@ TEST(test_field_count)
     assert_true(shorter > 0);
 }
 
-/* Bytes that a client of version 1 wrote, and that one reads: other people's contract. */
+/* Bytes that a client of version 3 writes, and that a daemon of it reads: other people's contract.
+ */
 TEST(test_oldest_version)
 {
-    static const uint8_t query[] = {0x93, 8, 7, 0xA1, 'v'},
-                         info[] = {4, 0, 0, 0, 0x93, 41, 7, 0xC0};
-    struct dl_message msg, answer = {.number = DL_MSG_INFO, .version = 1};
+    static const uint8_t open[] = {10, 0, 0, 0, 0x97, 2, 7, 0xA1, '/', 0xA1, 'a', 0, 0, 1};
+    const struct dl_message same = {.number = DL_MSG_OPEN,
+                                    .version = 3,
+                                    .open = {.request = 7,
+                                             .base = span_str("/"),
+                                             .spec = {(const uint8_t *)"\xA1"
+                                                                       "a",
+                                                      2},
+                                             .writable = 1}};
     struct dl_buffer out = {0};
+    struct dl_message msg;
 
-    assert_int_equal(decode_exact(query, sizeof query, FROM_CLIENT, &msg, NULL), 0);
-    assert_int_equal(msg.version, 1);
-    answer.info.request = msg.query.request;
-    answer.info.value = (struct dl_span){(const uint8_t *)"\xC0", 1};
-    assert_int_equal(message_encode(&answer, &out), 0);
-    assert_int_equal(out.len, sizeof info);
-    assert_memory_equal(out.data, info, sizeof info);
+    assert_int_equal(decode_exact(open + FRAME_HEADER_BYTES, sizeof open - FRAME_HEADER_BYTES,
+                                  FROM_CLIENT, &msg, NULL),
+                     0);
+    assert_int_equal(msg.version, 3);
+    assert_int_equal(msg.open.writable, 1);
+    assert_int_equal(msg.open.automatic, 0);
+    assert_int_equal(message_encode(&same, &out), 0);
+    assert_int_equal(out.len, sizeof open);
+    assert_memory_equal(out.data, open, sizeof open);
     buffer_deinit(&out);
 }
 

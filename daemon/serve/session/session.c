@@ -45,33 +45,15 @@ void session_flush(struct session *s)
         session_pay(s);
 }
 
-/* A client of this version has no message for what has happened. */
-static void session_end_outdated(struct session *s, const struct dl_message *msg)
-{
-    const struct log_fields fields = session_ended(s);
-    struct dl_error err = {0};
-
-    (void)!dl_error_set(&err, EPROTONOSUPPORT, message_name(msg->number),
-                        "is not in version %u of the protocol, which the client speaks; this "
-                        "daemon speaks " DL_PROTOCOL_SPOKEN "; install the same release of both",
-                        s->sends);
-    log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s %s",
-              (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid, err.path,
-              err.message);
-    session_end(s, &err);
-}
-
 void session_queue(struct session *s, const struct dl_message *msg, int fd)
 {
     struct dl_message sent = *msg;
 
     if (s->ending)
         return;
-    sent.version = s->sends;
+    sent.version = s->version;
     int r = peer_queue(&s->peer, &sent, &fd, fd >= 0);
-    if (r == -EPROTONOSUPPORT) {
-        session_end_outdated(s, msg);
-    } else if (r < 0) {
+    if (r < 0) {
         const struct log_fields fields = session_ended(s);
 
         log_about(LOG_WARNING, &fields, "session %llu: %s cannot be sent: %s",
@@ -434,8 +416,6 @@ static void session_on_message(void *owner, const struct dl_message *msg, struct
     struct session *s = owner;
     struct dl_error err = {0};
 
-    if (s->version == 1 && msg->version == 1) /* codec.h */
-        s->sends = 1;
     int r = session_do(s, msg, &err);
 
     if (r == 1)

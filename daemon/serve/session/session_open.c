@@ -148,8 +148,6 @@ static int session_open_understand(struct opening *opening, struct dl_error *err
         return 0;
     }
     opening->wanted.named = value_get(&v, "name") != NULL;
-    if (opening->seeded && spec_from_former(&v) < 0) /* by a daemon of the last release, perhaps */
-        return dl_error_set(err, ENOMEM, "", "out of memory");
     r = spec_from_value(&v, opening->base, &opening->wanted.spec, err);
     return r < 0 ? r : session_open_take_common(opening, err);
 }

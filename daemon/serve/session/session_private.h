@@ -103,7 +103,6 @@ struct session {
     struct credentials *credentials; /* owned */
     char *agent;                     /* owned; NULL before HELLO */
     uint32_t version;                /* of the protocol, agreed with HELLO; 0 before */
-    uint32_t sends;                  /* and the version of messages for the client */
     struct opened *opened;
     struct client_stream *streams;
     struct sent_segment *segments; /* those the client was sent */

@@ -52,7 +52,6 @@ static int session_requests_handle_hello(struct session *s, const struct dl_msg_
             (unsigned long long)msg->version);
     s->agent = span_dup(msg->agent);
     s->version = (uint32_t)min_u64(msg->version, DL_PROTOCOL_VERSION);
-    s->sends = protocol_sent_to(s->version);
     session_send(s, &(struct dl_message){.number = DL_MSG_WELCOME,
                                          .welcome = {.version = s->version,
                                                      .agent = span_str("dloaderd " DLOADER_VERSION),

@@ -9,14 +9,12 @@ void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t a
                              const char *what)
 {
     struct opened *opened = container_of(user, struct opened, user);
-    struct session *s = opened->session;
-    bool names_it = s->sends > 1;
 
-    session_send(s, &(struct dl_message){.number = DL_MSG_PROGRESS,
-                                         .progress = {.request = opened->request,
-                                                      .done = done,
-                                                      .all = all,
-                                                      .what = span_str(names_it ? what : "")}});
+    session_send(opened->session, &(struct dl_message){.number = DL_MSG_PROGRESS,
+                                                       .progress = {.request = opened->request,
+                                                                    .done = done,
+                                                                    .all = all,
+                                                                    .what = span_str(what)}});
 }
 
 static void session_tells_opened(const struct opened *opened)
