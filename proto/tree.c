@@ -5,6 +5,7 @@
  */
 #include "proto/tree.h"
 
+#include "proto/common/array.h"
 #include "proto/common/utf8.h"
 #include "proto/limits.h"
 #include <assert.h>
@@ -33,28 +34,10 @@ bool tensor_bytes(uint32_t dtype, uint32_t ndim, const uint64_t *shape, uint64_t
 
 /* ---- builder ------------------------------------------------------------------------------- */
 
-static int tree_grow(void **array, uint32_t *room, uint32_t used, size_t more, size_t size)
-{
-    uint64_t need = max_u64(*room, 16);
-
-    while (need < used + more)
-        need *= 2;
-    if (need == *room)
-        return 0;
-    void *bigger = realloc(*array, need * size);
-    if (!bigger)
-        return -ENOMEM;
-    *array = bigger;
-    *room = (uint32_t)need;
-    return 0;
-}
-
 /* Appends `node` with `key`; all or nothing. */
 static int tree_append(struct tree *tree, struct tree_node node, const char *key)
 {
     size_t len = key ? strlen(key) : 0;
-    void *nodes = tree->nodes, *keys = tree->keys;
-    int r;
 
     if (tree->count >= DL_MAX_TREE_NODES)
         return -E2BIG;
@@ -62,14 +45,9 @@ static int tree_append(struct tree *tree, struct tree_node node, const char *key
         return -ENAMETOOLONG;
     if (!utf8_text((const uint8_t *)key, len))
         return -EINVAL;
-    r = tree_grow(&nodes, &tree->nodes_room, tree->count, 1, sizeof node);
-    tree->nodes = nodes;
-    if (r == 0 && len > 0) {
-        r = tree_grow(&keys, &tree->keys_room, tree->keys_len, len, 1);
-        tree->keys = keys;
-    }
-    if (r < 0)
-        return r;
+    if (!array_reserve(tree->nodes, tree->nodes_room, tree->count + UINT64_C(1)) ||
+        !array_reserve(tree->keys, tree->keys_room, tree->keys_len + len))
+        return -ENOMEM;
     if (len > 0)
         memcpy(tree->keys + tree->keys_len, key, len);
     node.key_len = (uint32_t)len;

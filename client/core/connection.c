@@ -1,6 +1,8 @@
 /* Framing, numbering and the latch of a session: connection.h. */
 #include "client/core/connection.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -78,29 +80,14 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
     return r;
 }
 
-static int connection_grow_fds(struct connection *conn)
-{
-    uint32_t cap = conn->cap_fds ? conn->cap_fds * 2 : 4;
-    struct sent_fd *grown;
-
-    if (conn->n_fds < conn->cap_fds)
-        return 0;
-    grown = reallocarray(conn->fds, cap, sizeof *grown);
-    if (!grown)
-        return connection_fail(conn, ENOMEM, "", "no memory for a message to the daemon");
-    conn->fds = grown;
-    conn->cap_fds = cap;
-    return 0;
-}
-
 int connection_send_fd(struct connection *conn, const struct dl_message *msg, int fd)
 {
     _cleanup_fd_ int owned = fd;
     size_t at = conn->out.len;
-    int r = connection_grow_fds(conn);
 
-    if (r == 0)
-        r = connection_send(conn, msg);
+    if (!array_reserve(conn->fds, conn->cap_fds, conn->n_fds + UINT64_C(1)))
+        return connection_fail(conn, ENOMEM, "", "no memory for a message to the daemon");
+    int r = connection_send(conn, msg);
     if (r == 0 && !conn->hung_up)
         conn->fds[conn->n_fds++] = (struct sent_fd){at, steal_fd(&owned)};
     assert(conn->n_fds <= conn->cap_fds);

@@ -5,6 +5,7 @@
  */
 #include "client/core/dispatch.h"
 
+#include "proto/common/array.h"
 #include "proto/mix_changes.h"
 #include "proto/pages.h"
 #include "proto/position.h"
@@ -314,15 +315,8 @@ static int dispatch_on_segment(struct dl_client *client, const struct received *
         return violated(client, "SEGMENT %llu came before", (ull)segment->id);
     if (client->n_segments == CLIENT_SEGMENTS_MAX)
         return violated(client, "more than %d segments", CLIENT_SEGMENTS_MAX);
-    if (client->n_segments == client->cap_segments) {
-        uint32_t cap = client->cap_segments ? client->cap_segments * 2 : 8;
-        struct mapping **grown = reallocarray(client->segments, cap, sizeof *grown);
-
-        if (!grown)
-            return no_memory_for(client, &in->msg);
-        client->segments = grown;
-        client->cap_segments = cap;
-    }
+    if (!array_reserve(client->segments, client->cap_segments, client->n_segments + UINT64_C(1)))
+        return no_memory_for(client, &in->msg);
     if (mapping_new(in->fd, (uint32_t)segment->id, segment->bytes, segment->writable, &mapping,
                     &err) < 0)
         return connection_fail(&client->conn, err.code, err.path, "%s", err.message);

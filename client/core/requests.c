@@ -3,6 +3,8 @@
  */
 #include "client/core/core.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -99,16 +101,9 @@ int epoch_queue_start(struct dl_epoch *epoch, const struct dl_message *start)
  * news that its world has changed. */
 static void requests_remember_stopped(struct dl_client *client, uint32_t stream)
 {
-    if (client->n_stopped == client->cap_stopped) {
-        uint32_t cap = client->cap_stopped ? client->cap_stopped * 2 : 8;
-        struct stopped *grown = reallocarray(client->stopped, cap, sizeof *grown);
-
-        if (!grown) {
-            connection_fail(&client->conn, ENOMEM, "", "no memory to stop an epoch");
-            return;
-        }
-        client->stopped = grown;
-        client->cap_stopped = cap;
+    if (!array_reserve(client->stopped, client->cap_stopped, client->n_stopped + UINT64_C(1))) {
+        connection_fail(&client->conn, ENOMEM, "", "no memory to stop an epoch");
+        return;
     }
     client->stopped[client->n_stopped++] =
         (struct stopped){.stream = stream, .request = client->conn.last_request};

@@ -11,9 +11,13 @@
 #define DL_MEMORY_H
 
 #include "proto/codec.h"
+#include "proto/common/array.h"
 
 void *must_alloc(size_t size); /* zeroed */
 void *must_realloc(void *mem, size_t size);
+/* Room for `need` items, as array_reserve(). */
+#define must_reserve(array, room, need) \
+    (void)must_have(array_reserve(array, room, need) ? (void *)&(array) : NULL)
 char *must_strdup(const char *text);
 void must_append(struct dl_buffer *buf, const void *data, size_t len);
 

@@ -1,5 +1,6 @@
 #include "daemon/cache/disk_cache.h"
 
+#include "proto/common/array.h"
 #include "proto/common/fd_io.h"
 
 #include <assert.h>
@@ -121,14 +122,8 @@ static bool disk_cache_is_cache_name(const char *name)
 
 static int disk_cache_keep(struct cache_list *list, const char *name, const struct stat *st)
 {
-    if (list->n == list->room) {
-        size_t room = list->room > 0 ? 2 * list->room : 64;
-        struct cache_file *files = realloc(list->files, room * sizeof *files);
-        if (!files)
-            return -ENOMEM;
-        list->files = files;
-        list->room = room;
-    }
+    if (!array_reserve(list->files, list->room, list->n + 1))
+        return -ENOMEM;
     struct cache_file *file = &list->files[list->n++];
     size_t len = strlen(name);
     assert(len < sizeof file->name); /* as a cache's name is */

@@ -1,5 +1,7 @@
 #include "daemon/cache/ids_cache.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -179,18 +181,6 @@ static uint64_t ids_check(const struct ids_record *head, const void *ids)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static bool ids_make_room(struct ids_cache *cache, uint64_t n)
-{
-    if (n <= cache->ids_room)
-        return true;
-    uint32_t *ids = realloc(cache->ids, n * sizeof *ids);
-    if (ids) {
-        cache->ids = ids;
-        cache->ids_room = n;
-    }
-    return ids != NULL;
-}
-
 /* Ids of two bytes lie in the first half: the last ones first, none is overwritten unread. */
 static void ids_widen(uint32_t *ids, size_t n)
 {
@@ -215,7 +205,7 @@ static bool ids_cache_read(struct ids_cache *cache, const struct ids_key *key, u
     uint64_t rest = cache->bytes - at - sizeof head, bytes = (uint64_t)head.n * head.width;
     if (head.key.low != key->low || head.key.high != key->high ||
         (head.width != sizeof(uint16_t) && head.width != sizeof(uint32_t)) || bytes > rest ||
-        !ids_make_room(cache, max_u64(head.n, 1)))
+        !array_reserve(cache->ids, cache->ids_room, max_u64(head.n, 1)))
         return false;
     memcpy(cache->ids, base + at + sizeof head, bytes);
     if (ids_check(&head, cache->ids) != head.check)
@@ -347,7 +337,7 @@ void ids_cache_put(struct ids_cache *cache, const struct ids_key *key, const uin
         return;
     assert(n == 0 || ids != cache->ids);
     bytes = align_up(sizeof head + n * head.width, IDS_UNIT);
-    if (!ids_make_room(cache, max_u64(n, 1)) || !ids_take(cache, bytes, &at) ||
+    if (!array_reserve(cache->ids, cache->ids_room, max_u64(n, 1)) || !ids_take(cache, bytes, &at) ||
         !ids_allocate(cache, at, at + bytes))
         return;
     /* The checksum is of these, not of what lies there: whoever was kept from a processor for a

@@ -323,10 +323,7 @@ static void member_on_found(struct member *member, const struct backend_answer *
 static void member_read_cards(struct member *member, const struct backend_answer *answer)
 {
     member->n_cards = 0;
-    if (answer->n > member->cap_cards) {
-        member->cap_cards = answer->n + answer->n / 2;
-        member->cards = must_realloc(member->cards, member->cap_cards * sizeof *member->cards);
-    }
+    must_reserve(member->cards, member->cap_cards, answer->n);
     for (uint32_t i = 0; i < answer->n; i++) {
         struct rdzv_card *card = &member->cards[member->n_cards];
         bool is_next = rdzv_card_unpack(answer->items[i].data, card) &&

@@ -1,6 +1,8 @@
 /* Groups: growing them, dealing them out, and the one way in which lengths are sorted. */
 #include "daemon/plan/plan_groups.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -19,31 +21,12 @@ uint64_t plan_groups_bytes(const struct plan_groups *made, uint64_t members)
            made->batches_room * sizeof *made->batches + made->groups_room * sizeof *made->groups;
 }
 
-int plan_grow(void *array, size_t *room, size_t need, size_t item)
-{
-    uint64_t size, wanted = max_u64(need, *room + *room / 2 + 16);
-    void *old;
-
-    if (need <= *room)
-        return 0;
-    if (mul_overflows(wanted, item, &size))
-        return -ENOMEM;
-    memcpy(&old, array, sizeof old);
-    void *grown = realloc(old, size);
-    if (!grown)
-        return -ENOMEM;
-    memcpy(array, &grown, sizeof grown);
-    *room = wanted;
-    return 0;
-}
-
 int plan_groups_add(struct plan_groups *made, uint64_t world, uint64_t first, uint64_t count)
 {
     assert(count > 0 && first + count <= UINT32_MAX);
-    int r = plan_grow(&made->groups, &made->groups_room, made->n_groups + 1, sizeof *made->groups);
 
-    if (r < 0)
-        return r;
+    if (!array_reserve(made->groups, made->groups_room, made->n_groups + 1))
+        return -ENOMEM;
     if (!made->batches && made->n_even == made->n_groups && count % world == 0) {
         made->n_even++;
         made->even_parts += count;
@@ -56,10 +39,9 @@ int plan_groups_add(struct plan_groups *made, uint64_t world, uint64_t first, ui
 int plan_groups_add_row(struct plan_groups *made, uint64_t first, uint64_t end)
 {
     assert(end <= UINT32_MAX && first < end);
-    int r = plan_grow(&made->rows, &made->rows_room, made->n_rows + 2, sizeof *made->rows);
 
-    if (r < 0)
-        return r;
+    if (!array_reserve(made->rows, made->rows_room, made->n_rows + 2))
+        return -ENOMEM;
     assert(made->n_rows == 0 || made->rows[made->n_rows] == first);
     made->rows[made->n_rows++] = (uint32_t)first;
     made->rows[made->n_rows] = (uint32_t)end;
@@ -69,13 +51,12 @@ int plan_groups_add_row(struct plan_groups *made, uint64_t first, uint64_t end)
 int plan_groups_add_batch(struct plan_groups *made, uint64_t first, uint64_t count)
 {
     assert(count > 0 && first + count <= UINT32_MAX);
-    int r =
-        plan_grow(&made->batches, &made->batches_room, made->n_batches + 1, sizeof *made->batches);
 
-    if (r == 0)
-        made->batches[made->n_batches++] =
-            (struct plan_batch){.first = (uint32_t)first, .count = (uint32_t)count};
-    return r;
+    if (!array_reserve(made->batches, made->batches_room, made->n_batches + 1))
+        return -ENOMEM;
+    made->batches[made->n_batches++] =
+        (struct plan_batch){.first = (uint32_t)first, .count = (uint32_t)count};
+    return 0;
 }
 
 struct plan_share plan_groups_share(const struct plan_groups *made, const struct plan_group *group,

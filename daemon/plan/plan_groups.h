@@ -86,9 +86,6 @@ static inline uint64_t plan_groups_stretch(const struct plan_groups *made,
     return made->rows ? made->rows[first] : first;
 }
 
-/* Grows an array of items to hold `need` of them at least: 0 or -ENOMEM. */
-int _nodiscard_ plan_grow(void *array, size_t *room, size_t need, size_t item);
-
 /*
  * Sorts values by keys[value], ascending and stable; a key above `limit` counts as `limit`, none
  * may be above `longest` otherwise. `scratch` has room for as many.

@@ -2,8 +2,10 @@
 #include "daemon/plan/plan_lazy.h"
 
 #include <assert.h>
+#include <errno.h>
 
 #include "daemon/plan/token_plan.h"
+#include "proto/common/array.h"
 
 /* ---- which rows are which steps -------------------------------------------------------------- */
 
@@ -63,11 +65,10 @@ bool token_lazy_takes_mark(const struct plan_tokens *tokens, uint64_t count)
 
 static int plan_lazy_add_mark(struct token_lazy *lazy, uint64_t rows)
 {
-    int r = plan_grow(&lazy->marks, &lazy->marks_room, lazy->n_marks + 1, sizeof *lazy->marks);
-
-    if (r == 0)
-        lazy->marks[lazy->n_marks++] = rows;
-    return r;
+    if (!array_reserve(lazy->marks, lazy->marks_room, lazy->n_marks + 1))
+        return -ENOMEM;
+    lazy->marks[lazy->n_marks++] = rows;
+    return 0;
 }
 
 int token_lazy_begin(struct token_plan *plan, struct sampler *sampler)

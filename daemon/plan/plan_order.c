@@ -4,6 +4,8 @@
  */
 #include "daemon/plan/token_plan.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -66,14 +68,10 @@ static int plan_order_begin_split(struct token_plan *plan)
 static int plan_order_add_member(struct token_plan *plan, uint32_t member, uint32_t length)
 {
     struct token_split *split = &plan->split;
-    int r = plan_grow(&plan->made.members, &split->members_room, plan->count + 1,
-                      sizeof *plan->made.members);
 
-    if (r == 0)
-        r = plan_grow(&split->lengths, &split->lengths_room, member + UINT64_C(1),
-                      sizeof *split->lengths);
-    if (r < 0)
-        return r;
+    if (!array_reserve(plan->made.members, split->members_room, plan->count + 1) ||
+        !array_reserve(split->lengths, split->lengths_room, member + UINT64_C(1)))
+        return -ENOMEM;
     plan->params.lengths = split->lengths;
     split->lengths[member] = length;
     plan->made.members[plan->count++] = member;
@@ -85,11 +83,9 @@ static int plan_order_add_part(struct token_plan *plan, struct token_part part, 
 {
     struct token_split *split = &plan->split;
 
-    if (plan->length + split->n_parts >= UINT32_MAX)
+    if (plan->length + split->n_parts >= UINT32_MAX ||
+        !array_reserve(split->parts, split->parts_room, split->n_parts + 1))
         return -ENOMEM;
-    int r = plan_grow(&split->parts, &split->parts_room, split->n_parts + 1, sizeof *split->parts);
-    if (r < 0)
-        return r;
     split->parts[split->n_parts] = part;
     return plan_order_add_member(plan, (uint32_t)(plan->length + split->n_parts++), length);
 }

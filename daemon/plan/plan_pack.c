@@ -7,6 +7,8 @@
  */
 #include "daemon/plan/token_plan.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -147,13 +149,12 @@ static uint32_t plan_pack_pop_row(struct packing *pk, uint32_t length, uint32_t 
 static int plan_pack_make_room_for_row(struct packing *pk)
 {
     size_t rows = pk->n_rows + UINT64_C(1);
-    int r = plan_grow(&pk->next, &pk->next_room, rows, sizeof *pk->next);
 
-    if (r == 0)
-        r = plan_grow(&pk->space, &pk->space_room, rows, sizeof *pk->space);
-    if (r == 0)
-        r = plan_grow(&pk->turn, &pk->turn_room, rows, sizeof *pk->turn);
-    return r;
+    return array_reserve(pk->next, pk->next_room, rows) &&
+                   array_reserve(pk->space, pk->space_room, rows) &&
+                   array_reserve(pk->turn, pk->turn_room, rows)
+               ? 0
+               : -ENOMEM;
 }
 
 /* Members are sorted: the longest is the last. A member's row is in row_of. */
@@ -278,14 +279,12 @@ static int plan_pack_balance(const struct token_plan *plan, struct packing *pk,
 {
     uint64_t each = plan->params.tokens / plan->params.row_length, unit = plan_pack_unit(plan);
     uint64_t whole = kept - kept % unit;
-    int r = plan_grow(&pk->squares, &pk->squares_room, pk->n_rows, sizeof *pk->squares);
 
-    if (r == 0)
-        r = plan_grow(&pk->priced, &pk->priced_room, kept, sizeof *pk->priced);
-    if (r < 0)
-        return r;
+    if (!array_reserve(pk->squares, pk->squares_room, pk->n_rows) ||
+        !array_reserve(pk->priced, pk->priced_room, kept))
+        return -ENOMEM;
     plan_pack_price(plan, pk, members, n, kept);
-    r = token_deal(plan, pk->priced, whole, each, plan->unit, pk->turn);
+    int r = token_deal(plan, pk->priced, whole, each, plan->unit, pk->turn);
     if (r < 0)
         return r;
     return token_deal(plan, pk->priced + whole, kept - whole, each, 1, pk->turn + whole);
@@ -341,12 +340,10 @@ static int plan_pack_cut_rows(struct token_plan *plan, uint64_t before, uint64_t
 static int plan_pack_fill(struct token_plan *plan, struct packing *pk, uint64_t first, size_t n)
 {
     struct plan_keys keys = token_keys(plan);
-    int r = plan_grow(&pk->row_of, &pk->row_of_room, n, sizeof *pk->row_of);
 
-    if (r == 0)
-        r = plan_grow(&pk->scratch, &pk->scratch_room, n, sizeof *pk->scratch);
-    if (r < 0)
-        return r;
+    if (!array_reserve(pk->row_of, pk->row_of_room, n) ||
+        !array_reserve(pk->scratch, pk->scratch_room, n))
+        return -ENOMEM;
     if (plan->params.fill == PLAN_FIRST_FIT)
         return plan_pack_first_fit(plan, pk, plan->made.members + first, n);
     plan_sort(&keys, plan->made.members + first, pk->scratch, n);

@@ -5,6 +5,8 @@
  */
 #include "daemon/plan/token_plan.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -234,11 +236,10 @@ int token_cut_sorted(struct token_plan *plan)
     while (end < plan->count) {
         end = max_u64(token_plan_window(plan, first), end + 1);
         assert(first < end && end <= plan->count);
-        int r = plan_grow(&scratch, &room, end - first, sizeof *scratch);
-        if (r < 0)
-            return r;
+        if (!array_reserve(scratch, room, end - first))
+            return -ENOMEM;
         plan_sort(&keys, plan->made.members + first, scratch, end - first);
-        r = batches ? plan_sorted_batches_window(plan, &first, end)
+        int r = batches ? plan_sorted_batches_window(plan, &first, end)
                     : plan_sorted_cut_window(plan, &first, end);
         if (r < 0)
             return r;

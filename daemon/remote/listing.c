@@ -2,6 +2,7 @@
 
 #include "daemon/remote/date.h"
 #include "daemon/remote/xml.h"
+#include "proto/common/array.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -45,16 +46,9 @@ static void page_push(struct page *page)
 {
     struct remote_listing *to = page->to;
 
-    if (to->n == page->cap) {
-        uint32_t cap = page->cap ? 2 * page->cap : 64;
-        struct remote_entry *more = reallocarray(to->entries, cap, sizeof *more);
-
-        if (!more) {
-            page->is_lost = true;
-            return;
-        }
-        to->entries = more;
-        page->cap = cap;
+    if (!array_reserve(to->entries, page->cap, to->n + UINT64_C(1))) {
+        page->is_lost = true;
+        return;
     }
     to->entries[to->n++] = page->now;
     page->now = (struct remote_entry){.size = REMOTE_UNKNOWN, .modified = -1};

@@ -1,5 +1,7 @@
 #include "proto/shared/quarantine.h"
 
+#include "proto/common/array.h"
+
 #include <errno.h>
 #include <stdio.h>
 
@@ -49,21 +51,6 @@ static uint32_t quarantine_find(const struct quarantine *q, const struct bad_pla
     return begin;
 }
 
-static bool quarantine_make_room(struct quarantine *q)
-{
-    uint32_t room = q->room ? 2 * q->room : 16;
-    struct bad_sample *samples;
-
-    if (q->n < q->room)
-        return true;
-    samples = realloc(q->samples, room * sizeof *samples);
-    if (!samples)
-        return false;
-    q->samples = samples;
-    q->room = room;
-    return true;
-}
-
 enum bad_verdict quarantine_admit_unlisted(struct quarantine *q, uint32_t n)
 {
     if (n == 0)
@@ -89,7 +76,7 @@ enum bad_verdict quarantine_admit(struct quarantine *q, const struct bad_place *
     }
     if (quarantine_count(q) >= q->limit)
         return BAD_ABOVE;
-    if (!quarantine_make_room(q))
+    if (!array_reserve(q->samples, q->room, q->n + UINT64_C(1)))
         return quarantine_admit_unlisted(q, 1);
     memmove(&q->samples[at + 1], &q->samples[at], (q->n - at) * sizeof *q->samples);
     q->samples[at] = (struct bad_sample){.place = *place,

@@ -1,6 +1,7 @@
 #include "client/dlctl/run/token_files.h"
 
 #include "client/dlctl/run/token_arrow.h"
+#include "proto/common/array.h"
 #include "proto/common/base.h"
 
 #include <errno.h>
@@ -215,15 +216,8 @@ static int tokens_note_document(struct token_files *files, size_t n, struct dl_e
         return dl_error_set(err, EOVERFLOW, files->prefix,
                             "document %llu has %zu tokens, more than %d",
                             (unsigned long long)files->documents, n, INT32_MAX);
-    if (files->documents == files->room) {
-        uint64_t room = max_u64(2 * files->room, 1024);
-        uint32_t *lengths = reallocarray(files->lengths, room, sizeof *lengths);
-
-        if (!lengths)
-            return dl_error_set(err, ENOMEM, files->prefix, "%s", strerror(ENOMEM));
-        files->lengths = lengths;
-        files->room = room;
-    }
+    if (!array_reserve(files->lengths, files->room, files->documents + 1))
+        return dl_error_set(err, ENOMEM, files->prefix, "%s", strerror(ENOMEM));
     files->lengths[files->documents++] = (uint32_t)n;
     return 0;
 }

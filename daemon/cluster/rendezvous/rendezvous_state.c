@@ -27,18 +27,10 @@ void rdzv_state_deinit(struct rdzv_state *state)
     *state = (struct rdzv_state){0};
 }
 
-static void rdzv_state_reserve(struct rdzv_state *state, uint32_t n)
-{
-    if (n <= state->cap)
-        return;
-    state->cap = n < 8 ? 8 : n + n / 2;
-    state->nodes = must_realloc(state->nodes, state->cap * sizeof *state->nodes);
-}
-
 void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
 {
     assert(from != to && from->n <= RDZV_NODES_MAX);
-    rdzv_state_reserve(to, from->n);
+    must_reserve(to->nodes, to->cap, from->n);
     struct rdzv_node *nodes = to->nodes;
     uint32_t cap = to->cap;
     *to = *from;
@@ -123,7 +115,7 @@ int rdzv_state_add(struct rdzv_state *state, const struct rdzv_node *node)
     assert(at == state->n || state->nodes[at].id != node->id);
     if (state->n >= RDZV_NODES_MAX || rdzv_state_all_ranks(state) + node->local > DL_MAX_WORLD_SIZE)
         return -ENOSPC;
-    rdzv_state_reserve(state, state->n + 1);
+    must_reserve(state->nodes, state->cap, state->n + 1);
     memmove(&state->nodes[at + 1], &state->nodes[at], (state->n - at) * sizeof *state->nodes);
     state->nodes[at] = *node;
     state->nodes[at].rank = RDZV_NO_RANK;

@@ -1,5 +1,7 @@
 #include "daemon/data/base/planned.h"
 
+#include "proto/common/array.h"
+
 #include <errno.h>
 
 void planned_deinit(struct planned *planned)
@@ -11,20 +13,6 @@ void planned_deinit(struct planned *planned)
 static int planned_refuse(const char *what, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "", "the slot's header is damaged: %s", what);
-}
-
-static bool planned_make_room(struct planned *planned, uint64_t n)
-{
-    uint32_t *lists;
-
-    if (n <= planned->room)
-        return true;
-    lists = realloc(planned->lists, n * sizeof *lists); /* n: of a slot's bytes */
-    if (!lists)
-        return false;
-    planned->lists = lists;
-    planned->room = n;
-    return true;
 }
 
 static int planned_check_lengths(const struct planned *planned, uint64_t samples,
@@ -67,7 +55,7 @@ int planned_read(struct planned *planned, void *slot, const struct slot_task *ta
     if (slot_planned_bytes(task->samples, more) > task->planned)
         return planned_refuse("the plan is cut off", err);
     n = task->samples + more;
-    if (!planned_make_room(planned, n))
+    if (!array_reserve(planned->lists, planned->room, n) /* n: of a slot */)
         return dl_error_set(err, ENOMEM, "", "out of memory for a batch");
     memcpy(planned->lists, from->lists, n * sizeof *planned->lists);
     planned->lengths = planned->lists;

@@ -1,5 +1,6 @@
 #include "daemon/data/base/sample.h"
 
+#include "proto/common/array.h"
 #include "proto/common/utf8.h"
 
 #include <assert.h>
@@ -32,14 +33,8 @@ static int sample_added(struct sample *sample, const void *data)
 {
     uint32_t node = sample->tree.count - 1;
 
-    if (node >= sample->data_room) {
-        uint32_t room = sample->data_room ? 2 * sample->data_room : 16;
-        const void **bigger = realloc(sample->data, room * sizeof *bigger);
-        if (!bigger)
-            return sample_stick(sample, -ENOMEM);
-        sample->data = bigger;
-        sample->data_room = room;
-    }
+    if (!array_reserve(sample->data, sample->data_room, sample->tree.count))
+        return sample_stick(sample, -ENOMEM);
     sample->data[node] = data;
     if (sample->depth > 0)
         sample->tree.nodes[sample->open[sample->depth - 1]].children++;

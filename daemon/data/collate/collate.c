@@ -13,24 +13,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-bool collate_room(void *array, size_t *room, uint64_t need, size_t size)
-{
-    uint64_t more = max_u64(2 * (uint64_t)*room, max_u64(need, 16)), bytes;
-    void *old, *bigger;
-
-    if (need <= *room)
-        return true;
-    if (mul_overflows(more, size, &bytes) || bytes > PTRDIFF_MAX)
-        return false;
-    memcpy(&old, array, sizeof old);
-    bigger = realloc(old, bytes);
-    if (!bigger)
-        return false;
-    memcpy(array, &bigger, sizeof bigger);
-    *room = more;
-    return true;
-}
-
 static int collate_copy_names(struct collate *c, const struct spec_collate *spec,
                               const char *length_of)
 {

@@ -86,9 +86,6 @@ struct collate {
     struct batch_layout layout;
 };
 
-/* Room for `need` entries of `size` in an owned array. False: out of memory, nothing changed. */
-bool _nodiscard_ collate_room(void *array, size_t *room, uint64_t need, size_t size);
-
 static inline bool collate_is_leaf(const struct tree_node *node)
 {
     return node->kind == TREE_TENSOR || node->kind == TREE_STRING || node->kind == TREE_BYTES;

@@ -1,6 +1,8 @@
 /* The tree of a batch, and where its leaves lie. */
 #include "daemon/data/collate/collate_batch.h"
 
+#include "proto/common/array.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,7 +49,7 @@ static int collate_layout_added(const struct emit *e, int r, const char *key, en
 {
     struct collate *c = e->c;
 
-    if (r == 0 && !collate_room(&c->parts, &c->parts_room, c->tree.count, sizeof *c->parts))
+    if (r == 0 && !array_reserve(c->parts, c->parts_room, c->tree.count))
         r = -ENOMEM;
     switch (r) {
     case 0:

@@ -7,6 +7,7 @@
  * string instead of a list is not a list of characters.
  */
 #include "daemon/data/collate/collate_batch.h"
+#include "proto/common/array.h"
 #include "proto/common/bisect.h"
 
 #include <errno.h>
@@ -29,8 +30,7 @@ static int collate_match_list_leaves(struct collate *c, const struct sample *sam
 {
     const struct tree *tree = &sample->tree;
 
-    if (!collate_room(&c->leaves, &c->leaves_room, c->n_leaves + (uint64_t)tree->count,
-                      sizeof *c->leaves))
+    if (!array_reserve(c->leaves, c->leaves_room, c->n_leaves + (uint64_t)tree->count))
         return collate_match_no_memory(err);
     for (uint32_t i = 0; i < tree->count; i++)
         if (collate_is_leaf(&tree->nodes[i]))
@@ -55,7 +55,7 @@ int collate_take(struct collate *c, const struct sample *sample, struct dl_error
 
     if (r < 0)
         return r;
-    if (!collate_room(&c->sources, &c->sources_room, c->n_leaves, sizeof *c->sources))
+    if (!array_reserve(c->sources, c->sources_room, c->n_leaves))
         return collate_match_no_memory(err);
     for (size_t l = first; l < c->n_leaves; l++)
         c->sources[l] = collate_match_source_of(sample, c->leaves[l].node);
@@ -326,7 +326,7 @@ int collate_match(struct collate *c, size_t *ret_bad, struct dl_error *err)
         (r = collate_choose_padded(c, err)) < 0)
         return r;
     if (mul_overflows(c->n_leaves, c->n, &sources) ||
-        !collate_room(&c->sources, &c->sources_room, sources, sizeof *c->sources))
+        !array_reserve(c->sources, c->sources_room, sources))
         return collate_match_no_memory(err);
     for (size_t i = 0; i < c->n; i++) {
         const struct sample *sample = &c->samples[i];

@@ -4,6 +4,7 @@
 #include "daemon/data/files/file_hasher.h"
 #include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
+#include "proto/common/array.h"
 #include "proto/common/bisect.h"
 
 #include <assert.h>
@@ -54,22 +55,9 @@ static int class_list_names_add(struct names *names, const char *name)
 {
     size_t len = strlen(name) + 1;
 
-    if (names->used + len > names->text_room) {
-        size_t room = 2 * names->text_room + len + 256;
-        char *text = realloc(names->text, room);
-        if (!text)
-            return -ENOMEM;
-        names->text = text;
-        names->text_room = room;
-    }
-    if (names->n == names->offsets_room) {
-        size_t room = 2 * names->offsets_room + 16;
-        uint32_t *offsets = reallocarray(names->offsets, room, sizeof *offsets);
-        if (!offsets)
-            return -ENOMEM;
-        names->offsets = offsets;
-        names->offsets_room = room;
-    }
+    if (!array_reserve(names->text, names->text_room, names->used + len) ||
+        !array_reserve(names->offsets, names->offsets_room, names->n + UINT64_C(1)))
+        return -ENOMEM;
     if (names->used + len > UINT32_MAX)
         return -EFBIG;
     memcpy(names->text + names->used, name, len);
@@ -210,14 +198,8 @@ static int class_list_read_folder(const struct class_list_walk *walk, const char
 static int class_list_add_met(struct class_list_walk *walk, const char *path, uint32_t label,
                               size_t parent)
 {
-    if (walk->n == walk->room) {
-        size_t room = 2 * walk->room + 64;
-        struct met *met = reallocarray(walk->met, room, sizeof *met);
-        if (!met)
-            return -ENOMEM;
-        walk->met = met;
-        walk->room = room;
-    }
+    if (!array_reserve(walk->met, walk->room, walk->n + 1))
+        return -ENOMEM;
     struct met *met = &walk->met[walk->n];
     *met = (struct met){.path = strdup(path), .dir = {.label = label}, .parent = parent};
     if (!met->path)

@@ -2,6 +2,7 @@
 
 #include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
+#include "proto/common/array.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -36,14 +37,8 @@ static int globs_append(struct file_list *list, char *path, const char *pattern,
     list->bytes += strlen(own);
     if (list->n == FILE_LIST_MAX || list->bytes > FILE_LIST_BYTES)
         return globs_too_many(pattern, err);
-    if (list->n == list->room) {
-        uint32_t room = list->room ? 2 * list->room : 16;
-        char **bigger = realloc(list->paths, room * sizeof *bigger);
-        if (!bigger)
-            return globs_out_of_memory(err);
-        list->paths = bigger;
-        list->room = room;
-    }
+    if (!array_reserve(list->paths, list->room, list->n + UINT64_C(1)))
+        return globs_out_of_memory(err);
     list->paths[list->n++] = steal_ptr(own);
     return 0;
 }

@@ -12,10 +12,7 @@ struct core_command *core_command(struct core *core, enum core_command_kind kind
 
     if (c->begin == c->end)
         c->begin = c->end = 0;
-    if (c->end == c->room) {
-        c->room = c->room ? 2 * c->room : 64;
-        c->items = must_realloc(c->items, c->room * sizeof *c->items);
-    }
+    must_reserve(c->items, c->room, c->end + UINT64_C(1));
     c->items[c->end] = (struct core_command){.kind = kind, .stream = stream};
     return &c->items[c->end++];
 }

@@ -88,17 +88,9 @@ enum headspace_phase headspace_phase(const struct headspace *h)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-static void *headspace_grow(void *items, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return items;
-    *cap = *cap ? 2 * *cap : 16;
-    return must_realloc(items, *cap * size);
-}
-
 static void headspace_add(struct steps *steps, const struct pace *pace)
 {
-    steps->paces = headspace_grow(steps->paces, steps->n_paces, &steps->cap, sizeof *steps->paces);
+    must_reserve(steps->paces, steps->cap, steps->n_paces + 1);
     steps->paces[steps->n_paces++] = *pace;
     steps->n += pace->n;
     steps->ns += pace->ns * pace->n;
@@ -130,7 +122,7 @@ static struct track *headspace_find_or_add(struct headspace *h, uint64_t key)
 
     if (track)
         return track;
-    h->tracks = headspace_grow(h->tracks, h->n_tracks, &h->cap_tracks, sizeof *h->tracks);
+    must_reserve(h->tracks, h->cap_tracks, h->n_tracks + 1);
     h->tracks[h->n_tracks] = (struct track){.key = key};
     return &h->tracks[h->n_tracks++];
 }

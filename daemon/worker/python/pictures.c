@@ -6,6 +6,7 @@
 
 #include "daemon/data/decode/image/cached_pictures.h"
 #include "daemon/data/decode/transform/transforms.h"
+#include "proto/common/array.h"
 #include "proto/common/clock.h"
 #include "proto/common/fd_io.h"
 #include "proto/dtype.h"
@@ -282,13 +283,8 @@ static int pictures_read_path(struct pictures *p, int fd, size_t *ret)
 
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
         return -1;
-    if ((size_t)st.st_size > p->room) {
-        uint8_t *grown = realloc(p->file, (size_t)st.st_size);
-        if (!grown)
-            return -1;
-        p->file = grown;
-        p->room = (size_t)st.st_size;
-    }
+    if (!array_reserve(p->file, p->room, (size_t)st.st_size))
+        return -1;
     int64_t got = fd_pread_all(fd, p->file, (uint64_t)st.st_size, 0);
     if (got < 0)
         return -1;

@@ -1,6 +1,7 @@
 /* What the first sample says of a batch. */
 #include "daemon/worker/python/stack_private.h"
 
+#include "proto/common/array.h"
 #include "proto/limits.h"
 
 /* The place of the node that was added last, if it could be. */
@@ -8,15 +9,9 @@ static struct place *stack_template_added(struct stack *s, int r, enum place_kin
 {
     if (r < 0)
         return NULL;
-    if (s->tree.count > s->room) {
-        uint32_t room = s->room ? 2 * s->room : 16;
-        struct place *places = realloc(s->places, room * sizeof *places);
-        if (!places) {
-            s->tree.count--;
-            return NULL;
-        }
-        s->places = places;
-        s->room = room;
+    if (!array_reserve(s->places, s->room, s->tree.count)) {
+        s->tree.count--;
+        return NULL;
     }
     struct place *place = &s->places[s->tree.count - 1];
     *place = (struct place){.kind = kind, .end = s->tree.count};

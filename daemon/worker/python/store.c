@@ -2,6 +2,7 @@
 
 #include "daemon/worker/python/pickle.h"
 
+#include "proto/common/array.h"
 #include "proto/limits.h"
 
 #include <errno.h>
@@ -78,16 +79,9 @@ static int store_refuse(int r)
 /* The part of the node that was added last; `r` says whether it could be. */
 static struct part *store_added(struct store *s, int r)
 {
-    if (r == 0 && s->tree.count > s->room) {
-        uint32_t room = s->room ? 2 * s->room : 64;
-        struct part *parts = realloc(s->parts, room * sizeof *parts);
-        if (parts) {
-            s->parts = parts;
-            s->room = room;
-        } else {
-            s->tree.count--; /* without a part it does not exist */
-            r = -ENOMEM;
-        }
+    if (r == 0 && !array_reserve(s->parts, s->room, s->tree.count)) {
+        s->tree.count--; /* without a part it does not exist */
+        r = -ENOMEM;
     }
     if (r < 0) {
         store_refuse(r);

@@ -2,6 +2,7 @@
 
 #include "daemon/data/decode/tokenizer/chat_file.h"
 #include "daemon/worker/python/report.h"
+#include "proto/common/array.h"
 #include "proto/yaml.h"
 
 #include <errno.h>
@@ -28,13 +29,10 @@ static int templates_fail(char *why)
 static int templates_read_spans(PyObject *list, struct jinja_spans *ret)
 {
     Py_ssize_t n = PyList_Size(list);
-    void *spans = ret->list;
 
     if (n < 0)
         return -1;
-    int r = growing_reserve(&spans, &ret->room, 0, (size_t)n, sizeof *ret->list);
-    ret->list = spans;
-    if (r < 0) {
+    if (!array_reserve(ret->list, ret->room, (size_t)n)) {
         PyErr_NoMemory();
         return -1;
     }

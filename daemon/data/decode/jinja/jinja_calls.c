@@ -3,6 +3,8 @@
  */
 #include "daemon/data/decode/jinja/jinja_tree.h"
 
+#include "proto/common/array.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -151,13 +153,10 @@ static json_t *jinja_filter_string(struct jinja_run *run, const struct jinja_arg
 
 static json_t *jinja_filter_safe(struct jinja_run *run, const struct jinja_args *args)
 {
-    void *safe = run->safe;
     struct growing_bytes text = {0};
-    int r = growing_reserve(&safe, &run->safe_room, run->safe_n, 1, sizeof *run->safe);
 
-    run->safe = safe;
-    if (r < 0)
-        return jinja_give_up(run, r);
+    if (!array_reserve(run->safe, run->safe_room, run->safe_n + 1))
+        return jinja_give_up(run, -ENOMEM);
     (void)jinja_write(run, args->node, &text, args->self);
     json_t *ret = jinja_take(run, &text);
     if (ret)

@@ -1,5 +1,6 @@
 #include "daemon/data/decode/jinja/jinja_tree.h"
 
+#include "proto/common/array.h"
 #include "proto/common/utf8.h"
 
 #include <stdio.h>
@@ -52,14 +53,12 @@ static int jinja_lex_add(struct jinja_lexer *l, enum jinja_token_kind kind, cons
                          size_t n)
 {
     struct jinja_tokens *tokens = l->tokens;
-    void *list = tokens->list;
-    int r = growing_reserve(&list, &tokens->room, tokens->n, 1, sizeof *tokens->list);
 
-    tokens->list = list;
-    if (r == 0)
-        tokens->list[tokens->n++] =
-            (struct jinja_token){.kind = kind, .text = text, .n = n, .line = l->line};
-    return r;
+    if (!array_reserve(tokens->list, tokens->room, tokens->n + 1))
+        return -ENOMEM;
+    tokens->list[tokens->n++] =
+        (struct jinja_token){.kind = kind, .text = text, .n = n, .line = l->line};
+    return 0;
 }
 
 static void jinja_lex_pass(struct jinja_lexer *l, size_t n)

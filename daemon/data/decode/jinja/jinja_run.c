@@ -1,5 +1,7 @@
 #include "daemon/data/decode/jinja/jinja_tree.h"
 
+#include "proto/common/array.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -38,14 +40,9 @@ json_t *jinja_give_up(struct jinja_run *run, int error)
 
 json_t *jinja_keep(struct jinja_run *run, json_t *value)
 {
-    void *kept = run->kept;
-    int r = value ? growing_reserve(&kept, &run->kept_room, run->kept_n, 1, sizeof *run->kept)
-                  : -ENOMEM;
-
-    run->kept = kept;
-    if (r < 0) {
+    if (!value || !array_reserve(run->kept, run->kept_room, run->kept_n + 1)) {
         json_decref(value);
-        return jinja_give_up(run, r);
+        return jinja_give_up(run, -ENOMEM);
     }
     run->kept[run->kept_n++] = value;
     return run->bytes > JINJA_BYTES_MAX ? jinja_give_up(run, -E2BIG) : value;
@@ -121,16 +118,13 @@ struct jinja_binding *jinja_find(const struct jinja_run *run, const char *name)
 bool jinja_bind(struct jinja_run *run, const struct jinja_binding *binding)
 {
     struct jinja_binding *found = jinja_find_in(run, binding->name, run->frame, run->n);
-    void *bindings = run->bindings;
 
     if (found) {
         *found = *binding;
         return true;
     }
-    int r = growing_reserve(&bindings, &run->room, run->n, 1, sizeof *run->bindings);
-    run->bindings = bindings;
-    if (r < 0)
-        return jinja_give_up(run, r) != NULL;
+    if (!array_reserve(run->bindings, run->room, run->n + 1))
+        return jinja_give_up(run, -ENOMEM) != NULL;
     run->bindings[run->n++] = *binding;
     if (run->frame == 0)
         run->top = run->n;
@@ -175,14 +169,10 @@ json_t *jinja_capture(struct jinja_run *run, const struct jinja_node *body)
 /* What was written to the text itself since `from`, not inside a macro or a block of set. */
 static bool jinja_note(struct jinja_run *run, struct jinja_spans *spans, size_t from, size_t item)
 {
-    void *list = spans->list;
-
     if (run->to != &run->render->text)
         return true;
-    int r = growing_reserve(&list, &spans->room, spans->n, 1, sizeof *spans->list);
-    spans->list = list;
-    if (r < 0)
-        return jinja_give_up(run, r) != NULL;
+    if (!array_reserve(spans->list, spans->room, spans->n + 1))
+        return jinja_give_up(run, -ENOMEM) != NULL;
     spans->list[spans->n++] = (struct jinja_span){from, run->to->n, item};
     return true;
 }

@@ -1,5 +1,6 @@
 #include "daemon/data/decode/tokenizer/byte_level.h"
 #include "daemon/data/decode/tokenizer/model.h"
+#include "proto/common/array.h"
 
 #include <stdio.h>
 
@@ -300,19 +301,13 @@ static void bpe_merge_one(struct model *model, const struct bpe_candidate *top)
 
 static int bpe_merge_long(struct model *model, uint32_t *ids, size_t *n)
 {
-    void *symbols = model->symbols, *heap = model->heap;
     size_t count = *n;
-    int r;
 
     if (count > INT32_MAX / 4)
         return -E2BIG;
-    r = growing_reserve(&symbols, &model->symbols_room, 0, count, sizeof *model->symbols);
-    model->symbols = symbols;
-    if (r == 0)
-        r = growing_reserve(&heap, &model->heap_room, 0, 3 * count, sizeof *model->heap);
-    model->heap = heap;
-    if (r < 0)
-        return r;
+    if (!array_reserve(model->symbols, model->symbols_room, count) ||
+        !array_reserve(model->heap, model->heap_room, 3 * count))
+        return -ENOMEM;
     for (size_t i = 0; i < count; i++)
         model->symbols[i] = (struct bpe_symbol){.id = ids[i],
                                                 .length = 1,

@@ -1,6 +1,7 @@
 #include "daemon/data/decode/tokenizer/chat.h"
 
 #include "daemon/data/decode/tokenizer/chat_file.h"
+#include "proto/common/array.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -218,13 +219,11 @@ static int chat_drop(const struct chat *chat, struct chat_writing *w, size_t dro
 
 static int chat_add_loss(struct chat *chat, size_t from, size_t to, size_t item)
 {
-    void *list = chat->losses;
-    int r = growing_reserve(&list, &chat->losses_room, chat->n_losses, 1, sizeof *chat->losses);
-
-    chat->losses = list;
-    if (r == 0 && from < to)
+    if (!array_reserve(chat->losses, chat->losses_room, chat->n_losses + 1))
+        return -ENOMEM;
+    if (from < to)
         chat->losses[chat->n_losses++] = (struct jinja_span){from, to, item};
-    return r;
+    return 0;
 }
 
 /* Whether a mark may end with this byte: a header, a line, a token as <|user|> or [/INST]. */

@@ -4,6 +4,7 @@
 #ifndef DL_DATA_TOKENIZER_GROWING_H
 #define DL_DATA_TOKENIZER_GROWING_H
 
+#include "proto/common/array.h"
 #include "proto/common/base.h"
 
 #include <errno.h>
@@ -20,35 +21,9 @@ struct growing_ids {
     size_t room;
 };
 
-/* Room for `more` elements of `size` bytes behind the n that are there. -ENOMEM. */
-static inline int _nodiscard_ growing_reserve(void **data, size_t *room, size_t n, size_t more,
-                                              size_t size)
-{
-    uint64_t need, bytes;
-
-    if (more <= *room - n)
-        return 0;
-    need = max_u64(*room, 32);
-    while (need - n < more)
-        if (add_overflows(need, need, &need))
-            return -ENOMEM;
-    if (mul_overflows(need, size, &bytes))
-        return -ENOMEM;
-    void *bigger = realloc(*data, bytes);
-    if (!bigger)
-        return -ENOMEM;
-    *data = bigger;
-    *room = need;
-    return 0;
-}
-
 static inline int _nodiscard_ growing_bytes_reserve(struct growing_bytes *to, size_t more)
 {
-    void *data = to->data;
-    int r = growing_reserve(&data, &to->room, to->n, more, 1);
-
-    to->data = data;
-    return r;
+    return array_reserve(to->data, to->room, to->n + more) ? 0 : -ENOMEM;
 }
 
 static inline int _nodiscard_ growing_bytes_add(struct growing_bytes *to, const void *data,
@@ -65,12 +40,8 @@ static inline int _nodiscard_ growing_bytes_add(struct growing_bytes *to, const 
 
 static inline int _nodiscard_ growing_ids_add(struct growing_ids *to, const uint32_t *ids, size_t n)
 {
-    void *data = to->data;
-    int r = growing_reserve(&data, &to->room, to->n, n, sizeof *ids);
-
-    to->data = data;
-    if (r < 0)
-        return r;
+    if (!array_reserve(to->data, to->room, to->n + n))
+        return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         to->data[to->n++] = ids[i];
     return 0;

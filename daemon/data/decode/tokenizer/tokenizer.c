@@ -7,6 +7,7 @@
 #include "daemon/data/decode/tokenizer/tokenizer_read.h"
 #include "daemon/data/decode/tokenizer/word_cache.h"
 #include "daemon/data/files/source.h"
+#include "proto/common/array.h"
 #include "proto/common/utf8.h"
 
 #include <errno.h>
@@ -85,15 +86,11 @@ static int tokenizer_add(struct hf_tokenizer *tokenizer, uint32_t id)
 
 static int tokenizer_note(struct hf_tokenizer *tokenizer, size_t byte, bool added)
 {
-    void *places = tokenizer->places;
-    int r = growing_reserve(&places, &tokenizer->places_room, tokenizer->n_places, 1,
-                            sizeof *tokenizer->places);
-
-    tokenizer->places = places;
-    if (r == 0)
-        tokenizer->places[tokenizer->n_places++] =
-            (struct tokenizer_place){byte, tokenizer->ids.n, added};
-    return r;
+    if (!array_reserve(tokenizer->places, tokenizer->places_room, tokenizer->n_places + 1))
+        return -ENOMEM;
+    tokenizer->places[tokenizer->n_places++] =
+        (struct tokenizer_place){byte, tokenizer->ids.n, added};
+    return 0;
 }
 
 /* The tokens of `set` become ids, and `then` gets what is between them. */

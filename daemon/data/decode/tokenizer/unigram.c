@@ -1,5 +1,6 @@
 /* Unigram: of all ways to cut a word into tokens the one whose scores have the greatest sum. */
 #include "daemon/data/decode/tokenizer/model.h"
+#include "proto/common/array.h"
 #include "proto/common/bisect.h"
 #include "proto/common/utf8.h"
 
@@ -261,12 +262,9 @@ static int unigram_add(const struct model *model, const uint8_t *text, size_t n,
 int unigram_encode(struct model *model, const uint8_t *word, size_t n, struct growing_ids *to)
 {
     struct unigram *unigram = model->unigram;
-    void *steps = unigram->steps;
-    int r = growing_reserve(&steps, &unigram->room, 0, n + 1, sizeof *unigram->steps);
 
-    unigram->steps = steps;
-    if (r < 0)
-        return r;
+    if (!array_reserve(unigram->steps, unigram->room, n + 1))
+        return -ENOMEM;
     for (size_t i = 0; i <= n; i++)
         unigram->steps[i] = (struct unigram_step){.id = VOCAB_NONE};
     for (size_t at = 0; at < n; at += utf8_char(word + at, n - at))
@@ -280,6 +278,7 @@ int unigram_encode(struct model *model, const uint8_t *word, size_t n, struct gr
         unigram->steps[begin].to = (uint32_t)end;
         end = begin;
     }
+    int r = 0;
     for (size_t at = 0, end; r == 0 && at < n; at = end) {
         end = unigram->steps[at].to;
         r = unigram_add(model, word + at, end - at, to);

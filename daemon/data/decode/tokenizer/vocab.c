@@ -1,5 +1,7 @@
 #include "daemon/data/decode/tokenizer/vocab.h"
 
+#include "proto/common/array.h"
+
 #include <assert.h>
 #include <xxhash.h>
 
@@ -40,7 +42,6 @@ static uint32_t *vocab_slot(const struct vocab *vocab, const void *text, size_t 
 
 int vocab_add(struct vocab *vocab, const void *text, size_t n, uint32_t id)
 {
-    void *entries = vocab->entries;
     int r;
 
     if (n > UINT32_MAX || vocab->n >= UINT32_MAX / 2)
@@ -50,10 +51,8 @@ int vocab_add(struct vocab *vocab, const void *text, size_t n, uint32_t id)
     /* A text without bytes must not be at NULL, for memcmp(). */
     if ((r = growing_bytes_reserve(&vocab->texts, n + 1)) < 0)
         return r;
-    r = growing_reserve(&entries, &vocab->room, vocab->n, 1, sizeof *vocab->entries);
-    vocab->entries = entries;
-    if (r < 0)
-        return r;
+    if (!array_reserve(vocab->entries, vocab->room, vocab->n + 1))
+        return -ENOMEM;
     uint32_t *slot = vocab_slot(vocab, text, n);
     vocab->end = (uint32_t)max_u64(vocab->end, (uint64_t)id + 1);
     if (*slot) {

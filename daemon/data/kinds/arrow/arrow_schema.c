@@ -2,6 +2,7 @@
 
 #include "daemon/data/base/decimal.h"
 #include "daemon/data/kinds/arrow/arrow_message.h"
+#include "proto/common/array.h"
 #include "proto/dtype.h"
 #include "proto/limits.h"
 
@@ -190,14 +191,8 @@ static int arrow_schema_append(const struct arrow_schema_walk *walk, uint32_t *r
 
     if (schema->n > walk->flat->bytes / 8)
         return arrow_schema_refuse(walk, "is damaged: it has more fields than bytes for them");
-    if (schema->n == schema->room) {
-        uint32_t room = schema->room ? 2 * schema->room : 8;
-        struct arrow_field *bigger = realloc(schema->fields, room * sizeof *bigger);
-        if (!bigger)
-            return dl_error_set(walk->err, ENOMEM, walk->path, "out of memory for its schema");
-        schema->fields = bigger;
-        schema->room = room;
-    }
+    if (!array_reserve(schema->fields, schema->room, schema->n + UINT64_C(1)))
+        return dl_error_set(walk->err, ENOMEM, walk->path, "out of memory for its schema");
     *ret = schema->n;
     schema->fields[schema->n++] = (struct arrow_field){.slot = ARROW_NONE};
     return 0;

@@ -1,6 +1,7 @@
 #include "daemon/data/kinds/arrow/arrow_table.h"
 
 #include "daemon/data/base/decimal.h"
+#include "proto/common/array.h"
 #include "proto/common/bisect.h"
 
 #include <errno.h>
@@ -21,17 +22,6 @@ struct arrow_opening {
 static int arrow_table_no_memory(const struct arrow_opening *o)
 {
     return dl_error_set(o->err, ENOMEM, o->view.path, "out of memory for its batches");
-}
-
-/* One more of `size` bytes at the end of an array; NULL: no memory. */
-static void *arrow_table_grow(void *items, uint64_t n, uint64_t *room, size_t size)
-{
-    uint64_t more = *room ? 2 * *room : 8;
-    void *bigger = n < *room ? items : realloc(items, more * size);
-
-    if (bigger && n == *room)
-        *room = more;
-    return bigger;
 }
 
 /* ---- columns -------------------------------------------------------------------------------- */
@@ -174,12 +164,9 @@ static int arrow_table_add_batch(struct arrow_opening *o, struct arrow_message *
 {
     struct arrow_table *table = o->table;
     struct arrow_batch batch = {.first = table->rows, .file = o->file};
-    struct arrow_batch *batches =
-        arrow_table_grow(table->batches, table->n_batches, &table->batches_room, sizeof *batches);
 
-    if (!batches)
+    if (!array_reserve(table->batches, table->batches_room, table->n_batches + 1))
         return arrow_table_no_memory(o);
-    table->batches = batches;
     int r = arrow_table_take_batch(o, message, &batch);
     if (r == 0 && batch.rows > INT64_MAX - table->rows)
         r = dl_error_set(o->err, EINVAL, o->view.path, "has too many rows to be counted");
@@ -193,35 +180,21 @@ static int arrow_table_add_batch(struct arrow_opening *o, struct arrow_message *
     return 0;
 }
 
-/* Room for one more of what stays as long as the table. */
-static int arrow_table_grow_dictionaries(struct arrow_opening *o)
-{
-    struct arrow_table *table = o->table;
-    void **all = arrow_table_grow(table->dictionaries, table->n_dictionaries,
-                                  &table->dictionaries_room, sizeof *all);
-
-    if (all)
-        table->dictionaries = all;
-    return all ? 0 : arrow_table_no_memory(o);
-}
-
 /* The values that fields of this type share; they stay. */
 static int arrow_table_find_values(struct arrow_opening *o, struct arrow_message *message,
                                    const struct arrow_field *field, struct arrow_column **ret)
 {
     struct arrow_table *table = o->table;
     struct arrow_body body = {0};
-    int r = arrow_table_grow_dictionaries(o);
 
-    if (r == 0 && arrow_body_is_packed(message)) {
-        r = arrow_body_unpack(&o->view, message, NULL, &body, o->err);
-        if (r == 0) {
-            table->dictionaries[table->n_dictionaries++] = body.data;
-            r = arrow_table_grow_dictionaries(o);
-        }
+    if (!array_reserve(table->dictionaries, table->dictionaries_room, table->n_dictionaries + 2))
+        return arrow_table_no_memory(o);
+    if (arrow_body_is_packed(message)) {
+        int r = arrow_body_unpack(&o->view, message, NULL, &body, o->err);
+        if (r < 0)
+            return r;
+        table->dictionaries[table->n_dictionaries++] = body.data;
     }
-    if (r < 0)
-        return r;
     struct arrow_column *values = calloc(1, sizeof *values);
     if (!values)
         return arrow_table_no_memory(o);

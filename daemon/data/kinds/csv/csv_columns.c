@@ -1,6 +1,7 @@
 #include "daemon/data/kinds/csv/csv_columns.h"
 
 #include "daemon/data/collate/collate_batch.h"
+#include "proto/common/array.h"
 #include "proto/common/utf8.h"
 #include "proto/dtype.h"
 
@@ -36,15 +37,9 @@ static int csv_columns_add(struct csv_columns *columns, uint32_t *room, const ch
     if (columns->n == CSV_COLUMNS_MAX)
         return dl_error_set(err, E2BIG, path, "its first row has more than %d columns",
                             CSV_COLUMNS_MAX);
-    if (columns->n < *room)
-        return 0;
-    uint32_t more = *room ? 2 * *room : 16;
-    struct csv_column *bigger = realloc(columns->all, more * sizeof *bigger);
-    if (!bigger)
-        return dl_error_set(err, ENOMEM, path, "out of memory for its columns");
-    columns->all = bigger;
-    *room = more;
-    return 0;
+    return array_reserve(columns->all, *room, columns->n + UINT64_C(1))
+               ? 0
+               : dl_error_set(err, ENOMEM, path, "out of memory for its columns");
 }
 
 static int csv_columns_compare(const void *a, const void *b)

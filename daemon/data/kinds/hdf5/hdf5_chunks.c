@@ -2,6 +2,7 @@
 #include "daemon/data/files/unpack.h"
 #include "daemon/data/kinds/hdf5/hdf5_array.h"
 #include "daemon/data/kinds/hdf5/hdf5_foreign.h"
+#include "proto/common/array.h"
 
 #include <errno.h>
 #include <zlib.h>
@@ -41,14 +42,8 @@ static int hdf5_chunks_add(struct hdf5_listing *listing, const uint8_t *key, uin
                                  "has a chunk that is not in the file; it is "
                                  "truncated",
                                  err);
-    if (array->n_chunks == listing->room) {
-        size_t room = 2 * listing->room + 16;
-        struct hdf5_chunk *chunks = reallocarray(array->chunks, room, sizeof *chunks);
-        if (!chunks)
-            return hdf5_array_refuse(array, ENOMEM, "has more chunks than memory can hold", err);
-        array->chunks = chunks;
-        listing->room = room;
-    }
+    if (!array_reserve(array->chunks, listing->room, array->n_chunks + UINT64_C(1)))
+        return hdf5_array_refuse(array, ENOMEM, "has more chunks than memory can hold", err);
     array->chunks[array->n_chunks++] = chunk;
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "daemon/data/kinds/litdata/litdata_shape.h"
 
+#include "proto/common/array.h"
 #include "proto/limits.h"
 
 #include <errno.h>
@@ -42,14 +43,8 @@ static int litdata_shape_grow(struct litdata_shape_reading *rd, const char *key,
 
     if (shape->n == LITDATA_NODES)
         return litdata_shape_refuse(rd, "has more than 4096 nodes");
-    if (shape->n == shape->room) {
-        uint32_t room = shape->room ? 2 * shape->room : 8;
-        struct litdata_node *nodes = realloc(shape->nodes, room * sizeof *nodes);
-        if (!nodes)
-            return litdata_shape_no_memory(rd);
-        shape->nodes = nodes;
-        shape->room = room;
-    }
+    if (!array_reserve(shape->nodes, shape->room, shape->n + UINT64_C(1)))
+        return litdata_shape_no_memory(rd);
     char *copy = key ? strdup(key) : NULL;
     if (key && !copy)
         return litdata_shape_no_memory(rd);

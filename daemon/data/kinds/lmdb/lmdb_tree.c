@@ -1,5 +1,6 @@
 #include "daemon/data/kinds/lmdb/lmdb_tree.h"
 
+#include "proto/common/array.h"
 #include "proto/common/bisect.h"
 #include "proto/common/load.h"
 
@@ -122,14 +123,8 @@ static int lmdb_read_meta(struct lmdb_tree *tree, uint64_t *ret_root, uint16_t *
 static int lmdb_add_leaf(struct lmdb_tree *tree, uint64_t page, uint64_t first,
                          struct dl_error *err)
 {
-    if (tree->n_leaves == tree->room) {
-        uint64_t room = tree->room ? 2 * tree->room : 64;
-        struct lmdb_leaf *bigger = realloc(tree->leaves, room * sizeof *bigger);
-        if (!bigger)
-            return dl_error_set(err, ENOMEM, tree->path, "out of memory for its pages");
-        tree->leaves = bigger;
-        tree->room = room;
-    }
+    if (!array_reserve(tree->leaves, tree->room, tree->n_leaves + 1))
+        return dl_error_set(err, ENOMEM, tree->path, "out of memory for its pages");
     tree->leaves[tree->n_leaves++] = (struct lmdb_leaf){.page = page, .first = first};
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
+#include "proto/common/array.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -36,14 +37,8 @@ static int files_add(struct files_walk *w, const char *path)
     struct parquet_files *files = w->files;
     uint32_t n = files->list.n;
 
-    if (n == files->from_room) {
-        uint32_t room = 2 * files->from_room + 16;
-        uint32_t *from = reallocarray(files->from, room, sizeof *from);
-        if (!from)
-            return files_no_memory(path, w->err);
-        files->from = from;
-        files->from_room = room;
-    }
+    if (!array_reserve(files->from, files->from_room, n + UINT64_C(1)))
+        return files_no_memory(path, w->err);
     files->from[n] = (uint32_t)min_u64(w->from, strlen(path));
     return file_list_add(&files->list, path, w->err);
 }

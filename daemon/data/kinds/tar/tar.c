@@ -6,6 +6,7 @@
 #include "daemon/data/files/remote.h"
 #include "daemon/data/kinds/tar/tar_archive.h"
 #include "daemon/data/kinds/tar/tar_sample.h"
+#include "proto/common/array.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -165,15 +166,9 @@ static int tar_scan_next(struct tar_iter *it, struct tar_item *ret)
 
 static int tar_put(struct tar_iter *it, struct tar_item item)
 {
-    if (it->n_buffer == it->buffer_room) {
-        uint64_t room = it->buffer_room ? 2 * it->buffer_room : 64;
-        struct tar_item *bigger = realloc(it->buffer, room * sizeof *bigger);
-        if (!bigger) {
-            tar_shard_unref(item.shard);
-            return -ENOMEM;
-        }
-        it->buffer = bigger;
-        it->buffer_room = room;
+    if (!array_reserve(it->buffer, it->buffer_room, it->n_buffer + 1)) {
+        tar_shard_unref(item.shard);
+        return -ENOMEM;
     }
     it->buffer[it->n_buffer++] = item;
     return 0;

@@ -1,6 +1,7 @@
 #include "daemon/data/kinds/tar/tar_index.h"
 
 #include "daemon/data/kinds/tar/tar_sample.h"
+#include "proto/common/array.h"
 
 #include <errno.h>
 
@@ -18,14 +19,8 @@ static int tar_index_add(struct tar_index *index, uint64_t offset, const char *p
         return dl_error_set(err, EFBIG, path,
                             "is too large for an index, which reaches 2 TiB; divide it, or read it "
                             "as a stream with index: off");
-    if (index->n == index->room) {
-        uint64_t room = index->room ? 2 * index->room : 256;
-        uint32_t *bigger = realloc(index->blocks, room * sizeof *bigger);
-        if (!bigger)
-            return dl_error_set(err, ENOMEM, path, "out of memory for its index");
-        index->blocks = bigger;
-        index->room = room;
-    }
+    if (!array_reserve(index->blocks, index->room, index->n + 1))
+        return dl_error_set(err, ENOMEM, path, "out of memory for its index");
     index->blocks[index->n++] = (uint32_t)(offset / TAR_BLOCK);
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "daemon/data/kinds/text/text_lines.h"
 #include "daemon/data/files/remote.h"
+#include "proto/common/array.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,50 +16,16 @@ enum { PACKED_SLACK = 8 };
 
 static const uint8_t byte_order_mark[] = {0xEF, 0xBB, 0xBF};
 
-static int text_lines_reserve(void **array, uint64_t *room, uint64_t need, size_t size)
-{
-    uint64_t more = max_u64(*room, 64);
-
-    while (more < need)
-        more *= 2;
-    if (more == *room)
-        return 0;
-    void *bigger = realloc(*array, more * size);
-    if (!bigger)
-        return -ENOMEM;
-    *array = bigger;
-    *room = more;
-    return 0;
-}
-
-static int text_lines_reserve_group(struct line_table *table)
-{
-    void *groups = table->groups, *packed = table->packed;
-    int r;
-
-    r = text_lines_reserve(&groups, &table->groups_room, table->n_groups + 1,
-                           sizeof *table->groups);
-    if (r < 0)
-        return r;
-    table->groups = groups;
-    r = text_lines_reserve(&packed, &table->packed_room,
-                           table->packed_bytes + (uint64_t)LINE_GROUP * 8 + PACKED_SLACK, 1);
-    if (r < 0)
-        return r;
-    table->packed = packed;
-    return 0;
-}
-
 /* Appends n lines, 1..LINE_GROUP, that begin at begins[]. */
 static int text_lines_add_group(struct line_table *table, const uint64_t *begins, unsigned n)
 {
     uint64_t farthest = begins[n - 1] - begins[0];
     unsigned width = 1;
-    int r;
 
-    r = text_lines_reserve_group(table);
-    if (r < 0)
-        return r;
+    if (!array_reserve(table->groups, table->groups_room, table->n_groups + 1) ||
+        !array_reserve(table->packed, table->packed_room,
+                       table->packed_bytes + (uint64_t)LINE_GROUP * 8 + PACKED_SLACK))
+        return -ENOMEM;
     while (width < 8 && farthest >> (8 * width))
         width++;
     uint8_t *out = table->packed + table->packed_bytes;
