@@ -141,18 +141,12 @@ static void member_ask(struct member *member, const struct rdzv_out *out)
     }
 }
 
-/* If it is not done, the next who looks finds the card again. */
-static void member_on_dropped(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer;
-}
-
 static void member_drop(struct member *member, uint64_t id)
 {
     char key[BACKEND_KEY_MAX];
 
     member_card_key(member, id, key);
-    backend_drop(member->backend, key, member_on_dropped, member);
+    backend_forget(member->backend, key);
 }
 
 static void member_tell(struct member *member, const struct rdzv_out *out)

@@ -314,18 +314,12 @@ static const struct allgather_node *allgather_find(const struct allgather *g, ui
     return NULL;
 }
 
-/* If it is not done, the next round's first node finds it again. */
-static void allgather_on_dropped(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer;
-}
-
 static void allgather_drop(struct allgather *g, const char *name)
 {
     char key[BACKEND_KEY_MAX];
 
     (void)snprintf(key, sizeof key, "%s/%.16s", g->key, name);
-    backend_drop(g->o.backend, key, allgather_on_dropped, NULL);
+    backend_forget(g->o.backend, key);
 }
 
 /* The first node also removes what nodes have left that are in this round no more. */

@@ -159,6 +159,17 @@ static inline void backend_drop(struct backend *backend, const char *key, backen
     backend->ops->drop(backend, key, done, owner);
 }
 
+static inline void backend_ignore(void *owner, const struct backend_answer *answer)
+{
+    (void)owner, (void)answer;
+}
+
+/* Of no importance whether it is dropped: who looks next finds it again, or nobody reads it. */
+static inline void backend_forget(struct backend *backend, const char *key)
+{
+    backend_drop(backend, key, backend_ignore, NULL);
+}
+
 /*
  * Calls `changed` from the loop when the key may have changed, until backend_free(): a hint that
  * can come late, for nothing, or never. One key a backend. False: it cannot watch.

@@ -126,11 +126,6 @@ static void discovery_put(struct discovery *d)
 
 /* ---- a daemon ------------------------------------------------------------------------------- */
 
-static void discovery_on_forgotten(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer; /* else with the next look */
-}
-
 static void discovery_on_listed(void *owner, const struct backend_answer *answer)
 {
     _cleanup_(config_dirs_deinit)
@@ -148,7 +143,7 @@ static void discovery_on_listed(void *owner, const struct backend_answer *answer
         announced_look(&d->announced, answer->items, answer->n, uv_hrtime(), d->silence_ns);
     while ((gone = announced_next_gone(&d->announced, &at))) {
         discovery_key(d, gone, key);
-        backend_drop(d->backend, key, discovery_on_forgotten, NULL);
+        backend_forget(d->backend, key);
     }
     if (!changed)
         return;

@@ -563,11 +563,6 @@ uint64_t left_out_count(const struct left_out *l, const struct progress_point *e
     return sum;
 }
 
-static void left_out_on_removed(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer;
-}
-
 /* Of an epoch before the last one: it was said there, or then, or there was nothing to say. */
 static bool left_out_is_over(const struct absence *absence, const struct progress_point *end)
 {
@@ -586,7 +581,7 @@ static void left_out_forget(struct left_out *l, struct absence *absence)
 
     if (absence->id != 0 && m->self == 0 && (sight == MEMBERS_GONE || sight == MEMBERS_REPLACED)) {
         left_out_write_key(l, absence->id, key);
-        backend_drop(m->backend, key, left_out_on_removed, NULL);
+        backend_forget(m->backend, key);
         left_out_untell(l, absence->id);
         restarts_forget(m, l->key, absence->id);
     }

@@ -42,17 +42,12 @@ static void left_out_told_text(const struct left_out *l, struct dl_buffer *out)
     }
 }
 
-static void left_out_told_on_dropped(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer; /* what is left is of epochs that are over */
-}
-
 void left_out_untell(const struct left_out *l, uint64_t node)
 {
     char key[BACKEND_KEY_MAX];
 
     left_out_told_key(l, node, key);
-    backend_drop(l->members->backend, key, left_out_told_on_dropped, NULL);
+    backend_forget(l->members->backend, key);
 }
 
 /* It may have become another meanwhile. */

@@ -65,11 +65,6 @@ static const struct left_out_node *peers_told_find(const struct members *m, cons
     return NULL;
 }
 
-static void peers_told_on_dropped(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer;
-}
-
 /* Of a node that is in no round any more; the first node alone does it. */
 static void peers_told_remove(const struct members *m, const char *name)
 {
@@ -77,7 +72,7 @@ static void peers_told_remove(const struct members *m, const char *name)
 
     peers_told_prefix(m, prefix);
     if ((size_t)snprintf(key, sizeof key, "%s%s", prefix, name) < sizeof key && m->self == 0)
-        backend_drop(m->backend, key, peers_told_on_dropped, NULL);
+        backend_forget(m->backend, key);
 }
 
 static void peers_told_add_line(struct dl_buffer *out, const char *what, const char *name,

@@ -153,17 +153,12 @@ void restarts_say_again(struct members *m)
             restarts_say(shared);
 }
 
-static void restarts_on_dropped(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer;
-}
-
 void restarts_forget(struct members *m, const char *loader, uint64_t node)
 {
     char key[BACKEND_KEY_MAX];
 
     restarts_key(m, loader, node, key);
-    backend_drop(m->backend, key, restarts_on_dropped, NULL);
+    backend_forget(m->backend, key);
 }
 
 /* ---- heard of others ------------------------------------------------------------------------ */

@@ -109,11 +109,6 @@ void shared_weights_detach(struct shared_loader *shared)
 
 /* ---- reaches --------------------------------------------------------------------------------- */
 
-static void shared_weights_on_dropped(void *owner, const struct backend_answer *answer)
-{
-    (void)owner, (void)answer;
-}
-
 static void shared_weights_end_reach(struct weights_reach *reach)
 {
     DL_DELETE(reach->members->weights_reaches, reach);
@@ -206,7 +201,7 @@ static void shared_weights_unsay(struct shared_loader *shared)
     if (!w->said_number || w->accord.seen.number <= w->said_number)
         return;
     w->said_number = 0;
-    backend_drop(shared->members->backend, w->said_key, shared_weights_on_dropped, NULL);
+    backend_forget(shared->members->backend, w->said_key);
 }
 
 /* ---- the value ------------------------------------------------------------------------------- */
