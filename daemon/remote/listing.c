@@ -229,11 +229,6 @@ static void page_read_xml(struct page *page, struct dl_span body)
 
 /* ---- hf's JSON ------------------------------------------------------------------------------ */
 
-static void listing_json_freep(json_t **json)
-{
-    json_decref(*json);
-}
-
 static void page_json_entry(struct page *page, const json_t *json)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
@@ -282,8 +277,7 @@ static void page_keep_beginning(struct page *page, const char *key)
 static void page_read_json(struct page *page, struct dl_span body,
                            const struct remote_headers *headers, const char *key)
 {
-    _cleanup_(listing_json_freep)
-    json_t *json = body.len > 0 ? json_loadb((const char *)body.data, body.len, 0, NULL) : NULL;
+    json_auto_t *json = body.len > 0 ? json_loadb((const char *)body.data, body.len, 0, NULL) : NULL;
 
     if (!json_is_array(json)) {
         page_bad(page, "it is no list in JSON");

@@ -180,11 +180,6 @@ static json_t *etcd_json_load(struct dl_span body)
     return json;
 }
 
-static void etcd_json_freep(json_t **json)
-{
-    json_decref(*json);
-}
-
 /* A number, in either way; false: it is there and is none. Absent is 0. */
 static bool etcd_json_get_number(const json_t *object, const char *key, uint64_t *ret)
 {
@@ -236,8 +231,7 @@ static bool etcd_json_has_header(const json_t *json)
 
 int etcd_read_range(struct dl_span body, struct etcd_kv *ret)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
 
     *ret = (struct etcd_kv){0};
     int r = etcd_json_has_header(json) ? etcd_json_read_kvs(json, ret) : -EBADMSG;
@@ -248,8 +242,7 @@ int etcd_read_range(struct dl_span body, struct etcd_kv *ret)
 
 int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
     const json_t *header = json_object_get(json, "header");
 
     *ret = (struct etcd_kv){.won = json_is_true(json_object_get(json, "succeeded"))};
@@ -284,8 +277,7 @@ static bool etcd_json_is_done(const json_t *json)
 
 int etcd_read_put(struct dl_span body, struct etcd_kv *ret)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
 
     *ret = (struct etcd_kv){0};
     int r = etcd_json_is_done(json) ? etcd_json_read_range_at(json, 1, ret) : -EBADMSG;
@@ -327,8 +319,7 @@ static int etcd_json_add_item(const json_t *json, size_t prefix_len, struct etcd
 int etcd_read_list(struct dl_span body, size_t prefix_len, struct etcd_list *ret,
                    struct etcd_kv *ret_ask)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
     const json_t *first = json_array_get(json_object_get(json, "responses"), 0);
     const json_t *kvs = json_object_get(json_object_get(first, "response_range"), "kvs");
     size_t n = json_array_size(kvs);
@@ -354,8 +345,7 @@ int etcd_read_list(struct dl_span body, size_t prefix_len, struct etcd_list *ret
 
 int etcd_read_grant(struct dl_span body)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
     uint64_t lease;
 
     return etcd_json_get_number(json, "ID", &lease) && lease > 0 ? 0 : -EBADMSG;
@@ -363,8 +353,7 @@ int etcd_read_grant(struct dl_span body)
 
 int etcd_read_keepalive(struct dl_span body, bool *ret_alive)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
     const json_t *result = json_object_get(json, "result");
     uint64_t ttl;
 
@@ -376,8 +365,7 @@ int etcd_read_keepalive(struct dl_span body, bool *ret_alive)
 
 int etcd_read_user(struct dl_span body, char **ret_token)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
     const char *token = json_string_value(json_object_get(json, "token"));
 
     if (!token || !*token)
@@ -388,8 +376,7 @@ int etcd_read_user(struct dl_span body, char **ret_token)
 
 int etcd_read_watch(struct dl_span line, bool *ret_goes_on, struct dl_buffer *ret)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(line);
+    json_auto_t *json = etcd_json_load(line);
     const json_t *result = json_object_get(json, "result");
     const json_t *events = json_object_get(result, "events");
     const json_t *latest = json_array_get(events, json_array_size(events) - 1);
@@ -408,8 +395,7 @@ int etcd_read_watch(struct dl_span line, bool *ret_goes_on, struct dl_buffer *re
 /* Of a stream it is one level deeper, and its number has another name. */
 int etcd_read_error(struct dl_span body, char *text, size_t size)
 {
-    _cleanup_(etcd_json_freep)
-    json_t *json = etcd_json_load(body);
+    json_auto_t *json = etcd_json_load(body);
     const json_t *inner = json_object_get(json, "error");
     const json_t *from = json_is_object(inner) ? inner : json;
     const char *message = json_string_value(json_object_get(from, "message"));

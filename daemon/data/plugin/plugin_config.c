@@ -8,11 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 
-static void plugin_config_json_freep(json_t **json)
-{
-    json_decref(*json);
-}
-
 /* The value being written, and where it stands in the spec. */
 struct writing {
     char place[DL_ERROR_PATH_MAX];
@@ -43,8 +38,7 @@ static int plugin_config_write_children(struct writing *w, const struct value *v
 {
     bool map = v->type == VALUE_MAP;
     size_t len = strlen(w->place);
-    _cleanup_(plugin_config_json_freep)
-    json_t *json = map ? json_object() : json_array();
+    json_auto_t *json = map ? json_object() : json_array();
 
     if (!json)
         return plugin_config_out_of_memory(w);
@@ -102,8 +96,7 @@ int plugin_config_text(const struct value *config, const char *place, char **ret
                        struct dl_error *err)
 {
     struct writing w = {.err = err};
-    _cleanup_(plugin_config_json_freep)
-    json_t *json = NULL;
+    json_auto_t *json = NULL;
 
     snprintf(w.place, sizeof w.place, "%s", place);
     int r = plugin_config_write_value(&w, config, &json);
