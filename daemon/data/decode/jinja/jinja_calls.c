@@ -315,96 +315,33 @@ static const struct jinja_call jinja_filters[] = {
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static json_t *jinja_test_defined(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(args->self != jinja_undefined());
-}
-
-static json_t *jinja_test_undefined(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(args->self == jinja_undefined());
-}
-
-static json_t *jinja_test_none(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_null(args->self) && args->self != jinja_undefined());
-}
-
-static json_t *jinja_test_string(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_string(args->self));
-}
-
-static json_t *jinja_test_mapping(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_object(args->self));
-}
-
-static json_t *jinja_test_iterable(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_string(args->self) || json_is_array(args->self) ||
-                      json_is_object(args->self) || args->self == jinja_undefined());
-}
+/* One that looks at the value, and at what it is compared with. */
+#define JINJA_TEST(name, is)                                                                   \
+    static json_t *jinja_test_##name(struct jinja_run *run, const struct jinja_args *args)     \
+    {                                                                                          \
+        json_t *self = args->self;                                                             \
+        (void)run;                                                                             \
+        return jinja_bool(is);                                                                 \
+    }
+JINJA_TEST(defined, self != jinja_undefined())
+JINJA_TEST(undefined, self == jinja_undefined())
+JINJA_TEST(none, json_is_null(self) && self != jinja_undefined())
+JINJA_TEST(string, json_is_string(self))
+JINJA_TEST(mapping, json_is_object(self))
+JINJA_TEST(iterable, json_is_string(self) || json_is_array(self) || json_is_object(self) ||
+                         self == jinja_undefined())
+JINJA_TEST(number, jinja_number(self, &(double){0}))
+JINJA_TEST(integer, json_is_integer(self))
+JINJA_TEST(float, json_is_real(self))
+JINJA_TEST(boolean, json_is_boolean(self))
+JINJA_TEST(true, json_is_true(self))
+JINJA_TEST(false, json_is_false(self))
+JINJA_TEST(equal, jinja_equal(self, args->at[0]))
+JINJA_TEST(unequal, !jinja_equal(self, args->at[0]))
 
 static json_t *jinja_test_sequence(struct jinja_run *run, const struct jinja_args *args)
 {
     return jinja_is_generator(args->self) ? json_false() : jinja_test_iterable(run, args);
-}
-
-static json_t *jinja_test_number(struct jinja_run *run, const struct jinja_args *args)
-{
-    double number;
-
-    (void)run;
-    return jinja_bool(jinja_number(args->self, &number));
-}
-
-static json_t *jinja_test_integer(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_integer(args->self));
-}
-
-static json_t *jinja_test_float(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_real(args->self));
-}
-
-static json_t *jinja_test_boolean(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_boolean(args->self));
-}
-
-static json_t *jinja_test_true(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_true(args->self));
-}
-
-static json_t *jinja_test_false(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(json_is_false(args->self));
-}
-
-static json_t *jinja_test_equal(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(jinja_equal(args->self, args->at[0]));
-}
-
-static json_t *jinja_test_unequal(struct jinja_run *run, const struct jinja_args *args)
-{
-    (void)run;
-    return jinja_bool(!jinja_equal(args->self, args->at[0]));
 }
 
 static json_t *jinja_test_in(struct jinja_run *run, const struct jinja_args *args)
