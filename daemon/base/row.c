@@ -1,6 +1,7 @@
 #include "daemon/base/row.h"
 
 #include "proto/common/url.h"
+#include <math.h>
 
 struct row row_begin(struct value *v)
 {
@@ -49,7 +50,7 @@ void row_real(struct row *row, const char *key, double d)
 {
     struct value *v = row_add(row, key);
 
-    if (v)
+    if (v && !isnan(d))
         *v = (struct value){.type = VALUE_FLOAT, .number = d, .key = v->key};
 }
 
@@ -80,6 +81,11 @@ void row_uint_if(struct row *row, const char *key, bool is, uint64_t u)
         row_uint(row, key, u);
     else
         row_null(row, key);
+}
+
+void row_seconds_if(struct row *row, const char *key, bool is, uint64_t ns)
+{
+    row_real(row, key, is ? (double)ns / 1e9 : NAN);
 }
 
 struct value *row_list(struct row *row, const char *key)

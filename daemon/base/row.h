@@ -19,6 +19,7 @@ struct row row_push(struct value *rows);
 struct row row_under(struct row *row, const char *key);
 
 void row_uint(struct row *row, const char *key, uint64_t u);
+/* NAN: null. */
 void row_real(struct row *row, const char *key, double d);
 void row_seconds(struct row *row, const char *key, uint64_t ns);
 /* NULL: null. Secrets in URLs are hidden (proto/common/url.h). */
@@ -26,6 +27,7 @@ void row_string(struct row *row, const char *key, const char *s);
 void row_null(struct row *row, const char *key);
 /* Null unless `is`. */
 void row_uint_if(struct row *row, const char *key, bool is, uint64_t u);
+void row_seconds_if(struct row *row, const char *key, bool is, uint64_t ns);
 /* An empty list; NULL once something failed. */
 struct value *row_list(struct row *row, const char *key);
 

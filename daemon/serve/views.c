@@ -108,32 +108,21 @@ static void views_add_way(struct row *row, const struct pool_worker_view *view)
 
     row_uint_if(row, "sent_bytes", away, view->way.sent_bytes);
     row_uint_if(row, "received_bytes", away, view->way.received_bytes);
-    if (away) {
-        row_seconds(row, "way_s", view->way.way_ns);
-        row_seconds(row, "round_trip_s", view->way.round_trip_ns);
-    } else {
-        row_null(row, "way_s");
-        row_null(row, "round_trip_s");
-    }
+    row_seconds_if(row, "way_s", away, view->way.way_ns);
+    row_seconds_if(row, "round_trip_s", away, view->way.round_trip_ns);
 }
 
 /* Null while it is not running; a worker that is being started may be gone again already. */
 static void views_add_usage(struct row *row, int pid)
 {
-    struct usage usage;
-    uint64_t wait_ns;
+    struct usage usage = {0};
+    uint64_t wait_ns = 0;
+    bool known = pid && usage_read(pid, &usage);
+    bool waits = pid && usage_read_cpu_wait(pid, &wait_ns);
 
-    if (pid && usage_read(pid, &usage)) {
-        row_seconds(row, "cpu_s", usage.cpu_ns);
-        row_uint(row, "memory_bytes", usage.bytes);
-    } else {
-        row_null(row, "cpu_s");
-        row_null(row, "memory_bytes");
-    }
-    if (pid && usage_read_cpu_wait(pid, &wait_ns))
-        row_seconds(row, "cpu_wait_s", wait_ns);
-    else
-        row_null(row, "cpu_wait_s");
+    row_seconds_if(row, "cpu_s", known, usage.cpu_ns);
+    row_uint_if(row, "memory_bytes", known, usage.bytes);
+    row_seconds_if(row, "cpu_wait_s", waits, wait_ns);
 }
 
 static int views_add_worker(const struct loader *l, uint32_t i, struct value *rows)
@@ -165,10 +154,7 @@ static int views_add_worker(const struct loader *l, uint32_t i, struct value *ro
     row_seconds(&row, "fetch_s", view.busy_ns - view.collate_ns);
     row_seconds(&row, "collate_s", view.collate_ns);
     row_seconds(&row, "slow_s", view.slow_ns);
-    if (pool_remotes(loader_pool(l)))
-        row_seconds(&row, "remote_s", view.remote_ns);
-    else
-        row_null(&row, "remote_s");
+    row_seconds_if(&row, "remote_s", pool_remotes(loader_pool(l)), view.remote_ns);
     views_add_way(&row, &view);
     views_add_usage(&row, view.pid);
     row_string(&row, "sandbox", sandbox);
@@ -297,10 +283,7 @@ static int views_users(const struct daemon *d, struct value *ret)
         struct row row = row_push(ret);
 
         row_uint(&row, "uid", quota_uid(account));
-        if (*quota_group(account))
-            row_string(&row, "control_group", quota_group(account));
-        else
-            row_null(&row, "control_group");
+        row_string(&row, "control_group", *quota_group(account) ? quota_group(account) : NULL);
         row_uint(&row, "weight", quota_weight(account));
         views_add_quotas(&row, account);
         views_add_shares(&row, d, quota_uid(account));

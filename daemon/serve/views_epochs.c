@@ -3,6 +3,7 @@
 
 #include "daemon/serve/registry.h"
 
+#include <math.h>
 #include <utlist.h>
 
 enum { BUCKETS_SHOWN = 512 };
@@ -85,11 +86,8 @@ static void views_epochs_add_tokens(struct row *row, const struct stream *s, uin
 
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         row_uint_if(row, all[i].key, totals, all[i].n);
-    if (totals)
-        row_real(row, "tokens_per_s",
-                 (double)s->delivered.tokens * 1e9 / (double)max_u64(age_ns, 1));
-    else
-        row_null(row, "tokens_per_s");
+    row_real(row, "tokens_per_s",
+             totals ? (double)s->delivered.tokens * 1e9 / (double)max_u64(age_ns, 1) : NAN);
     views_epochs_add_buckets(row, totals ? plan : NULL);
 }
 
@@ -131,16 +129,11 @@ static void views_epochs_add_progress(struct row *row, const struct loader *l,
 
     row_uint(row, "step", step);
     row_uint_if(row, "steps", known, steps);
-    if (known)
-        row_real(row, "progress", left ? (double)step / (double)steps : 1);
-    else
-        row_null(row, "progress");
-    if (known && left == 0)
-        row_real(row, "left_s", 0);
-    else if (known && s->sink && s->phase != STREAM_STOPPED && s->handed > 0)
+    row_real(row, "progress", !known ? NAN : left ? (double)step / (double)steps : 1);
+    if (known && left > 0 && s->sink && s->phase != STREAM_STOPPED && s->handed > 0)
         row_real(row, "left_s", (double)age_ns / 1e9 * (double)left / (double)s->handed);
     else
-        row_null(row, "left_s");
+        row_real(row, "left_s", known && left == 0 ? 0 : NAN);
 }
 
 static void views_epochs_add_epoch(struct row *row, const struct loader *l, const struct stream *s)
@@ -168,10 +161,7 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     view_add_mixture(row, l, s);
     views_epochs_add_waiting(row, s);
     views_epochs_add_companions(row, s);
-    if (s->sink)
-        row_seconds(row, "age_s", age_ns);
-    else
-        row_null(row, "age_s");
+    row_seconds_if(row, "age_s", s->sink, age_ns);
     row_seconds(row, "waited_s", s->waited_ns);
     row_string(row, "state", views_epochs_state_of(s));
 }

@@ -1,6 +1,7 @@
 /* The view `mixtures`: what each dataset of a mixture has had of what a rank was given. */
 #include "daemon/serve/views_private.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "daemon/base/memory.h"
@@ -45,10 +46,7 @@ static void views_mixtures_add_child(struct row *row, const struct views_mix *mi
     row_real(row, "wanted", mix_tally_wanted(child, sum));
     row_real(row, "share", mix_tally_share(child, sum));
     row_uint(row, "samples", child->samples);
-    if (tokens)
-        row_real(row, "token_share", mix_tally_token_share(child, sum));
-    else
-        row_null(row, "token_share");
+    row_real(row, "token_share", tokens ? mix_tally_token_share(child, sum) : NAN);
     row_uint_if(row, "tokens", tokens, child->tokens);
     row_real(row, "due", child->wanted);
 }

@@ -4,13 +4,12 @@
 
 #include "daemon/serve/pool/remotes.h"
 
-/* A share of `whole`; null where there is none. */
+#include <math.h>
+
+/* Null where there is no whole. */
 static void views_remote_add_share(struct row *row, const char *key, uint64_t part, uint64_t whole)
 {
-    if (whole)
-        row_real(row, key, (double)part / (double)whole);
-    else
-        row_null(row, key);
+    row_real(row, key, whole ? (double)part / (double)whole : NAN);
 }
 
 int view_remote(const struct daemon *d, struct value *ret)

@@ -14,13 +14,8 @@ static void views_times_add_python(struct row *row, const struct loader *l,
                 (stage == STAGE_FETCH || stage == STAGE_COLLATE);
     uint64_t n = timing->n[stage];
 
-    if (told) {
-        row_seconds(row, "python_s", n ? timing->python_ns[stage] / n : 0);
-        row_seconds(row, "python_total_s", timing->python_ns[stage]);
-    } else {
-        row_null(row, "python_s");
-        row_null(row, "python_total_s");
-    }
+    row_seconds_if(row, "python_s", told, n ? timing->python_ns[stage] / n : 0);
+    row_seconds_if(row, "python_total_s", told, timing->python_ns[stage]);
 }
 
 static void views_times_add(struct value *ret, const struct loader *l, const struct stream *s,

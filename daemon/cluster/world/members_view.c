@@ -35,10 +35,7 @@ bool members_are_ready(const struct members *m, char *why, size_t size)
 
 static void members_view_put_age(struct row *row, const char *key, uint64_t at)
 {
-    if (at)
-        row_seconds(row, key, uv_hrtime() - at);
-    else
-        row_null(row, key);
+    row_seconds_if(row, key, at, uv_hrtime() - at);
 }
 
 static void members_view_put_health(struct row *row, const struct members *m)
@@ -79,10 +76,7 @@ static int members_view_add_node(const struct members *m, const struct rdzv_stat
     row_uint_if(&row, "first_rank", ranked, place.first);
     row_uint(&row, "local_ranks", node->local);
     row_uint_if(&row, "beat", watched, beat);
-    if (watched)
-        row_seconds(&row, "silence_s", age);
-    else
-        row_null(&row, "silence_s");
+    row_seconds_if(&row, "silence_s", watched, age);
     return row.r;
 }
 
