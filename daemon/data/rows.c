@@ -175,7 +175,7 @@ static int rows_read_watched(struct rows *rows, const struct sample_key *key,
         size_t bad = 1;
 
         rows_announce(rows, indices, i + ROWS_AHEAD);
-        r = rows->dataset->ops->read_rows(rows->dataset, key, &index, 1, rows->dst, &bad, err);
+        r = dataset_read_rows(rows->dataset, key, &index, 1, rows->dst, &bad, err);
         if (r < 0 && bad == 0)
             *ret_bad = i;
         (void)slow_watch_sample(watch, index);
@@ -185,14 +185,13 @@ static int rows_read_watched(struct rows *rows, const struct sample_key *key,
     return r;
 }
 
-/* As dataset_ops.read_rows, of all rows to rows->dst; watched, one by one. */
+/* As dataset_read_rows(), of all rows to rows->dst; watched, one by one. */
 static int rows_read(struct rows *rows, const struct sample_key *key, const uint64_t *indices,
                      struct slow_watch *watch, size_t *ret_bad, struct dl_error *err)
 {
     if (watch->on)
         return rows_read_watched(rows, key, indices, watch, ret_bad, err);
-    return rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
-                                         ret_bad, err);
+    return dataset_read_rows(rows->dataset, key, indices, rows->samples, rows->dst, ret_bad, err);
 }
 
 /* The labels apart; and mixes them. */

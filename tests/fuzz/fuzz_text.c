@@ -76,7 +76,7 @@ static void check_samples(const uint8_t *data, size_t size, enum tokenizer token
     FUZZ_ASSERT(r == -err.code);
     for (uint64_t i = 0; ds && i < ds->length; i++) {
         struct sample_key key = {0};
-        r = ds->ops->get(ds, &key, i, &sample, &err);
+        r = dataset_get(ds, &key, i, &sample, &err);
         FUZZ_ASSERT(r == 0 || r == -err.code);
         FUZZ_ASSERT(r < 0 ||
                     (several ? sample.tree.count >= 3 : sample.tree.count == 2 && sample.data[1]));

@@ -28,7 +28,7 @@ static int print_samples(struct dataset *ds, struct dl_error *err)
         count = min_u64(ds->length - begin, PIECE);
         for (size_t i = 0; i < count; i++)
             indices[i] = begin + i;
-        int r = ds->ops->read_rows(ds, &(struct sample_key){0}, indices, count, dst, &bad, err);
+        int r = dataset_read_rows(ds, &(struct sample_key){0}, indices, count, dst, &bad, err);
         if (r < 0)
             return r;
         for (size_t i = 0; i < count; i++)

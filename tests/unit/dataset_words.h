@@ -54,7 +54,7 @@ static inline void check_rows(struct dataset *ds)
         if (ds->schema.nodes[n].kind == TREE_TENSOR)
             dst[leaves++] = calloc(ds->length + 1, ds->schema.nodes[n].nbytes + 1);
     assert_int_equal(leaves, ds->n_leaves);
-    int r = ds->ops->read_rows(ds, &any, indices, ds->length, dst, &bad, &err);
+    int r = dataset_read_rows(ds, &any, indices, ds->length, dst, &bad, &err);
     for (uint64_t i = r < 0 ? bad : 0; i < (r < 0 ? bad + 1 : ds->length); i++) {
         assert_int_equal(take(ds, &any, indices[i], &t), r);
         for (uint32_t n = 0, leaf = 0; r == 0 && n < ds->schema.count; n++) {
@@ -66,7 +66,7 @@ static inline void check_rows(struct dataset *ds)
         drop(&t);
     }
     indices[0] = ds->length;
-    assert_int_equal(ds->ops->read_rows(ds, &any, indices, 1, dst, &bad, &err), -ERANGE);
+    assert_int_equal(dataset_read_rows(ds, &any, indices, 1, dst, &bad, &err), -ERANGE);
     assert_int_equal(bad, 0);
     while (leaves > 0)
         free(dst[--leaves]);
@@ -110,7 +110,7 @@ static inline void put_dataset(struct words *words, struct dataset *ds)
         dataset_expect(ds, i);
     }
     if (ds->ops->get)
-        assert_int_equal(ds->ops->get(ds, &any, ds->length, &t.sample, &t.err), -ERANGE);
+        assert_int_equal(dataset_get(ds, &any, ds->length, &t.sample, &t.err), -ERANGE);
     drop(&t);
     if (dataset_is_fixed(ds))
         check_rows(ds);

@@ -57,7 +57,7 @@ TEST(test_folder)
     assert_int_equal(ds->length, 3);
     for (uint64_t i = 0; i < 3; i++) {
         sample_clear(&sample);
-        assert_int_equal(ds->ops->get(ds, &key, i, &sample, &err), 0);
+        assert_int_equal(dataset_get(ds, &key, i, &sample, &err), 0);
         assert_int_equal(sample.tree.count, 4);
         assert_int_equal(sample.tree.nodes[1].ndim, 1);
         assert_int_equal(sample.tree.nodes[1].shape[0], 40 + 20 * i);
@@ -70,7 +70,7 @@ TEST(test_folder)
     assert_memory_equal(lengths, ((uint32_t[]){60, 80}), 8);
     assert_true(dataset_name(ds, 1, name, sizeof name) > 0);
     assert_string_equal(name + strlen(name) - 8, "/b/1.WAV");
-    assert_int_equal(ds->ops->get(ds, &key, 3, &sample, &err), -ERANGE);
+    assert_int_equal(dataset_get(ds, &key, 3, &sample, &err), -ERANGE);
     dataset_close(ds);
     sample_deinit(&sample);
     arena_deinit(&arena);
@@ -89,21 +89,21 @@ TEST(test_rows)
     assert_int_equal(ds->schema.nodes[1].nbytes, sizeof one);
     void *dst[] = {all, rates, labels}, *dst_one[] = {one, rates, labels};
     uint64_t indices[] = {0, 1, 2}, last = 2, none = 3;
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, dst, &bad, &err), 0);
+    assert_int_equal(dataset_read_rows(ds, &key, indices, 3, dst, &bad, &err), 0);
     assert_memory_equal(labels, ((int64_t[]){0, 1, 1}), sizeof labels);
     assert_memory_equal(rates, ((int64_t[]){16000, 16000, 16000}), sizeof rates);
     for (int i = 40; i < 50; i++)
         assert_true(all[0][i] == 0);
     /* Of the sample, the seed and the epoch: not of who comes before it. */
-    assert_int_equal(ds->ops->read_rows(ds, &key, &last, 1, dst_one, &bad, &err), 0);
+    assert_int_equal(dataset_read_rows(ds, &key, &last, 1, dst_one, &bad, &err), 0);
     assert_memory_equal(one, all[2], sizeof one);
-    assert_int_equal(ds->ops->read_rows(ds, &key, &none, 1, dst_one, &bad, &err), -ERANGE);
+    assert_int_equal(dataset_read_rows(ds, &key, &none, 1, dst_one, &bad, &err), -ERANGE);
     assert_int_equal(bad, 0);
     /* One that is cut while it is in use. */
     char path[600];
     snprintf(path, sizeof path, "%s/b/1.WAV", root.path);
     assert_int_equal(truncate(path, 50), 0);
-    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, dst, &bad, &err), -EINVAL);
+    assert_int_equal(dataset_read_rows(ds, &key, indices, 3, dst, &bad, &err), -EINVAL);
     assert_int_equal(bad, 1);
     assert_string_equal(err.path, path);
     assert_error_has(&err, "should have 60 bytes of sound, but there are 6");

@@ -16,7 +16,7 @@ static void read_rows(struct dataset *ds, const uint64_t *indices, size_t n, uin
     assert_int_equal(ds->n_leaves, 1);
     for (size_t i = 0; i < n; i++)
         dataset_expect(ds, indices[i]);
-    if (ds->ops->read_rows(ds, &(struct sample_key){0}, indices, n, dst, &bad, &err) < 0)
+    if (dataset_read_rows(ds, &(struct sample_key){0}, indices, n, dst, &bad, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
 }
 
@@ -185,7 +185,7 @@ TEST(test_leaves)
         indices[i] = i * 7 % 12;
         dataset_expect(ds, indices[i]);
     }
-    assert_int_equal(ds->ops->read_rows(ds, &(struct sample_key){0}, indices, 40, dst, &bad, &err),
+    assert_int_equal(dataset_read_rows(ds, &(struct sample_key){0}, indices, 40, dst, &bad, &err),
                      0);
     for (size_t i = 0; i < 40; i++) {
         assert_int_equal(b[i], 100 + indices[i]);
@@ -213,7 +213,7 @@ TEST(test_bad_indices)
             size_t bad = 0;
             indices[positions[k]] = k % 2 ? UINT64_MAX : 10;
             assert_int_equal(
-                ds->ops->read_rows(ds, &(struct sample_key){0}, indices, ROOM, dst, &bad, &err),
+                dataset_read_rows(ds, &(struct sample_key){0}, indices, ROOM, dst, &bad, &err),
                 -ERANGE);
             assert_int_equal(bad, positions[k]);
             assert_error(&err, ERANGE, "",
@@ -355,7 +355,7 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
     for (uint64_t i = 0; i < ds->length; i++)
         indices[i] = (i * 61 + 5) % ds->length;
     assert_int_equal(
-        ds->ops->read_rows(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err), 0);
+        dataset_read_rows(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err), 0);
     for (uint64_t i = 0; i < ds->length; i++) {
         dataset_expect(ds, indices[i]);
         check_leaf(type, widen, input + i * length * bytes, indices[i] * stride, length);
@@ -363,7 +363,7 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
     }
     indices[ds->length / 2] = ds->length;
     assert_int_equal(
-        ds->ops->read_rows(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err),
+        dataset_read_rows(ds, &(struct sample_key){0}, indices, ds->length, dst, &bad, &err),
         -ERANGE);
     assert_int_equal(bad, ds->length / 2);
     dataset_close(ds);

@@ -55,7 +55,7 @@ static int read_row(struct dataset *ds, uint64_t i, struct row *ret, struct dl_e
     void *dst[] = {ret->image, &ret->label, ret->late, &ret->seen, &ret->x};
     size_t bad;
 
-    return ds->ops->read_rows(ds, &key, &i, 1, dst, &bad, err);
+    return dataset_read_rows(ds, &key, &i, 1, dst, &bad, err);
 }
 
 static void expect_row(const struct row *row, uint64_t i)
@@ -104,7 +104,7 @@ TEST(test_fields)
     spec.fields = fields;
     spec.n_fields = 2;
     struct dataset *ds = must_open(&spec);
-    assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, (void *[]){&deep, &y}, &bad, &err), 0);
+    assert_int_equal(dataset_read_rows(ds, &key, &i, 1, (void *[]){&deep, &y}, &bad, &err), 0);
     assert_int_equal(deep, 9);
     assert_int_equal(y, 81);
     dataset_close(ds);
@@ -120,7 +120,7 @@ TEST(test_other_files)
     size_t bad;
 
     assert_int_equal(ds->length, 3);
-    assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, (void *[]){a}, &bad, &err), 0);
+    assert_int_equal(dataset_read_rows(ds, &key, &i, 1, (void *[]){a}, &bad, &err), 0);
     assert_memory_equal(a, ((int16_t[]){8, 9, 10, 11}), sizeof a);
     dataset_close(ds);
     spec = spec_of("empty", 0);
@@ -135,7 +135,7 @@ TEST(test_other_files)
     spec = spec_of("user_block", 0);
     ds = must_open(&spec);
     i = 6;
-    assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, (void *[]){a}, &bad, &err), 0);
+    assert_int_equal(dataset_read_rows(ds, &key, &i, 1, (void *[]){a}, &bad, &err), 0);
     assert_int_equal(a[0], 6);
     dataset_close(ds);
 }
@@ -175,7 +175,7 @@ TEST(test_foreign)
     for (uint64_t k = 0; k < 2 * ROWS; k++) {
         uint64_t i = k * 5 % ROWS;
         void *dst[] = {at, &big, chunked, &flag, &half, &id, &soft};
-        assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, dst, &bad, &err), 0);
+        assert_int_equal(dataset_read_rows(ds, &key, &i, 1, dst, &bad, &err), 0);
         assert_int_equal(big, 1000 * i);
         assert_int_equal(soft, 1000 * i);
         assert_true(chunked[0] == (double)(2 * i) / 4 && chunked[1] == (double)(2 * i + 1) / 4);

@@ -46,7 +46,7 @@ static int read_numbers(struct dataset *ds, const uint64_t *rows, size_t n, int6
 {
     size_t bad;
 
-    return ds->ops->read_rows(ds, &key, rows, n, (void *[]){got}, &bad, err);
+    return dataset_read_rows(ds, &key, rows, n, (void *[]){got}, &bad, err);
 }
 
 /* The head of the one page of plain_v2, of four numbers. */

@@ -57,7 +57,7 @@ TEST(test_beyond_the_end)
     struct dataset *ds = must_open("map", "", &env);
     struct dl_error err = {0};
 
-    assert_int_equal(ds->ops->get(ds, &(struct sample_key){0}, 10, empty(&taken), &err), -ERANGE);
+    assert_int_equal(dataset_get(ds, &(struct sample_key){0}, 10, empty(&taken), &err), -ERANGE);
     assert_error_has(&err, "10");
     dataset_close(ds);
 }

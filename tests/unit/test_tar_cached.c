@@ -89,7 +89,7 @@ static int64_t number_at(struct dataset *ds, uint64_t i)
     struct dl_error err = {0};
     int64_t number = -1;
 
-    if (ds->ops->get(ds, &any, i, &sample, &err) < 0)
+    if (dataset_get(ds, &any, i, &sample, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
     for (uint32_t n = 0; n < sample.tree.count; n++)
         if (sample.tree.nodes[n].kind == TREE_TENSOR)

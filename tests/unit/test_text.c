@@ -226,8 +226,8 @@ TEST(test_json_strings_stay)
     files[0].path = (char *)harness_text("n.jsonl", line);
     struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_NONE);
     struct dataset *ds = must_open(&spec);
-    assert_int_equal(ds->ops->get(ds, &key, 0, &a, &err), 0);
-    assert_int_equal(ds->ops->get(ds, &key, 1, &b, &err), 0);
+    assert_int_equal(dataset_get(ds, &key, 0, &a, &err), 0);
+    assert_int_equal(dataset_get(ds, &key, 1, &b, &err), 0);
     assert_int_equal(a.tree.nodes[1].nbytes, 3);
     assert_memory_equal(a.data[1], "a\0b", 3);
     assert_memory_equal(b.data[1], "second", 6);

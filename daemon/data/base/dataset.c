@@ -55,6 +55,23 @@ static int dataset_make_raw(struct dataset *ds, uint64_t index, struct sample *s
     return dl_error_set(err, -r, name, "%s", why.message);
 }
 
+int dataset_read_rows(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                      size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+{
+    int r = 0;
+
+    if (ds->ops->read_rows)
+        return ds->ops->read_rows(ds, key, indices, n, dst, ret_bad, err);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        /* Once: another process may write to the slot these lie in. */
+        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        *ret_bad = i;
+        r = index < ds->length ? ds->ops->read_row(ds, key, index, dst, i, err)
+                               : dataset_refuse_index(ds, index, err);
+    }
+    return r;
+}
+
 int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
                 struct sample *ret, struct dl_error *err)
 {
@@ -70,7 +87,7 @@ int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index
     int r = dst ? dataset_copy_schema(ds, ret, dst) : ret->error;
     if (r < 0)
         return sample_check(ret, err);
-    return ds->ops->read_rows(ds, key, &index, 1, dst, &bad, err);
+    return dataset_read_rows(ds, key, &index, 1, dst, &bad, err);
 }
 
 /* Counters that no sample uses: those of samples are 0 in this place. */

@@ -106,7 +106,11 @@ struct dataset_ops {
      */
     int (*read_rows)(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
                      size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err);
-    /* Map-style, of varying shape. As next() of an iterator, for one index. */
+    /* In its place, where rows have nothing in common: one, whose index is below length, to row
+     * `row` of each leaf. */
+    int (*read_row)(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                    void *const *dst, size_t row, struct dl_error *err);
+    /* Map-style, of varying shape. As next() of an iterator, for one index, below length. */
     int (*get)(struct dataset *ds, const struct sample_key *key, uint64_t index, struct sample *ret,
                struct dl_error *err);
     /* Iterable. A replica at its beginning; several may be open at once, of one worker. */
@@ -134,9 +138,9 @@ struct dataset_ops {
 };
 
 struct dataset {
-    const struct dataset_ops *ops; /* read_rows, get or iterate: exactly one of them */
+    const struct dataset_ops *ops; /* read_rows, read_row, get or iterate: exactly one of them */
     uint64_t length;    /* samples; iterable: of all replicas together, as it says, or unknown */
-    struct tree schema; /* owned; of one sample; empty unless read_rows is there */
+    struct tree schema; /* owned; of one sample; empty unless dataset_is_fixed() */
     uint32_t n_leaves;  /* tensors in the schema */
     bool can_skip;      /* its iterators have skip() */
     bool saves_state;   /* they have save(), and iterate() resumes from such a state */
@@ -156,7 +160,7 @@ static inline bool dataset_is_iterable(const struct dataset *ds)
 /* All samples have the shape of `schema`. */
 static inline bool dataset_is_fixed(const struct dataset *ds)
 {
-    return ds->ops->read_rows != NULL;
+    return ds->ops->read_rows || ds->ops->read_row;
 }
 
 /*
@@ -264,7 +268,12 @@ static inline size_t dataset_iter_name(struct dataset_iter *it, char *ret, size_
 /* The name of number `n` of the `what` of a file, in the form of error messages. */
 size_t dataset_put_name(const char *path, const char *what, uint64_t n, char *ret, size_t room);
 
-/* One sample of a map-style dataset of either sort, outside of a batch. As get(). */
+/* As read_rows(), whichever of the two there is. */
+int _nodiscard_ dataset_read_rows(struct dataset *ds, const struct sample_key *key,
+                                  const uint64_t *indices, size_t n, void *const *dst,
+                                  size_t *ret_bad, struct dl_error *err);
+/* One sample of a map-style dataset of either sort, outside of a batch. As get(); an index beyond
+ * the length is refused. */
 int _nodiscard_ dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
                             struct sample *ret, struct dl_error *err);
 

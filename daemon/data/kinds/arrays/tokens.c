@@ -58,8 +58,7 @@ static int tokens_read_rows(struct dataset *ds, const struct sample_key *key,
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
         if (index >= ds->length) {
             *ret_bad = i;
-            return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
-                                (unsigned long long)index, (unsigned long long)ds->length);
+            return dataset_refuse_index(ds, index, err);
         }
         if (i + 1 < n) {
             uint64_t next = __atomic_load_n(&indices[i + 1], __ATOMIC_RELAXED);

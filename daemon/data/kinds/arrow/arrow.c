@@ -190,9 +190,10 @@ static int arrow_lengths(struct dataset *ds, const char *leaf, uint64_t first, s
 
 /* ---- samples of one shape ------------------------------------------------------------------- */
 
-static int arrow_copy_row(struct arrow *arrow, uint64_t index, size_t i, void *const *dst,
-                          struct dl_error *err)
+static int arrow_read_row(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                          void *const *dst, size_t i, struct dl_error *err)
 {
+    struct arrow *arrow = container_of(ds, struct arrow, base);
     const struct arrow_table *table = &arrow->table;
     struct arrow_row row;
     int r = arrow_find_row(arrow, index, &row, err);
@@ -206,25 +207,6 @@ static int arrow_copy_row(struct arrow *arrow, uint64_t index, size_t i, void *c
             return arrow_refuse(arrow, &row, leaf, &why, err);
     }
     return r;
-}
-
-static int arrow_read_rows(struct dataset *ds, const struct sample_key *key,
-                           const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
-                           struct dl_error *err)
-{
-    struct arrow *arrow = container_of(ds, struct arrow, base);
-
-    (void)key;
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        int r = arrow_copy_row(arrow, index, i, dst, err);
-        if (r < 0) {
-            *ret_bad = i;
-            return r;
-        }
-    }
-    return 0;
 }
 
 static void arrow_expect_memory(const uint8_t *at, uint64_t bytes)
@@ -283,7 +265,7 @@ static const struct dataset_ops arrow_ops = {.get = arrow_get,
                                              .name = arrow_name_row,
                                              .expect = arrow_expect,
                                              .close = arrow_close};
-static const struct dataset_ops arrow_rows_ops = {.read_rows = arrow_read_rows,
+static const struct dataset_ops arrow_rows_ops = {.read_row = arrow_read_row,
                                                   .name = arrow_name_row,
                                                   .expect = arrow_expect,
                                                   .close = arrow_close};

@@ -102,8 +102,8 @@ static int concat_read_piece(struct concat *concat, const struct sample_key *key
         concat_announce(concat, piece, n, &horizon, end + concat->ahead);
         struct sample_key inner = *key;
         inner.base += concat_part_begin(concat, piece->parts[begin]);
-        int r = part->ops->read_rows(part, &inner, piece->inner + begin, end - begin,
-                                     concat->cursor.dst, ret_bad, err);
+        int r = dataset_read_rows(part, &inner, piece->inner + begin, end - begin,
+                                  concat->cursor.dst, ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -132,8 +132,7 @@ static int concat_read_rows(struct dataset *ds, const struct sample_key *key,
         }
         if (good < count) {
             *ret_bad = begin + good;
-            return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
-                                (unsigned long long)bad_index, (unsigned long long)ds->length);
+            return dataset_refuse_index(ds, bad_index, err);
         }
     }
     return 0;

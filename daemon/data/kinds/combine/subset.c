@@ -41,14 +41,12 @@ static int subset_read_rows(struct dataset *ds, const struct sample_key *key,
             uint64_t index = __atomic_load_n(&indices[begin + i], __ATOMIC_RELAXED);
             if (index >= ds->length) {
                 *ret_bad = begin + i;
-                return dl_error_set(err, ERANGE, "",
-                                    "sample %llu is beyond the dataset's %llu samples",
-                                    (unsigned long long)index, (unsigned long long)ds->length);
+                return dataset_refuse_index(ds, index, err);
             }
             inner[i] = subset_index_at(subset, index);
         }
-        int r = subset->inner->ops->read_rows(subset->inner, key, inner, count, subset->cursor.dst,
-                                              ret_bad, err);
+        int r = dataset_read_rows(subset->inner, key, inner, count, subset->cursor.dst, ret_bad,
+                                  err);
         if (r < 0) {
             *ret_bad += begin;
             return r;

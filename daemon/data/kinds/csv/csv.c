@@ -169,30 +169,19 @@ static const char *csv_field(const struct csv *csv, uint32_t i)
     return csv->choice.n > 0 ? csv->choice.fields[i].name : csv->columns.all[csv->chosen[i]].name;
 }
 
-static int csv_read_rows(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+static int csv_read_row(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                        void *const *dst, size_t i, struct dl_error *err)
 {
     const struct csv *csv = container_of(ds, struct csv, base);
+    struct csv_row row = csv_row_of(csv, index);
+    int r = csv_split(&row, err);
 
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        struct csv_row row = {0};
-        int r = index < ds->length ? 0 : dataset_refuse_index(ds, index, err);
-        *ret_bad = i;
-        if (r == 0) {
-            row = csv_row_of(csv, index);
-            r = csv_split(&row, err);
-        }
-        for (uint32_t leaf = 0; r == 0 && leaf < csv->n_fields; leaf++) {
-            uint32_t c = csv->chosen[leaf];
-            size_t bytes = dtype_bytes(csv->columns.all[c].dtype);
-            r = csv_number(&row, c, (char *)dst[leaf] + i * bytes, err);
-        }
-        if (r < 0)
-            return r;
+    for (uint32_t leaf = 0; r == 0 && leaf < csv->n_fields; leaf++) {
+        uint32_t c = csv->chosen[leaf];
+        size_t bytes = dtype_bytes(csv->columns.all[c].dtype);
+        r = csv_number(&row, c, (char *)dst[leaf] + i * bytes, err);
     }
-    return 0;
+    return r;
 }
 
 /* A text lies where it is mapped, unless quotes in it are written twice. */
@@ -237,8 +226,6 @@ static int csv_get(struct dataset *ds, const struct sample_key *key, uint64_t in
 {
     const struct csv *csv = container_of(ds, struct csv, base);
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     struct csv_row row = csv_row_of(csv, index);
     int r = csv_split(&row, err);
     sample_begin(ret, TREE_DICT, NULL);
@@ -286,7 +273,7 @@ static void csv_close(struct dataset *ds)
 static const struct dataset_ops csv_ops = {
     .get = csv_get, .name = csv_name, .expect = csv_expect, .close = csv_close};
 static const struct dataset_ops csv_rows_ops = {
-    .read_rows = csv_read_rows, .name = csv_name, .expect = csv_expect, .close = csv_close};
+    .read_row = csv_read_row, .name = csv_name, .expect = csv_expect, .close = csv_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

@@ -130,8 +130,6 @@ static int files_get(struct dataset *ds, const struct sample_key *key, uint64_t 
     const struct files *files = container_of(ds, struct files, base);
     const struct decoding decoding = {.fields = &files->fields, .key = key, .index = index};
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     struct files_opened *opened = calloc(1, sizeof *opened);
     /* What the sample points to stays mapped until the batch is made. */
     if (!opened || arena_hold(ret->arena, files_release, opened) < 0)

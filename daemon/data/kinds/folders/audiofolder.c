@@ -68,8 +68,6 @@ static int audiofolder_decode(struct audiofolder *folder, const struct sample_ke
     struct rng rng;
     int r;
 
-    if (index >= folder->base.length)
-        return dataset_refuse_index(&folder->base, index, err);
     if ((r = audiofolder_open_file(folder, index, &file, err)) < 0)
         return r;
     *ret_label = file.label;
@@ -79,28 +77,20 @@ static int audiofolder_decode(struct audiofolder *folder, const struct sample_ke
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
 
-static int audiofolder_read_rows(struct dataset *ds, const struct sample_key *key,
-                                 const uint64_t *indices, size_t n, void *const *dst,
-                                 size_t *ret_bad, struct dl_error *err)
+static int audiofolder_read_row(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                                void *const *dst, size_t i, struct dl_error *err)
 {
     struct audiofolder *folder = container_of(ds, struct audiofolder, base);
+    struct audio_shape shape;
+    int64_t label = 0, rate;
+    int r = audiofolder_decode(folder, key, index, &shape, &label, err);
 
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        struct audio_shape shape;
-        int64_t label = 0, rate;
-        int r = audiofolder_decode(folder, key, index, &shape, &label, err);
-
-        if (r < 0) {
-            *ret_bad = i;
-            return r;
-        }
-        rate = shape.rate;
-        audio_read(folder->decoder, (char *)dst[0] + i * folder->audio_bytes);
-        memcpy((char *)dst[1] + i * sizeof rate, &rate, sizeof rate);
-        memcpy((char *)dst[2] + i * sizeof label, &label, sizeof label);
-    }
+    if (r < 0)
+        return r;
+    rate = shape.rate;
+    audio_read(folder->decoder, (char *)dst[0] + i * folder->audio_bytes);
+    memcpy((char *)dst[1] + i * sizeof rate, &rate, sizeof rate);
+    memcpy((char *)dst[2] + i * sizeof label, &label, sizeof label);
     return 0;
 }
 
@@ -190,7 +180,7 @@ static void audiofolder_expect(struct dataset *ds, uint64_t index)
     class_list_expect(&folder->list, index, folder->env);
 }
 
-static const struct dataset_ops audiofolder_fixed_ops = {.read_rows = audiofolder_read_rows,
+static const struct dataset_ops audiofolder_fixed_ops = {.read_row = audiofolder_read_row,
                                                          .name = audiofolder_name,
                                                          .expect = audiofolder_expect,
                                                          .close = audiofolder_close};

@@ -133,32 +133,19 @@ static int imagefolder_decode_row(struct imagefolder *folder, const struct sampl
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
 
-static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *key,
-                                 const uint64_t *indices, size_t n, void *const *dst,
-                                 size_t *ret_bad, struct dl_error *err)
+static int imagefolder_read_row(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                                void *const *dst, size_t i, struct dl_error *err)
 {
     struct imagefolder *folder = container_of(ds, struct imagefolder, base);
+    struct image_size size;
+    int64_t label;
+    int r = imagefolder_open_image(folder, index, &label, &size, err);
 
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        struct image_size size;
-        int64_t label;
-        int r = 0;
-
-        if (index >= ds->length)
-            r = dataset_refuse_index(ds, index, err);
-        if (r == 0)
-            r = imagefolder_open_image(folder, index, &label, &size, err);
-        if (r == 0)
-            r = imagefolder_decode_row(folder, key, index, dst, i, err);
-        if (r < 0) {
-            *ret_bad = i;
-            return r;
-        }
+    if (r == 0)
+        r = imagefolder_decode_row(folder, key, index, dst, i, err);
+    if (r == 0)
         memcpy((char *)dst[ds->n_leaves - 1] + i * sizeof label, &label, sizeof label);
-    }
-    return 0;
+    return r;
 }
 
 /* [c, h, w] of a tensor; of a picture by `layout`; [n, ...] of a stack. Returns the number of
@@ -237,8 +224,6 @@ static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uin
     int64_t label;
     int r;
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     if ((r = imagefolder_open_image(folder, index, &label, &size, err)) < 0)
         return r;
     sample_begin(ret, TREE_DICT, NULL);
@@ -280,7 +265,7 @@ static void imagefolder_expect(struct dataset *ds, uint64_t index)
     class_list_expect(&folder->list, index, folder->env);
 }
 
-static const struct dataset_ops fixed_ops = {.read_rows = imagefolder_read_rows,
+static const struct dataset_ops fixed_ops = {.read_row = imagefolder_read_row,
                                              .name = imagefolder_name,
                                              .expect = imagefolder_expect,
                                              .close = imagefolder_close};

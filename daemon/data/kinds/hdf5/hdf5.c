@@ -14,35 +14,17 @@ struct hdf5 {
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-static int hdf5_read_row(struct hdf5 *hdf5, uint64_t index, size_t i, void *const *dst,
-                         struct dl_error *err)
+static int hdf5_read_row(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                         void *const *dst, size_t i, struct dl_error *err)
 {
+    struct hdf5 *hdf5 = container_of(ds, struct hdf5, base);
     int r = 0;
 
-    for (uint32_t leaf = 0; r == 0 && leaf < hdf5->base.n_leaves; leaf++) {
+    for (uint32_t leaf = 0; r == 0 && leaf < ds->n_leaves; leaf++) {
         uint8_t *out = (uint8_t *)dst[leaf] + i * hdf5->file.arrays[leaf].row_bytes;
         r = hdf5_file_read(&hdf5->file, leaf, index, out, err);
     }
     return r;
-}
-
-static int hdf5_read_rows(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                          size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
-{
-    struct hdf5 *hdf5 = container_of(ds, struct hdf5, base);
-
-    (void)key;
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        int r = index < ds->length ? hdf5_read_row(hdf5, index, i, dst, err)
-                                   : dataset_refuse_index(ds, index, err);
-        if (r < 0) {
-            *ret_bad = i;
-            return r;
-        }
-    }
-    return 0;
 }
 
 /* A text of a fixed length, without its filling; *ret: in the sample's memory. */
@@ -121,8 +103,6 @@ static int hdf5_get(struct dataset *ds, const struct sample_key *key, uint64_t i
     int r = 0;
 
     (void)key;
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     sample_begin(ret, TREE_DICT, NULL);
     for (uint32_t i = 0; r == 0 && i < hdf5->file.n_fields; i++)
         r = hdf5->file.arrays[i].text ? hdf5_add_text(hdf5, i, index, ret, err)
@@ -149,7 +129,7 @@ static void hdf5_close(struct dataset *ds)
 }
 
 static const struct dataset_ops hdf5_ops = {
-    .read_rows = hdf5_read_rows, .name = hdf5_name, .close = hdf5_close};
+    .read_row = hdf5_read_row, .name = hdf5_name, .close = hdf5_close};
 
 static const struct dataset_ops hdf5_text_ops = {
     .get = hdf5_get, .name = hdf5_name, .close = hdf5_close};

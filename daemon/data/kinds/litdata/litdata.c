@@ -134,8 +134,6 @@ static int litdata_get(struct dataset *ds, const struct sample_key *key, uint64_
                                .ret = ret,
                                .err = err};
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     int r = litdata_split(&s, index);
     if (r == 0)
         r = litdata_hold(&s);
@@ -231,30 +229,15 @@ static int litdata_copy_leaves(struct litdata_sample *s, uint64_t index, size_t 
     return r;
 }
 
-static int litdata_read_rows(struct dataset *ds, const struct sample_key *key,
-                             const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
-                             struct dl_error *err)
+static int litdata_read_row(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                            void *const *dst, size_t i, struct dl_error *err)
 {
     struct litdata *lit = container_of(ds, struct litdata, base);
     struct litdata_sample s = {.lit = lit, .err = err};
 
-    (void)key;
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        int r;
-        if (index >= ds->length)
-            r = dataset_refuse_index(ds, index, err);
-        else if (lit->block_bytes)
-            r = litdata_copy_block(&s, index, (uint8_t *)dst[0] + i * lit->block_bytes);
-        else
-            r = litdata_copy_leaves(&s, index, i, dst);
-        if (r < 0) {
-            *ret_bad = i;
-            return r;
-        }
-    }
-    return 0;
+    if (lit->block_bytes)
+        return litdata_copy_block(&s, index, (uint8_t *)dst[0] + i * lit->block_bytes);
+    return litdata_copy_leaves(&s, index, i, dst);
 }
 
 static void litdata_expect(struct dataset *ds, uint64_t index)
@@ -298,7 +281,7 @@ const struct dataset_ops litdata_ops = {.get = litdata_get,
                                         .name = litdata_name,
                                         .expect = litdata_expect,
                                         .close = litdata_close};
-const struct dataset_ops litdata_rows_ops = {.read_rows = litdata_read_rows,
+const struct dataset_ops litdata_rows_ops = {.read_row = litdata_read_row,
                                              .name = litdata_name,
                                              .expect = litdata_expect,
                                              .close = litdata_close};

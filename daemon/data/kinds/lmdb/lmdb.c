@@ -70,8 +70,6 @@ static int lmdb_get(struct dataset *ds, const struct sample_key *key, uint64_t i
     const struct lmdb *lmdb = container_of(ds, struct lmdb, base);
     const struct field_choice *choice = &lmdb->fields.choice;
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     struct lmdb_sample s = {.lmdb = lmdb,
                             .number = lmdb->first + index,
                             .decoding = {.fields = &lmdb->fields, .key = key, .index = index},

@@ -103,8 +103,6 @@ static int mds_get(struct dataset *ds, const struct sample_key *key, uint64_t in
     struct mds *mds = container_of(ds, struct mds, base);
     struct shard_file *shard;
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     int r = mds_split(mds, index, &shard, err);
     if (r < 0)
         return r;
@@ -143,28 +141,19 @@ static int mds_lengths(struct dataset *ds, const char *leaf, uint64_t first, siz
 
 /* ---- samples of one shape ------------------------------------------------------------------- */
 
-static int mds_read_rows(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
-                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+static int mds_read_row(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                        void *const *dst, size_t i, struct dl_error *err)
 {
     struct mds *mds = container_of(ds, struct mds, base);
     struct shard_file *shard;
+    int r = mds_split(mds, index, &shard, err);
 
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        int r = index < ds->length ? mds_split(mds, index, &shard, err)
-                                   : dataset_refuse_index(ds, index, err);
-        if (r < 0) {
-            *ret_bad = i;
-            return r;
-        }
-        for (uint32_t leaf = 0; leaf < ds->n_leaves; leaf++) {
-            const struct mds_column *column = mds_field(mds, leaf, NULL);
-            const struct mds_value *value = &mds->values[column - mds->index.columns];
-            memcpy((char *)dst[leaf] + i * value->size, value->data, value->size);
-        }
+    for (uint32_t leaf = 0; r == 0 && leaf < ds->n_leaves; leaf++) {
+        const struct mds_column *column = mds_field(mds, leaf, NULL);
+        const struct mds_value *value = &mds->values[column - mds->index.columns];
+        memcpy((char *)dst[leaf] + i * value->size, value->data, value->size);
     }
-    return 0;
+    return r;
 }
 
 static void mds_expect(struct dataset *ds, uint64_t index)
@@ -196,7 +185,7 @@ static const struct dataset_ops mds_ops = {.get = mds_get,
                                            .expect = mds_expect,
                                            .close = mds_close};
 static const struct dataset_ops mds_rows_ops = {
-    .read_rows = mds_read_rows, .name = mds_name, .expect = mds_expect, .close = mds_close};
+    .read_row = mds_read_row, .name = mds_name, .expect = mds_expect, .close = mds_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

@@ -51,8 +51,6 @@ static int megatron_get(struct dataset *ds, const struct sample_key *key, uint64
     uint64_t offset, n;
     int r;
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     r = megatron_find(megatron, index, &offset, &n, err);
     if (r < 0)
         return r;

@@ -69,8 +69,6 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
     struct parquet *parquet = container_of(ds, struct parquet, base);
     int r = 0;
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     struct parquet_group *group = parquet_table_group(&parquet->table, index);
     struct parquet_row row = {.parquet = parquet,
                               .group = group,

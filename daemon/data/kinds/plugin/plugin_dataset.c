@@ -27,8 +27,6 @@ static int plugin_get(struct dataset *ds, const struct sample_key *key, uint64_t
     struct dl_plugin_rng rng;
     char what[WHAT_MAX];
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     rng_init(&rng.rng, key->seed, key->epoch, key->base + index);
     snprintf(what, sizeof what, "sample %llu", (unsigned long long)index);
     p->said.code = 0;

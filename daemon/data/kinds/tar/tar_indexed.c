@@ -69,8 +69,6 @@ static int tar_indexed_get(struct dataset *ds, const struct sample_key *key, uin
     const struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
     const struct decoding decoding = {.fields = &tar->fields, .key = key, .index = index};
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     struct tar_indexed_shard *shard = tar_indexed_shard_of(tar, index);
     int r = tar_indexed_learn(shard, err);
     if (r < 0)

@@ -230,8 +230,6 @@ static int text_get(struct dataset *ds, const struct sample_key *key, uint64_t i
     const struct text *text = container_of(ds, struct text, base);
     int r;
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     const struct text_file *file = text_file_of(text, index);
     struct text_sample s = {.text = text,
                             .file = file,

@@ -126,8 +126,6 @@ static int tfrecord_get(struct dataset *ds, const struct sample_key *key, uint64
     const uint8_t *data;
     uint64_t bytes;
 
-    if (index >= ds->length)
-        return dataset_refuse_index(ds, index, err);
     const struct tfrecord_part *part = tfrecord_part_of(records, index);
     uint64_t number = index - part->first;
     struct tfrecord_sample s = {
