@@ -440,8 +440,10 @@ static int fetch_fill_lengths(struct filling *fill)
         return -ENOBUFS;
     for (uint32_t at = 0, n; at < task->samples && r == 0; at += n) {
         n = fetch_count_run(task, at);
-        r = dataset_lengths(f->dataset, f->length_of, fetch_index(task, at), n, lengths + at,
-                            &fill->bad, fill->err);
+        struct lengths_wanted w = {
+            .leaf = f->length_of, .first = fetch_index(task, at), .n = n, .ret = lengths + at};
+        r = dataset_lengths(f->dataset, &w, fill->err);
+        fill->bad = w.bad;
     }
     return guard_check(f->guard, fill->err) < 0 ? -EIO : r;
 }

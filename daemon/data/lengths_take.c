@@ -15,14 +15,15 @@ enum {
 static int lengths_take_scan(struct dataset *ds, const struct dl_spec *spec,
                              const struct data_env *env, uint32_t *lengths, struct dl_error *err)
 {
-    uint64_t bad = UINT64_MAX;
+    struct lengths_wanted w = {.leaf = spec->batch.length_of};
     int r = 0;
 
-    for (uint64_t i = 0, n; i < ds->length && r == 0; i += n) {
-        n = min_u64(ds->length - i, LENGTHS_AT_ONCE);
-        r = dataset_lengths(ds, spec->batch.length_of, i, n, lengths + i, &bad, err);
+    w.ret = lengths;
+    for (; w.first < ds->length && r == 0; w.first += w.n, w.ret += w.n) {
+        w.n = min_u64(ds->length - w.first, LENGTHS_AT_ONCE);
+        r = dataset_lengths(ds, &w, err);
         if (r == 0)
-            data_tell(env, "lengths", i + n, ds->length);
+            data_tell(env, "lengths", w.first + w.n, ds->length);
     }
     return r;
 }

@@ -9,6 +9,7 @@
 #include "daemon/data/kinds/parquet/codec.h"
 #include "daemon/data/kinds/parquet/filter.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/lib/lengths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -152,7 +153,7 @@ static void check_sample(struct dataset *ds, uint64_t index)
         if (sample.data[i])
             read_all(sample.data[i], sample.tree.nodes[i].nbytes);
     if (r == 0 && ds->ops->lengths &&
-        ds->ops->lengths(ds, NULL, index, 1, &length, &bad, &err) == 0)
+        LENGTHS(ds->ops->lengths, ds, NULL, index, 1, &length, &bad, &err) == 0)
         for (uint32_t i = 0; i < sample.tree.count; i++)
             if (sample.tree.nodes[i].kind == TREE_TENSOR && sample.tree.nodes[i].ndim > 0) {
                 FUZZ_ASSERT(sample.tree.nodes[i].shape[0] == length);

@@ -10,6 +10,7 @@
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/plugin/plugin.h"
 #include "proto/yaml.h"
+#include "tests/lib/lengths.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -114,7 +115,7 @@ static int check_length(struct dataset *ds, uint64_t i, const struct sample *sam
 {
     uint64_t bad;
     uint32_t length, node = 0;
-    int r = dataset_known_lengths(ds, NULL, i, 1, &length, &bad, err);
+    int r = LENGTHS(dataset_known_lengths, ds, NULL, i, 1, &length, &bad, err);
 
     if (r < 0 || length == LENGTH_UNKNOWN)
         return r;

@@ -2,6 +2,7 @@
  */
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/kinds/arrow/flat.h"
+#include "tests/lib/lengths.h"
 #include "tests/unit/arrow_case.h"
 #include "tests/unit/fail_open.h"
 
@@ -56,15 +57,15 @@ TEST(test_lengths)
     struct dl_error err = {0};
 
     for (int named = 0; named < 2; named++) {
-        assert_int_equal(ds->ops->lengths(ds, named ? "tokens" : NULL, 0, 4, lengths, &bad, &err),
+        assert_int_equal(LENGTHS(ds->ops->lengths, ds, named ? "tokens" : NULL, 0, 4, lengths, &bad, &err),
                          0);
         assert_int_equal(lengths[0], 2);
         assert_int_equal(lengths[1], LENGTH_UNKNOWN);
         assert_int_equal(lengths[2], 2);
     }
-    assert_int_equal(ds->ops->lengths(ds, "pair", 2, 1, lengths, &bad, &err), 0);
+    assert_int_equal(LENGTHS(ds->ops->lengths, ds, "pair", 2, 1, lengths, &bad, &err), 0);
     assert_int_equal(lengths[0], 2);
-    assert_int_equal(ds->ops->lengths(ds, "name", 0, 1, lengths, &bad, &err), -ENOTSUP);
+    assert_int_equal(LENGTHS(ds->ops->lengths, ds, "name", 0, 1, lengths, &bad, &err), -ENOTSUP);
     dataset_close(ds);
 }
 

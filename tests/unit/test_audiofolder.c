@@ -1,5 +1,6 @@
 /* Folders of sounds: their samples, their lengths, their faults. */
 #include "daemon/data/collate/lengths.h"
+#include "tests/lib/lengths.h"
 #include "tests/unit/audio_files.h"
 #include "tests/unit/fail_open.h"
 
@@ -64,9 +65,9 @@ TEST(test_folder)
         assert_int_equal(*(const int64_t *)sample.data[2], 16000);
         assert_int_equal(*(const int64_t *)sample.data[3], i > 0);
     }
-    assert_int_equal(dataset_known_lengths(ds, "audio", 0, 3, lengths, &bad, &err), 0);
+    assert_int_equal(LENGTHS(dataset_known_lengths, ds, "audio", 0, 3, lengths, &bad, &err), 0);
     assert_memory_equal(lengths, ((uint32_t[]){40, 60, 80}), sizeof lengths);
-    assert_int_equal(dataset_lengths(ds, NULL, 1, 2, lengths, &bad, &err), 0);
+    assert_int_equal(LENGTHS(dataset_lengths, ds, NULL, 1, 2, lengths, &bad, &err), 0);
     assert_memory_equal(lengths, ((uint32_t[]){60, 80}), 8);
     assert_true(dataset_name(ds, 1, name, sizeof name) > 0);
     assert_string_equal(name + strlen(name) - 8, "/b/1.WAV");

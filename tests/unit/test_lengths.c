@@ -1,6 +1,7 @@
 /* Lengths of samples: those that are known are those of the samples themselves, and what is said of
  * samples that have none. */
 #include "daemon/data/collate/lengths.h"
+#include "tests/lib/lengths.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"
@@ -59,25 +60,23 @@ static int fake_get(struct dataset *ds, const struct sample_key *key, uint64_t i
     return sample_end(ret);
 }
 
-static int fake_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                        uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int fake_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     assert_in_range(asked.lengths, 0, CALLS - 1);
-    asked.first[asked.lengths] = first;
-    asked.n[asked.lengths++] = n;
-    assert_true(n <= ds->length && first <= ds->length - n);
-    for (size_t i = 0; i < n; i++) {
-        if (is(ds, "refuses 6") && first + i == 6) {
-            *ret_bad = 6;
+    asked.first[asked.lengths] = w->first;
+    asked.n[asked.lengths++] = w->n;
+    assert_true(w->n <= ds->length && w->first <= ds->length - w->n);
+    for (size_t i = 0; i < w->n; i++) {
+        if (is(ds, "refuses 6") && w->first + i == 6) {
+            w->bad = 6;
             return dl_error_set(err, EIO, "file", "sample 6 is unreadable");
         }
-        ret[i] = first + i == 2 ? LENGTH_UNKNOWN : (uint32_t)(first + i + 1);
+        w->ret[i] = w->first + i == 2 ? LENGTH_UNKNOWN : (uint32_t)(w->first + i + 1);
     }
     return 0;
 }
 
-static int fake_unknown(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                        uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int fake_unknown(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     return -ENOTSUP;
 }
@@ -139,7 +138,7 @@ static void must_tell(struct dataset *ds, const char *leaf, uint64_t first, size
     struct dl_error err = {0};
     uint64_t bad = 77;
 
-    if (dataset_lengths(ds, leaf, first, n, ret, &bad, &err) < 0)
+    if (LENGTHS(dataset_lengths, ds, leaf, first, n, ret, &bad, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
     assert_int_equal(bad, UINT64_MAX);
 }
@@ -175,13 +174,12 @@ static void expect_loaded(struct dataset *ds, const char *leaf, uint32_t node, u
     uint64_t bad = 77, asked_for = 0;
 
     all[n] = 77;
-    assert_int_equal(dataset_known_lengths(ds, leaf, 0, n, all, &bad, &err), 0);
-    assert_int_equal(bad, 77);
+    assert_int_equal(LENGTHS(dataset_known_lengths, ds, leaf, 0, n, all, &bad, &err), 0);
     assert_int_equal(all[n], 77);
     for (size_t begin = 0, step = 1, count; begin < n; begin += count, step = step * 3 % 101) {
         count = min_u64(step, n - begin);
-        assert_int_equal(dataset_known_lengths(ds, leaf, begin, count, some + begin, &bad, &err),
-                         0);
+        assert_int_equal(
+            LENGTHS(dataset_known_lengths, ds, leaf, begin, count, some + begin, &bad, &err), 0);
     }
     assert_memory_equal(some, all, n * sizeof *all);
     for (size_t i = 0; i < n; i++) {
@@ -233,7 +231,8 @@ TEST(test_lines)
                          "{kind: text, paths: p.txt, tokenizer: bytes, max_length: %u}", most);
             struct dataset *ds = must_open(text);
             assert_int_equal(ds->length, plain[i].n);
-            assert_int_equal(dataset_known_lengths(ds, NULL, 0, plain[i].n, got, &bad, NULL), 0);
+            assert_int_equal(
+                LENGTHS(dataset_known_lengths, ds, NULL, 0, plain[i].n, got, &bad, NULL), 0);
             for (size_t k = 0; k < plain[i].n; k++)
                 assert_int_equal(got[k], most ? min_u64(most, plain[i].want[k]) : plain[i].want[k]);
             expect_loaded(ds, NULL, 1, 0);
@@ -539,7 +538,8 @@ TEST(test_refusals)
         struct dl_error err = {0};
         uint32_t got[32];
         uint64_t bad = 77;
-        int r = dataset_lengths(ds, rows[i].leaf, rows[i].first, rows[i].n, got, &bad, &err);
+        int r =
+            LENGTHS(dataset_lengths, ds, rows[i].leaf, rows[i].first, rows[i].n, got, &bad, &err);
 
         assert_int_equal(r, -rows[i].code);
         snprintf(path, sizeof path, "%s%s", rows[i].path[0] == '/' ? harness_tmpdir() : "",
@@ -561,7 +561,7 @@ TEST(test_memory)
         struct dl_error err = {0};
         uint64_t bad = 77;
         fail_in = k;
-        r = dataset_lengths(ds, NULL, 0, 3, got, &bad, &err);
+        r = LENGTHS(dataset_lengths, ds, NULL, 0, 3, got, &bad, &err);
         fail_in = -1;
         if (r < 0) {
             assert_int_equal(r, -ENOMEM);

@@ -1,6 +1,7 @@
 /* MDS datasets: every encoding, shards plain and compressed, and what is refused. */
 #include "daemon/data/kinds/mds/mds.h"
 #include "daemon/data/kinds/mds/mds_index.h"
+#include "tests/lib/lengths.h"
 #include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/shard_dir.h"
@@ -150,12 +151,12 @@ TEST(test_lengths)
               "\"ndarray:uint8\"], \"column_sizes\": [8, null]",
               2, rows);
     struct dataset *ds = open_dataset("{kind: mds, paths: lengths}", &anywhere);
-    assert_int_equal(ds->ops->lengths(ds, NULL, 0, 2, lengths, &bad, NULL), 0);
+    assert_int_equal(LENGTHS(ds->ops->lengths, ds, NULL, 0, 2, lengths, &bad, NULL), 0);
     assert_memory_equal(lengths, ((uint32_t[]){3, 1}), sizeof lengths);
-    assert_int_equal(ds->ops->lengths(ds, "ids", 1, 1, lengths, &bad, NULL), 0);
+    assert_int_equal(LENGTHS(ds->ops->lengths, ds, "ids", 1, 1, lengths, &bad, NULL), 0);
     assert_int_equal(lengths[0], 1);
-    assert_int_equal(ds->ops->lengths(ds, "id", 0, 2, lengths, &bad, NULL), -ENOTSUP);
-    assert_int_equal(ds->ops->lengths(ds, "x", 0, 2, lengths, &bad, NULL), -ENOTSUP);
+    assert_int_equal(LENGTHS(ds->ops->lengths, ds, "id", 0, 2, lengths, &bad, NULL), -ENOTSUP);
+    assert_int_equal(LENGTHS(ds->ops->lengths, ds, "x", 0, 2, lengths, &bad, NULL), -ENOTSUP);
     dataset_close(ds);
 }
 

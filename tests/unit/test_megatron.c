@@ -2,6 +2,7 @@
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/kinds/kinds.h"
 #include "daemon/data/kinds/megatron/megatron_index.h"
+#include "tests/lib/lengths.h"
 #include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
 
@@ -55,7 +56,8 @@ TEST(test_documents)
                                  "{tokens:int64(4,)[105 106 107 108]} {tokens:int64(0,)}");
     struct dataset *ds = open_dataset(specs[0], &anywhere);
     assert_name(ds, 2, ".idx: document 2");
-    assert_int_equal(dataset_known_lengths(ds, NULL, 0, DOCUMENTS, lengths, &bad, NULL), 0);
+    assert_int_equal(LENGTHS(dataset_known_lengths, ds, NULL, 0, DOCUMENTS, lengths, &bad, NULL),
+                     0);
     assert_memory_equal(lengths, ((uint32_t[]){3, 2, 4, 0}), sizeof lengths);
     dataset_close(ds);
 }

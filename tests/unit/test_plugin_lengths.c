@@ -1,5 +1,6 @@
 /* Lengths of a plug-in's samples: whom they are asked of, and what is said of wrong ones. */
 #include "daemon/data/collate/lengths.h"
+#include "tests/lib/lengths.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/plugins.h"
 
@@ -35,7 +36,8 @@ TEST(test_who_is_asked)
         struct dl_error err = {0};
         uint64_t bad = 77;
         got[rows[i].n] = 77;
-        if (dataset_lengths(ds, rows[i].leaf, rows[i].first, rows[i].n, got, &bad, &err) < 0)
+        if (LENGTHS(dataset_lengths, ds, rows[i].leaf, rows[i].first, rows[i].n, got, &bad, &err) <
+            0)
             fail_msg("%s: %s", err.path, err.message);
         for (size_t k = 0; k < rows[i].n; k++)
             assert_int_equal(got[k], rows[i].times * (rows[i].first + k + 1));
@@ -73,7 +75,7 @@ TEST(test_refusals)
         struct dataset *ds = must_open("map, lengths", rows[i].mode, &env);
         struct dl_error err = {0};
         uint64_t bad = 77;
-        int r = dataset_lengths(ds, rows[i].leaf, 1, 9, got, &bad, &err);
+        int r = LENGTHS(dataset_lengths, ds, rows[i].leaf, 1, 9, got, &bad, &err);
         assert_int_equal(r, -rows[i].code);
         assert_int_equal(bad, rows[i].bad);
         if (rows[i].message)

@@ -6,6 +6,7 @@
 #include "daemon/data/collate/collate_batch.h"
 #include "daemon/data/collate/lengths.h"
 #include "daemon/data/decode/tokenizer/tokenizer.h"
+#include "tests/lib/lengths.h"
 #include "tests/unit/dataset_words.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/make_tar.h"
@@ -34,7 +35,7 @@ TEST(test_fields)
                    "{n:3 tokens:int64(5,)[1 65 66 67 2] last:\"z\"}");
     struct dataset *ds = open_dataset(
         "{kind: csv, paths: rows.csv, tokenizer: bytes, bos: 1, eos: 2, max_length: 5}", &anywhere);
-    assert_int_equal(dataset_lengths(ds, "tokens", 0, 3, lengths, &bad, NULL), 0);
+    assert_int_equal(LENGTHS(dataset_lengths, ds, "tokens", 0, 3, lengths, &bad, NULL), 0);
     assert_true(lengths[0] == 4 && lengths[1] == 0 && lengths[2] == 5);
     dataset_close(ds);
 }
@@ -90,7 +91,7 @@ TEST(test_two_texts)
         uint64_t bad;
         expect_dataset(rows[i][0], rows[i][1]);
         struct dataset *ds = open_dataset(rows[i][0], &anywhere);
-        assert_int_equal(dataset_lengths(ds, "target", 0, 2, lengths, &bad, NULL), 0);
+        assert_int_equal(LENGTHS(dataset_lengths, ds, "target", 0, 2, lengths, &bad, NULL), 0);
         assert_true(lengths[0] == 4 && lengths[1] == 0);
         dataset_close(ds);
     }

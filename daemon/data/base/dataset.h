@@ -96,6 +96,15 @@ struct dataset_iter {
     const struct dataset_iter_ops *ops;
 };
 
+/* Lengths that are asked for, of samples one after another. */
+struct lengths_wanted {
+    const char *leaf; /* NULL: the default one */
+    uint64_t first;   /* sample */
+    size_t n;
+    uint32_t *ret; /* of each */
+    uint64_t bad;  /* after an error: the sample at fault, or UINT64_MAX */
+};
+
 struct dataset_ops {
     /*
      * Map-style, of one shape. Copies samples indices[0..n) one after another into dst[l] for each
@@ -121,8 +130,7 @@ struct dataset_ops {
      * -ENOTSUP, without side effects: they are not known without loading the samples, or not for
      * this leaf. May be NULL.
      */
-    int (*lengths)(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
-                   uint64_t *ret_bad, struct dl_error *err);
+    int (*lengths)(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err);
     /*
      * Map-style: writes a sample's name for people, its file or "FILE: row 17", in the form of
      * dataset_put_name(); returns its length, as snprintf() does; `index` is below length. 0: only

@@ -108,37 +108,34 @@ static int lengths_look_at(const struct look *look, uint32_t *ret, struct dl_err
 /* ---- known lengths -------------------------------------------------------------------------- */
 
 /* All samples have one shape: one length is that of all. */
-static int lengths_take_fixed(const struct dataset *ds, const char *leaf, uint64_t first,
-                              uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int lengths_take_fixed(const struct dataset *ds, struct lengths_wanted *w, uint32_t *ret,
+                              struct dl_error *err)
 {
-    const struct look look = {.tree = &ds->schema, .leaf = leaf, .sample = first};
+    const struct look look = {.tree = &ds->schema, .leaf = w->leaf, .sample = w->first};
     int r = lengths_look_at(&look, ret, err);
 
     if (r < 0)
-        *ret_bad = first;
+        w->bad = w->first;
     return r;
 }
 
-int dataset_known_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+int dataset_known_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
-    uint64_t bad = UINT64_MAX;
     uint32_t length = LENGTH_UNKNOWN;
     int r = 0;
 
+    w->bad = UINT64_MAX;
     if (ds->ops->lengths) {
-        r = ds->ops->lengths(ds, leaf, first, n, ret, &bad, err);
+        r = ds->ops->lengths(ds, w, err);
         if (r == 0)
             return 0;
-    } else if (dataset_is_fixed(ds) && n > 0) {
-        r = lengths_take_fixed(ds, leaf, first, &length, &bad, err);
+    } else if (dataset_is_fixed(ds) && w->n > 0) {
+        r = lengths_take_fixed(ds, w, &length, err);
     }
-    if (r < 0 && r != -ENOTSUP) {
-        *ret_bad = bad;
+    if (r < 0 && r != -ENOTSUP)
         return r;
-    }
-    for (size_t i = 0; i < n; i++)
-        ret[i] = length;
+    for (size_t i = 0; i < w->n; i++)
+        w->ret[i] = length;
     return 0;
 }
 
@@ -216,39 +213,37 @@ int lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_erro
     return r;
 }
 
-static int lengths_refuse_range(const struct dataset *ds, uint64_t first, size_t n,
-                                uint64_t *ret_bad, struct dl_error *err)
+static int lengths_refuse_range(const struct dataset *ds, struct lengths_wanted *w,
+                                struct dl_error *err)
 {
-    *ret_bad = UINT64_MAX;
+    w->bad = UINT64_MAX;
     if (dataset_is_iterable(ds))
         return dl_error_set(err, EINVAL, "dataset",
                             "is iterable: the lengths of its samples are not known in advance; "
                             "leave batch.tokens out, or use a map-style dataset");
-    if (first > ds->length || n > ds->length - first) {
-        *ret_bad = max_u64(first, ds->length);
-        return dataset_refuse_index(ds, *ret_bad, err);
+    if (w->first > ds->length || w->n > ds->length - w->first) {
+        w->bad = max_u64(w->first, ds->length);
+        return dataset_refuse_index(ds, w->bad, err);
     }
     return 0;
 }
 
-int dataset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
-                    uint64_t *ret_bad, struct dl_error *err)
+int dataset_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     _cleanup_(lengths_loading_deinit)
     struct loading loading = {0};
     int r;
 
-    if ((r = lengths_refuse_range(ds, first, n, ret_bad, err)) < 0 ||
-        (r = dataset_known_lengths(ds, leaf, first, n, ret, ret_bad, err)) < 0)
+    if ((r = lengths_refuse_range(ds, w, err)) < 0 || (r = dataset_known_lengths(ds, w, err)) < 0)
         return r;
-    for (size_t i = 0; i < n && r == 0; i++) {
-        uint64_t sample = first + i;
+    for (size_t i = 0; i < w->n && r == 0; i++) {
+        uint64_t sample = w->first + i;
 
-        *ret_bad = sample;
-        if (ret[i] == LENGTH_UNKNOWN)
-            r = lengths_load_length(ds, leaf, sample, &loading, &ret[i], err);
+        w->bad = sample;
+        if (w->ret[i] == LENGTH_UNKNOWN)
+            r = lengths_load_length(ds, w->leaf, sample, &loading, &w->ret[i], err);
     }
     if (r == 0)
-        *ret_bad = UINT64_MAX;
+        w->bad = UINT64_MAX;
     return r;
 }

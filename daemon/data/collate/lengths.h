@@ -12,13 +12,12 @@
 #include "daemon/data/base/dataset.h"
 
 /*
- * Writes the lengths of samples first..first+n-1 to `ret`. Returns 0, or a negative errno with
- * `err`, and *ret_bad = the sample at fault, or UINT64_MAX: it cannot be loaded; it lacks the leaf,
+ * Writes the lengths to w->ret. Returns 0, or a negative errno with `err`, and
+ * w->bad = the sample at fault, or UINT64_MAX: it cannot be loaded; it lacks the leaf,
  * or that has no dimension; it has no token, or more than UINT32_MAX. -ERANGE: the range exceeds
- * the dataset. `ret` is then undefined. May load all of these samples: request a few at a time.
+ * the dataset. w->ret is then undefined. May load all of these samples: request a few at a time.
  */
-int _nodiscard_ dataset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                                uint32_t *ret, uint64_t *ret_bad, struct dl_error *err);
+int _nodiscard_ dataset_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err);
 
 /*
  * For tools that compare lengths: -EINVAL if all samples have one shape, or a sample is not a
@@ -29,12 +28,10 @@ int _nodiscard_ lengths_check_sequences(struct dataset *ds, const char *leaf, st
 
 /*
  * For datasets made of datasets: the same for existing samples, without loading any. Unknown
- * lengths are LENGTH_UNKNOWN, and the outermost caller loads them; an empty sample is 0. *ret_bad
- * is written only on failure.
+ * lengths are LENGTH_UNKNOWN, and the outermost caller loads them; an empty sample is 0.
  */
 #define LENGTH_UNKNOWN UINT32_MAX
-int _nodiscard_ dataset_known_lengths(struct dataset *ds, const char *leaf, uint64_t first,
-                                      size_t n, uint32_t *ret, uint64_t *ret_bad,
+int _nodiscard_ dataset_known_lengths(struct dataset *ds, struct lengths_wanted *w,
                                       struct dl_error *err);
 
 /*

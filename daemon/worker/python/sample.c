@@ -181,11 +181,10 @@ static int sample_get(struct dataset *base, const struct sample_key *key, uint64
 }
 
 /* Whichever leaf is asked for: the dataset says how long its samples are. */
-static int sample_lengths(struct dataset *base, const char *leaf, uint64_t first, size_t n,
-                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int sample_lengths(struct dataset *base, struct lengths_wanted *w, struct dl_error *err)
 {
     struct python_dataset *ds = container_of(base, struct python_dataset, base);
-    int r = tokens_known(&ds->source, first, n, ret, ret_bad);
+    int r = tokens_known(&ds->source, w->first, w->n, w->ret, &w->bad);
 
     if (r < 0)
         return python_step_fail(ds->step, &ds->source, NULL, err);

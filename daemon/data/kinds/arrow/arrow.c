@@ -169,21 +169,20 @@ static uint32_t arrow_length_column(const struct arrow *arrow, const char *leaf)
     return table->n_columns;
 }
 
-static int arrow_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                         uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int arrow_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     struct arrow *arrow = container_of(ds, struct arrow, base);
-    uint32_t column = arrow_length_column(arrow, leaf);
+    uint32_t column = arrow_length_column(arrow, w->leaf);
     struct arrow_row row;
     int r = 0;
 
     if (column == arrow->table.n_columns)
         return -ENOTSUP;
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        *ret_bad = first + i;
-        r = arrow_find_row(arrow, first + i, &row, err);
+    for (size_t i = 0; r == 0 && i < w->n; i++) {
+        w->bad = w->first + i;
+        r = arrow_find_row(arrow, w->first + i, &row, err);
         if (r == 0)
-            ret[i] = arrow_value_length(&row.reading, arrow->table.columns[column], row.row);
+            w->ret[i] = arrow_value_length(&row.reading, arrow->table.columns[column], row.row);
     }
     return r;
 }

@@ -175,21 +175,20 @@ static size_t concat_name(struct dataset *ds, uint64_t index, char *ret, size_t 
 }
 
 /* Each part's own, in one call of it. */
-static int concat_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int concat_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     const struct concat *concat = container_of(ds, struct concat, base);
-    size_t count;
+    struct lengths_wanted inner = {.leaf = w->leaf};
 
-    for (size_t done = 0; done < n; done += count) {
-        uint32_t part = concat_find_part(concat, first + done);
+    for (size_t done = 0; done < w->n; done += inner.n) {
+        uint32_t part = concat_find_part(concat, w->first + done);
         uint64_t begin = concat_part_begin(concat, part);
-        count = min_u64(n - done, concat->ends[part] - (first + done));
-        int r = dataset_known_lengths(concat->parts[part], leaf, first + done - begin, count,
-                                      ret + done, ret_bad, err);
+        inner.first = w->first + done - begin;
+        inner.n = min_u64(w->n - done, concat->ends[part] - (w->first + done));
+        inner.ret = w->ret + done;
+        int r = dataset_known_lengths(concat->parts[part], &inner, err);
         if (r < 0) {
-            if (*ret_bad != UINT64_MAX)
-                *ret_bad += begin;
+            w->bad = inner.bad == UINT64_MAX ? inner.bad : inner.bad + begin;
             return r;
         }
     }

@@ -83,20 +83,21 @@ static size_t subset_name(struct dataset *ds, uint64_t index, char *ret, size_t 
 }
 
 /* One call for each run of samples that follow each other in the inner dataset too. */
-static int subset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int subset_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     const struct subset *subset = container_of(ds, struct subset, base);
-    size_t count;
+    struct lengths_wanted inner = {.leaf = w->leaf};
 
-    for (size_t done = 0; done < n; done += count) {
-        uint64_t inner = subset_index_at(subset, first + done), bad = UINT64_MAX;
-        for (count = 1; done + count < n; count++)
-            if (subset_index_at(subset, first + done + count) != inner + count)
+    for (size_t done = 0; done < w->n; done += inner.n) {
+        inner.first = subset_index_at(subset, w->first + done);
+        for (inner.n = 1; done + inner.n < w->n; inner.n++)
+            if (subset_index_at(subset, w->first + done + inner.n) != inner.first + inner.n)
                 break;
-        int r = dataset_known_lengths(subset->inner, leaf, inner, count, ret + done, &bad, err);
+        inner.ret = w->ret + done;
+        int r = dataset_known_lengths(subset->inner, &inner, err);
         if (r < 0) {
-            *ret_bad = bad == UINT64_MAX ? bad : first + done + (bad - inner);
+            w->bad = inner.bad == UINT64_MAX ? inner.bad
+                                             : w->first + done + (inner.bad - inner.first);
             return r;
         }
     }

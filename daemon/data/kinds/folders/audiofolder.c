@@ -137,17 +137,16 @@ static int audiofolder_length(struct audiofolder *folder, uint64_t index, uint32
     return 0;
 }
 
-static int audiofolder_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                               uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int audiofolder_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     struct audiofolder *folder = container_of(ds, struct audiofolder, base);
 
-    if (leaf && strcmp(leaf, "audio") != 0)
+    if (w->leaf && strcmp(w->leaf, "audio") != 0)
         return -ENOTSUP;
-    for (size_t i = 0; i < n; i++) {
-        int r = audiofolder_length(folder, first + i, &ret[i], err);
+    for (size_t i = 0; i < w->n; i++) {
+        int r = audiofolder_length(folder, w->first + i, &w->ret[i], err);
         if (r < 0) {
-            *ret_bad = first + i;
+            w->bad = w->first + i;
             return r;
         }
     }

@@ -165,22 +165,21 @@ static uint32_t litdata_length_leaf(const struct litdata *lit, const char *name)
 }
 
 /* Of arrays, by their sizes or what stands before their elements. */
-static int litdata_lengths(struct dataset *ds, const char *name, uint64_t first, size_t n,
-                           uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int litdata_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     struct litdata *lit = container_of(ds, struct litdata, base);
     struct litdata_sample s = {.lit = lit, .err = err};
-    uint32_t leaf = litdata_length_leaf(lit, name);
+    uint32_t leaf = litdata_length_leaf(lit, w->leaf);
     int r = 0;
 
     if (leaf == lit->index.shape.leaves || lit->index.leaves[leaf].sort < LITDATA_ROW ||
         lit->index.leaves[leaf].sort > LITDATA_TENSOR)
         return -ENOTSUP;
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        *ret_bad = first + i;
-        r = litdata_split(&s, first + i);
+    for (size_t i = 0; r == 0 && i < w->n; i++) {
+        w->bad = w->first + i;
+        r = litdata_split(&s, w->first + i);
         if (r == 0)
-            ret[i] = litdata_value_length(&lit->values[leaf]);
+            w->ret[i] = litdata_value_length(&lit->values[leaf]);
     }
     return r;
 }

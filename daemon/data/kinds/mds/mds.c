@@ -114,8 +114,7 @@ static int mds_get(struct dataset *ds, const struct sample_key *key, uint64_t in
 }
 
 /* Of arrays, by what stands before their elements. */
-static int mds_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                       uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int mds_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     struct mds *mds = container_of(ds, struct mds, base);
     const struct mds_column *column = NULL;
@@ -125,16 +124,16 @@ static int mds_lengths(struct dataset *ds, const char *leaf, uint64_t first, siz
 
     for (uint32_t i = 0; i < mds_fields(mds) && !column; i++) {
         const struct mds_column *candidate = mds_field(mds, i, &name);
-        if (leaf ? strcmp(leaf, name) == 0 : mds_column_has_dimensions(candidate))
+        if (w->leaf ? strcmp(w->leaf, name) == 0 : mds_column_has_dimensions(candidate))
             column = candidate;
     }
     if (!column || column->sort != MDS_ARRAY)
         return -ENOTSUP;
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        *ret_bad = first + i;
-        r = mds_split(mds, first + i, &shard, err);
+    for (size_t i = 0; r == 0 && i < w->n; i++) {
+        w->bad = w->first + i;
+        r = mds_split(mds, w->first + i, &shard, err);
         if (r == 0)
-            ret[i] = mds_value_length(&mds->values[column - mds->index.columns]);
+            w->ret[i] = mds_value_length(&mds->values[column - mds->index.columns]);
     }
     return r;
 }

@@ -67,23 +67,22 @@ static int megatron_get(struct dataset *ds, const struct sample_key *key, uint64
     return sample_check(ret, err);
 }
 
-static int megatron_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                            uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int megatron_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     const struct megatron *megatron = container_of(ds, struct megatron, base);
     uint64_t offset, tokens;
     int r = 0;
 
-    if (leaf && strcmp(leaf, "tokens") != 0)
+    if (w->leaf && strcmp(w->leaf, "tokens") != 0)
         return -ENOTSUP;
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        *ret_bad = first + i;
-        r = megatron_find(megatron, first + i, &offset, &tokens, err);
+    for (size_t i = 0; r == 0 && i < w->n; i++) {
+        w->bad = w->first + i;
+        r = megatron_find(megatron, w->first + i, &offset, &tokens, err);
         if (r == 0 && tokens >= LENGTH_UNKNOWN)
             r = dl_error_set(err, EOVERFLOW, megatron->idx_path,
                              "its document %llu has %llu tokens; a sample has fewer than 2^32 - 1",
-                             (unsigned long long)*ret_bad, (unsigned long long)tokens);
-        ret[i] = (uint32_t)tokens;
+                             (unsigned long long)w->bad, (unsigned long long)tokens);
+        w->ret[i] = (uint32_t)tokens;
     }
     return r;
 }

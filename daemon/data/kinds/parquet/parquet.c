@@ -131,21 +131,20 @@ static uint32_t parquet_find_list(const struct parquet *parquet, const char *lea
     return found != ARROW_NONE && parquet_field_is_list(fields, found) ? found : ARROW_NONE;
 }
 
-static int parquet_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                           uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int parquet_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     struct parquet *parquet = container_of(ds, struct parquet, base);
-    uint32_t field = parquet_find_list(parquet, leaf);
+    uint32_t field = parquet_find_list(parquet, w->leaf);
     int r = 0;
 
     if (field == ARROW_NONE)
         return -ENOTSUP;
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        struct parquet_group *group = parquet_table_group(&parquet->table, first + i);
+    for (size_t i = 0; r == 0 && i < w->n; i++) {
+        struct parquet_group *group = parquet_table_group(&parquet->table, w->first + i);
         const struct parquet_row row = {
-            .parquet = parquet, .group = group, .row = first + i - group->first, .err = err};
-        *ret_bad = first + i;
-        r = parquet_row_length(&row, field, &ret[i]);
+            .parquet = parquet, .group = group, .row = w->first + i - group->first, .err = err};
+        w->bad = w->first + i;
+        r = parquet_row_length(&row, field, &w->ret[i]);
     }
     return r;
 }

@@ -64,17 +64,16 @@ static int plugin_take_lengths(struct plugin *p, uint64_t first, size_t n, uint3
 }
 
 /* The plug-in does not name the leaf of its lengths: they are those of the default one. */
-static int plugin_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int plugin_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     struct plugin *p = container_of(ds, struct plugin_dataset, base)->plugin;
     int r = 0;
 
-    if (leaf || !p->table.lengths)
+    if (w->leaf || !p->table.lengths)
         return -ENOTSUP;
-    for (size_t done = 0; done < n && r == 0; done += LENGTHS_CHUNK)
-        r = plugin_take_lengths(p, first + done, min_u64(n - done, LENGTHS_CHUNK), ret + done,
-                                ret_bad, err);
+    for (size_t done = 0; done < w->n && r == 0; done += LENGTHS_CHUNK)
+        r = plugin_take_lengths(p, w->first + done, min_u64(w->n - done, LENGTHS_CHUNK), w->ret + done,
+                                &w->bad, err);
     return r;
 }
 

@@ -272,32 +272,31 @@ static int text_length_of(const struct text *text, const struct text_file *file,
     return 0;
 }
 
-static int text_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
-                        uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+static int text_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
     const struct text *text = container_of(ds, struct text, base);
-    const struct text_file *file = n > 0 ? text_file_of(text, first) : NULL;
-    uint64_t line = n > 0 ? first - file->first : 0;
+    const struct text_file *file = w->n > 0 ? text_file_of(text, w->first) : NULL;
+    uint64_t line = w->n > 0 ? w->first - file->first : 0;
     int r = 0;
 
-    if (text->tokenizer == TOKENIZER_NONE && n > 0) {
-        *ret_bad = first;
+    if (text->tokenizer == TOKENIZER_NONE && w->n > 0) {
+        w->bad = w->first;
         return dl_error_set(err, EINVAL, text->list.paths[file - text->files],
                             "line %llu is text without tokens; write tokenizer: bytes",
                             (unsigned long long)line_number(&file->lines, line));
     }
-    if (text->tokenizer != TOKENIZER_BYTES || (leaf && strcmp(leaf, "tokens") != 0))
+    if (text->tokenizer != TOKENIZER_BYTES || (w->leaf && strcmp(w->leaf, "tokens") != 0))
         return -ENOTSUP;
-    for (size_t i = 0; i < n && r == 0; i++, line++) {
+    for (size_t i = 0; i < w->n && r == 0; i++, line++) {
         while (line == file->lines.n) { /* of this file; the next may be empty */
             file++;
             line = 0;
         }
-        *ret_bad = first + i;
+        w->bad = w->first + i;
         if (file->json)
-            ret[i] = LENGTH_UNKNOWN; /* parsing it is what loading does */
+            w->ret[i] = LENGTH_UNKNOWN; /* parsing it is what loading does */
         else
-            r = text_length_of(text, file, line, &ret[i], err);
+            r = text_length_of(text, file, line, &w->ret[i], err);
     }
     return r;
 }
