@@ -46,12 +46,16 @@ static int spec_canon_write_strings(char *const *texts, uint32_t n, struct value
     return 0;
 }
 
-static int spec_canon_write_size(const struct dl_spec *spec, const struct spec_key *key,
-                                 struct value *v)
-{
-    const uint64_t size[] = {spec->dataset.image.height, spec->dataset.image.width};
-    return spec_canon_write_uints(size, ARRAY_SIZE(size), v);
-}
+/* A writer that is one expression. */
+#define WRITER(name, write)                                                                    \
+    static int spec_canon_write_##name(const struct dl_spec *spec, const struct spec_key *key, \
+                                       struct value *v)                                        \
+    {                                                                                          \
+        return write;                                                                          \
+    }
+WRITER(size, spec_canon_write_uints((const uint64_t[]){spec->dataset.image.height,
+                                                       spec->dataset.image.width},
+                                    2, v))
 
 static int spec_canon_write_number(const struct dl_spec *spec, const struct spec_key *key,
                                    struct value *v)
@@ -114,12 +118,9 @@ static int spec_canon_write_datasets(const struct dl_spec *spec, const struct sp
     return r;
 }
 
-static int spec_canon_write_choice(const struct dl_spec *spec, const struct spec_key *key,
-                                   struct value *v)
-{
-    return value_make_string(
-        v, key->size ? spec_choice_name(key, (uint32_t)spec_field_get(spec, key)) : key->fallback);
-}
+WRITER(choice,
+       value_make_string(v, key->size ? spec_choice_name(key, (uint32_t)spec_field_get(spec, key))
+                                      : key->fallback))
 
 static int spec_canon_write_duration(const struct dl_spec *spec, const struct spec_key *key,
                                      struct value *v)
@@ -199,23 +200,9 @@ static int spec_canon_write_features(const struct dl_spec *spec, const struct sp
     return spec_canon_write_strings(features, n, v);
 }
 
-static int spec_canon_write_name(const struct dl_spec *spec, const struct spec_key *key,
-                                 struct value *v)
-{
-    return value_make_string(v, spec->name);
-}
-
-static int spec_canon_write_label(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return value_make_string(v, spec->label);
-}
-
-static int spec_canon_write_path(const struct dl_spec *spec, const struct spec_key *key,
-                                 struct value *v)
-{
-    return value_make_string(v, spec_canon_path_of(spec, key));
-}
+WRITER(name, value_make_string(v, spec->name))
+WRITER(label, value_make_string(v, spec->label))
+WRITER(path, value_make_string(v, spec_canon_path_of(spec, key)))
 
 static int spec_canon_write_paths(const struct dl_spec *spec, const struct spec_key *key,
                                   struct value *v)
@@ -236,12 +223,8 @@ static int spec_canon_write_paths(const struct dl_spec *spec, const struct spec_
     return r;
 }
 
-static int spec_canon_write_callable(const struct dl_spec *spec, const struct spec_key *key,
-                                     struct value *v)
-{
-    return value_make_string(v, spec_key_in(key, "collate") ? spec->collate.object
-                                                            : spec->dataset.object);
-}
+WRITER(callable, value_make_string(v, spec_key_in(key, "collate") ? spec->collate.object
+                                                                  : spec->dataset.object))
 
 const char *spec_canon_field_of(const struct spec_dataset *dataset, const struct spec_key *key)
 {
@@ -251,91 +234,23 @@ const char *spec_canon_field_of(const struct spec_dataset *dataset, const struct
                                              : dataset->field;
 }
 
-static int spec_canon_write_field_name(const struct dl_spec *spec, const struct spec_key *key,
-                                       struct value *v)
-{
-    return value_make_string(v, spec_canon_field_of(&spec->dataset, key));
-}
-
-static int spec_canon_write_range(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return spec_canon_write_floats(spec_numbers_at(spec, key), 2, v);
-}
-
-static int spec_canon_write_leaves(const struct dl_spec *spec, const struct spec_key *key,
-                                   struct value *v)
-{
-    return spec_canon_write_strings(spec->collate.fields, spec->collate.n_fields, v);
-}
-
-static int spec_canon_write_leaf(const struct dl_spec *spec, const struct spec_key *key,
-                                 struct value *v)
-{
-    return value_make_string(v, spec->batch.length_of);
-}
-
-static int spec_canon_write_index(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return spec->dataset.index_path ? value_make_string(v, spec->dataset.index_path)
-                                    : spec_canon_write_choice(spec, key, v);
-}
-
-static int spec_canon_write_value(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return value_copy(spec_value_at(spec, key), v);
-}
-
-static int spec_canon_write_nulls(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return spec_value_at(spec, key)->type == VALUE_NULL ? value_make_string(v, "refuse")
-                                                        : spec_canon_write_value(spec, key, v);
-}
-
-static int spec_canon_write_dtype(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return value_make_string(v, dtype_name(spec_dtype_of(spec, key)));
-}
-
-static int spec_canon_write_shape(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return spec_canon_write_uints(spec->dataset.shape, spec->dataset.ndim, v);
-}
-
-static int spec_canon_write_indices(const struct dl_spec *spec, const struct spec_key *key,
-                                    struct value *v)
-{
-    return spec_canon_write_uints(spec->indices, spec->n_indices, v);
-}
-
-static int spec_canon_write_weights(const struct dl_spec *spec, const struct spec_key *key,
-                                    struct value *v)
-{
-    return spec_canon_write_floats(spec->weights, spec->n_weights, v);
-}
-
-static int spec_canon_write_inner(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    return spec_canon_write_dataset(&spec->dataset.datasets[0], v);
-}
-
-static int spec_canon_write_members(const struct dl_spec *spec, const struct spec_key *key,
-                                    struct value *v)
-{
-    return spec_canon_write_uints(spec->dataset.indices, spec->dataset.n_indices, v);
-}
-
-static int spec_canon_write_shares(const struct dl_spec *spec, const struct spec_key *key,
-                                   struct value *v)
-{
-    return spec_canon_write_floats(spec->dataset.points[0].weights, spec->dataset.n_datasets, v);
-}
+WRITER(field_name, value_make_string(v, spec_canon_field_of(&spec->dataset, key)))
+WRITER(range, spec_canon_write_floats(spec_numbers_at(spec, key), 2, v))
+WRITER(leaves, spec_canon_write_strings(spec->collate.fields, spec->collate.n_fields, v))
+WRITER(leaf, value_make_string(v, spec->batch.length_of))
+WRITER(index, spec->dataset.index_path ? value_make_string(v, spec->dataset.index_path)
+                                       : spec_canon_write_choice(spec, key, v))
+WRITER(value, value_copy(spec_value_at(spec, key), v))
+WRITER(nulls, spec_value_at(spec, key)->type == VALUE_NULL ? value_make_string(v, "refuse")
+                                                           : spec_canon_write_value(spec, key, v))
+WRITER(dtype, value_make_string(v, dtype_name(spec_dtype_of(spec, key))))
+WRITER(shape, spec_canon_write_uints(spec->dataset.shape, spec->dataset.ndim, v))
+WRITER(indices, spec_canon_write_uints(spec->indices, spec->n_indices, v))
+WRITER(weights, spec_canon_write_floats(spec->weights, spec->n_weights, v))
+WRITER(inner, spec_canon_write_dataset(&spec->dataset.datasets[0], v))
+WRITER(members, spec_canon_write_uints(spec->dataset.indices, spec->dataset.n_indices, v))
+WRITER(shares,
+       spec_canon_write_floats(spec->dataset.points[0].weights, spec->dataset.n_datasets, v))
 
 static int spec_canon_write_uint(const struct dl_spec *spec, const struct spec_key *key,
                                  struct value *v)
@@ -344,17 +259,9 @@ static int spec_canon_write_uint(const struct dl_spec *spec, const struct spec_k
     return 0;
 }
 
-static int spec_canon_write_uint_or_null(const struct dl_spec *spec, const struct spec_key *key,
-                                         struct value *v)
-{
-    return spec_field_get(spec, key) == 0 ? 0 : spec_canon_write_uint(spec, key, v);
-}
-
-static int spec_canon_write_workers(const struct dl_spec *spec, const struct spec_key *key,
-                                    struct value *v)
-{
-    return spec->workers_auto ? value_make_string(v, "auto") : spec_canon_write_uint(spec, key, v);
-}
+WRITER(uint_or_null, spec_field_get(spec, key) == 0 ? 0 : spec_canon_write_uint(spec, key, v))
+WRITER(workers,
+       spec->workers_auto ? value_make_string(v, "auto") : spec_canon_write_uint(spec, key, v))
 
 typedef int writer(const struct dl_spec *spec, const struct spec_key *key, struct value *v);
 
