@@ -32,12 +32,20 @@ static int colours_apply_grey(const struct transform *t, struct transforms_runne
     return 0;
 }
 
-static int colours_apply_random_grey(const struct transform *t, struct transforms_runner *run)
-{
-    if (!transform_is_skipped(t, run))
-        colour_grey(&run->now, run->now.grey);
-    return 0;
-}
+/* What changes a picture where it is not skipped. */
+#define COLOURS_APPLY(name, change)                                                           \
+    static int colours_apply_##name(const struct transform *t, struct transforms_runner *run) \
+    {                                                                                         \
+        if (!transform_is_skipped(t, run))                                                    \
+            change;                                                                           \
+        return 0;                                                                             \
+    }
+COLOURS_APPLY(random_grey, colour_grey(&run->now, run->now.grey))
+COLOURS_APPLY(invert, colour_invert(&run->now))
+COLOURS_APPLY(posterize, colour_posterize(&run->now, t->count[0]))
+COLOURS_APPLY(solarize, colour_solarize(&run->now, t->numbers[0]))
+COLOURS_APPLY(autocontrast, colour_autocontrast(&run->now))
+COLOURS_APPLY(equalize, colour_equalize(&run->now))
 
 static void colours_adjust(struct picture *p, unsigned what, double factor)
 {
@@ -103,41 +111,6 @@ static int colours_apply_permutation(const struct transform *t, struct transform
     draws_permutation(run->draws, runner_channels(run), order);
     if (!run->now.grey)
         colour_permute(&run->now, order);
-    return 0;
-}
-
-static int colours_apply_invert(const struct transform *t, struct transforms_runner *run)
-{
-    if (!transform_is_skipped(t, run))
-        colour_invert(&run->now);
-    return 0;
-}
-
-static int colours_apply_posterize(const struct transform *t, struct transforms_runner *run)
-{
-    if (!transform_is_skipped(t, run))
-        colour_posterize(&run->now, t->count[0]);
-    return 0;
-}
-
-static int colours_apply_solarize(const struct transform *t, struct transforms_runner *run)
-{
-    if (!transform_is_skipped(t, run))
-        colour_solarize(&run->now, t->numbers[0]);
-    return 0;
-}
-
-static int colours_apply_autocontrast(const struct transform *t, struct transforms_runner *run)
-{
-    if (!transform_is_skipped(t, run))
-        colour_autocontrast(&run->now);
-    return 0;
-}
-
-static int colours_apply_equalize(const struct transform *t, struct transforms_runner *run)
-{
-    if (!transform_is_skipped(t, run))
-        colour_equalize(&run->now);
     return 0;
 }
 
