@@ -33,37 +33,9 @@ static void worker_main_engine_close(void *engine)
     fetcher_free(engine);
 }
 
-static bool worker_main_engine_is_iterable(const void *engine)
+static struct worker_opened worker_main_engine_describe(const void *engine)
 {
-    return fetcher_is_iterable(engine);
-}
-
-static uint64_t worker_main_engine_length(const void *engine)
-{
-    return fetcher_length(engine);
-}
-
-static uint32_t worker_main_engine_sizes(const void *engine, const uint64_t **ret)
-{
-    const struct dataset *ds = fetcher_dataset(engine);
-
-    *ret = ds->sizes;
-    return ds->n_sizes;
-}
-
-static uint64_t worker_main_engine_content(const void *engine)
-{
-    return fetcher_dataset(engine)->content;
-}
-
-static bool worker_main_engine_can_skip(const void *engine)
-{
-    return fetcher_dataset(engine)->can_skip;
-}
-
-static uint64_t worker_main_engine_slot_bytes(const void *engine)
-{
-    return fetcher_slot_bytes(engine);
+    return worker_describe_fetcher(engine);
 }
 
 static int worker_main_engine_fill(void *engine, void *slot, uint64_t slot_bytes,
@@ -105,12 +77,7 @@ static void worker_main_engine_forget(void *engine, uint32_t stream)
 static const struct worker_engine fetch_engine = {
     .open = worker_main_engine_open,
     .close = worker_main_engine_close,
-    .is_iterable = worker_main_engine_is_iterable,
-    .length = worker_main_engine_length,
-    .sizes = worker_main_engine_sizes,
-    .content = worker_main_engine_content,
-    .can_skip = worker_main_engine_can_skip,
-    .slot_bytes = worker_main_engine_slot_bytes,
+    .describe = worker_main_engine_describe,
     .fill = worker_main_engine_fill,
     .expect = worker_main_engine_expect,
     .foresee = worker_main_engine_foresee,

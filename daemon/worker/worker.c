@@ -329,18 +329,6 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     return r;
 }
 
-/* As bytes of the message: how many. */
-static size_t worker_list_sizes(const struct worker *w, uint64_t ret[static DL_BOUND_MIX_CHILDREN])
-{
-    const uint64_t *sizes;
-    uint32_t n = w->engine->sizes(w->dataset, &sizes);
-
-    assert(n <= DL_BOUND_MIX_CHILDREN);
-    for (uint32_t i = 0; i < n; i++)
-        ret[i] = htole64(sizes[i]);
-    return n * sizeof *ret;
-}
-
 static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
 {
     struct dl_error err = {0};
@@ -355,18 +343,22 @@ static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
         return worker_send_failed(w, 0, &err);
     }
     (void)remote_waited_ns(w->guard.remote, true); /* no task has waited yet */
+    const struct worker_opened opened = w->engine->describe(w->dataset);
     uint64_t sizes[DL_BOUND_MIX_CHILDREN];
-    struct dl_span listed = {(const uint8_t *)sizes, worker_list_sizes(w, sizes)};
+    assert(opened.n_sizes <= DL_BOUND_MIX_CHILDREN);
+    for (uint32_t i = 0; i < opened.n_sizes; i++)
+        sizes[i] = htole64(opened.sizes[i]);
     return worker_send_message(
-        w, &(struct dl_message){.number = DL_MSG_W_READY,
-                                .w_ready = {.length = w->engine->length(w->dataset),
-                                            .iterable = w->engine->is_iterable(w->dataset),
-                                            .slot_bytes = w->engine->slot_bytes(w->dataset),
-                                            .fingerprint = w->fingerprint,
-                                            .sandbox = w->sandbox,
-                                            .dataset = w->engine->content(w->dataset),
-                                            .leaps = w->engine->can_skip(w->dataset),
-                                            .sizes = listed}});
+        w, &(struct dl_message){
+               .number = DL_MSG_W_READY,
+               .w_ready = {.length = opened.length,
+                           .iterable = opened.is_iterable,
+                           .slot_bytes = opened.slot_bytes,
+                           .fingerprint = w->fingerprint,
+                           .sandbox = w->sandbox,
+                           .dataset = opened.content,
+                           .leaps = opened.can_skip,
+                           .sizes = {(const uint8_t *)sizes, opened.n_sizes * sizeof *sizes}}});
 }
 
 static int worker_handle_segment(struct worker *w, const struct dl_msg_w_segment *msg)

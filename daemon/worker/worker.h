@@ -23,6 +23,17 @@ struct worker_open {
     const struct data_env *env; /* lives as long as the worker */
 };
 
+/* What an opened dataset is, which stays as it is. */
+struct worker_opened {
+    uint64_t length;
+    uint64_t slot_bytes;
+    uint64_t content;      /* fingerprint of the data */
+    const uint64_t *sizes; /* of a mix: the samples in each of its datasets */
+    uint32_t n_sizes;
+    bool is_iterable;
+    bool can_skip;
+};
+
 /*
  * The functions do the same as those of struct fetcher (see daemon/data/fetch.h), on the one
  * dataset that open() made at *ret. Some may be NULL.
@@ -32,13 +43,7 @@ struct worker_engine {
     void (*allow)(struct sandbox_files *files);
     int (*open)(const struct worker_open *how, void **ret, struct dl_error *err);
     void (*close)(void *engine); /* of what open() made; not called with NULL */
-    bool (*is_iterable)(const void *engine);
-    uint64_t (*length)(const void *engine);
-    /* Of a mix: how many datasets it has, and *ret, the samples in each; else 0. */
-    uint32_t (*sizes)(const void *engine, const uint64_t **ret);
-    uint64_t (*content)(const void *engine); /* of its dataset */
-    bool (*can_skip)(const void *engine);    /* so does its dataset */
-    uint64_t (*slot_bytes)(const void *engine);
+    struct worker_opened (*describe)(const void *engine);
     int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err);
     /* What lies far away of a task that will come to fill(); may be NULL. */
@@ -57,6 +62,20 @@ struct worker_engine {
     void (*rest)(void); /* may be NULL: the worker begins to wait */
     void (*wake)(void); /* with rest: it has ended */
 };
+
+/* For those with a fetcher. */
+static inline struct worker_opened worker_describe_fetcher(const struct fetcher *fetcher)
+{
+    const struct dataset *ds = fetcher_dataset(fetcher);
+
+    return (struct worker_opened){.length = ds->length,
+                                  .slot_bytes = fetcher_slot_bytes(fetcher),
+                                  .content = ds->content,
+                                  .sizes = ds->sizes,
+                                  .n_sizes = ds->n_sizes,
+                                  .is_iterable = dataset_is_iterable(ds),
+                                  .can_skip = ds->can_skip};
+}
 
 /* Runs until the daemon hangs up. Returns the process's exit status. */
 int worker_run(int sock, const struct worker_engine *engine);

@@ -121,22 +121,18 @@ static void fake_close(void *engine)
     free(engine);
 }
 
-static bool fake_is_iterable(const void *engine)
-{
-    return ((const struct fake *)engine)->iterable;
-}
-
-static uint64_t fake_length(const void *engine)
-{
-    return ((const struct fake *)engine)->length;
-}
-
-/* No more than a beginning, as Python's is; {roomy: true}: for as many as there may be. */
-static uint64_t fake_slot_bytes(const void *engine)
+/* A slot has room for no more than a beginning, as Python's has; {roomy: true}: for as many as
+ * there may be. */
+static struct worker_opened fake_describe(const void *engine)
 {
     const struct fake *fake = engine;
+    struct worker_opened opened = worker_describe_fetcher(fake->fetcher);
 
-    return fake->iterable || fake->roomy ? fetcher_slot_bytes(fake->fetcher) : SLOT_ALIGN;
+    opened.is_iterable = fake->iterable;
+    opened.length = fake->length;
+    if (!fake->iterable && !fake->roomy)
+        opened.slot_bytes = SLOT_ALIGN;
+    return opened;
 }
 
 static int report(void *slot, uint64_t slot_bytes, uint64_t *ret_need, size_t lines,
@@ -223,24 +219,6 @@ static uint64_t fake_collate_ns(const void *engine)
     return fetcher_collate_ns(((const struct fake *)engine)->fetcher);
 }
 
-static uint64_t fake_content(const void *engine)
-{
-    return fetcher_dataset(((const struct fake *)engine)->fetcher)->content;
-}
-
-static uint32_t fake_sizes(const void *engine, const uint64_t **ret)
-{
-    const struct dataset *ds = fetcher_dataset(((const struct fake *)engine)->fetcher);
-
-    *ret = ds->sizes;
-    return ds->n_sizes;
-}
-
-static bool fake_can_skip(const void *engine)
-{
-    return fetcher_dataset(((const struct fake *)engine)->fetcher)->can_skip;
-}
-
 static void fake_forget(void *engine, uint32_t stream)
 {
     fetcher_forget(((struct fake *)engine)->fetcher, stream);
@@ -249,12 +227,7 @@ static void fake_forget(void *engine, uint32_t stream)
 static const struct worker_engine fake_engine = {
     .open = fake_open,
     .close = fake_close,
-    .is_iterable = fake_is_iterable,
-    .length = fake_length,
-    .sizes = fake_sizes,
-    .content = fake_content,
-    .can_skip = fake_can_skip,
-    .slot_bytes = fake_slot_bytes,
+    .describe = fake_describe,
     .fill = fake_fill,
     .collate_ns = fake_collate_ns,
     .forget = fake_forget,

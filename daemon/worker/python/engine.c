@@ -225,55 +225,27 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
     return r;
 }
 
-static bool engine_is_iterable(const void *engine)
+static uint64_t engine_slot_bytes(const struct engine *e)
 {
-    const struct engine *e = engine;
-
-    return e->fetcher ? fetcher_is_iterable(e->fetcher) : e->source.iterable;
-}
-
-static uint64_t engine_length(const void *engine)
-{
-    const struct engine *e = engine;
-
-    return e->fetcher ? fetcher_length(e->fetcher) : e->source.length;
-}
-
-static uint32_t engine_sizes(const void *engine, const uint64_t **ret)
-{
-    const struct engine *e = engine;
-    const struct dataset *ds = e->fetcher ? fetcher_dataset(e->fetcher) : NULL;
-
-    *ret = ds ? ds->sizes : NULL;
-    return ds ? ds->n_sizes : 0;
-}
-
-static uint64_t engine_content(const void *engine)
-{
-    const struct engine *e = engine;
-
-    return e->fetcher ? fetcher_dataset(e->fetcher)->content : py_dataset_content(&e->source);
-}
-
-static bool engine_can_skip(const void *engine)
-{
-    const struct engine *e = engine;
-
-    return e->fetcher && fetcher_dataset(e->fetcher)->can_skip;
-}
-
-static uint64_t engine_slot_bytes(const void *engine)
-{
-    const struct engine *e = engine;
     uint64_t most = max_u64(e->batches.size, 1);
 
-    if (e->fetcher)
-        return fetcher_slot_bytes(e->fetcher);
     if (!e->source.iterable && e->source.length < most)
         most = max_u64(e->source.length, 1);
     if (e->batches.tokens) /* nobody can say how many samples a batch has */
         most = 0;
     return align_up(slot_indices_end(most) + SLOT_FIRST_BYTES, SLOT_ALIGN);
+}
+
+static struct worker_opened engine_describe(const void *engine)
+{
+    const struct engine *e = engine;
+
+    if (e->fetcher)
+        return worker_describe_fetcher(e->fetcher);
+    return (struct worker_opened){.length = e->source.length,
+                                  .slot_bytes = engine_slot_bytes(e),
+                                  .content = py_dataset_content(&e->source),
+                                  .is_iterable = e->source.iterable};
 }
 
 static void engine_forget(void *engine, uint32_t stream)
@@ -711,7 +683,7 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
     _cleanup_py_ PyObject *bad = NULL;
 
     if (e->fetcher) {
-        bool shared = engine_is_iterable(e) && e->batches.shard != SHARD_STRIDED;
+        bool shared = fetcher_is_iterable(e->fetcher) && e->batches.shard != SHARD_STRIDED;
         return sample_fill(e->fetcher, &e->step, shared, slot, slot_bytes, ret_used, err);
     }
     if (!engine_read_task(e, slot, slot_bytes, &task)) {
@@ -782,12 +754,7 @@ const struct worker_engine python_engine = {
     .allow = py_dataset_allow,
     .open = engine_open,
     .close = engine_close,
-    .is_iterable = engine_is_iterable,
-    .length = engine_length,
-    .sizes = engine_sizes,
-    .content = engine_content,
-    .can_skip = engine_can_skip,
-    .slot_bytes = engine_slot_bytes,
+    .describe = engine_describe,
     .fill = engine_fill,
     .collate_ns = engine_collate_ns,
     .tell_python = engine_tell_python,
