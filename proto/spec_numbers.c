@@ -2,6 +2,7 @@
  * Numbers that are not integers, sizes of images, and how an image's keys must fit together.
  * Canonical numbers are floats without -0, so that equal numbers are equal bytes.
  */
+#include "proto/kinds.h"
 #include "proto/spec_table.h"
 
 #include <errno.h>
@@ -114,16 +115,6 @@ int spec_read_size(struct spec_reading *rd, const struct spec_key *key, const st
     return 0;
 }
 
-/* Whether the dataset may have images in it that are decoded. */
-static bool spec_numbers_has_images(const struct spec_dataset *dataset)
-{
-    return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_TAR ||
-           dataset->kind == DATASET_MDS || dataset->kind == DATASET_TFRECORD ||
-           dataset->kind == DATASET_PARQUET || dataset->kind == DATASET_ARROW ||
-           dataset->kind == DATASET_LMDB || dataset->kind == DATASET_LITDATA ||
-           dataset->kind == DATASET_FILES;
-}
-
 static int spec_numbers_check_transforms(struct spec_reading *rd)
 {
     const struct spec_dataset *dataset = &rd->spec->dataset;
@@ -223,7 +214,7 @@ int spec_check_image(struct spec_reading *rd)
 
     if (dataset->kind == DATASET_HDF5 || dataset->kind == DATASET_PYTHON)
         return spec_numbers_check_cache(rd);
-    if (!spec_numbers_has_images(dataset))
+    if (!(kind_entry(dataset->kind)->parts & PART_PICTURES))
         return 0;
     if (!image->transform)
         image->transform = image->height ? TRANSFORM_RESIZE : TRANSFORM_NONE;
