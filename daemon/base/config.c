@@ -85,6 +85,14 @@ void config_dirs_add(struct config_dirs *dirs, const char *path)
     dirs->paths[dirs->n++] = must_strdup(path);
 }
 
+bool config_dirs_has(const struct config_dirs *dirs, const char *path)
+{
+    for (uint32_t i = 0; i < dirs->n; i++)
+        if (strcmp(dirs->paths[i], path) == 0)
+            return true;
+    return false;
+}
+
 int config_dirs_pack(const struct config_dirs *dirs, struct dl_buffer *out)
 {
     _cleanup_(value_deinit)

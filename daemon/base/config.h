@@ -180,6 +180,7 @@ void config_deinit(struct config *config);
 
 /* Adds a directory, which is absolute and resolved. */
 void config_dirs_add(struct config_dirs *dirs, const char *path);
+bool config_dirs_has(const struct config_dirs *dirs, const char *path);
 void config_dirs_deinit(struct config_dirs *dirs);
 /* HOST:PORT: a name or an address, an IPv6 one in brackets; and a port from 1 on. */
 bool config_is_place(const char *text);

@@ -7,21 +7,12 @@
 static const char rights_remedy[] = "start a daemon of your own (systemctl --user enable --now "
                                     "dloaderd.socket, or dloaderd --private)";
 
-static bool rights_is_listed(const struct config_dirs *list, const char *name)
-{
-    for (uint32_t i = 0; i < list->n; i++) {
-        if (strcmp(list->paths[i], name) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* `key` lists the names that other users may use. */
 static int rights_check_listed(const struct rights_asker *asker, const struct config_dirs *list,
                                const char *key, const char *place, const char *name,
                                struct dl_error *err)
 {
-    if (rights_is_listed(list, name))
+    if (config_dirs_has(list, name))
         return 0;
     return dl_error_set(err, EPERM, place,
                         "%.256s is code that user %u names, and this daemon runs as user %u: %s, "

@@ -68,15 +68,6 @@ bool python_in_turn(const struct dl_spec *spec)
 
 /* ---- what runs it -------------------------------------------------------------------------- */
 
-static bool python_is_listed(const struct config_dirs *list, const char *path)
-{
-    for (uint32_t i = 0; i < list->n; i++) {
-        if (strcmp(list->paths[i], path) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* The one that is `named`, or the default, borrowed: 0; -EPERM: it is not one of those there are.
  */
 static int python_choose_interpreter(const struct config *config, const char *named,
@@ -85,7 +76,7 @@ static int python_choose_interpreter(const struct config *config, const char *na
     const struct config_dirs *listed = &config->python;
 
     *ret = named ? named : config_interpreter(config);
-    if (listed->n == 0 || python_is_listed(listed, *ret))
+    if (listed->n == 0 || config_dirs_has(listed, *ret))
         return 0;
     return dl_error_set(err, EPERM, "dataset.interpreter",
                         "%s is not in the daemon's configuration (python); use %s%s", *ret,
