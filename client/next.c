@@ -162,7 +162,7 @@ static int next_take_cut(struct dl_epoch *epoch)
     return r;
 }
 
-/* 0 and the entry, which is the caller's; or why there is none. */
+/* 0 and the entry, which is the caller's; or a negative errno. */
 static int next_receive(struct dl_epoch *epoch, int64_t timeout_ns, struct entry *ret)
 {
     struct dl_client *client = epoch->loader->client;

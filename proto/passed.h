@@ -62,7 +62,7 @@ struct journal_reader {
     uint64_t place, repeat;
 };
 
-/* The next place, without taking it. False: there is none, or what follows is no run. */
+/* The next place, without taking it. False: no place is left, or what follows is no run. */
 bool journal_peek(struct journal_reader *reader, uint64_t *ret_place);
 /* It was used. */
 void journal_take(struct journal_reader *reader);

@@ -458,7 +458,7 @@ int _nodiscard_ spec_to_former(struct value *v);
 int _nodiscard_ spec_from_former(struct value *v);
 
 /* The file that has what a client's own host would run, for other machines (daemon/helper/sent.h);
- * NULL: there is none. Its steps are seeded by themselves, so that any worker may make any, unless
+ * NULL: none. Its steps are seeded by themselves, so that any worker may make any, unless
  * spec_carries_state(). */
 static inline const char *spec_sent(const struct dl_spec *spec)
 {

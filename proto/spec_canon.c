@@ -343,7 +343,7 @@ bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct
     struct value right = {0};
 
     struct dl_spec alike = *want;                   /* borrowed: all that it points to */
-    if (have->workers_auto || want->workers_auto) { /* whoever opened it first has decided */
+    if (have->workers_auto || want->workers_auto) { /* the first to open it decided */
         alike.workers = have->workers;
         alike.workers_auto = have->workers_auto;
     }

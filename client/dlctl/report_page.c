@@ -30,7 +30,7 @@ enum { REPORT_PAGE_VIEWS = ARRAY_SIZE(report_page_views), SPEC_MAX = 1024 * 1024
 struct report_page {
     const struct options *o;
     struct value views[REPORT_PAGE_VIEWS];
-    char *spec;        /* owned: text, or why there is none */
+    char *spec;        /* owned: text, or why it is missing */
     uint64_t replicas; /* shard.replicas; 1: none, or nobody says it */
 };
 

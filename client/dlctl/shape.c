@@ -123,7 +123,7 @@ static double shape_mean(const struct value *numbers, uint32_t n)
     return there ? sum / there : NAN;
 }
 
-/* A block for each number, or for two, as high as it is of `most`; a space where there is none. */
+/* A block for each number, or for two, as high as it is of `most`; a space for 0. */
 static void shape_draw_line(const struct value *list, double most,
                             char text[static 3 * LINE_BLOCKS + 1])
 {

@@ -193,7 +193,7 @@ static void store_load_entry(struct block_store *store, uint32_t slot,
     is->copy = bytes != entry->bytes;
 }
 
-/* Of slots without a block something may be there: whoever wrote it was killed before its entry. */
+/* A slot without a block may have bytes: a process was killed after them, before their entry. */
 static void store_clear_free(struct block_store *store)
 {
     const struct shelf *shelf = &store->shelf;

@@ -337,11 +337,11 @@ void ids_cache_put(struct ids_cache *cache, const struct ids_key *key, const uin
         return;
     assert(n == 0 || ids != cache->ids);
     bytes = align_up(sizeof head + n * head.width, IDS_UNIT);
-    if (!array_reserve(cache->ids, cache->ids_room, max_u64(n, 1)) || !ids_take(cache, bytes, &at) ||
-        !ids_allocate(cache, at, at + bytes))
+    if (!array_reserve(cache->ids, cache->ids_room, max_u64(n, 1)) ||
+        !ids_take(cache, bytes, &at) || !ids_allocate(cache, at, at + bytes))
         return;
-    /* The checksum is of these, not of what lies there: whoever was kept from a processor for a
-     * whole turn of the ring shares the place with another writer. */
+    /* The checksum is of these, not of what lies there: a writer that the kernel kept waiting for a
+     * whole turn of the ring shares the place with another one. */
     ids_write((char *)cache->ids, ids, n, head.width);
     head.check = ids_check(&head, cache->ids);
     char *out = (char *)cache->arena + at;

@@ -3,7 +3,7 @@
  * text is tokenized once: a packed batch needs a text for its length, and again for its ids.
  *
  * A text is known by a hash of it and of what makes its ids, 128 bits: whichever file it is in,
- * whoever reads it. So nothing here has to be told that a file has changed.
+ * whichever process reads it. So a file may change, and nothing here has to know.
  *
  * An arena is one memfd: a header, an index, and records, one behind another. Three quarters of the
  * room for records are filled once, and stay: an epoch finds as much of itself there as there was

@@ -7,7 +7,7 @@
 /*
  * The lengths of all samples of `ds`, to be freed by the caller; from the cache in the directory
  * `dir`, if they are there (NULL or "": there is no cache), which they are put into if it took long
- * to take them. The environment's progress is told how far it is. Refuses what batches of tokens
+ * to take them. It reports its progress to the environment. Refuses what batches of tokens
  * cannot be made of, as lengths_check().
  */
 int _nodiscard_ lengths_take(struct dataset *ds, const struct dl_spec *spec,

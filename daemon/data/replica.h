@@ -19,7 +19,7 @@
  *
  * Rounds are asked for in order; one that comes again, or too early because its worker was
  * replaced, makes the replica begin anew and pass over what lies before. So a round is the same
- * whoever makes it. Repeated samples are made again, by the same rule.
+ * in any process. Repeated samples are made again, by the same rule.
  *
  * Bad samples are left out of their round where workers.on_error says so, and counted as if they
  * were there: a round may be shorter, and all others are what they are. With substitute, only good

@@ -195,7 +195,7 @@ static void fetch_ask_first(struct fetch *fetch)
                                  .owner = fetch});
 }
 
-/* Whose size is told by the store, with the object's own. */
+/* The store says its size together with the object's. */
 static bool fetch_take_offer(struct fetch *fetch, const struct peer_result *result)
 {
     if (result->data.len == 0 || !fetch_can_track(fetch, result->bytes))

@@ -25,7 +25,7 @@ struct keys_options {
     void *owner;
 };
 
-/* Reads the environment and the files. What is wrong there is told by keys_check(). */
+/* Reads the environment and the files. keys_check() says what is wrong there. */
 int _nodiscard_ keys_new(const struct keys_options *options, struct keys **ret,
                          struct dl_error *err);
 struct keys *keys_free(struct keys *keys); /* NULL is fine; returns NULL */

@@ -11,7 +11,7 @@ static void peer_take_nothing(struct peer_call *call, int status, struct dl_span
     peer_call_free(call);
 }
 
-/* Who waits for these blocks at whoever gave the turn asks again. */
+/* Those that wait for these blocks, at the node that gave the turn, ask again. */
 static void peer_turn_end(struct peers *peers, const struct chain *chain,
                           const struct peer_ask *ask, uint64_t first, uint64_t n)
 {
@@ -316,7 +316,7 @@ static enum peer_walk peer_bring_here(struct peer_call *call)
     return ask->n > 0 ? WALK_HERE : WALK_OVER;
 }
 
-/* To whoever has room. Over: nobody has. */
+/* To a node with room. Over: none has any. */
 static enum peer_walk peer_bring_walk(struct peer_call *call)
 {
     struct chain *chain = &call->chain;

@@ -74,7 +74,7 @@ enum store_terms peers_terms(const struct peers *peers, struct chain *chain,
  * remains the caller's. */
 void peers_bring(struct peers *peers, struct chain *chain, const struct object *object,
                  uint64_t first, struct dl_span data, uint64_t n_here);
-/* They are here, or do not come. Whoever's turn it was, it has no more. */
+/* They are here, or do not come: the turn is over. */
 void peers_end_turn(struct peers *peers, struct chain *chain, const struct object *object,
                     uint64_t first);
 /* Another node keeps it, as far as there is room. */

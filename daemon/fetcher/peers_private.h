@@ -54,7 +54,7 @@ struct peer_call {
     struct promise_wait *wait; /* for what is promised to this node */
     struct kept_task *task;
     bool was_here;    /* in this node's place for them is another object's */
-    peers_done *done; /* NULL: they are brought, and nobody is told */
+    peers_done *done; /* NULL: they are brought, and nobody waits */
     void *owner;
     uint8_t *data;       /* owned; NULL: they are asked for */
     struct dl_span left; /* of it, from ask.first on: nobody has taken it yet */

@@ -141,7 +141,7 @@ void promises_end(struct promises *promises, const char *where, uint64_t first, 
     }
 }
 
-/* Who waited for one is told at once, and may change the list. */
+/* Those that waited for one hear it at once, and may change the list. */
 void promises_end_of(struct promises *promises, const void *maker)
 {
     struct promise *promise;

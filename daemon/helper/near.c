@@ -45,7 +45,7 @@ struct near {
     bool ready;                     /* its worker has opened the dataset */
     struct given given[LINK_AHEAD]; /* a ring, the oldest at begin */
     uint64_t begin, end;
-    struct way way;            /* as the daemon is told */
+    struct way way;            /* as the daemon knows it */
     uint64_t measured;         /* ns; when the network's round trip was looked at last */
     uint64_t came;             /* ns; when the first bytes of `done` had come */
     struct dl_msg_h_done done; /* of the oldest, while its bytes come */

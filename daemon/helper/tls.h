@@ -1,7 +1,7 @@
 /*
  * TLS 1.3 of a link whose ends both have certificates, by libssl, which is found at run time. Each
- * accepts whoever has a certificate of its `authority`, whatever name that says: the authority is
- * one that is made for these machines. The secret is proven besides (proof.h).
+ * accepts any certificate of its `authority`, whatever name it has: the authority is one that is
+ * made for these machines. The secret is proven besides (proof.h).
  */
 #ifndef DL_HELPER_TLS_H
 #define DL_HELPER_TLS_H

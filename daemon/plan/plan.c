@@ -371,7 +371,7 @@ int plan_change(struct plan *plan, struct mix_changes *changes)
     return 0;
 }
 
-/* A change that is ahead begins with the first window behind its row; where there is none, with the
+/* A change that is ahead begins with the first window behind its row; without one, with the
  * next epoch. */
 static int plan_place_changes(struct plan *plan)
 {

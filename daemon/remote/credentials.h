@@ -56,8 +56,8 @@ int _nodiscard_ remote_profile_from(remote_getenv get, void *of, struct dl_span 
 
 /*
  * The same, of the files AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE name, or
- * $HOME/.aws/credentials and $HOME/.aws/config. It opens them as whoever the process is. Those that
- * are not there are empty. Another errno: one cannot be read, or is larger than
+ * $HOME/.aws/credentials and $HOME/.aws/config. It opens them with the rights of the process. Those
+ * that are not there are empty. Another errno: one cannot be read, or is larger than
  * REMOTE_PROFILE_BYTES (-EFBIG). Blocks.
  */
 int _nodiscard_ remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,

@@ -128,7 +128,7 @@ static bool peer_etag(struct dl_span word, char ret[REMOTE_ETAG_MAX])
         return false;
     memcpy(ret, text, len);
     ret[len] = '\0';
-    /* A zero byte would end it earlier, and "-" is written where there is none. */
+    /* A zero byte would end it earlier, and "-" is written for none. */
     return len > 0 && strlen(ret) == len && strcmp(ret, "-") != 0 && text_is_plain(ret);
 }
 

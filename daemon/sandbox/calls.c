@@ -180,7 +180,7 @@ static void sandbox_calls_forbid_owners(struct filter *f)
 }
 
 /*
- * How fast another process runs and where its memory lies; 0 is whoever calls. On which CPUs, can
+ * How fast another process runs and where its memory lies; 0 is the caller. On which CPUs, can
  * be said of others still: a thread's own number is not known here.
  */
 static void sandbox_calls_forbid_slowing(struct filter *f)

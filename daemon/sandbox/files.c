@@ -117,7 +117,7 @@ static void sandbox_files_begin_with(struct sandbox_files *files, uint64_t netwo
     for (size_t i = 0; i < ARRAY_SIZE(sandbox_commons); i++)
         sandbox_files_allow(files, sandbox_commons[i]);
     sandbox_files_add_rule(files, "/dev/null", READ_FILE | (SANDBOX_COVERED ? 0 : WRITE_FILE));
-    if (SANDBOX_SANITIZED) { /* what the worker is told by is looked up at its end */
+    if (SANDBOX_SANITIZED) { /* they look up symbols at their end */
         sandbox_files_allow(files, "/proc");
         sandbox_files_allow(files, "/proc/self/exe");
     }

@@ -19,7 +19,7 @@
 
 enum { TOKENS_DEFAULT = 16384, WINDOW_DEFAULT = 256, COLUMNS_MAX = 120 };
 
-/* All that is told. */
+/* All that is printed. */
 struct told {
     struct dl_spec spec; /* owned; measured in tokens, whatever the file says */
     uint32_t *lengths;   /* owned; as the dataset has them */

@@ -33,7 +33,7 @@ bool announced_look(struct announced *announced, const struct backend_item *item
 /* Those that are there, by address: the caller's. */
 void announced_there(const struct announced *announced, struct config_dirs *ret);
 /* The address of the first from *at on that is listed and gone: nobody needs what the store has of
- * it. NULL: there is none any more. */
+ * it. NULL: no more. */
 const char *announced_next_gone(const struct announced *announced, uint32_t *at);
 void announced_deinit(struct announced *announced);
 

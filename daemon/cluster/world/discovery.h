@@ -23,7 +23,7 @@ typedef void (*discovery_found)(void *context, const struct config_dirs *address
 /* What helpers.run and `rendezvous` say of it, if anything: 0, or -EINVAL. */
 int _nodiscard_ discovery_check(const struct config *config, struct dl_error *err);
 
-/* A helper, which daemons reach at `address`. *ret NULL: by its configuration nobody is told. The
+/* A helper, which daemons reach at `address`. *ret NULL: its configuration announces nothing. The
  * configuration is checked here, and not used after the call. */
 int _nodiscard_ discovery_announce(uv_loop_t *loop, const struct config *config,
                                    const char *address, struct discovery **ret,

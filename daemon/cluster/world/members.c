@@ -173,7 +173,7 @@ static void members_log_complete(const struct members *m)
              m->place.first + m->local - 1, m->place.world);
 }
 
-/* Whoever reads a loader in the cluster's world needs the list, from now on. */
+/* From now on the loaders of the cluster's world need the list. */
 static void members_on_placed(void *owner, uint64_t round, const struct rdzv_place *place)
 {
     struct members *m = owner;

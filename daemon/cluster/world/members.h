@@ -71,7 +71,7 @@ struct members_place {
 };
 
 /*
- * The place of rank `local` of this node in the round that is complete. 1: there is none yet. Else
+ * The place of rank `local` of this node in the round that is complete. 1: not yet. Else
  * a negative errno: there is no such rank, the rendezvous is closed, or what was asked for at
  * `asked` (ns of uv_hrtime()) has waited for timeouts.join. `members` NULL: -ENOTSUP.
  */

@@ -101,15 +101,15 @@ struct members {
 
 /* Nothing here goes on by itself; and the store has what it is to have. */
 void members_be_ready(struct members *m);
-/* 1: whoever has asked at `asked` (ns) waits, and is told to ask again by `changed`, at the latest
- * when `patience_ns` are over. They are: what nothing came of, as negative errno. */
+/* 1: the request of `asked` (ns) waits; `changed` says when to repeat it, at the latest after
+ * `patience_ns`. Once these are over: a negative errno, by what it waited for. */
 int _nodiscard_ members_wait(struct members *m, uint64_t asked, uint64_t patience_ns,
                              struct dl_error *err);
 
 /* The node ends: it leaves as soon as nothing is being written. */
 void members_go_on_leaving(struct members *m);
 
-/* Arms the timer of `patience`: whoever waits is told again when `at` comes. */
+/* Arms the timer of `patience`: at `at`, those that wait repeat their requests. */
 void members_be_patient(struct members *m, uint64_t now, uint64_t at);
 
 /* ---- members_watch.c ------------------------------------------------------------------------ */

@@ -41,7 +41,7 @@ struct weights_reach {
 
 static void shared_weights_go_on(struct shared_loader *shared);
 
-/* ---- what the loader is told ----------------------------------------------------------------- */
+/* ---- what the loader hears ------------------------------------------------------------------ */
 
 static void shared_weights_sample(struct shared_weights *w)
 {
@@ -66,7 +66,7 @@ static void shared_weights_tell(struct shared_loader *shared)
     if (w->told_number != a->seen.number)
         lacks = w->ops->take(w->loader, a->seen.list);
     if (lacks == UINT64_MAX)
-        w->told_number = a->seen.number; /* else it is told again with each answer */
+        w->told_number = a->seen.number; /* else it would hear it with each answer */
     w->ops->hold(w->loader, min_u64(accord_hold(a), lacks));
 }
 

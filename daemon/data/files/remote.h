@@ -8,7 +8,7 @@
  * dataset reads remote files by the code that it reads local ones with; what it says before
  * (remote_expect()) only makes the wait short, or none.
  *
- * What cannot be fetched reads as zeroes, and is told as a file that was cut is: guard_check().
+ * What cannot be fetched reads as zeroes; guard_check() reports it, as it does a file that was cut.
  * One thread, one of these in a process. May block on the network.
  */
 #ifndef DL_DATA_REMOTE_H

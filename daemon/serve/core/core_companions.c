@@ -6,8 +6,8 @@
  * comes a little later, or comes back. One that comes later than that has its own source.
  *
  * They may be apart by the window, and one that is ahead waits for those behind, in all of an epoch
- * no longer than share.wait. From then on whoever holds another up is left behind: it loads its
- * batches itself, as if nobody else were there.
+ * no longer than share.wait. From then on one that holds another up is left behind: it loads its
+ * batches itself, as if it were alone.
  *
  * One that comes to a step that a source further on has, takes it from there.
  *
@@ -47,7 +47,7 @@ bool core_is_held_up(const struct core *core, const struct stream *source)
 
     DL_FOREACH2(source->dispatch->ranks, one, peer_next)
     {
-        /* What it holds may be what it computes on; but whoever keeps batches must get further. */
+        /* What it holds may be what it computes on; but one that keeps batches must get further. */
         if (stream_undelivered(one) == 0 && core_place_of(one) > lowest &&
             (core_waits_in_source(one) || companions_starves(core, one)))
             return true;
@@ -83,7 +83,7 @@ void core_leave_behind(struct core *core, struct stream *source)
     {
         if (core_place_of(one) != lowest)
             continue;
-        assert(d->ranks->peer_next); /* whoever waits for it stays */
+        assert(d->ranks->peer_next); /* the one that waits for it stays */
         companions_say_left(core, one, source);
         core_leave(core, one, true);
         core_touch(core, one);

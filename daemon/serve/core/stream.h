@@ -162,7 +162,7 @@ struct stream_params {
     uint64_t world;
     uint32_t sharer;       /* number among those that share the rank; of a source: 0 */
     uint32_t sharers;      /* how many share it; 0: not shared */
-    bool companion;        /* it is shared with whoever reads it, of any job, */
+    bool companion;        /* it is shared with readers of any job, */
     struct slices slices;  /* and this is how its batches divide the shared ones */
     bool source;           /* it has no client: others take its batches */
     uint64_t first;        /* step to begin with */

@@ -163,7 +163,7 @@ struct pool_spent pool_look_spent(struct pool *pool);
 #define POOL_ANY UINT32_MAX
 
 /*
- * A free slot of the worker, now FILLING. False when there is none, or those who have one have
+ * A free slot of the worker, now FILLING. False: all are in use, or those who have one have
  * enough to do already: pool_room() tells which.
  */
 bool _nodiscard_ pool_take(struct pool *pool, uint32_t worker, struct place *ret);

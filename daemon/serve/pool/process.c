@@ -35,7 +35,7 @@ struct process {
     bool fetches;   /* it was given a way to remote files */
     bool abandoned; /* process_free() was called */
     struct peer peer;
-    int queues_fd;                /* owned; until it is told to open the dataset */
+    int queues_fd;                /* owned; until it opens the dataset */
     int task_bell;                /* owned */
     int done_bell;                /* owned */
     struct worker_queues *queues; /* owned mapping */
@@ -314,7 +314,7 @@ static void process_on_bell(uv_poll_t *poll, int status, int events)
     p->events->completed(p->owner);
 }
 
-/* ---- what it is told ------------------------------------------------------------------------ */
+/* ---- what it hears -------------------------------------------------------------------------- */
 
 static void process_send_message(struct process *p, const struct dl_message *msg, const int *fds,
                                  uint32_t n_fds)

@@ -12,7 +12,7 @@ static int array_leaf_no_memory(struct dl_error *err)
     return dl_error_set(err, ENOMEM, "", "ran out of memory");
 }
 
-/* Memory that stays as long as the sample's. NULL: there is none. */
+/* Memory that stays as long as the sample's. NULL: out of memory. */
 static uint8_t *array_leaf_alloc(struct sample *ret, uint64_t bytes)
 {
     uint8_t *data = malloc(max_u64(bytes, 1));
