@@ -45,7 +45,7 @@ TEST(test_nulls)
     expect_built(stream_of(true, 1), ", nulls: 1",
                  FIRST " {id:1 name:\"\" tokens:int32(0,) pair:float32(2,)[1 1] flag:true}");
     expect_built(stream_of(true, 1), ", nulls: 0.5",
-                 "...0.5 is not a value of the column id, whose numbers are int64...");
+                 "dataset.nulls: 0.5 is not a value of the column id, whose numbers are int64...");
 }
 
 TEST(test_lengths)
