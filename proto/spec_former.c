@@ -1,8 +1,9 @@
 /*
  * Keys of datasets that had other names before 0.2: the rows FORMER of spec_dataset.def.
  *
- * A spec has only the new names, but fingerprints, also those in saved states, are made with the old
- * ones. So are specs between daemon and workers: spec_from_former() goes with DL_WORKER_VERSION 1.
+ * A spec has only the new names, but fingerprints, also those in saved states, are made with the
+ * old ones. So are specs between daemon and workers: spec_from_former() goes with
+ * DL_WORKER_VERSION 1.
  */
 #include "proto/spec_table.h"
 

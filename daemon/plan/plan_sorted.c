@@ -240,7 +240,7 @@ int token_cut_sorted(struct token_plan *plan)
             return -ENOMEM;
         plan_sort(&keys, plan->made.members + first, scratch, end - first);
         int r = batches ? plan_sorted_batches_window(plan, &first, end)
-                    : plan_sorted_cut_window(plan, &first, end);
+                        : plan_sorted_cut_window(plan, &first, end);
         if (r < 0)
             return r;
     }

@@ -277,7 +277,8 @@ static void page_keep_beginning(struct page *page, const char *key)
 static void page_read_json(struct page *page, struct dl_span body,
                            const struct remote_headers *headers, const char *key)
 {
-    json_auto_t *json = body.len > 0 ? json_loadb((const char *)body.data, body.len, 0, NULL) : NULL;
+    json_auto_t *json =
+        body.len > 0 ? json_loadb((const char *)body.data, body.len, 0, NULL) : NULL;
 
     if (!json_is_array(json)) {
         page_bad(page, "it is no list in JSON");

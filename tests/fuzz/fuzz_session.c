@@ -650,8 +650,8 @@ static void begin(struct game *g)
     g->config.limits.sessions = 2 + (how >> 1 & 1);
     g->config.limits.leases = 2 + (how >> 2 & 15);
     g->config.limits.workers = 6;
-    *g->config.cache.dir = '\0';    /* lengths are not kept */
-    g->config.open_timeout = 0; /* killed workers are gone at once */
+    *g->config.cache.dir = '\0'; /* lengths are not kept */
+    g->config.open_timeout = 0;  /* killed workers are gone at once */
     g->quota = quota_new(&g->config.limits);
     budget_init(&g->budget, &g->config.limits.memory);
     retired_begin(&g->retired, &g->loop, &g->budget);

@@ -57,8 +57,8 @@ TEST(test_lengths)
     struct dl_error err = {0};
 
     for (int named = 0; named < 2; named++) {
-        assert_int_equal(LENGTHS(ds->ops->lengths, ds, named ? "tokens" : NULL, 0, 4, lengths, &bad, &err),
-                         0);
+        assert_int_equal(
+            LENGTHS(ds->ops->lengths, ds, named ? "tokens" : NULL, 0, 4, lengths, &bad, &err), 0);
         assert_int_equal(lengths[0], 2);
         assert_int_equal(lengths[1], LENGTH_UNKNOWN);
         assert_int_equal(lengths[2], 2);

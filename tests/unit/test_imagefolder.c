@@ -230,13 +230,11 @@ TEST(test_read_rows)
     assert_int_equal(ds->schema.nodes[2].nbytes, 8);
 
     void *to_a[] = {a, label_a}, *to_b[] = {b, label_b};
-    assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){0, 1, 2, 3}, 4, to_a, &bad, &err),
-                     0);
+    assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){0, 1, 2, 3}, 4, to_a, &bad, &err), 0);
     assert_memory_equal(label_a, ((int64_t[]){0, 0, 1, 1}), sizeof label_a);
 
     /* Of the sample, the seed and the epoch: not of who comes before it, or with it. */
-    assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){3, 1, 2, 0}, 4, to_b, &bad, &err),
-                     0);
+    assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){3, 1, 2, 0}, 4, to_b, &bad, &err), 0);
     assert_memory_equal(label_b, ((int64_t[]){1, 0, 1, 0}), sizeof label_b);
     assert_memory_equal(a, b + 3 * BYTES, BYTES);
     assert_memory_equal(a + BYTES, b + BYTES, BYTES);
@@ -246,8 +244,7 @@ TEST(test_read_rows)
     assert_int_equal(dataset_read_rows(ds, &shifted, (uint64_t[]){0}, 1, to_b, &bad, &err), 0);
     assert_memory_not_equal(a, b, BYTES);
 
-    assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){0, 4}, 2, to_b, &bad, &err),
-                     -ERANGE);
+    assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){0, 4}, 2, to_b, &bad, &err), -ERANGE);
     assert_int_equal(bad, 1);
     dataset_close(ds);
 }
@@ -311,8 +308,8 @@ static void read_alone(const char *transforms, uint8_t *ret)
     size_t bad;
 
     assert_int_equal(dataset_read_rows(ds, &(struct sample_key){.seed = 3},
-                                        (uint64_t[]){0, 1, 2, 3}, 4, (void *[]){ret, labels}, &bad,
-                                        NULL),
+                                       (uint64_t[]){0, 1, 2, 3}, 4, (void *[]){ret, labels}, &bad,
+                                       NULL),
                      0);
     close_views(&spec, ds);
 }
@@ -335,7 +332,7 @@ TEST(test_views)
     assert_int_equal(ds->schema.nodes[1].kind, TREE_LIST);
     assert_int_equal(ds->schema.nodes[4].dtype, DL_DTYPE_FLOAT32);
     assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){0, 1, 2, 3}, 4,
-                                        (void *[]){first, second, thumbs, labels}, &bad, NULL),
+                                       (void *[]){first, second, thumbs, labels}, &bad, NULL),
                      0);
     assert_memory_equal(labels, ((int64_t[]){0, 0, 1, 1}), sizeof labels);
     read_alone(CROP, alone);
@@ -473,7 +470,7 @@ TEST(test_roots)
     snprintf(roots[0], sizeof roots_text[0], "%s", harness_below("p"));
     struct dataset *ds = opened(&spec, &env);
     assert_int_equal(dataset_read_rows(ds, &(struct sample_key){0}, (uint64_t[]){0}, 1,
-                                        (void *[]){out, &label}, &bad, &err),
+                                       (void *[]){out, &label}, &bad, &err),
                      0);
     dataset_close(ds);
 
@@ -491,7 +488,7 @@ TEST(test_roots)
     make_link(harness_below("p/cat/1.jpg"), "q/c/2.jpg");
     ds = opened(&spec, &env);
     assert_int_equal(dataset_read_rows(ds, &(struct sample_key){0}, (uint64_t[]){0, 1}, 2,
-                                        (void *[]){out, &label}, &bad, &err),
+                                       (void *[]){out, &label}, &bad, &err),
                      -EACCES);
     assert_int_equal(bad, 1);
     assert_string_equal(err.path, harness_below("q/c/2.jpg"));

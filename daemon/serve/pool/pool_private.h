@@ -147,7 +147,7 @@ struct pool {
     bool waits_for_retired;  /* it was refused for what its clients have still to let go of */
     bool waits_for_room;     /* it waits for what others have: limits.full */
     uint64_t next_task;
-    int told_pid;          /* of the process that is told what later tasks read; 0: none is */
+    int told_pid;   /* of the process that is told what later tasks read; 0: none is */
     uint64_t steps; /* that all its workers have made */
     struct recent recently_steps;
     uint32_t own_in_a_row; /* tasks that no helper has done, as far as that is counted, since one

@@ -316,12 +316,12 @@ static const struct jinja_call jinja_filters[] = {
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 /* One that looks at the value, and at what it is compared with. */
-#define JINJA_TEST(name, is)                                                                   \
-    static json_t *jinja_test_##name(struct jinja_run *run, const struct jinja_args *args)     \
-    {                                                                                          \
-        json_t *self = args->self;                                                             \
-        (void)run;                                                                             \
-        return jinja_bool(is);                                                                 \
+#define JINJA_TEST(name, is)                                                               \
+    static json_t *jinja_test_##name(struct jinja_run *run, const struct jinja_args *args) \
+    {                                                                                      \
+        json_t *self = args->self;                                                         \
+        (void)run;                                                                         \
+        return jinja_bool(is);                                                             \
     }
 JINJA_TEST(defined, self != jinja_undefined())
 JINJA_TEST(undefined, self == jinja_undefined())

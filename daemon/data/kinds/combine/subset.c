@@ -45,8 +45,8 @@ static int subset_read_rows(struct dataset *ds, const struct sample_key *key,
             }
             inner[i] = subset_index_at(subset, index);
         }
-        int r = dataset_read_rows(subset->inner, key, inner, count, subset->cursor.dst, ret_bad,
-                                  err);
+        int r =
+            dataset_read_rows(subset->inner, key, inner, count, subset->cursor.dst, ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
             return r;
@@ -96,8 +96,8 @@ static int subset_lengths(struct dataset *ds, struct lengths_wanted *w, struct d
         inner.ret = w->ret + done;
         int r = dataset_known_lengths(subset->inner, &inner, err);
         if (r < 0) {
-            w->bad = inner.bad == UINT64_MAX ? inner.bad
-                                             : w->first + done + (inner.bad - inner.first);
+            w->bad =
+                inner.bad == UINT64_MAX ? inner.bad : w->first + done + (inner.bad - inner.first);
             return r;
         }
     }

@@ -72,8 +72,8 @@ static int plugin_lengths(struct dataset *ds, struct lengths_wanted *w, struct d
     if (w->leaf || !p->table.lengths)
         return -ENOTSUP;
     for (size_t done = 0; done < w->n && r == 0; done += LENGTHS_CHUNK)
-        r = plugin_take_lengths(p, w->first + done, min_u64(w->n - done, LENGTHS_CHUNK), w->ret + done,
-                                &w->bad, err);
+        r = plugin_take_lengths(p, w->first + done, min_u64(w->n - done, LENGTHS_CHUNK),
+                                w->ret + done, &w->bad, err);
     return r;
 }
 
