@@ -16,11 +16,13 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 /* Of a task, so that all messages to a worker that is at a long one have room in its socket. */
 enum { FAR_FORESEEN = 2048 };
@@ -38,6 +40,7 @@ struct far {
     struct dl_buffer lend_bytes;
     struct dl_msg_w_lend lend; /* borrowed from these */
     int asks;                  /* owned; takes sockets for the process that fetches, or -1 */
+    int lent;                  /* owned; of which each that lends a worker has locked a byte */
     struct far_worker worker;
     struct dl_buffer asked;            /* H_OPEN, while its object comes */
     struct sent object;                /* that */
@@ -92,9 +95,27 @@ static int far_read_lend(struct far *far, int sock)
     if (fd < 0)
         return -EPROTO;
     far->asks = frame_reader_take_fd(&far->lender);
+    far->lent = frame_reader_take_fd(&far->lender);
     reach_tune(fd);
     link_init(&far->link, fd);
     return 0;
+}
+
+/* One of those that the helper lends: until this process has ended, however that is. */
+static int far_take_worker(const struct far *far)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    struct stat st;
+
+    if (fstat(far->lent, &st) < 0)
+        return -errno;
+    for (; lock.l_start < st.st_size; lock.l_start++) {
+        if (fcntl(far->lent, F_SETLK, &lock) == 0)
+            return 0;
+        if (errno != EAGAIN && errno != EACCES)
+            return -errno;
+    }
+    return -EDQUOT;
 }
 
 /* ---- encrypting: waits ---------------------------------------------------------------------- */
@@ -647,6 +668,8 @@ static void far_end(struct far *far, int r)
                  : r == -EBADMSG || r == -EMSGSIZE
                      ? "what the daemon's side sends is not of this protocol"
                  : r == -EPROTO ? "its worker does not follow the protocol"
+                 : r == -EDQUOT ? "all its workers are lent; raise helpers.lend of its "
+                                  "configuration, or ask for fewer by helpers.count"
                                 : strerror(-r));
     fprintf(stderr, "dloaderd: a helper's end has ended: %s\n", why);
     if (far->link.body.len > 0)
@@ -665,6 +688,7 @@ static void far_deinit(struct far *far)
     buffer_deinit(&far->lend_bytes);
     buffer_deinit(&far->asked);
     close_fdp(&far->asks);
+    close_fdp(&far->lent);
     sent_deinit(&far->object);
 }
 
@@ -673,6 +697,7 @@ int far_run(int sock, const char *program)
     _cleanup_(far_deinit)
     struct far far = {.link = {.fd = -1},
                       .asks = -1,
+                      .lent = -1,
                       .goes = LINK_AHEAD,
                       .files = {.sock = -1},
                       .program = program};
@@ -696,6 +721,7 @@ int far_run(int sock, const char *program)
         return 1;
     }
     far.said = clock_ns();
+    r = far_take_worker(&far);
     while (r == 0)
         r = far_wait(&far);
     if (r == -EPIPE || r == -ETIMEDOUT)

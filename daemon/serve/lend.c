@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,6 +41,7 @@ struct lend {
     uint64_t n_running;
     struct remotes *remotes; /* owned; fetches for workers that read URLs */
     int asks[2];             /* owned; through the second one its processes ask for that */
+    int workers; /* owned; a file of as many bytes as it lends: who lends one locks a byte */
     uv_loop_t loop;
     uv_poll_t listener, asked;
     struct allowance strangers; /* its time for connections that are refused */
@@ -133,6 +135,9 @@ static int lend_begin(struct lend *lend, const char *address, const char *config
         return r;
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, lend->asks) < 0)
         return dl_error_set(err, errno, "", "no socket can be made: %s", strerror(errno));
+    lend->workers = memfd_create("dloader-lent", MFD_CLOEXEC);
+    if (lend->workers < 0 || ftruncate(lend->workers, (off_t)lend->config.helpers.lend) < 0)
+        return dl_error_set(err, errno, "", "no memory can be had: %s", strerror(errno));
     r = lend_encode(lend);
     return r < 0 ? dl_error_set(err, -r, "", "out of memory") : 0;
 }
@@ -170,7 +175,7 @@ static int lend_serve(struct lend *lend, int fd)
     if (pid == 0)
         lend_exec(lend, theirs);
     lend->running[lend->n_running++] = pid;
-    const int fds[] = {connection, lend->asks[1]};
+    const int fds[] = {connection, lend->asks[1], lend->workers};
     ssize_t n =
         fdpass_send(ours, lend->lent.data, lend->lent.len, fds, ARRAY_SIZE(fds), MSG_DONTWAIT);
     if (n >= 0 && (size_t)n == lend->lent.len)
@@ -344,7 +349,7 @@ static int lend_serve_all(struct lend *lend, struct dl_error *err)
 
 int lend_run(const char *address, const char *config_path, const char *log_level)
 {
-    struct lend lend = {.fd = -1, .asks = {-1, -1}};
+    struct lend lend = {.fd = -1, .asks = {-1, -1}, .workers = -1};
     struct dl_error err = {0};
     int r = uv_loop_init(&lend.loop);
 
@@ -364,6 +369,7 @@ int lend_run(const char *address, const char *config_path, const char *log_level
     close_fdp(&lend.fd);
     close_fdp(&lend.asks[0]);
     close_fdp(&lend.asks[1]);
+    close_fdp(&lend.workers);
     free(lend.running);
     lend.environment = environment_free(lend.environment);
     buffer_deinit(&lend.lent);

@@ -312,6 +312,16 @@ class Strangers(HelperCase):
         spec = self.range("run", 60)
         self.assert_same(*self.run_while(self.helped([helper.address]), spec, "run", 1, lambda: None))
 
+    def test_no_more_than_it_lends(self):
+        """Of three workers that a daemon asks for it gets one, and is told why."""
+        daemon = self.helped([self.helper(helpers={"lend": 1}).address], workers=3)
+
+        def look():
+            self.assertEqual([row["state"] for row in self.away(daemon, "run")].count("ready"), 1)
+            wait_until(lambda: "all its workers are lent" in daemon.log, "it to say that there are no more")
+
+        self.assert_same(*self.run_while(daemon, self.range("run", 60), "run", 1, look))
+
     def test_silent(self):
         """Who does not prove itself in time is gone, and does not keep others out meanwhile."""
         helper = self.helper(helpers={"lend": 1})

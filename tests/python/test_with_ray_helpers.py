@@ -51,6 +51,10 @@ def away():
     return [(row["helper"], row["state"]) for row in json.loads(done.stdout) if row["helper"] is not None]
 
 
+def ready():
+    return sorted(place for place, state in away() if state == "ready")
+
+
 def program_of(address):
     """The process that lends there, by its arguments' place in /proc."""
     port = int(address.rsplit(":", 1)[1])
@@ -99,9 +103,8 @@ class TestHelpers(unittest.TestCase):
         cls.addClassCleanup(ray.shutdown)
 
     def wait_at(self, helpers, num):
-        """The daemon has ready workers at all the helpers that run, `num` of them, and nowhere else."""
-        wait_until(lambda: len({place for place, _ in away()}) == num and
-                   set(away()) == {(place, "ready") for place in helpers.addresses()},
+        """The daemon has a ready worker at each of the helpers that run, `num` of them, which lend one."""
+        wait_until(lambda: ready() == sorted(helpers.addresses()) and len(ready()) == num,
                    lambda: f"{num} helpers: {away()}, {helpers.addresses()}")
 
     def test_life(self):
@@ -118,7 +121,7 @@ class TestHelpers(unittest.TestCase):
             self.wait_at(helpers, 1)
             first, = helpers.addresses()
             os.kill(program_of(first), signal.SIGKILL)
-            wait_until(lambda: first not in (place for place, _ in away()), lambda: f"{first} to be left")
+            wait_until(lambda: first not in ready(), lambda: f"{first} to be left")
             self.wait_at(helpers, 1)  # Ray has started it again
             helpers.scale(2)
             self.wait_at(helpers, 2)
