@@ -487,6 +487,46 @@ TEST(test_where_a_batch_that_did_not_fit_is_made_again)
     }
 }
 
+/* Where fewer workers may begin than there are, the step's own does, whichever that is: any other
+ * has nothing to begin with. */
+TEST(test_the_worker_of_the_step_may_begin)
+{
+    static const struct {
+        uint32_t has[3]; /* tasks of each worker */
+        uint32_t may_begin, runs;
+    } rows[] = {{{0, 0, 0}, 3, 3}, {{0, 0, 0}, 2, 2}, {{0, 0, 0}, 1, 1}, {{0, 0, 0}, 0, 0},
+                {{1, 0, 0}, 0, 1}, {{1, 1, 0}, 0, 2}, {{1, 1, 0}, 1, 3}, {{1, 1, 1}, 0, 3}};
+
+    for (uint64_t first = 0; first < 3; first++)
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+            struct worker_room rooms[3];
+            struct core_command c;
+            struct bed bed;
+            uint32_t runs = 0;
+
+            set_up_workers(&bed, false, 3);
+            (void)begin(
+                &bed,
+                (struct stream_params){
+                    .world = 1, .steps = 9, .first = first, .credits = 3, .owner = &bed_owner});
+            for (size_t worker = 0; worker < 3; worker++)
+                rooms[(first + worker) % 3] = (struct worker_room){
+                    .slots = 1, .tasks = 1, .has = rows[i].has[worker], .ahead = 1};
+            bed.core.hold_idle = true;
+            bed.core.may_begin = rows[i].may_begin;
+            core_deliver(&bed.core, 0);
+            core_schedule(&bed.core, rooms);
+            for (; core_next_command(&bed.core, &c); runs++) {
+                if (c.kind != CORE_RUN || c.worker != (first + runs) % 3)
+                    fail_msg("row %zu: worker %u runs step %u of them", i, c.worker, runs);
+                core_postpone(&bed.core, c.step, false);
+            }
+            if (runs != rows[i].runs)
+                fail_msg("row %zu: %u steps run", i, runs);
+            tear_down(&bed);
+        }
+}
+
 /* ---- ranks that others wait for -------------------------------------------------------------- */
 
 /* How many batches come by then. */

@@ -132,12 +132,14 @@ struct core {
     struct step *waiting;    /* steps to run again, borrowed */
     struct reader *readers;  /* by owner: what each holds of the loader */
     uint32_t streams_made;
-    uint32_t workers;  /* that there are by now, */
-    uint32_t resting;  /* of these: helpers, which nothing is loaded ahead for: core_rest() */
-    uint32_t prefetch; /* and batches ahead for each: core_resize() */
-    bool expecting;    /* epochs have followed each other so far */
-    bool again;        /* there may be more to schedule, without any event */
-    bool starved;      /* memory for wanted slots was lacking at the last core_schedule() */
+    uint32_t workers;   /* that there are by now, */
+    uint32_t resting;   /* of these: helpers, which nothing is loaded ahead for: core_rest() */
+    uint32_t prefetch;  /* and batches ahead for each: core_resize() */
+    bool hold_idle;     /* of this machine's workers that are idle, */
+    uint32_t may_begin; /* no more than these get a step, whichever it is for */
+    bool expecting;     /* epochs have followed each other so far */
+    bool again;         /* there may be more to schedule, without any event */
+    bool starved;       /* memory for wanted slots was lacking at the last core_schedule() */
     struct dl_error starving; /* what streams starve for; path "": not starving */
 
     struct stream_params last; /* the stream started last */

@@ -11,7 +11,8 @@ struct round {
     /* The first stream in the best band that got no place; or NULL. */
     const struct stream *lacking;
     enum core_band lacking_band;
-    uint32_t lacks; /* the worker it needs */
+    uint32_t lacks;     /* the worker it needs */
+    uint32_t may_begin; /* of this machine's workers that are idle, so many more get a step */
 };
 
 /* Those that steps can be bound to, each with queues of its own. */
@@ -133,9 +134,12 @@ static bool schedule_is_away(const struct core *core, uint32_t worker)
     return worker >= schedule_n_own(core) && worker < core_n_workers(core);
 }
 
-static bool schedule_has_room(const struct worker_room *room)
+static bool schedule_has_room(const struct round *round, uint32_t worker)
 {
-    return room->slots > 0 && room->tasks > 0;
+    const struct worker_room *room = &round->rooms[worker];
+
+    return room->slots > 0 && room->tasks > 0 &&
+           (room->has > 0 || round->may_begin > 0 || schedule_is_away(round->core, worker));
 }
 
 /* When it would have done one step more; ns. What it is at is half done. */
@@ -170,7 +174,7 @@ static uint32_t schedule_find_away(const struct round *round, const struct strea
     for (uint32_t i = schedule_n_own(core); i < core_n_workers(core); i++) {
         const struct worker_room *room = &round->rooms[i];
 
-        if (schedule_has_room(room) && schedule_keeps_up(round, stream, i) &&
+        if (schedule_has_room(round, i) && schedule_keeps_up(round, stream, i) &&
             (best == CORE_ANY || schedule_takes(room) < schedule_takes(&round->rooms[best])))
             best = i;
     }
@@ -188,7 +192,7 @@ static uint32_t schedule_find_place(const struct round *round, const struct stre
         const struct worker_room *room = &round->rooms[i];
 
         if ((worker == CORE_ANY || worker == i) && !schedule_is_away(round->core, i) &&
-            schedule_has_room(room) && (best == CORE_ANY || room->has < round->rooms[best].has))
+            schedule_has_room(round, i) && (best == CORE_ANY || room->has < round->rooms[best].has))
             best = i;
     }
     return best == CORE_ANY && worker == CORE_ANY ? schedule_find_away(round, stream) : best;
@@ -201,6 +205,8 @@ static void schedule_run(struct round *round, struct step *step, uint32_t worker
 
     command->step = step;
     command->worker = worker;
+    if (room->has == 0 && round->may_begin < UINT32_MAX && !schedule_is_away(round->core, worker))
+        round->may_begin--;
     room->slots--;
     room->tasks--;
     room->has++;
@@ -295,7 +301,7 @@ static uint32_t schedule_keeper_of(const struct round *round, const struct step 
     if (step->kept_by == 0 || keeper >= round->core->workers)
         return CORE_ANY;
     const struct worker_room *room = &round->rooms[keeper];
-    return room->bare || schedule_has_room(room) ? keeper : CORE_ANY;
+    return room->bare || schedule_has_room(round, keeper) ? keeper : CORE_ANY;
 }
 
 /* *ret_needs: the worker that the step waits for, if there is no place; it may be CORE_ANY. */
@@ -414,7 +420,8 @@ static void schedule_ask_for_memory(const struct round *round)
 
 void core_schedule(struct core *core, struct worker_room *rooms)
 {
-    struct round round = {.core = core, .rooms = rooms};
+    struct round round = {
+        .core = core, .rooms = rooms, .may_begin = core->hold_idle ? core->may_begin : UINT32_MAX};
 
     core->again = core->starved = false;
     schedule_run_waiting(&round, false);

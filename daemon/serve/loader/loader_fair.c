@@ -64,14 +64,13 @@ static bool fair_is_away(const struct loader *loader, uint32_t worker)
     return worker >= loader->spec.workers && worker < loader->spec.workers + loader->o.pool.helpers;
 }
 
-/* Of those that are `busy`, or are not: no more than `may` get anything. How many more others
- * may. */
-static uint32_t fair_hold(struct loader *loader, bool busy, uint32_t may)
+/* Of those that are busy no more than `may` get anything. How many of the others may begin. */
+static uint32_t fair_hold_busy(struct loader *loader, uint32_t may)
 {
     for (uint32_t i = 0; i < loader->core.workers; i++) {
         struct worker_room *room = &loader->rooms[i];
 
-        if ((room->has > 0) != busy || fair_is_away(loader, i) || (!busy && room->tasks == 0))
+        if (room->has == 0 || fair_is_away(loader, i))
             continue;
         if (may > 0)
             may--;
@@ -81,16 +80,21 @@ static uint32_t fair_hold(struct loader *loader, bool busy, uint32_t may)
     return may;
 }
 
-/* Those that are at something go on first: others wait for what they have. */
+/* Those that are at something go on first: others wait for what they have. Which of those begins is
+ * the core's choice: a step may be one worker's alone. */
 void loader_hold_workers(struct loader *loader)
 {
     struct fair *fair = loader->o.fair;
+    struct core *core = &loader->core;
 
+    core->hold_idle = false;
     if (!fair_is_counted(loader))
         return;
-    uint32_t may = fair_may(fair, &loader->fair, core_wants(&loader->core), uv_hrtime());
-    if (may < FAIR_ANY)
-        (void)fair_hold(loader, false, fair_hold(loader, true, may));
+    uint32_t may = fair_may(fair, &loader->fair, core_wants(core), uv_hrtime());
+    if (may == FAIR_ANY)
+        return;
+    core->hold_idle = true;
+    core->may_begin = fair_hold_busy(loader, may);
 }
 
 void loader_go_on_fair(struct loader *loader)
