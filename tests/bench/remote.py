@@ -1,6 +1,7 @@
 """Samples of 100 KiB from a store that is far away, bytes alone, 2 workers each: ours beside others, in turns.
 
-    PYTHON remote.py --build BUILD [--delay MS] [--mbit N] [--samples N] [--rounds N] [--seconds N] [ROW ...]
+    PYTHON remote.py --build BUILD [--delay MS] [--mbit N] [--samples N] [--shard N] [--rounds N] [--seconds N]
+                     [ROW ...]
 
 PYTHON has PyTorch, boto3 and pyarrow, and what the contenders of a row are: litdata, mosaicml-streaming,
 s3torchconnector, webdataset; where one is missing the line says so. far_store.c is the store: each answer comes
@@ -8,7 +9,8 @@ s3torchconnector, webdataset; where one is missing the line says so. far_store.c
 what it can in --seconds, in an order of its own where the contender can; ours has a daemon of its own. No disk of ours
 is filled: every byte comes from the store, once.
 
-objects: a file a sample. mds, litdata, tar: shards of 64 samples. parquet: row groups of 64.
+objects: a file a sample. mds, litdata, tar: shards of --shard samples, 64. parquet: row groups of as many, which come
+in random order, rows of eight shuffled together.
 
 Printed are medians: samples a second, from before the dataset is opened on; the share of the link from a second after
 the first byte on, as long as data came; from before it is opened until it is, and from then to the first batch, in
@@ -35,7 +37,7 @@ import rates
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
-BATCH, WORKERS, SAMPLE, SHARD = 32, 2, 100 << 10, 64
+BATCH, WORKERS, SAMPLE = 32, 2, 100 << 10
 KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -113,7 +115,8 @@ ROWS = {
     "tar": {"ours": OURS.replace("DATASET", '{"kind": "tar", "paths": "s3://bucket/tar/*.tar", "decode": False}')
             .replace("random", "sequential"),
             "webdataset": WEBDATASET},
-    "parquet": {"ours": OURS.replace("DATASET", '{"kind": "parquet", "paths": "s3://bucket/parquet/*.parquet"}')},
+    "parquet": {"ours": OURS.replace("DATASET", '{"kind": "parquet", "paths": "s3://bucket/parquet/*.parquet"}')
+                .replace('"random"', '"random", "order": "native", "block": SHARD, "window": 8')},
 }
 
 PROGRAM = """
@@ -153,50 +156,50 @@ def samples_of(count):
         yield f"{i:06}", head + os.urandom(2 * 51178)
 
 
-def make_objects(folder, count):
+def make_objects(folder, count, shard):
     (folder / "c0").mkdir()
     for name, data in samples_of(count):
         (folder / "c0" / f"{name}.wav").write_bytes(data)
 
 
-def make_mds(folder, count):
+def make_mds(folder, count, shard):
     from streaming import MDSWriter
-    with MDSWriter(out=str(folder), columns={"data": "bytes"}, size_limit=SHARD * (SAMPLE + 16)) as out:
+    with MDSWriter(out=str(folder), columns={"data": "bytes"}, size_limit=shard * (SAMPLE + 16)) as out:
         for _, data in samples_of(count):
             out.write({"data": data})
 
 
-def make_litdata(folder, count):
+def make_litdata(folder, count, shard):
     from litdata.streaming.writer import BinaryWriter
-    writer = BinaryWriter(str(folder), chunk_size=SHARD)
+    writer = BinaryWriter(str(folder), chunk_size=shard)
     for i, (_, data) in enumerate(samples_of(count)):
         writer[i] = data
     writer.done()
     writer.merge()
 
 
-def make_tar(folder, count):
+def make_tar(folder, count, shard):
     import io
     import tarfile
     for i, (name, data) in enumerate(samples_of(count)):
-        if i % SHARD == 0:
-            shard = tarfile.open(folder / f"{i // SHARD:05}.tar", "w", format=tarfile.USTAR_FORMAT)
+        if i % shard == 0:
+            archive = tarfile.open(folder / f"{i // shard:05}.tar", "w", format=tarfile.USTAR_FORMAT)
         member = tarfile.TarInfo(f"{name}.bin")
         member.size = len(data)
-        shard.addfile(member, io.BytesIO(data))
-        if i % SHARD == SHARD - 1 or i == count - 1:
-            shard.close()
+        archive.addfile(member, io.BytesIO(data))
+        if i % shard == shard - 1 or i == count - 1:
+            archive.close()
 
 
-def make_parquet(folder, count):
+def make_parquet(folder, count, shard):
     import pyarrow
     import pyarrow.parquet
     rows = [data for _, data in samples_of(count)]
-    each = max(1, count // 8)
+    each = -(-count // 8 // shard) * shard
     for i in range(0, count, each):
         table = pyarrow.table({"data": pyarrow.array(rows[i:i + each], pyarrow.binary())})
         pyarrow.parquet.write_table(table, folder / f"{i // each:05}.parquet", compression="none",
-                                    use_dictionary=False, row_group_size=SHARD)
+                                    use_dictionary=False, row_group_size=shard)
 
 
 MAKE = {"objects": make_objects, "mds": make_mds, "litdata": make_litdata, "tar": make_tar, "parquet": make_parquet}
@@ -237,7 +240,7 @@ def run(row, contender, folder, store, args):
     with tempfile.TemporaryDirectory(prefix="bench-remote-run-") as scratch:
         words = {"names": sorted(f"c0/{one.name}" for one in (folder / "objects/c0").glob("*")), "endpoint": store.url,
                  "options": {"endpoint_url": store.url}, "scratch": scratch, "BATCH": BATCH, "WORKERS": WORKERS,
-                 "shards": -(-args.samples // SHARD), "SECONDS": args.seconds}
+                 "shards": -(-args.samples // args.shard), "SHARD": args.shard, "SECONDS": args.seconds}
         text = "".join(f"{name} = {value!r}\n" for name, value in words.items())
         code = ROWS[row][contender]
         imports = "\n".join(line for line in code.splitlines() if line.startswith(("import ", "from ")))
@@ -326,6 +329,7 @@ def main():
     parser.add_argument("--delay", type=int, default=20, metavar="MS")
     parser.add_argument("--mbit", type=int, default=2000)
     parser.add_argument("--samples", type=int, default=6000)
+    parser.add_argument("--shard", type=int, default=64, help="samples of a shard, or rows of a row group")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=20, help="for which a run reads at most")
     parser.add_argument("--only", default="", help="contenders that begin with this")
@@ -337,7 +341,7 @@ def main():
         folder = pathlib.Path(name)
         for row in args.rows or ROWS:
             (folder / row).mkdir()
-            MAKE[row](folder / row, args.samples)
+            MAKE[row](folder / row, args.samples, args.shard)
             with Store(args.build, folder, args) as store:
                 runs = {one: [] for one in ROWS[row] if one.startswith(args.only)}
                 for _ in range(args.rounds):
