@@ -251,6 +251,15 @@ static int store_open(struct block_store *store, int dir, struct dl_error *err)
     return store_read_header(store) ? store_load(store, err) : store_begin_anew(store, err);
 }
 
+/* But for what is being read or written. */
+static void store_trim(struct block_store *store)
+{
+    uint32_t slot;
+
+    while (!shelf_fits(&store->shelf, 0) && (slot = shelf_greatest(&store->shelf)) != SHELF_NONE)
+        store_remove(store, slot);
+}
+
 int block_store_open(int dir, uint64_t limit, struct block_store **ret, struct dl_error *err)
 {
     struct block_store *store = calloc(1, sizeof *store);
@@ -264,8 +273,7 @@ int block_store_open(int dir, uint64_t limit, struct block_store **ret, struct d
         block_store_close(store);
         return r;
     }
-    while (!shelf_fits(&store->shelf, 0))
-        store_remove(store, shelf_greatest(&store->shelf));
+    store_trim(store);
     *ret = store;
     return 0;
 }
@@ -287,6 +295,7 @@ void block_store_limit(struct block_store *store, uint64_t limit)
 {
     if (limit < store->shelf.limit || !store->full)
         store->shelf.limit = limit;
+    store_trim(store);
 }
 
 const struct shelf *block_store_shelf(const struct block_store *store)

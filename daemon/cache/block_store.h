@@ -57,8 +57,8 @@ struct block_store *block_store_close(struct block_store *store);
  * has changed. NULL: any are as good as others. */
 void block_store_place(struct block_store *store, const struct placement *placement);
 
-/* Bytes that it may have from now on: what is there beyond them goes when others come. Of a disk
- * that is full, no more than there are. */
+/* Bytes that it may have from now on: what is there beyond them goes, but what is being read or
+ * written when others come. Of a disk that is full, no more than there are. */
 void block_store_limit(struct block_store *store, uint64_t limit);
 
 /* As long as the store is. */
