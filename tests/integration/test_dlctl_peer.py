@@ -11,8 +11,8 @@ import struct
 import subprocess
 import threading
 
-from dltest import (DELIVER, DLCTL, FINISHED, HELLO, INFO, OPEN, OPENED, PATIENCE, QUERY, RELEASE,
-                    SEGMENT, START, STARTED, WELCOME, TestCase, dlctl, dlctl_json, pack,
+from dltest import (DELIVER, DLCTL, FINISHED, HELLO, INFO, OPEN, OPENED, PATIENCE, PROTOCOL, QUERY,
+                    RELEASE, SEGMENT, START, STARTED, WELCOME, TestCase, dlctl, dlctl_json, pack,
                     unpack)
 
 WARNING = 42
@@ -98,7 +98,7 @@ class Peer:
 
     def answer(self, message):
         if message[0] == HELLO:
-            self.send(WELCOME, 1, "peer", 1, 0)
+            self.send(WELCOME, PROTOCOL, "peer", 1, 0)
         elif message[0] == OPEN:
             self.send(OPENED, message[1], 1, "words", *self.opened, 2, 0, 7, 1, 8, 5, 1, 0,
                       bytes(40), 0)

@@ -39,6 +39,7 @@ QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
 # waits this long unless it fails.
 PATIENCE = 300.0 if os.environ.get("CI") else 60.0
 
+PROTOCOL = 4  # the version of it that is spoken here
 (HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, HOST,
  LEAVE, FORMER_LEASE, DATASET_STATE, HEADSPACE, PLACE, CHANGES, MIX) = range(1, 19)
 RESIZE = 21
@@ -188,7 +189,7 @@ class RawClient:
         self.warnings = []  # messages that came while another was waited for
         self.changes = b""  # the changed weights that are in force, as CHANGED has them
         if hello:
-            self.send(HELLO, 4, "dltest")
+            self.send(HELLO, PROTOCOL, "dltest")
             assert self.recv()[0] == WELCOME
 
     def close(self):

@@ -10,8 +10,8 @@ import threading
 
 import fcntl
 
-from dltest import (DELIVER, FAULT, FINISHED, HELLO, HOST, OPEN, OPENED, SEGMENT, START, STARTED, WELCOME,
-                    pack, unpack)
+from dltest import (DELIVER, FAULT, FINISHED, HELLO, HOST, OPEN, OPENED, PROTOCOL, SEGMENT, START,
+                    STARTED, WELCOME, pack, unpack)
 
 LOADER, STREAM, SEGMENT_ID = 7, 3, 5
 HEADER_BYTES, SLOT_BYTES, SLOTS = 4096, 1 << 16, 16
@@ -129,7 +129,7 @@ class FakeRing:
 
     def answer(self, message):
         if message[0] == HELLO:
-            self.send(WELCOME, 1, "fake", 1, 0)
+            self.send(WELCOME, PROTOCOL, "fake", 1, 0)
         elif message[0] == OPEN and self.silent:
             pass
         elif message[0] == OPEN:

@@ -534,7 +534,8 @@ class Times(Pictures):
             with self.subTest(fetch=fetch, collate=collate, rows=rows):
                 made = rows["fetch"]
                 self.assertGreaterEqual(made["python_s"], fetch)
-                self.assertEqual(made["python_s"] < made["mean_s"], is_c)
+                # C always brings the first batch, which did not fit, to a larger slot.
+                self.assertEqual(made["python_s"] < 0.99 * made["mean_s"], is_c)
                 if is_c and type(dataset) is Opened:
                     self.assertLess(made["python_s"], made["mean_s"] / 2)
                 self.assertAlmostEqual(made["python_total_s"], made["python_s"] * made["batches"], delta=1e-6)

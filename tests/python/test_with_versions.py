@@ -20,7 +20,7 @@ TRAINERS = {"accelerate", "lightning"}
 COMPARED = r"{}: not what the tests run with, but .* C.*, in [\d.]+ (µs|ms|s); C does the work"
 CALLED = r"{0} has not been compared; .* has: Python does its work, slower; install {1} .*, or a dloaderd that knows " \
     "what is here"
-SAYS = {"webdataset": CALLED, "mosaicml-streaming": CALLED}
+SAYS = {"webdataset": CALLED, "mosaicml-streaming": CALLED, "litdata": CALLED}
 
 
 class TestNewer(unittest.TestCase):

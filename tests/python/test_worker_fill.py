@@ -633,7 +633,7 @@ class Iterable(unittest.TestCase):
         self.assertEqual(loader.step(2)[2].tree()[:, 0].tolist(), [4])
         self.assertEqual(len(source.passes), 1)
 
-    def test_kept_is_settled(self):
+    def test_samples_of_what_is_kept_are_let_go(self):
         import weakref
 
         class Large:
@@ -645,11 +645,24 @@ class Iterable(unittest.TestCase):
             alive.append(weakref.ref(samples[0]))
             return samples[0]
         loader = Loader(Source(Large(), collate=collate, iterable=True), 1)
+        needs = [loader.step(step, slot_bytes=4096) for step in range(3)]
+        self.assertEqual([need[0] for need in needs], [ENOBUFS] * 3)
+        self.assertEqual([ref() for ref in alive], [None] * 3)
         for step in range(3):
+            self.assertEqual(loader.step(step, slot_bytes=needs[step][1])[2].tree()[0], step)
+        self.assertEqual(len(alive), 3)
+
+    def test_kept_is_settled(self):
+        class Large:
+            def __iter__(self):
+                return (np.full(2000, i) for i in range(4))
+        source = Source(Large(), iterable=True)
+        loader = Loader(source, 1)
+        for step in range(2):
             self.assertEqual(loader.step(step, slot_bytes=4096)[0], ENOBUFS)
-        self.assertEqual([ref() is not None for ref in alive], [True] * 3)
-        loader.step(3, settled=3)
-        self.assertEqual([ref() is not None for ref in alive[:3]], [False] * 3)
+        self.assertEqual(loader.step(2, settled=1)[2].tree()[0, 0], 2)
+        self.assertEqual((loader.step(1)[2].tree()[0, 0], len(source.passes)), (1, 1))
+        self.assertEqual((loader.step(0)[2].tree()[0, 0], len(source.passes)), (0, 2))  # it is read again
 
     def test_unbatched(self):
         loader = Loader(Source(Stream(2), iterable=True), 0)

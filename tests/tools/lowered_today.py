@@ -64,6 +64,17 @@ def streamed(root):
     return streaming.StreamingDataset(local=f"{root}/mds", batch_size=2)
 
 
+def chunks(root):
+    import litdata
+    from litdata.streaming.writer import BinaryWriter
+    writer = BinaryWriter(f"{root}/lit", chunk_size=2)
+    for number in range(4):
+        writer[number] = {"id": number}
+    writer.done()
+    writer.merge(1)
+    return litdata.StreamingDataset(f"{root}/lit")
+
+
 SAMPLES = {
     "torch": lambda root: TensorDataset(torch.randn(8, 3)),
     "torchvision": lambda root: pictures(root, "torchvision.transforms.v2"),
@@ -72,6 +83,7 @@ SAMPLES = {
     "transformers": padded,
     "webdataset": shards,
     "mosaicml-streaming": streamed,
+    "litdata": chunks,
 }
 
 
