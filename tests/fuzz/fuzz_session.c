@@ -190,6 +190,7 @@ static int find_loader(void *context, struct session *session, struct loader_wan
                                               .told_sandbox = &g->told_sandbox,
                                               .stuck = &g->stuck},
                                      .crew = g->crew,
+                                     .fair = &g->fair,
                                      .uid = session_uid(session),
                                      .events = &loader_events,
                                      .context = g};
@@ -654,6 +655,7 @@ static void begin(struct game *g)
     g->config.open_timeout = 0;  /* killed workers are gone at once */
     g->quota = quota_new(&g->config.limits);
     budget_init(&g->budget, &g->config.limits.memory);
+    g->fair.cpus = 2;
     retired_begin(&g->retired, &g->loop, &g->budget);
     g->scheduler = scheduler_new(&g->loop, session_take_turn);
     g->crew = crew_new(&g->loop, 4);
@@ -683,7 +685,7 @@ static void end(struct game *g)
     FUZZ_ASSERT(!g->retired.segments); /* clients have closed what they were sent */
     retired_end(&g->retired);
     settle(g);
-    FUZZ_ASSERT(fakes.count == 0 && world.n == 0 && !g->tables.tables);
+    FUZZ_ASSERT(fakes.count == 0 && world.n == 0 && !g->tables.tables && !g->fair.parts);
     for (int kind = 0; kind < QUOTA_KINDS; kind++)
         FUZZ_ASSERT(quota_in_use(g->account, (enum quota_kind)kind) == 0);
     g->crew = crew_free(g->crew);

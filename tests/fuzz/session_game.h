@@ -103,6 +103,7 @@ struct game {
     struct weight_tables tables;
     uint64_t next_session;
     struct budget budget;
+    struct fair fair;
     struct retired retired;
     uint32_t next_segment;
     bool told_sandbox;
