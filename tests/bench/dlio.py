@@ -18,7 +18,7 @@ pipeline work in each):
   waits  milliseconds that it waits for each batch; `late`: that it sleeps too long, or DLIO takes for itself
   kept   the greatest number of (slower) accelerators that are at least 90 % busy at once, each with its own loader of
          DLIO's, of THREADS threads together, but at least one each; or all with one daemon of THREADS workers. Turns
-         begin at what the rate allows, and go up and down by one.
+         begin at what the rate allows; what no turn had so many of is not counted.
 DLIO's own readers decode a sample and return another, fixed and small one; dloaderd's batches have the samples. Files
 are in the page cache. `idle` is a loader that has its batch at once: what DLIO allows on this machine.
 """
@@ -29,6 +29,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -40,6 +41,7 @@ import rates
 HERE = pathlib.Path(__file__).resolve().parent
 BUSY = 90
 MOST = 8  # accelerators
+HANGS = 180  # s
 
 # What DLIO calls its loaders, and what ours and the idle one are to it.
 TORCH, TENSORFLOW, DALI = "PyTorch", "TensorFlow", "DALI"
@@ -59,14 +61,14 @@ Workload = collections.namedtuple("Workload", "base loaders batch step slower ke
 # What each is based on; the loaders of DLIO that can read it; batch and seconds of a step for an accelerator of full
 # speed; how many times slower those are that are counted; keys of the workload that are ours.
 WORKLOADS = {
-    "unet3d": Workload("unet3d_h100", (TORCH,), 7, 0.323 / 16, 4, {  # samples / 16
+    "unet3d": Workload("unet3d_h100", (TORCH,), 7, 0.323 / 16, 8, {  # samples / 16
         "dataset.format": "npz", "dataset.num_files_train": 168, "dataset.record_length": 9162539,
         "dataset.record_length_stdev": 4271363, "dataset.record_length_resize": 131072}),
     "resnet50": Workload("resnet50_h100", (TENSORFLOW, DALI), 64, 0.224 / 6.25, 1, {  # batches / 6.25
         "dataset.format": "tfrecord", "dataset.num_files_train": 16, "dataset.num_samples_per_file": 160}),
     "resnet50 in JPEG": Workload("resnet50_h100", (TORCH,), 16, 0.224 / 25, 8, {  # batches / 25
         "dataset.format": "jpeg", "dataset.num_files_train": 1280, "dataset.num_samples_per_file": 1}),
-    "cosmoflow": Workload("cosmoflow_h100", (TENSORFLOW, DALI), 1, 0.0035, 4, {  # as it is
+    "cosmoflow": Workload("cosmoflow_h100", (TENSORFLOW, DALI), 1, 0.0035, 8, {  # as it is
         "dataset.format": "tfrecord", "dataset.num_files_train": 256}),
     "cosmoflow in HDF5": Workload("cosmoflow_h100", (TORCH,), 1, 0.0035, 4, {
         "dataset.format": "hdf5", "dataset.num_files_train": 256,
@@ -139,7 +141,15 @@ class Bench:
         return out
 
     def call(self, command, env):
-        return subprocess.run(command, env=env, cwd=self.folder, capture_output=True, text=True, check=False)
+        """A rank that fails leaves the others at a barrier of MPI's."""
+        with subprocess.Popen(command, env=env, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, start_new_session=True) as run:
+            try:
+                said = run.communicate(timeout=HANGS)
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, signal.SIGKILL)
+                said = run.communicate()[0], f"TimeoutError: a run did not end within {HANGS} s"
+        return subprocess.CompletedProcess(command, run.returncode, *said)
 
     def data(self, name):
         return self.folder / name.replace(" ", "-")
@@ -162,12 +172,14 @@ class Bench:
     def measure(self, name, loader, ranks, step):
         """One run of so many accelerators, whose steps take so many seconds."""
         workload = WORKLOADS[name]
-        steps = self.samples(name) // workload.batch // ranks
+        files = self.shared(name, ranks)
+        steps = self.samples(name, files) // workload.batch // ranks
         wanted = 1 if self.quick else round(self.seconds / (steps * step)) if step else 2
         epochs = 1 if loader == DALI else 1 + min(max(wanted, 1), 4)
         threads = self.threads if loader == OURS else max(self.threads // ranks, 1)
         out = self.dlio(name, loader, ranks, {
-            "train.epochs": epochs, "train.computation_time": step, "reader.read_threads": threads,
+            "dataset.num_files_train": files, "train.epochs": epochs, "train.computation_time": step,
+            "reader.read_threads": threads,
             "workflow.generate_data": False, "workflow.train": True})
         measured = slice(None) if loader == DALI else slice(1, None)
         metric = json.loads((out / "summary.json").read_text())["metric"]
@@ -184,12 +196,17 @@ class Bench:
         few = 4 * WORKLOADS[name].batch // keys.get("dataset.num_samples_per_file", 1)
         return max(few, 2) if self.quick else files
 
-    def samples(self, name):
-        return self.files(name) * WORKLOADS[name].keys.get("dataset.num_samples_per_file", 1)
+    def samples(self, name, files):
+        return files * WORKLOADS[name].keys.get("dataset.num_samples_per_file", 1)
+
+    def shared(self, name, ranks):
+        """As many files as ranks share without a rest: DLIO's last rank would ask for samples that are not there."""
+        files = self.files(name)
+        return next((n for n in range(files, 0, -1) if self.samples(name, n) % ranks == 0), files)
 
 
 class Counted:
-    """How many accelerators a loader keeps busy: one more after a run in which all were, else one fewer."""
+    """How many accelerators a loader keeps busy: one more after a run in which all were, else as many as were busy."""
 
     def __init__(self, expected):
         self.at = min(max(int(expected), 1), MOST)
@@ -197,7 +214,7 @@ class Counted:
 
     def take(self, busy):
         self.seen[self.at].append(busy)
-        self.at = min(self.at + 1, MOST) if busy >= BUSY else max(self.at - 1, 1)
+        self.at = min(self.at + 1, MOST) if busy >= BUSY else max(min(self.at - 1, round(self.at * busy / 100)), 1)
 
     def found(self):
         kept = max((n for n, busy in self.seen.items() if statistics.median(busy) >= BUSY), default=0)

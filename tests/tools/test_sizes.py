@@ -7,7 +7,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 # Programs that measure, and programs that kill what runs: neither tests nor product.
-MOST = {"bench": 10760, "soak": 3250}
+MOST = {"bench": 10780, "soak": 3250}
 
 
 class Sizes(unittest.TestCase):
