@@ -9,7 +9,7 @@ import uuid
 
 # By Debian's packages, as SPDX has them; what is built from the other files of a package is not in the wheel.
 LICENCES = {
-    "libcurl4-openssl-dev": "curl", "libjansson-dev": "MIT",
+    "libcurl4-openssl-dev": "curl", "libdeflate-dev": "MIT", "libjansson-dev": "MIT",
     "libjpeg62-turbo-dev": "IJG AND BSD-3-Clause AND Zlib", "libmicrohttpd-dev": "LGPL-2.1-or-later",
     "libmsgpack-c-dev": "BSL-1.0", "libmsgpack-dev": "BSL-1.0",
     "libncurses-dev": "X11-distribute-modifications-variant",

@@ -1,8 +1,11 @@
 #include "daemon/data/files/unpack.h"
 
+#include "proto/common/bytes.h"
 #include "proto/limits.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <libdeflate.h>
 #include <zlib.h>
 #if HAVE_ZSTD
 #include <zstd.h>
@@ -228,31 +231,66 @@ int unpack(enum compression compression, const uint8_t *data, uint64_t bytes, ui
 
 /* ---- into memory of a known size ------------------------------------------------------------ */
 
-/* Of one member or several: both sizes are below 4 GiB. */
-static int unpack_inflate_exactly(const uint8_t *data, uint32_t bytes, uint8_t *ret, uint32_t room)
+static int unpack_deflate_one(struct libdeflate_decompressor *d, enum deflate_frame frame,
+                              struct dl_span *at, uint8_t *ret, uint64_t room, uint64_t *ret_bytes)
 {
-    z_stream z = {.next_in = (Bytef *)data, .avail_in = bytes, .avail_out = room};
-    uint8_t none;
+    size_t read = 0, made = 0;
+    enum libdeflate_result r;
 
-    z.next_out = room > 0 ? ret : &none; /* zlib wants to have a place also for nothing */
-    if (inflateInit2(&z, 15 + 32) != Z_OK)
+    if (frame == DEFLATE_RAW)
+        r = libdeflate_deflate_decompress_ex(d, at->data, at->len, ret, room, &read, &made);
+    else if (frame == DEFLATE_ZLIB)
+        r = libdeflate_zlib_decompress_ex(d, at->data, at->len, ret, room, &read, &made);
+    else
+        r = libdeflate_gzip_decompress_ex(d, at->data, at->len, ret, room, &read, &made);
+    assert(read <= at->len && made <= room);
+    *at = (struct dl_span){at->data + read, at->len - read};
+    *ret_bytes = made;
+    return r == LIBDEFLATE_SUCCESS ? 0 : -EINVAL;
+}
+
+int unpack_deflate(enum deflate_frame frame, const uint8_t *data, uint64_t bytes, uint8_t *ret,
+                   uint64_t room, uint64_t *ret_bytes)
+{
+    struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+    struct dl_span at = {data, bytes};
+    int r = d ? unpack_deflate_one(d, frame, &at, ret, room, ret_bytes) : -ENOMEM;
+
+    libdeflate_free_decompressor(d);
+    return r;
+}
+
+uint32_t crc32_of(const uint8_t *data, uint64_t bytes)
+{
+    return libdeflate_crc32(0, data, bytes);
+}
+
+/* Of one member or several. */
+static int unpack_inflate_exactly(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
+{
+    struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+    enum deflate_frame frame =
+        compression_of(data, bytes) == COMPRESSION_GZIP ? DEFLATE_GZIP : DEFLATE_ZLIB;
+    struct dl_span at = {data, bytes};
+    uint64_t made = 0;
+    int r;
+
+    if (!d)
         return -ENOMEM;
-    int r = inflate(&z, Z_FINISH);
-    while (r == Z_STREAM_END && z.avail_in > 0 && inflateReset(&z) == Z_OK)
-        r = inflate(&z, Z_FINISH);
-    inflateEnd(&z);
-    if (r == Z_MEM_ERROR)
-        return -ENOMEM;
-    return r == Z_STREAM_END && z.avail_out == 0 && z.avail_in == 0 ? 0 : -EINVAL;
+    do {
+        r = unpack_deflate_one(d, frame, &at, ret, room, &made);
+        ret += made;
+        room -= made;
+    } while (r == 0 && at.len > 0);
+    libdeflate_free_decompressor(d);
+    return r == 0 && room > 0 ? -EINVAL : r;
 }
 
 int unpack_exactly(enum compression compression, const uint8_t *data, uint64_t bytes, uint8_t *ret,
                    uint64_t room)
 {
     if (compression == COMPRESSION_GZIP)
-        return bytes > UINT32_MAX || room > UINT32_MAX
-                   ? -EINVAL
-                   : unpack_inflate_exactly(data, (uint32_t)bytes, ret, (uint32_t)room);
+        return unpack_inflate_exactly(data, bytes, ret, room);
 #if HAVE_ZSTD
     if (compression == COMPRESSION_ZSTD)
         return ZSTD_decompress(ret, room, data, bytes) == room ? 0 : -EINVAL;

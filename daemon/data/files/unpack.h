@@ -17,6 +17,8 @@ enum compression {
 
 enum { DEFLATE_MOST = 1032 }; /* bytes that one byte of deflate can become */
 
+enum deflate_frame { DEFLATE_RAW, DEFLATE_ZLIB, DEFLATE_GZIP };
+
 /* By how the data begin. */
 enum compression compression_of(const uint8_t *data, uint64_t bytes);
 const char *compression_name(enum compression compression); /* "gzip" */
@@ -37,5 +39,15 @@ int _nodiscard_ unpack(enum compression compression, const uint8_t *data, uint64
  */
 int _nodiscard_ unpack_exactly(enum compression compression, const uint8_t *data, uint64_t bytes,
                                uint8_t *ret, uint64_t room);
+
+/*
+ * One stream of deflate, and its frame's checksum; what follows it is not looked at. 0; -EINVAL:
+ * corrupt, or more than `room` bytes; -ENOMEM.
+ */
+int _nodiscard_ unpack_deflate(enum deflate_frame frame, const uint8_t *data, uint64_t bytes,
+                               uint8_t *ret, uint64_t room, uint64_t *ret_bytes);
+
+/* CRC-32 as of gzip and zip. */
+uint32_t crc32_of(const uint8_t *data, uint64_t bytes);
 
 #endif

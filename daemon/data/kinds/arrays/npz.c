@@ -3,7 +3,6 @@
 #include "proto/common/load.h"
 
 #include <errno.h>
-#include <zlib.h>
 
 enum {
     END_BYTES = 22, /* of the end record, without its comment */
@@ -170,8 +169,7 @@ int npz_next(struct npz *npz, struct npz_member *ret, struct dl_error *err)
 
 static int npz_check_crc(const struct npz_member *member, const uint8_t *data, struct dl_error *err)
 {
-    /* Sizes are below 4 GiB. */
-    if (crc32(0, data, (uInt)member->bytes) != member->crc)
+    if (crc32_of(data, member->bytes) != member->crc)
         return npz_damaged("a member's CRC is wrong", err);
     return 0;
 }
@@ -183,18 +181,12 @@ int npz_check(const struct npz_member *member, struct dl_error *err)
 
 int npz_unpack(const struct npz_member *member, uint8_t *ret, struct dl_error *err)
 {
-    z_stream z = {.next_in = (Bytef *)(uintptr_t)member->packed,
-                  .avail_in = (uInt)member->packed_bytes,
-                  .next_out = ret,
-                  .avail_out = (uInt)member->bytes};
+    uint64_t bytes = 0;
+    int r = unpack_deflate(DEFLATE_RAW, member->packed, member->packed_bytes, ret, member->bytes,
+                           &bytes);
 
-    if (inflateInit2(&z, -15) != Z_OK)
-        return dl_error_set(err, ENOMEM, "", "ran out of memory for zlib");
-    int r = inflate(&z, Z_FINISH);
-    bool whole = r == Z_STREAM_END && z.avail_out == 0;
-    inflateEnd(&z);
-    if (r == Z_MEM_ERROR)
-        return dl_error_set(err, ENOMEM, "", "ran out of memory for zlib");
-    return whole ? npz_check_crc(member, ret, err)
-                 : npz_damaged("a member cannot be unpacked", err);
+    if (r == -ENOMEM)
+        return dl_error_set(err, ENOMEM, "", "ran out of memory to unpack a member");
+    return r == 0 && bytes == member->bytes ? npz_check_crc(member, ret, err)
+                                            : npz_damaged("a member cannot be unpacked", err);
 }

@@ -5,7 +5,6 @@
 #include "proto/common/array.h"
 
 #include <errno.h>
-#include <zlib.h>
 
 /* ---- the tree of them -------------------------------------------------------------------------
  */
@@ -208,12 +207,11 @@ static int hdf5_chunks_undo(struct hdf5_unpacking *u, enum hdf5_filter filter, s
     if (filter == HDF5_SHUFFLE) {
         hdf5_chunks_unshuffle(u->data, out, u->bytes, array->element);
     } else {
-        uLongf n = room;
-        if (uncompress(out, &n, u->data, u->bytes) != Z_OK) {
+        int r = unpack_deflate(DEFLATE_ZLIB, u->data, u->bytes, out, room, &u->bytes);
+        if (r < 0) {
             free(out);
             return hdf5_chunks_damaged(array, err);
         }
-        u->bytes = n;
     }
     free(u->made);
     u->data = u->made = out;

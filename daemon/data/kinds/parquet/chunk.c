@@ -1,11 +1,11 @@
 #include "daemon/data/kinds/parquet/chunk.h"
 
+#include "daemon/data/files/unpack.h"
 #include "daemon/data/kinds/parquet/chunk_pages.h"
 #include "daemon/data/kinds/parquet/codec.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <zlib.h>
 
 enum { PAGE_RATIO = 1024, VALUES_RATIO = 8192 };
 
@@ -370,7 +370,7 @@ static int chunk_take_page(struct chunk_decoding *d, const uint8_t **at, const u
 
     if (!parquet_page_next(at, end, &page))
         return chunk_damaged(d, "it has no header, or is truncated");
-    if (page.has_crc && crc32(0, page.body, page.packed_bytes) != page.crc)
+    if (page.has_crc && crc32_of(page.body, page.packed_bytes) != page.crc)
         return chunk_damaged(d, "its bytes do not have the checksum (CRC-32) that it says");
     if (page.sort == PAGE_DICTIONARY)
         return chunk_take_dictionary(d, &page);
