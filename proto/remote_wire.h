@@ -56,7 +56,7 @@ struct remote_answer {
     uint64_t bytes;    /* of the object, or of the memfd; REMOTE_NEED: there from `first` on */
     uint64_t identity; /* another one when the object is another: of its URL and ETag */
     int64_t modified;  /* seconds since 1970; 0: not known */
-    bool waited;       /* REMOTE_NEED: it was not there yet */
+    bool waited;       /* REMOTE_NEED: it was not there yet, and more could have been on its way */
     char message[REMOTE_MESSAGE_MAX]; /* as much of it as is sent, ended by a 0 */
 };
 

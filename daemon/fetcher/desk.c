@@ -389,7 +389,7 @@ static bool asker_ask_file(struct asker *asker, const struct remote_question *qu
     desk_want(desk, file->object, first, n, true);
     asker->waited = false;
     asker_serve(asker);
-    asker->waited = asker->op != 0;
+    asker->waited = asker->op != 0 && transfers_have_room(desk->transfers);
     return true;
 }
 

@@ -46,7 +46,7 @@ struct asker {
     struct object *object; /* used; NULL: REMOTE_LIST */
     struct asker_file *file;
     uint64_t first, n; /* blocks that are used for it */
-    bool waited;       /* it could not be answered at once */
+    bool waited;       /* it could not be answered at once, though there was room on the way */
     struct desk_walk *walk;
     struct desk_walk *listed; /* what it will ask for (utlist): lists of directories */
     uint32_t n_listed;

@@ -53,6 +53,7 @@ struct sim {
     struct worker workers[WORKERS];
     bool fails;    /* now and then a transfer does */
     uint32_t told; /* errors */
+    bool waited;   /* as the last answer to REMOTE_NEED says */
 };
 
 static uint64_t below(struct sim *sim, uint64_t n)
@@ -307,6 +308,7 @@ static void take_answer(struct sim *sim, struct worker *worker, const struct rem
     }
     assert_int_equal(answer->sort, REMOTE_OBJECT);
     if (op == REMOTE_NEED) {
+        sim->waited = answer->waited;
         assert_int_equal(version, worker->file->version);
         assert_in_range(answer->bytes, worker->bytes, max_u64(worker->bytes, WINDOW / 2 * BLOCK));
         check_bytes(sim, worker->file->fd, i, version, worker->first * BLOCK, answer->bytes);
@@ -512,8 +514,7 @@ static void ask_block(struct sim *sim, struct worker *worker, uint32_t op, uint6
             .op = op, .object = worker->files[0].number, .first = block * BLOCK, .bytes = BLOCK});
 }
 
-/* One that is there. */
-static void read_block(struct sim *sim, struct worker *worker, uint64_t block)
+static void need_block(struct sim *sim, struct worker *worker, uint64_t block)
 {
     worker->op = REMOTE_NEED;
     worker->first = block;
@@ -521,6 +522,12 @@ static void read_block(struct sim *sim, struct worker *worker, uint64_t block)
     worker->file = &worker->files[0];
     worker->i = 2;
     ask_block(sim, worker, REMOTE_NEED, block);
+}
+
+/* One that is there. */
+static void read_block(struct sim *sim, struct worker *worker, uint64_t block)
+{
+    need_block(sim, worker, block);
     assert_int_equal(count_open(sim), 0);
 }
 
@@ -625,5 +632,31 @@ TEST(test_ahead_waits_for_requests)
     for (uint64_t block = 1; block <= STORE_ROOM; block++)
         read_block(&sim, worker, 2 * block);
     answer_block(&sim, 1);
+    end(&sim);
+}
+
+/* Who reads in sequence asks for more at once when it had to wait; not where the link is full: what
+ * it needs first would come later. */
+TEST(test_waited)
+{
+    struct sim sim;
+    struct worker *worker = &sim.workers[0];
+
+    begin_mapped(&sim);
+    need_block(&sim, worker, 3);
+    answer_block(&sim, 3);
+    assert_int_equal(count_open(&sim), 0);
+    assert_true(sim.waited);
+    read_block(&sim, worker, 3);
+    assert_false(sim.waited);
+    for (uint64_t block = 1; block <= STORE_ROOM; block++)
+        ask_block(&sim, worker, REMOTE_EXPECT, 2 * block + 4);
+    need_block(&sim, worker, 5);
+    while (store.n > 0) {
+        answer_transfer(&sim);
+        run_loop(&sim);
+    }
+    assert_int_equal(count_open(&sim), 0);
+    assert_false(sim.waited);
     end(&sim);
 }

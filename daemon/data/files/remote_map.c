@@ -13,7 +13,7 @@
 enum {
     BLOCK = REMOTE_BLOCK_BYTES,
     /* Blocks that a reader in sequence gets at once; the next ones are asked for before
-     * they are wanted: more of them as long as they come too late. */
+     * they are wanted: more of them as long as they come too late, and the link is not full. */
     AHEAD_BLOCKS = 16,
     AHEAD_MOST = 128,
 };
