@@ -317,6 +317,7 @@ void desk_want(struct desk *desk, struct object *object, uint64_t first, uint64_
 {
     uint64_t end = first + n;
 
+    blocks_touch(&desk->objects, object, first, n);
     if (urgent)
         fetch_hurry(object, first, n);
     else if (!objects_have_room(&desk->objects, object_lacks(object, first, n)))

@@ -113,6 +113,17 @@ void blocks_leave(struct objects *objects, struct object *object, uint64_t first
     (void)objects_have_room(objects, 0);
 }
 
+void blocks_touch(struct objects *objects, struct object *object, uint64_t first, uint64_t n)
+{
+    assert(first + n <= object->n_blocks);
+    for (struct block *block = object->blocks + first; n > 0; block++, n--) {
+        if (block->state != BLOCK_THERE || block->users > 0 || block->kept)
+            continue;
+        DL_DELETE(objects->idle, block);
+        DL_APPEND(objects->idle, block);
+    }
+}
+
 static void block_count(struct objects *objects, struct block *block, bool is_held)
 {
     struct object *object = block->object;

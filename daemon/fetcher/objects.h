@@ -2,8 +2,8 @@
  * What is known and held of remote objects: size, ETag, and the blocks that are there, in memory.
  *
  * A block is held as long as somebody uses it, and then as long as there is room: of those that
- * nobody uses the one that was used longest ago goes first. An object without blocks and users is
- * forgotten.
+ * nobody uses the one that was used, or expected, longest ago goes first. An object without blocks
+ * and users is forgotten.
  *
  * Main thread only. No I/O.
  */
@@ -79,6 +79,9 @@ void object_leave(struct objects *objects, struct object *object); /* it may be 
 
 void blocks_use(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
 void blocks_leave(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
+
+/* They will be read soon: of those that nobody uses others go first. */
+void blocks_touch(struct objects *objects, struct object *object, uint64_t first, uint64_t n);
 
 /* Whether `bytes` more may be held, after what nobody uses has gone. */
 bool objects_have_room(struct objects *objects, uint64_t bytes);

@@ -660,3 +660,22 @@ TEST(test_waited)
     assert_false(sim.waited);
     end(&sim);
 }
+
+/* What is there, and said to be read later, is not what makes room for others. */
+TEST(test_ahead_stays)
+{
+    struct sim sim;
+    struct worker *worker = &sim.workers[0];
+
+    begin_mapped(&sim);
+    for (uint64_t block = 1; block <= 10; block++) {
+        if (block == 8)
+            ask_block(&sim, worker, REMOTE_AHEAD, 1);
+        need_block(&sim, worker, block);
+        answer_block(&sim, block);
+        assert_int_equal(count_open(&sim), 0);
+        ask_block(&sim, worker, REMOTE_DROP, block);
+    }
+    read_block(&sim, worker, 1);
+    end(&sim);
+}
