@@ -293,17 +293,11 @@ static bool globs_is_web(const char *path)
     return remote_is_url(path) && strncmp(path, "http", 4) == 0;
 }
 
-/* Up to this number of files the first block of each is requested before they are opened one by
- * one; of more files, GLOBS_LOOK_BYTES. */
-enum { GLOBS_BLOCKS_OF = 256, GLOBS_LOOK_BYTES = 4096 };
-
-static void globs_expect(const struct file_list *list, const struct data_env *env)
+void file_list_expect(const struct file_list *list, const struct data_env *env)
 {
-    uint64_t bytes = list->n <= GLOBS_BLOCKS_OF ? REMOTE_BLOCK_BYTES : GLOBS_LOOK_BYTES;
-
-    for (uint32_t i = 0; env->remote && list->n > 1 && i < list->n; i++) {
+    for (uint32_t i = 0; env->remote && i < list->n; i++) {
         if (remote_is_url(list->paths[i]))
-            remote_expect_part(env->remote, list->paths[i], 0, bytes);
+            remote_expect_part(env->remote, list->paths[i], 0, REMOTE_BLOCK_BYTES);
     }
 }
 
@@ -344,6 +338,6 @@ int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
     int r = file_list_find(spec, env, ret, err);
 
     if (r == 0)
-        globs_expect(ret, env);
+        file_list_expect(ret, env);
     return r;
 }

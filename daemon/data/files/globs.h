@@ -24,17 +24,18 @@ struct file_list {
 };
 
 /*
- * The files of spec->files[0..n_files), in that order; of remote ones that are opened now the first
- * bytes are asked for, of all at once. A path without a pattern is listed even if
- * the file is missing; a pattern without a match is refused: -EINVAL with `err` naming it. -EACCES:
- * a pattern outside `env`'s roots, or a directory that may not be read; -E2BIG: more files than
- * that; -ENOMEM.
+ * The files of spec->files[0..n_files), in that order, which are expected. A path without a pattern
+ * is listed even if the file is missing; a pattern without a match is refused: -EINVAL with `err`
+ * naming it. -EACCES: a pattern outside `env`'s roots, or a directory that may not be read; -E2BIG:
+ * more files than that; -ENOMEM.
  */
 int _nodiscard_ file_list_make(const struct spec_dataset *spec, const struct data_env *env,
                                struct file_list *ret, struct dl_error *err);
 /* The same of files that are not opened before their samples are read: nothing is asked for. */
 int _nodiscard_ file_list_find(const struct spec_dataset *spec, const struct data_env *env,
                                struct file_list *ret, struct dl_error *err);
+/* Of remote ones that are opened now the first block is asked for, of all at once. */
+void file_list_expect(const struct file_list *list, const struct data_env *env);
 /* One more, as it is called; NULL is refused. */
 int _nodiscard_ file_list_add(struct file_list *list, const char *path, struct dl_error *err);
 void file_list_deinit(struct file_list *list);

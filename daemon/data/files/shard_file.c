@@ -238,6 +238,8 @@ int shard_files_list(const struct shard_files *files, const char *root, const st
         (void)shard_file_is_packed(&files->files[i], root, env, path);
         r = file_list_add(ret, path, err);
     }
+    if (r == 0)
+        file_list_expect(ret, env); /* packed ones, too */
     return r;
 }
 

@@ -24,6 +24,8 @@ static int kinds_list_named(const struct spec_dataset *spec, const struct data_e
 
     for (uint32_t i = 0; i < spec->n_files && r == 0; i++)
         r = file_list_add(ret, spec->files[i].path, err);
+    if (r == 0)
+        file_list_expect(ret, env);
     return r;
 }
 

@@ -255,6 +255,8 @@ int arrow_list_files(const struct spec_dataset *spec, const struct data_env *env
     if ((r = arrow_files_append(&files.others, ret, err)) == 0 &&
         (r = arrow_files_append(&files.data, ret, err)) == 0)
         r = arrow_files_append(&files.indices, ret, err);
+    if (r == 0)
+        file_list_expect(ret, env);
     arrow_files_deinit(&files);
     return r;
 }

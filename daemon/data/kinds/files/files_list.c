@@ -1,9 +1,9 @@
 #include "daemon/data/kinds/files/files_list.h"
 
 #include "daemon/data/files/file_hasher.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/kinds.h"
-#include "proto/remote_wire.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -76,6 +76,12 @@ static char *files_list_pattern_in(const char *dir)
     return pattern;
 }
 
+/* A URL that is one names no directory, which nobody need ask for then. */
+static bool files_list_is_pattern(const char *path)
+{
+    return remote_is_url(path) && strpbrk(path, "*[{");
+}
+
 static int files_list_add_path(struct file_list *list, const struct spec_file *file,
                                const struct data_env *env, struct dl_error *err)
 {
@@ -86,7 +92,8 @@ static int files_list_add_path(struct file_list *list, const struct spec_file *f
     const struct spec_dataset spec = {.files = &one, .n_files = 1};
     struct stat st;
 
-    if (source_stat(file->path, true, env, &st) == 0 && S_ISDIR(st.st_mode)) {
+    if (!files_list_is_pattern(file->path) && source_stat(file->path, true, env, &st) == 0 &&
+        S_ISDIR(st.st_mode)) {
         one.path = pattern = files_list_pattern_in(file->path);
         if (!pattern)
             return dl_error_set(err, ENOMEM, file->path, "out of memory for its files");
@@ -97,11 +104,27 @@ static int files_list_add_path(struct file_list *list, const struct spec_file *f
     return r;
 }
 
+/* Whether a URL is a file or a directory, a request for the file says, and brings it: unless there
+ * are so many that it would not stay until it is read. */
+enum { FILES_WHOLE = 256, FILES_WHOLE_BYTES = 4 << 20 };
+
+static void files_list_expect(const struct spec_dataset *spec, const struct data_env *env)
+{
+    uint64_t bytes = spec->n_files <= FILES_WHOLE ? FILES_WHOLE_BYTES : REMOTE_BLOCK_BYTES;
+
+    for (uint32_t i = 0; env->remote && !spec->listed && i < spec->n_files; i++) {
+        const char *path = spec->files[i].path;
+        if (remote_is_url(path) && !files_list_is_pattern(path))
+            remote_expect_part(env->remote, path, 0, bytes);
+    }
+}
+
 int files_list_files(const struct spec_dataset *spec, const struct data_env *env,
                      struct file_list *ret, struct dl_error *err)
 {
     int r = 0;
 
+    files_list_expect(spec, env);
     for (uint32_t i = 0; r == 0 && i < spec->n_files; i++)
         r = spec->listed ? files_list_add_lines(ret, spec->files[i].path, env, err)
                          : files_list_add_path(ret, &spec->files[i], env, err);

@@ -12,6 +12,7 @@
 #include "daemon/data/kinds/kinds.h"
 
 #include "daemon/data/field/field.h"
+#include "daemon/data/files/remote.h"
 #include "daemon/data/files/source.h"
 #include "daemon/data/kinds/lmdb/lmdb_tree.h"
 
@@ -122,6 +123,9 @@ static const struct dataset_ops lmdb_ops = {
 static void lmdb_file_of(const char *path, const struct data_env *env, char ret[static PATH_MAX])
 {
     struct stat st;
+
+    if (env->remote && remote_is_url(path)) /* if it is the file: what it is, and its first block */
+        remote_expect_part(env->remote, path, 0, REMOTE_BLOCK_BYTES);
     bool directory = source_stat(path, true, env, &st) == 0 && S_ISDIR(st.st_mode);
 
     snprintf(ret, PATH_MAX, "%s%s", path, directory ? "/data.mdb" : "");
@@ -133,7 +137,10 @@ int lmdb_list_files(const struct spec_dataset *spec, const struct data_env *env,
     char path[PATH_MAX];
 
     lmdb_file_of(spec->files[0].path, env, path);
-    return file_list_add(ret, path, err);
+    int r = file_list_add(ret, path, err);
+    if (r == 0)
+        file_list_expect(ret, env);
+    return r;
 }
 
 static int lmdb_check_source(const char *source, const char *place, const char *key,
