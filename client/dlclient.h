@@ -209,7 +209,8 @@ DL_API int dl_client_resize(struct dl_client *client, const char *loader, uint32
  * and errors.
  *
  * `epoch` and `step`: the first step with the new weights, the same for all ranks; DL_UNKNOWN: in
- * the current epoch, the first step that no rank has planned yet. dl_loader_mix() sets both to the
+ * the current epoch, the first step that no rank has planned yet. In a cluster's world each node is
+ * to be given the same step. dl_loader_mix() sets both to the
  * actual place. dl_client_mix() is for a loader that other clients of the same user have opened, by
  * its name (the daemon's user and root: of any user); its answer is msgpack.
  */

@@ -209,13 +209,11 @@ static int daemon_find_place(void *context, const struct shared_loader_request *
     return shared_loader_place(d->members, request, ret, ret_place, err);
 }
 
-static struct shared_loader *daemon_find_shared(void *context, const void *loader,
-                                                const struct shared_weights_asker *asker,
-                                                uint32_t *ret_n)
+static struct shared_loader *daemon_find_shared(void *context, const void *loader, uint32_t *ret_n)
 {
     const struct daemon *d = context;
 
-    return shared_weights_find(d->members, loader, asker, ret_n);
+    return given_weights_find(d->members, loader, ret_n);
 }
 
 static void daemon_on_stream_ended(void *context)

@@ -1,12 +1,11 @@
-"""Weights of a mixture that are changed in the world of a cluster: for all ranks of all nodes from one step
-on, also when nodes come, go and have their daemons restarted, and the store is not there for a while. All
-ranks together read what one rank reads alone with the same changes.
+"""Weights of a mixture that are changed in the world of a cluster: each node is given them with the same step,
+also when nodes come, go and have their daemons restarted, and the store is not there for a while. All ranks
+together read what one rank reads alone with the same changes.
 """
 
 import errno
 import json
 import os
-import signal
 import sys
 import struct
 import subprocess
@@ -105,6 +104,12 @@ class Weights:
         self.assertEqual((done.returncode, done.stderr), (0, ""), daemon.log[-3000:])
         return json.loads(done.stdout)
 
+    def mix_all(self, daemons, *weights, **options):
+        """Each node is told the same, one after the other, and says the same."""
+        said = [self.mix(daemon, *weights, **options) for daemon in daemons]
+        self.assertEqual(said, [said[0]] * len(said))
+        return said[0]
+
     def refused(self, daemon, *weights, **options):
         done = subprocess.run(self.mix_words(daemon, *weights, **options), capture_output=True, text=True,
                               timeout=PATIENCE, check=False)
@@ -143,13 +148,16 @@ class Weights:
         self.take(ranks, 5)
         early = self.refused(b, "0=1", "1=1", "2=0", at=2)
         self.assertRegex(early, r"step 2 of epoch 0 is planned already; the first possible is step \d+ of epoch 0")
-        said = self.mix(a, "0=1", "1=1", "2=0", at=40)
+        unnamed = self.refused(b, "0=1", "1=1", "2=0")
+        self.assertRegex(unnamed, r"has to be given, the same on each node of the cluster.*"
+                                  r"the first possible here is step \d+ of epoch 0")
+        said = self.mix_all((a, b, c), "0=1", "1=1", "2=0", at=40)
         self.assertEqual((said["epoch"], said["step"], said["position"]), (0, 40, 40 * BATCH * 6))
-        # Another node says the same again, as programs do that are the same on all nodes.
+        # Another rank of a node says the same again, as programs do that are the same on all ranks.
         self.assertEqual(self.mix(b, "0=1", "1=1", "2=0", at=40), said)
         self.take(ranks, 10)
-        said = self.mix(c, "0=0", "1=0", "2=1")
-        self.assertTrue(15 <= said["step"] < 40, said)
+        # One that lies before it waits until the first one has been compared.
+        said = self.mix_all((c, a, b), "0=0", "1=0", "2=1", at=30)
         self.finish(ranks)
         changes = ranks[0].client.changes
         self.assertEqual(len(changes), 8 + 2 * 4 * 8)
@@ -163,16 +171,14 @@ class Weights:
         self.check(ranks, changes, epoch=1)
 
     def test_one_after_the_other(self):
-        """Who asks when another's change is over is not in its way, though its own node has not read that."""
+        """A change is given while the one before is still compared."""
         a, b = (self.node(name, 2, 2, heartbeat={"interval": "2s", "missed": 60}) for name in "ab")
         ranks = self.ranks(a, b)
         self.begin(ranks)
         self.take(ranks, 3)
-        for i, daemon in enumerate((a, b, a, b, b, a)):
-            said = self.mix(daemon, f"0={i + 1}", "1=1", "2=1", at=100 + i)
+        for i in range(6):
+            said = self.mix_all((a, b) if i % 2 else (b, a), f"0={i + 1}", "1=1", "2=1", at=100 + i)
             self.assertEqual((said["epoch"], said["step"]), (0, 100 + i))
-        # The last one again, on the other node, which may not have read it.
-        self.assertEqual(self.mix(b, "0=6", "1=1", "2=1", at=105), said)
         self.finish(ranks)
         changes = ranks[0].client.changes
         self.assertEqual(len(changes), 8 + 6 * 4 * 8)
@@ -190,7 +196,9 @@ class Weights:
                 self.take(ranks, 5)
                 said = self.refused(nodes[0], "0=1", "1=1", "2=1", at=40)
                 self.assertIn("weights can change only where an epoch begins", said)
-                said = self.mix(nodes[1], "0=1", "1=1", "2=1")
+                said = self.refused(nodes[0], "0=1", "1=1", "2=1")
+                self.assertIn("the first possible here is step 0 of epoch 1", said)
+                said = self.mix_all(nodes, "0=1", "1=1", "2=1", epoch=1)
                 self.assertEqual((said["epoch"], said["step"]), (1, 0))
                 self.finish(ranks)
                 for rank in ranks:
@@ -199,28 +207,19 @@ class Weights:
                 self.finish(ranks)
                 self.check(ranks, ranks[0].client.changes, spec, epoch=1)
 
-    def test_two_at_once(self):
-        """One of two different changes is made; the second client gets an error."""
-        a, b, c = (self.node(name, 3, 3, heartbeat={"interval": "200ms", "missed": 200}) for name in "abc")
-        ranks = self.ranks(a, b, c)
+    def test_others_are_given(self):
+        """All ranks are told that nodes were given different changes, and which."""
+        a, b = (self.node(name, 2, 2) for name in "ab")
+        ranks = self.ranks(a, b)
         self.begin(ranks)
         self.take(ranks, 3)
-        # The third node does not answer until both have asked.
-        c.process.send_signal(signal.SIGSTOP)
-        with subprocess.Popen(self.mix_words(a, "0=1", "1=1", "2=0", at=60), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as first, \
-                subprocess.Popen(self.mix_words(b, "0=1", "1=0", "2=1", at=60), stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True) as second:
-            wait_until(lambda: all("asked for new weights" in daemon.log for daemon in (a, b)), "both to ask")
-            c.process.send_signal(signal.SIGCONT)
-            done = [program.communicate(timeout=PATIENCE) for program in (first, second)]
-            codes = [first.returncode, second.returncode]
-        self.assertEqual(sorted(codes), [0, 1], done)
-        self.assertIn("another node's change of its weights came first", done[codes.index(1)][1])
-        self.finish(ranks)
-        self.check(ranks, ranks[0].client.changes)
-        won = struct.unpack("<4d", ranks[0].client.changes[8:])[1:]
-        self.assertEqual(won, (1, 1, 0) if codes[0] == 0 else (1, 0, 1))
+        self.mix(a, "0=1", "1=1", "2=0", at=60)
+        self.mix(b, "0=1", "1=0", "2=1", at=60)
+        for rank in ranks:
+            over = rank.told_over()
+            self.assertEqual((over.code, over.path), (errno.ESTALE, "weights"))
+            self.assertRegex(over.message, r'ranks \d to \d on node . were given "from step 60 of epoch 0 on weights '
+                             r'1, (1, 0|0, 1)", and those of this node "from step 60 of epoch 0 on weights 1, ')
 
     # ---- nodes come and go --------------------------------------------------------------------
 
@@ -229,7 +228,7 @@ class Weights:
         ranks = self.ranks(a, b)
         self.begin(ranks)
         self.take(ranks, 4)
-        self.mix(a, "0=1", "1=1", "2=0", at=50)
+        self.mix_all((a, b), "0=1", "1=1", "2=0", at=50)
         third = self.node("c", 2, 3)
         wait_until(lambda: "round 1 is complete" in third.log, "a round of three")
         late = self.ranks(third)
@@ -237,14 +236,14 @@ class Weights:
             self.assertEqual(rank.told_over().path, "world")
         self.begin(ranks + late)
         self.assertEqual({rank.stream["world"] for rank in ranks + late}, {6})
-        self.mix(third, "0=0", "1=1", "2=3")
+        self.mix_all((third, a, b), "0=0", "1=1", "2=3", at=70)
         self.finish(ranks + late)
         self.all_know(ranks + late, ranks[0].client.changes)
         self.assertEqual(len(late[0].client.changes), 8 + 2 * 4 * 8)
         self.check(ranks + late, ranks[0].client.changes)
 
     def test_a_node_is_dead(self):
-        """It is asked for a change before the others know; what the dead had is theirs to lose."""
+        """The others are given a change before they know; what the dead had is theirs to lose."""
         a, b = self.node("a", 1, 3), self.node("b", 1, 3)
         c = self.node("c", 1, 3, kept=False)
         for daemon in a, b, c:
@@ -253,13 +252,10 @@ class Weights:
         self.begin(ranks)
         self.take(ranks, 4)
         c.kill()
-        with subprocess.Popen(self.mix_words(a, "0=1", "1=1", "2=0", at=80), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as asked:
-            for rank in ranks[:4]:
-                self.assertEqual(rank.told_at_once().path, "world")
-            self.begin(ranks[:4])
-            done = asked.communicate(timeout=PATIENCE)
-        self.assertEqual((asked.returncode, done[1]), (0, ""), a.log[-3000:])
+        self.mix_all((a, b), "0=1", "1=1", "2=0", at=80)
+        for rank in ranks[:4]:
+            self.assertEqual(rank.told_at_once().path, "world")
+        self.begin(ranks[:4])
         self.finish(ranks[:4])
         changes = ranks[0].client.changes
         self.all_know(ranks[:4], changes)
@@ -274,18 +270,18 @@ class Weights:
         ranks = self.ranks(a, b)
         self.begin(ranks)
         self.take(ranks, 4)
-        self.mix(b, "0=1", "1=1", "2=0", at=30)
+        self.mix_all((a, b), "0=1", "1=1", "2=0", at=30)
         self.take(ranks, 2)
         b.kill()
-        again = self.ranks(self.node("b", 2, 2))
+        b = self.node("b", 2, 2)
+        again = self.ranks(b)
         for rank, was in zip(again, ranks[2:]):
             rank.before, rank.batches = [(4, was.position)], was.batches
             rank.client.changes = was.client.changes
         for rank in ranks[:2]:
             rank.told_at_once()
         self.begin(ranks[:2] + again)
-        said = self.mix(a, "0=1", "1=0", "2=1")
-        self.assertGreater(said["position"], 0)
+        self.mix_all((b, a), "0=1", "1=0", "2=1", at=60)
         self.finish(ranks[:2] + again)
         changes = ranks[0].client.changes
         self.assertEqual(len(changes), 8 + 2 * 4 * 8)
@@ -342,10 +338,8 @@ class Weights:
         said = self.weigh(a, (5, 6, 7), at=step)
         position = step * 4 * spec["batch"]["size"]
         self.assertEqual((said["epoch"], said["step"], said["position"]), (0, step, position))
-        # The other node has no such weights yet, and its ranks stop before them.
-        wait_until(lambda: "were given on another node and are not here" in b.log, "the other node to miss them")
-        self.take(ranks[:2], step)
-        self.take(ranks[2:], step - 1)
+        # The other node has not been given them yet.
+        self.take(ranks, 2)
         self.assertEqual(self.weigh(b, (5, 6, 7), at=step), said)
         self.finish(ranks)
         found = {}
@@ -366,32 +360,47 @@ class Weights:
 class WeightsByEtcd(Weights, ClusterCase):
     STORE = stores.Etcd
 
-    def test_weights_of_samples_that_lack(self):
-        """Who was never given them is told which, and does not go on."""
-        spec = {**drawn(), "sampler": {**drawn()["sampler"], "num_samples": LENGTH}}
+    def test_not_all_are_given(self):
+        """The node that was given a change alone does not go on; its ranks are told which, and who was not."""
         a, b = (self.node(name, 2, 2) for name in "ab")
+        ranks = self.ranks(a, b)
+        self.begin(ranks)
+        self.mix(a, "0=1", "1=1", "2=0", at=20)
+        self.take(ranks, 20)
+        over = ranks[0].told_over()
+        self.assertEqual((over.code, over.path), (errno.ENOENT, "weights"))
+        self.assertIn('"from step 20 of epoch 0 on weights 1, 1, 0" was given on this node, and not on all: ',
+                      over.message)
+        self.assertIn("no rank of b was given the weights that this node was given", over.message)
+        self.assertTrue(ranks[2].take(20))
+
+    def test_a_newcomer_lacks_weights_of_samples(self):
+        """It learns of a change from the others, but not its weights, which are too many for the store."""
+        spec = {**drawn(), "sampler": {**drawn()["sampler"], "num_samples": LENGTH}}
+        a, b = (self.node(name, 2, 3) for name in "ab")
         ranks = self.ranks(a, b, spec=spec, credits=2)
         self.begin(ranks)
-        said = self.weigh(a, (5, 6, 7), at=20)
-        self.take(ranks, 20)
-        over = ranks[2].told_over()
-        self.assertEqual((over.code, over.path), (errno.ENOENT, "weights"))
-        self.assertIn(f"{said['weights']}, which drawn has from sample 320 on, were given on another node",
-                      over.message)
-        self.assertTrue(ranks[0].take(20))
+        self.take(ranks, 1)
+        said = [self.weigh(daemon, (5, 6, 7), at=20) for daemon in (a, b)][0]
+        c = self.node("c", 2, 3)
+        wait_until(lambda: "round 1 is complete" in c.log, "a round of three")
+        for rank in ranks:
+            self.assertEqual(rank.told_over().path, "world")
+        late = self.ranks(c, spec=spec, credits=2)
+        self.begin(ranks + late)
+        wait_until(lambda: f"{said['weights']}, which drawn has from sample 320 on, were given on another node"
+                   in c.log, "the newcomer to miss them")
 
     def test_without_the_store(self):
-        """Nothing is changed meanwhile, and nobody holds afterwards."""
+        """Nodes hold at the step until they can compare what they were given."""
         a, b = (self.node(name, 2, 2, fence="60s") for name in "ab")
         ranks = self.ranks(a, b)
         self.begin(ranks)
         self.take(ranks, 4)
         self.store.kill()
-        self.assertIn("the nodes of rendezvous run have not agreed on a step", self.refused(a, "0=1", "1=1", "2=0"))
+        self.mix_all((a, b), "0=1", "1=0", "2=1", at=20)
         self.take(ranks, 10)
         self.store.start()
-        wait_until(lambda: subprocess.run(self.mix_words(b, "0=1", "1=0", "2=1"), capture_output=True,
-                                          check=False).returncode == 0, "the store to be used again")
         self.finish(ranks)
         self.check(ranks, ranks[0].client.changes)
 
@@ -401,5 +410,5 @@ class WeightsByTcpStore(Weights, ClusterCase):
 
 
 class WeightsByHosted(Weights, ClusterCase):
-    """The first node serves the store: what lay there goes with it, and is put back by the other."""
+    """The first node serves the store."""
     STORE = stores.Hosted

@@ -286,8 +286,7 @@ static int find_open(void *context, struct session *session, const char *name, s
 }
 
 /* No loader is read in the world of a cluster. */
-static struct shared_loader *find_shared(void *context, const void *loader,
-                                         const struct shared_weights_asker *asker, uint32_t *ret_n)
+static struct shared_loader *find_shared(void *context, const void *loader, uint32_t *ret_n)
 {
     *ret_n = 0;
     return NULL;

@@ -48,7 +48,7 @@ MACHINES = {
     "the rendezvous": tuple(f"daemon/cluster/rendezvous/rendezvous{part}.[ch]"
                             for part in ("", "_state", "_turn", "_watch")),
     "the progress of ranks": tuple(f"daemon/cluster/progress/{part}.[ch]"
-                                   for part in ("progress", "account", "accord")),
+                                   for part in ("progress", "account", "given")),
     "the plan": ("daemon/plan/*.[ch]",),
     "sessions": ("daemon/serve/session/*.[ch]",),
     "turns": ("daemon/serve/session/turns.[ch]", "daemon/serve/session/scheduler.[ch]",

@@ -574,17 +574,18 @@ class Loader(_journals.Journals):
         in `dlctl mixtures`, to its weight, 0 to leave it out. `step` is the first step with them,
         the same for all ranks, in `epoch`, by default the current one; without it, the first step
         that no rank has planned yet. Returns its (epoch, step). One rank is enough: the others are
-        informed before that step. The weights apply until they are set again, and are part of
-        state_dict() from here on.
+        informed before that step. In a cluster's world one rank of each node, or all of them, set
+        the same weights with the same step. The weights apply until they are set again, and are
+        part of state_dict() from here on.
 
         With stop: first or all, and with batches of tokens, weights begin with an epoch: step 0.
 
         ValueError, which says why: no such dataset, a step that is already planned (with the first
-        possible one), or a step within an epoch that is planned as a whole.
+        possible one), a step within an epoch that is planned as a whole, or in a cluster's world no
+        step.
 
-        DaemonError: not all ranks read from this daemon, or in the world of its cluster, whose
-        nodes agree on the step, which takes a second or two; or another node has asked for another
-        change at the same time.
+        DaemonError: not all ranks read from this daemon, or in the world of its cluster; or a
+        former change has not been set on all of its nodes.
         """
         named = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
         pairs = [(str(name), float(weight)) for name, weight in named.items()]
@@ -598,8 +599,7 @@ class Loader(_journals.Journals):
         One weight for each sample of the dataset: a NumPy array, a tensor or any sequence of
         numbers, finite, not negative and not all 0. With replacement, draws from the step on use
         them; without, the rest of the epoch is drawn again. `step`, `epoch` and the result are as
-        in set_weights(), and likewise one rank calls this for all; in a cluster's world one rank of
-        each node does, with the same weights and the same step.
+        in set_weights(), and likewise one rank calls this for all, or for its node of a cluster.
 
         state_dict() has only their name from here on. The weights are kept in a file of 8 bytes for
         each sample, in the folder DLOADER_WEIGHTS or ~/.local/state/dloader/weights, which a resume

@@ -108,6 +108,10 @@ static uint32_t allgather_count_missing(const struct allgather *g)
     return missing;
 }
 
+static const char ALLGATHER_NOT_REQUESTED[] =
+    "requested this loader in the cluster's world with the same number of samples and the same "
+    "seed; start the trainers there";
+
 static void allgather_name_missing(const struct allgather *g, struct dl_error *err)
 {
     char names[NAMES_MAX] = "";
@@ -118,10 +122,8 @@ static void allgather_name_missing(const struct allgather *g, struct dl_error *e
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
                                    g->nodes[i].name);
     dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
-                 "%" PRIu64
-                 " s passed, and no rank of %s requested this loader in the cluster's world "
-                 "with the same number of samples and the same seed; start the trainers there",
-                 g->o.timeout_ns / 1000000000, names);
+                 "%" PRIu64 " s passed, and no rank of %s %s", g->o.timeout_ns / 1000000000, names,
+                 g->o.missing ? g->o.missing : ALLGATHER_NOT_REQUESTED);
 }
 
 static void allgather_fail(struct allgather *g)

@@ -42,6 +42,9 @@ struct allgather_options {
     struct dl_span value; /* its own; copied */
     uint64_t timeout_ns;
     bool sums; /* all nodes of the round leave sums where they are in front, and read them */
+    /* What "no rank of" those nodes has done whose value is missing when the time is over, and the
+     * remedy; static. NULL: requested the loader. */
+    const char *missing;
     /* Called once. `error` NULL: of each node its value, empty where it was not wanted; borrowed
      * for the call. The allgather is gone after it. */
     void (*done)(void *owner, const struct dl_span *values, const struct dl_error *error);

@@ -240,7 +240,7 @@ static void members_end_round(struct members *m, const char *reason, bool stay)
     }
     m->state = MEMBERS_JOINING;
     m->paused = stay;
-    shared_weights_leave_rounds(m);
+    given_weights_leave_rounds(m);
     m->events->happened(m->context, stay ? WORLD_JOINED : WORLD_LOST, why);
 }
 
@@ -512,7 +512,7 @@ static void members_destroy(struct members *m)
     agree_cancel(m->root.agreement);
     shared_loaders_deinit(m);
     newcomers_deinit(m);
-    shared_weights_deinit(m);
+    given_weights_deinit(m);
     sights_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     peers_told_deinit(m);

@@ -80,8 +80,7 @@ struct members {
     struct left_out *left_outs;            /* the shared loaders' */
     struct left_out_call *left_out_calls;  /* owned */
     struct peers_told *peers_told;         /* owned; NULL: nothing is told of blocks */
-    struct weights_call *weights_calls;    /* owned */
-    struct weights_reach *weights_reaches; /* owned */
+    struct given_compare *given_compares;  /* owned */
     uint64_t left_out;                     /* samples, said so far */
     uint64_t rounds;                       /* complete ones, with this node */
     bool is_newcomer; /* it knew nothing before this round; and so it is with the others: */
@@ -134,12 +133,12 @@ void restarts_say_again(struct members *m);
 /* The node is gone permanently. */
 void restarts_forget(struct members *m, const char *loader, uint64_t node);
 
-/* ---- shared_weights.c ----------------------------------------------------------------------- */
+/* ---- given_weights.c ------------------------------------------------------------------------ */
 
 /* Now and then; the round is over; the backend is freed next. */
-void shared_weights_tick(struct members *m, uint64_t now);
-void shared_weights_leave_rounds(struct members *m);
-void shared_weights_deinit(struct members *m);
+void given_weights_tick(struct members *m);
+void given_weights_leave_rounds(struct members *m);
+void given_weights_deinit(struct members *m);
 
 /* ---- peers_told.c --------------------------------------------------------------------------- */
 

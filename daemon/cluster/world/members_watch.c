@@ -165,7 +165,7 @@ static void members_watch_on_timer(uv_timer_t *timer)
     members_watch_publish(m, now);
     if (!members_watch_is_blind(m))
         sights_tick(m);
-    shared_weights_tick(m, now);
+    given_weights_tick(m);
     peers_told_tick(m, now);
 }
 

@@ -153,6 +153,30 @@ static void reports_publish(struct shared_loader *shared, struct dl_span text, b
 static void reports_on_gathered(void *owner, const struct dl_span *texts,
                                 const struct dl_error *error);
 
+/* Behind the text, and a NUL: the changed weights that this node was given; nothing where there
+ * are none. */
+static int reports_add_weights(const struct shared_loader *shared, struct dl_buffer *out)
+{
+    const struct mix_changes *list = given_report(&shared->given.given);
+
+    if (!list)
+        return 0;
+    must_append(out, "", 1);
+    return mix_changes_write(list, out);
+}
+
+/* The other way: what is left is the text. */
+static int reports_split_weights(struct dl_span *text, struct mix_changes **ret)
+{
+    const uint8_t *end = memchr(text->data, '\0', text->len);
+    size_t len = end ? (size_t)(end - text->data) : text->len;
+    struct dl_span list = {text->data + len, text->len - len};
+
+    *ret = NULL;
+    text->len = len;
+    return end ? mix_changes_read((struct dl_span){list.data + 1, list.len - 1}, ret) : 0;
+}
+
 /* Reports for the round. `report` lacks the rounds that this node knows. */
 static void reports_write(struct shared_loader *shared, struct progress_report *report)
 {
@@ -164,6 +188,8 @@ static void reports_write(struct shared_loader *shared, struct progress_report *
     report->last = latest ? latest->number : PROGRESS_NO_ROUND;
     report->known = shared->progress;
     progress_report_write(report, &text);
+    if (reports_add_weights(shared, &text) < 0)
+        return; /* for want of memory: it is tried again */
     reports_publish(shared, (struct dl_span){text.data, text.len}, false, reports_on_gathered);
     if (latest)
         reports_add_others(shared, m->nodes, m->n_nodes);
@@ -258,7 +284,6 @@ static void reports_learn(struct shared_loader *shared, uint64_t round,
     if (is_new && others_know)
         left_out_came(shared->left_out, begin);
     left_out_went_on(shared->left_out, begin);
-    shared_weights_enter_round(shared, round, is_new && !others_know);
     progress_point_text(begin, text);
     log_info("rendezvous %s: in round %" PRIu64 " loader %.16s continues in %s",
              shared->members->id, round, shared->key, text);
@@ -277,48 +302,93 @@ void reports_settle(struct shared_loader *shared, const struct progress_point *b
     if (round)
         round->settled = true;
     progress_report_write(&report, &text);
+    if (reports_add_weights(shared, &text) < 0)
+        return; /* for want of memory: its rank asks again */
     reports_keep_published(shared, m->round, (struct dl_span){text.data, text.len});
     reports_forget_others(shared);
     reports_add_others(shared, m->nodes, m->n_nodes);
     reports_learn(shared, m->round, NULL, 0, begin);
+    given_weights_begin_round(shared, given_report(&shared->given.given));
 }
 
 /* ---- reports of all nodes ------------------------------------------------------------------- */
 
-static int reports_read(const struct report_round *round, const struct dl_span *texts,
-                        struct progress_report *reports, struct node_report *by_node,
-                        uint32_t *ret_n, struct dl_error *err)
+struct reports_heard {
+    struct progress_report *reports; /* owned, as all here; of those that were wanted, `n` */
+    struct node_report *by_node;
+    struct mix_changes **lists; /* counted */
+    uint32_t n;
+};
+
+static void reports_heard_deinit(struct reports_heard *heard)
 {
-    *ret_n = 0;
+    for (uint32_t i = 0; i < heard->n; i++)
+        mix_changes_unref(heard->lists[i]);
+    free(heard->reports);
+    free(heard->by_node);
+    free(heard->lists);
+}
+
+static int reports_read(const struct report_round *round, const struct dl_span *texts,
+                        struct reports_heard *ret, struct dl_error *err)
+{
+    ret->reports = must_alloc(round->n * sizeof *ret->reports);
+    ret->by_node = must_alloc(round->n * sizeof *ret->by_node);
+    ret->lists = must_alloc(round->n * sizeof *ret->lists);
     for (uint32_t i = 0; i < round->n; i++) {
-        if (texts[i].len == 0)
+        struct progress_report *report = &ret->reports[ret->n];
+        struct dl_span text = texts[i];
+
+        if (text.len == 0)
             continue;
-        if (!progress_report_read(texts[i], round->number, &reports[*ret_n]))
+        int r = reports_split_weights(&text, &ret->lists[ret->n]);
+        if (r == -ENOMEM)
+            return dl_error_set(err, ENOMEM, "rendezvous", "out of memory");
+        ret->by_node[ret->n++] =
+            (struct node_report){.node = round->nodes[i].name, .report = report};
+        if (r < 0 || !progress_report_read(text, round->number, report))
             return dl_error_set(err, EBADMSG, "rendezvous",
                                 "the store's value of node %s for a loader was not written by "
                                 "dloaderd",
                                 round->nodes[i].name);
-        by_node[*ret_n] =
-            (struct node_report){.node = round->nodes[i].name, .report = &reports[*ret_n]};
-        ++*ret_n;
     }
     return 0;
+}
+
+/* Nodes that were in the latest round with it all read the same. */
+static struct mix_changes *reports_choose_weights(const struct reports_heard *heard)
+{
+    _cleanup_free_ struct mix_changes **lists = must_alloc(max_u64(heard->n, 1) * sizeof *lists);
+    uint64_t last = PROGRESS_NO_ROUND;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < heard->n; i++) {
+        uint64_t one = heard->reports[i].last;
+
+        if (one != PROGRESS_NO_ROUND && (last == PROGRESS_NO_ROUND || one > last))
+            last = one;
+    }
+    for (uint32_t i = 0; i < heard->n; i++)
+        if (heard->reports[i].last == last)
+            lists[n++] = heard->lists[i];
+    return given_choose(lists, n);
 }
 
 static int reports_merge(struct report_round *round, const struct dl_span *texts,
                          struct dl_error *err)
 {
-    _cleanup_free_ struct progress_report *reports = must_alloc(round->n * sizeof *reports);
-    _cleanup_free_ struct node_report *by_node = must_alloc(round->n * sizeof *by_node);
+    _cleanup_(reports_heard_deinit)
+    struct reports_heard heard = {0};
     struct progress_point begin = {0}; /* unless a node knows another */
-    uint32_t n;
-    int r = reports_read(round, texts, reports, by_node, &n, err);
+    int r = reports_read(round, texts, &heard, err);
 
     if (r == 0)
-        r = progress_merge(by_node, n, &begin, err);
+        r = progress_merge(heard.by_node, heard.n, &begin, err);
     if (r < 0)
         return r;
-    reports_learn(round->shared, round->number, by_node, n, &begin);
+    reports_learn(round->shared, round->number, heard.by_node, heard.n, &begin);
+    if (round->number == round->shared->members->round)
+        given_weights_begin_round(round->shared, reports_choose_weights(&heard));
     return 0;
 }
 

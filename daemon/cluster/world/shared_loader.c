@@ -47,7 +47,7 @@ static void shared_loader_free(struct shared_loader *shared);
 static bool shared_loader_is_unused(const struct shared_loader *shared)
 {
     return shared->users == 0 && !shared->report_rounds && !reports_are_due(shared) &&
-           shared_weights_are_idle(shared);
+           given_weights_are_idle(shared);
 }
 
 /* Of those of that user that are not in use the one that was asked for longest ago is forgotten. */
@@ -81,7 +81,6 @@ static int shared_loader_make(struct members *m, const char *key,
     shared->account = account;
     shared->key = must_strdup(key);
     shared->left_out = left_out_new(m, key, request->name, request->batch);
-    shared_weights_begin(shared, request->changeable);
     shared->ranks = must_alloc(m->local * sizeof *shared->ranks);
     for (uint32_t i = 0; i < m->local; i++)
         shared->ranks[i].progress.entered = PROGRESS_NO_ROUND;
@@ -95,7 +94,7 @@ static int shared_loader_make(struct members *m, const char *key,
 static void shared_loader_free(struct shared_loader *shared)
 {
     reports_cancel(shared);
-    shared_weights_end(shared);
+    given_weights_end(shared);
     restarts_end(shared);
     DL_DELETE(shared->members->shared_loaders, shared);
     quota_return(shared->account, QUOTA_WORLDS, 1);
@@ -237,6 +236,7 @@ static int shared_loader_find_begin(struct shared_loader *shared,
 {
     uint64_t round = shared->members->round;
 
+    given_bring(&shared->given.given, request->known);
     if (!reports_find(shared, round)) {
         if (shared->failure.code && request->asked <= shared->failed_ns)
             return shared_loader_say_failure(shared, err);
@@ -375,7 +375,6 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
     rank->session = session;
     rank->stream = stream;
     rank->report_due = rank->asks = rank->progress.left = false;
-    shared_weights_begin_pass(shared, place->pass);
     const struct progress_point was = rank->progress.behind;
     bool is_first = rank->progress.entered == PROGRESS_NO_ROUND;
     rank->progress.entered = place->round;
@@ -398,7 +397,7 @@ void shared_loader_leave(struct shared_loader *shared)
     assert(shared->users > 0);
     shared->users--;
     if (shared->users == 0)
-        shared_weights_detach(shared);
+        given_weights_detach(shared);
 }
 
 void shared_loader_note(struct shared_loader *shared, uint64_t local, const void *stream,
@@ -406,7 +405,6 @@ void shared_loader_note(struct shared_loader *shared, uint64_t local, const void
 {
     struct shared_rank *rank = &shared->ranks[local];
 
-    shared_weights_note(shared);
     if (rank->stream != stream)
         return;
     rank->progress.given = *given;
@@ -444,7 +442,6 @@ void shared_loaders_forget_session(struct members *m, const void *session)
     if (!m)
         return;
     DL_FOREACH (m->shared_loaders, shared) {
-        shared_weights_forget_session(shared, session);
         for (uint32_t i = 0; i < m->local; i++)
             if (shared->ranks[i].session == session) {
                 shared->ranks[i].session = NULL;

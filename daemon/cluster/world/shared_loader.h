@@ -12,6 +12,7 @@
 #define DL_SHARED_LOADER_H
 
 #include "daemon/cluster/progress/progress.h"
+#include "proto/mix_changes.h"
 #include "proto/state_token.h"
 
 struct members;
@@ -21,7 +22,7 @@ struct shared_loader;
 struct shared_loader_request {
     const struct state_identity *identity; /* what is read and how, on all nodes, */
     const char *job;                       /* and in which job; "": it has no name */
-    bool changeable;                       /* its weights can change while it is read */
+    struct mix_changes *known;             /* borrowed: changed weights, by the rank's client */
     bool fixed;                    /* each rank has an order of its own: nobody can take it over */
     uint64_t local;                /* rank of this node */
     uint64_t asked;                /* ns */

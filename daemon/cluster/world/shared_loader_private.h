@@ -5,8 +5,8 @@
 #ifndef DL_SHARED_LOADER_PRIVATE_H
 #define DL_SHARED_LOADER_PRIVATE_H
 
+#include "daemon/cluster/world/given_weights.h"
 #include "daemon/cluster/world/members_private.h"
-#include "daemon/cluster/world/shared_weights.h"
 
 struct shared_rank {
     struct progress_rank progress;
@@ -28,27 +28,15 @@ struct report_round {
     uint32_t n, self;
 };
 
-/* Its changed weights; see shared_weights.h. */
-struct shared_weights {
-    bool on;   /* they can change */
-    bool busy; /* the store is asked for the value, or to change it */
-    struct accord accord;
-    uint64_t reach; /* behind all that this node has planned, */
-    uint64_t pass;  /* in this pass over epochs */
-    void *loader;   /* borrowed: of its ranks that are here; NULL: none is */
-    const struct shared_weights_ops *ops;
-    uint64_t told_number;           /* which value it knows */
-    uint64_t read_ns;               /* the value was asked for, */
-    uint64_t seen_ns;               /* another one was seen, */
-    uint64_t missing_ns;            /* none was there, though others know the loader; 0: one was */
-    char said_key[BACKEND_KEY_MAX]; /* under which its reach lies, for the value of */
-    uint64_t said_number;           /* 0: it lies nowhere */
-    const void *session;            /* who has asked for a change; only compared */
-    uint64_t request, asked_ns;
-    bool heard;                        /* of all nodes the reach: all are before */
-    uint64_t end;                      /* this position */
-    struct shared_weights_place place; /* of the change that was decided */
-    struct dl_error failure; /* why a change is not; or what lies in the store; code 0: nothing */
+/* Its changed weights; see given_weights.h. */
+struct given_weights {
+    bool compares; /* a change is compared with those of others */
+    bool told;     /* the loader has all of given.list */
+    struct given given;
+    void *loader; /* borrowed: of its ranks that are here; NULL: none is */
+    const struct given_weights_ops *ops;
+    char text[GIVEN_TEXT_MAX]; /* of the change that was given last: as others are told */
+    struct dl_error failure;   /* why it is not compared; code 0: nothing */
 };
 
 /* restarts.c: when a launcher has started all ranks again. */
@@ -83,7 +71,7 @@ struct shared_loader {
     uint64_t failed_ns;
     /* At an epoch's end it was last looked which node is late; and one was: */
     uint64_t looked_ns, late_ns;
-    struct shared_weights weights;
+    struct given_weights given;
     struct restart restart;
 };
 
@@ -114,20 +102,13 @@ int _nodiscard_ restarts_meet(struct shared_loader *shared,
 void restarts_say(struct shared_loader *shared);
 void restarts_end(struct shared_loader *shared);
 
-/* ---- shared_weights.c ----------------------------------------------------------------------- */
+/* ---- given_weights.c ------------------------------------------------------------------------ */
 
-/* The loader is new here. */
-void shared_weights_begin(struct shared_loader *shared, bool changeable);
-void shared_weights_end(struct shared_loader *shared);
-/* Where it begins in that round is known; `fresh`: all nodes are new to it. */
-void shared_weights_enter_round(struct shared_loader *shared, uint64_t round, bool fresh);
-/* Its ranks plan more, or less, from now on: how far they are by now is noted. */
-void shared_weights_note(struct shared_loader *shared);
-/* A rank begins in that pass. */
-void shared_weights_begin_pass(struct shared_loader *shared, uint64_t pass);
+void given_weights_end(struct shared_loader *shared);
+/* The latest round begins with that list. */
+void given_weights_begin_round(struct shared_loader *shared, struct mix_changes *list);
 /* No rank is here any more. */
-void shared_weights_detach(struct shared_loader *shared);
-bool shared_weights_are_idle(const struct shared_loader *shared);
-void shared_weights_forget_session(struct shared_loader *shared, const void *session);
+void given_weights_detach(struct shared_loader *shared);
+bool given_weights_are_idle(const struct shared_loader *shared);
 
 #endif

@@ -178,32 +178,32 @@ int _nodiscard_ loader_mix(struct loader *loader, struct loader_change *change,
                            struct dl_error *err);
 
 /*
- * The same in the cluster's world, where nodes agree on a list (daemon/docs/weights-agreed.md).
- * Whether it is read there; */
+ * The same in the cluster's world, where each node is given the same change
+ * (daemon/docs/weights-agreed.md). Whether it is read there; */
 bool loader_is_in_cluster(const struct loader *loader);
 /* whether its weights can change at all; */
 bool loader_weights_can_change(const struct loader *loader);
-/* whether this node allows such a change; *ret_position: plan nothing at or behind it while nodes
- * agree. Errors as loader_mix(); */
-int _nodiscard_ loader_propose(struct loader *loader, const struct loader_change *wanted,
-                               uint64_t *ret_position, struct dl_error *err);
-/* all nodes have planned up to `end`, or hold at the position from loader_propose(): makes the list
- * with the change, counted, from the former one, and fills in the change's place; errors as
- * loader_mix(); */
-int _nodiscard_ loader_decide(struct loader *loader, const struct mix_changes *before,
-                              struct loader_change *change, uint64_t position, uint64_t end,
-                              struct mix_changes **ret, struct dl_error *err);
-/* whether a list has that change: at its step or, without a step, as the last one with its weights
- * that `before` lacks; its place is then filled in; */
+/* whether this node can make such a change; one that names an epoch alone begins with it. Errors as
+ * loader_mix(), and -EINVAL: it names no step; */
+int _nodiscard_ loader_check_change(struct loader *loader, struct loader_change *change,
+                                    struct dl_error *err);
+/* makes the list with a checked change, counted, from the former one, and fills in its place.
+ * Errors as loader_mix(); */
+int _nodiscard_ loader_make_change(struct loader *loader, const struct mix_changes *before,
+                                   struct loader_change *change, struct mix_changes **ret,
+                                   struct dl_error *err);
+/* whether a list has that checked change: its position is then filled in; */
 bool loader_has_change(struct loader *loader, const struct mix_changes *list,
-                       const struct mix_changes *before, struct loader_change *change);
-/* positions before this one are planned here; */
-uint64_t loader_planned(const struct loader *loader);
+                       struct loader_change *change);
 /* plans nothing at or behind the position; UINT64_MAX ends that; */
 void loader_hold(struct loader *loader, uint64_t position);
+/* ranks wait there for other nodes; true: they have for 30 s, and get `why`; */
+bool loader_wait_for_nodes(struct loader *loader, const struct dl_error *why);
+/* nodes were given different changes: ranks get `why`; */
+void loader_fail_changes(struct loader *loader, const struct dl_error *why);
 /* whether an epoch's length depends on what follows there, so that its streams cannot start; */
 bool loader_holds_epoch(const struct loader *loader, uint64_t epoch, uint64_t position);
-/* adopts the list that nodes have agreed on. If this node has planned otherwise already, the loader
+/* adopts the list that all nodes have. If this node has planned otherwise already, the loader
  * breaks. Returns UINT64_MAX; or the position of a change whose sample weights are missing here:
  * the changes before it are in force, and nothing is planned from there on until
  * loader_give_table() has them; call again now and then. The loader also breaks if ranks have

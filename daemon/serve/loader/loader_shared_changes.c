@@ -1,7 +1,7 @@
 /*
- * Changes of weights that the nodes of a cluster agree on (daemon/docs/weights-agreed.md): the
- * place of one requested here, the position at which streams hold meanwhile, and adopting the
- * store's list.
+ * Changes of weights in the cluster's world, which each node is given with the same step
+ * (daemon/docs/weights-agreed.md): the place of one given here, the position at which streams hold
+ * until the other nodes have it, and adopting the list that all have.
  */
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
@@ -12,7 +12,7 @@
 
 #include <utlist.h>
 
-/* Ranks wait so long for weights of samples that were given on another node. */
+/* Ranks wait so long for what was given on some nodes alone. */
 static const uint64_t LACKS_NS = 30 * (uint64_t)1000000000;
 
 bool loader_is_in_cluster(const struct loader *loader)
@@ -45,69 +45,45 @@ static int changes_check_cluster(const struct loader *loader, struct dl_error *e
     return 0;
 }
 
-int loader_propose(struct loader *loader, const struct loader_change *wanted,
-                   uint64_t *ret_position, struct dl_error *err)
+/* Each node plans at its own pace, so that the first possible step differs. */
+static int changes_check_step(const struct loader *loader, const struct changes_reach *reach,
+                              struct loader_change *change, struct dl_error *err)
 {
-    struct loader_change change = *wanted;
+    const uint64_t epoch = reach->last->params.epoch;
+    struct loader_change first = {.epoch = 0};
+
+    if (change->step == UINT64_MAX && change->epoch != UINT64_MAX && change->epoch > epoch)
+        change->step = 0;
+    if (change->step != UINT64_MAX)
+        return 0;
+    changes_find_first(loader, reach, &first);
+    return dl_error_set(
+        err, EINVAL, "step",
+        "has to be given, the same on each node of the cluster, as dlctl's --at and --epoch or "
+        "step= and epoch= of Python; the first possible here is step %llu of epoch %llu: take one "
+        "that no node has planned by then",
+        (ull)first.step, (ull)first.epoch);
+}
+
+int loader_check_change(struct loader *loader, struct loader_change *change, struct dl_error *err)
+{
     struct changes_reach reach;
-    int r = changes_check_wanted(loader, &change, &reach, err);
+    int r = changes_check_wanted(loader, change, &reach, err);
 
     if (r == 0)
         r = changes_check_cluster(loader, err);
-    if (r == 0)
-        r = changes_place(loader, &reach, &change, err);
-    *ret_position = change.position;
-    return r;
+    return r < 0 ? r : changes_check_step(loader, &reach, change, err);
 }
 
-/* The step and epoch of a position. */
-static void changes_locate(const struct loader *loader, const struct changes_reach *reach,
-                           struct loader_change *change)
-{
-    bool counts = changes_count_epochs(loader);
-    const struct stream_params *last = &reach->last->params;
-
-    change->epoch = counts ? change->position : change->position / changes_length(loader);
-    change->step = 0;
-    if (!changes_need_epochs(loader) && change->epoch == last->epoch)
-        change->step =
-            changes_first_step(loader, reach->last->plan, change->epoch, change->position);
-}
-
-/* A requested step keeps its position, though another world may count steps otherwise by now. Other
- * nodes may have planned positions before the one at which all hold. */
-static int changes_settle(struct loader *loader, struct changes_reach *reach,
-                          struct loader_change *change, uint64_t position, struct dl_error *err)
-{
-    bool asked = change->step != UINT64_MAX || change->epoch != UINT64_MAX;
-    struct loader_change first = {.epoch = 0};
-
-    if (!asked)
-        reach->end = max_u64(reach->end, position);
-    changes_find_first(loader, reach, &first);
-    if (asked && position < reach->end)
-        return changes_say_planned(change, &first, err);
-    change->position = position;
-    if (asked) {
-        changes_locate(loader, reach, change);
-        return 0;
-    }
-    change->epoch = first.epoch;
-    change->step = first.step;
-    return changes_find_step(loader, reach, change, err);
-}
-
-int loader_decide(struct loader *loader, const struct mix_changes *before,
-                  struct loader_change *change, uint64_t position, uint64_t end,
-                  struct mix_changes **ret, struct dl_error *err)
+int loader_make_change(struct loader *loader, const struct mix_changes *before,
+                       struct loader_change *change, struct mix_changes **ret, struct dl_error *err)
 {
     struct changes_reach reach;
     int r = changes_check_wanted(loader, change, &reach, err);
 
     if (r < 0)
         return r;
-    reach.end = max_u64(reach.end, end);
-    r = changes_settle(loader, &reach, change, position, err);
+    r = changes_place(loader, &reach, change, err);
     return r < 0 ? r : changes_make_list(loader, before, change, ret, err);
 }
 
@@ -121,35 +97,22 @@ static bool changes_have_weights(const struct mix_changes *list, const struct mi
 }
 
 bool loader_has_change(struct loader *loader, const struct mix_changes *list,
-                       const struct mix_changes *before, struct loader_change *change)
+                       struct loader_change *change)
 {
     const struct changes_reach reach = changes_look(loader);
     struct loader_change place = *change;
-    bool by_step = change->step != UINT64_MAX || change->epoch != UINT64_MAX;
 
-    if (!list || !reach.last)
+    if (!list || !reach.last || changes_find_step(loader, &reach, &place, NULL) < 0)
         return false;
-    place.step = change->step == UINT64_MAX ? 0 : change->step;
-    if (by_step && changes_find_step(loader, &reach, &place, NULL) < 0)
-        return false;
-    for (uint32_t i = list->n_changes; i > 0; i--) {
-        const struct mix_change *item = &list->items[i - 1];
+    for (uint32_t i = 0; i < list->n_changes; i++) {
+        const struct mix_change *item = &list->items[i];
 
-        if (!changes_have_weights(list, item, change) ||
-            (by_step ? item->position != place.position : mix_changes_has(before, list, i - 1)))
+        if (item->position != place.position || !changes_have_weights(list, item, change))
             continue;
-        place.position = item->position;
-        if (!by_step)
-            changes_locate(loader, &reach, &place);
         *change = place;
         return true;
     }
     return false;
-}
-
-uint64_t loader_planned(const struct loader *loader)
-{
-    return changes_look(loader).end;
 }
 
 void loader_hold_stream(struct loader *loader, struct stream *stream)
@@ -255,24 +218,36 @@ static bool changes_any_stands(const struct loader *loader)
     return false;
 }
 
-/* Programs that are the same on all nodes give them a moment later. */
+/* Programs that are the same on all nodes give it a moment later. */
+bool loader_wait_for_nodes(struct loader *loader, const struct dl_error *why)
+{
+    uint64_t now = uv_hrtime();
+
+    if (!changes_any_stands(loader))
+        loader->lacks_ns = 0;
+    else if (!loader->lacks_ns)
+        loader->lacks_ns = now;
+    else if (now - loader->lacks_ns > LACKS_NS)
+        loader_break(loader, why);
+    return loader->state != LOADER_OPEN;
+}
+
+void loader_fail_changes(struct loader *loader, const struct dl_error *why)
+{
+    loader_break(loader, why);
+}
+
 static void changes_wait_for_table(struct loader *loader, const struct mix_changes *list,
                                    const struct mix_change *lacking)
 {
     struct dl_error err = {0};
-    uint64_t now = uv_hrtime();
 
     (void)changes_say_lacking(loader, list, lacking, &err);
     if (loader->lacks_told != lacking->position + 1)
         log_loader(LOG_WARNING, loader->spec.name, loader->o.uid, "%s: %s %s", loader->spec.name,
                    err.path, err.message);
     loader->lacks_told = lacking->position + 1;
-    if (!changes_any_stands(loader))
-        loader->lacks_ns = 0;
-    else if (!loader->lacks_ns)
-        loader->lacks_ns = now;
-    else if (now - loader->lacks_ns > LACKS_NS)
-        loader_break(loader, &err);
+    (void)loader_wait_for_nodes(loader, &err);
 }
 
 static void changes_take(struct loader *loader, struct mix_changes *list)

@@ -15,8 +15,8 @@
 #ifndef DL_SESSION_H
 #define DL_SESSION_H
 
+#include "daemon/cluster/world/given_weights.h"
 #include "daemon/cluster/world/shared_loader.h"
-#include "daemon/cluster/world/shared_weights.h"
 #include "daemon/cluster/world/world_rules.h"
 #include "daemon/serve/loader/loader.h"
 #include "daemon/serve/loader/weight_tables.h"
@@ -46,9 +46,8 @@ struct session_events {
     /* See shared_loader_place(). As find_loader. */
     int (*place)(void *context, const struct shared_loader_request *request,
                  struct shared_loader **ret, struct resume_place *ret_place, struct dl_error *err);
-    /* See shared_weights_find(). */
-    struct shared_loader *(*find_shared)(void *context, const void *loader,
-                                         const struct shared_weights_asker *asker, uint32_t *ret_n);
+    /* See given_weights_find(). */
+    struct shared_loader *(*find_shared)(void *context, const void *loader, uint32_t *ret_n);
     /* The open loader of that name that the session's user may ask about; see find_loader. */
     int (*find_open)(void *context, struct session *session, const char *name, struct loader **ret,
                      struct dl_error *err);

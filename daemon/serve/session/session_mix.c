@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 /* ---- datasets by their names ----------------------------------------------------------------- */
@@ -105,123 +106,66 @@ static int session_mix_read_weights(const struct dl_spec *spec, const struct val
 
 /* ---- on several nodes ------------------------------------------------------------------------ */
 
-/* The nodes have planned positions before place->position. */
-static int session_mix_decide(struct loader *loader, struct shared_loader *shared,
-                              struct loader_change *change, const struct shared_weights_place *end,
-                              struct dl_error *err)
+/* Sample weights that were missing here. */
+static void session_mix_give_table(struct shared_loader *shared, const struct loader_change *change)
+{
+    if (loader_give_table(given_weights_latest(shared), change))
+        given_weights_again(shared);
+}
+
+/* For people of all nodes: the change by its step and its weights. */
+static void session_mix_describe(const struct loader *loader, const struct loader_change *change,
+                                 char ret[static GIVEN_TEXT_MAX / 2])
+{
+    uint32_t n = change->table ? 0 : loader_spec(loader)->dataset.n_datasets;
+    size_t room = GIVEN_TEXT_MAX / 2;
+    size_t at = (size_t)snprintf(ret, room, "from step %" PRIu64 " of epoch %" PRIu64 " on",
+                                 change->step, change->epoch);
+
+    if (change->table)
+        (void)snprintf(ret + at, room - at, " weights %016" PRIx64, change->table->sum);
+    for (uint32_t i = 0; i < n && at < room; i++)
+        at += (size_t)snprintf(ret + at, room - at, "%s%.6g", i > 0 ? ", " : " weights ",
+                               change->weights[i]);
+}
+
+/* 0, with its place; 1: a former change has yet to be compared. All nodes may say the same, one
+ * after the other, and a node may say it again. */
+static int session_mix_in_cluster(struct loader *loader, struct shared_loader *shared,
+                                  uint64_t asked, struct loader_change *change,
+                                  struct dl_error *err)
 {
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *list = NULL;
-    int r = loader_decide(loader, shared_weights_in_force(shared), change,
-                          shared_weights_hold_position(shared), end->position, &list, err);
-    if (r == -EAGAIN)
-        return 1; /* its ranks are on their way from one world to another */
-    const struct shared_weights_place place = {change->epoch, change->step, change->position};
+    char text[GIVEN_TEXT_MAX / 2];
 
-    shared_weights_decide(shared, list, &place);
-    return r < 0 ? r : 1;
-}
+    int r = loader_check_change(loader, change, err);
 
-/* Supplies sample weights of another node's change that were missing here. */
-static bool session_mix_give(struct shared_loader *shared, const struct loader_change *change)
-{
-    if (!loader_give_table(shared_weights_in_force(shared), change))
-        return false;
-    shared_weights_again(shared);
-    return true;
-}
-
-/* It was made already: by another node at that step, or with sample weights that were missing
- * here. */
-static bool session_mix_has(struct loader *loader, struct shared_loader *shared,
-                            struct loader_change *change)
-{
-    bool given = session_mix_give(shared, change);
-
-    return (given || change->step != UINT64_MAX) &&
-           loader_has_change(loader, shared_weights_in_force(shared), NULL, change);
-}
-
-static int session_mix_ask(struct loader *loader, struct shared_loader *shared,
-                           const struct shared_weights_asker *asker, struct loader_change *change,
-                           struct dl_error *err)
-{
-    uint64_t position;
-
-    if (session_mix_has(loader, shared, change))
-        return 0; /* all nodes may say the same, one after the other */
-    int r = loader_propose(loader, change, &position, err);
     if (r < 0)
         return r;
-    shared_weights_ask(shared, asker, position);
-    return 1;
-}
-
-/* Another node's change came since this one was requested. It may be the same one. */
-static bool session_mix_was_made(struct loader *loader, struct shared_loader *shared,
-                                 struct loader_change *change)
-{
-    (void)session_mix_give(shared, change);
-    bool made = loader_has_change(loader, shared_weights_in_force(shared),
-                                  shared_weights_before(shared), change);
-
-    shared_weights_forget(shared);
-    return made;
-}
-
-static int session_mix_say_other(const struct loader *loader, struct dl_error *err)
-{
-    return dl_error_set(err, EBUSY, loader_spec(loader)->name,
-                        "another node's change of its weights came first; check its mixture or its "
-                        "state, and try again");
-}
-
-/* 0, with its place; 1: the nodes have yet to agree. */
-static int session_mix_in_cluster(struct loader *loader, struct shared_loader *shared,
-                                  const struct shared_weights_asker *asker,
-                                  struct loader_change *change, struct dl_error *err)
-{
-    struct shared_weights_place place;
-    enum shared_weights_turn turn = shared_weights_look(shared, asker, &place, err);
-    bool is_other = turn == SHARED_WEIGHTS_OTHER;
-
-    if (is_other || turn == SHARED_WEIGHTS_LATE) {
-        if (session_mix_was_made(loader, shared, change))
-            return 0;
-        if (is_other)
-            return session_mix_say_other(loader, err);
-        turn = shared_weights_look(shared, asker, &place, err);
+    session_mix_give_table(shared, change);
+    if (loader_has_change(loader, given_weights_latest(shared), change)) {
+        given_weights_again(shared);
+        return 0;
     }
-    switch (turn) {
-    case SHARED_WEIGHTS_FREE:
-        return session_mix_ask(loader, shared, asker, change, err);
-    case SHARED_WEIGHTS_WAIT:
-        return 1;
-    case SHARED_WEIGHTS_DECIDE:
-        return session_mix_decide(loader, shared, change, &place, err);
-    case SHARED_WEIGHTS_FAILED:
-        assert(err->code > 0);
-        return -err->code;
-    case SHARED_WEIGHTS_OTHER:
-    case SHARED_WEIGHTS_LATE:
-    case SHARED_WEIGHTS_DONE:
-        break;
-    }
-    change->epoch = place.epoch;
-    change->step = place.step;
-    change->position = place.position;
-    return 0;
+    r = given_weights_wait(shared, asked, err);
+    if (r == 0)
+        r = loader_make_change(loader, given_weights_latest(shared), change, &list, err);
+    if (r != 0)
+        return r;
+    session_mix_describe(loader, change, text);
+    return given_weights_give(shared, list, text, err);
 }
 
-static int session_mix_change(struct session *s, uint64_t request, struct loader *loader,
+static int session_mix_change(struct session *s, struct loader *loader,
                               struct loader_change *change, struct dl_error *err)
 {
-    const struct shared_weights_asker asker = {s, request, s->asked ? s->asked : uv_hrtime()};
     uint32_t n;
-    struct shared_loader *shared = s->o.events->find_shared(s->o.context, loader, &asker, &n);
+    struct shared_loader *shared = s->o.events->find_shared(s->o.context, loader, &n);
 
     if (n == 1)
-        return session_mix_in_cluster(loader, shared, &asker, change, err);
+        return session_mix_in_cluster(loader, shared, s->asked ? s->asked : uv_hrtime(), change,
+                                      err);
     if (n > 1)
         return dl_error_set(err, EBUSY, loader_spec(loader)->name,
                             "is read by %u jobs in the cluster's world, which are at different "
@@ -282,7 +226,7 @@ int session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error
     if (r == 0)
         r = session_mix_read_weights(loader_spec(loader), &v, weights, err);
     if (r == 0)
-        r = session_mix_change(s, msg->request, loader, &change, err);
+        r = session_mix_change(s, loader, &change, err);
     return r != 0 ? r : session_mix_answer(s, msg->request, loader, &change, err);
 }
 
@@ -324,7 +268,7 @@ int session_weights(struct session *s, const struct dl_msg_weights *msg, struct 
     if (r == 0)
         r = s->o.events->find_open(s->o.context, s, name, &loader, err);
     if (r == 0)
-        r = session_mix_change(s, msg->request, loader, &change, err);
+        r = session_mix_change(s, loader, &change, err);
     if (r == 1)
         return 1; /* until then the tables stay */
     session_tables_drop(s);
@@ -354,19 +298,19 @@ int session_keep_changes(struct session *s, const struct dl_msg_changes *msg, st
     return 0;
 }
 
-/* In the cluster's world all nodes share one list. 1: not known yet. */
+/* In the cluster's world all nodes share one list. 1: the epoch's length is not known yet. */
 static int session_mix_bring_shared(struct session *s, struct loader *loader,
                                     struct shared_loader *shared, const struct dl_msg_start *msg,
                                     const struct stream_params *params, struct mix_changes *known,
                                     struct dl_error *err)
 {
-    struct mix_changes *list;
-    int r = shared_weights_list(shared, known, s->asked ? s->asked : uv_hrtime(), &list, err);
+    struct mix_changes *list = given_weights_list(shared);
+    int r = loader_holds_epoch(loader, params->epoch, given_weights_hold(shared))
+                ? given_weights_wait(shared, s->asked ? s->asked : uv_hrtime(), err)
+                : 0;
 
     if (r != 0)
         return r;
-    if (loader_holds_epoch(loader, params->epoch, shared_weights_hold_position(shared)))
-        return 1;
     if (list && known)
         mix_changes_share_tables(list, known);
     r = session_tables_give(s, list, err);

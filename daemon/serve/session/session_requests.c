@@ -67,15 +67,15 @@ static uint64_t session_requests_asked(const struct session *s)
 }
 
 /* Finds the cluster's world, and the place in it of this node's rank. */
-static int session_requests_find_place(struct session *s, const struct loader *loader,
-                                       const struct former_place *former,
+static int session_requests_find_place(struct session *s, const struct opened *opened,
                                        struct stream_params *params, struct shared_loader **ret,
                                        struct resume_place *ret_place, struct dl_error *err)
 {
+    const struct loader *loader = opened->user.loader;
     const struct shared_loader_request request = {
         .identity = loader_identity(loader),
         .job = params->job,
-        .changeable = loader_weights_can_change(loader),
+        .known = s->changes_of == opened->id ? s->changes : NULL,
         .fixed = loader_core(loader)->iterable || loader_identity(loader)->order == STATE_CLIENT,
         .local = params->rank,
         .asked = session_requests_asked(s),
@@ -86,7 +86,7 @@ static int session_requests_find_place(struct session *s, const struct loader *l
                    .step = params->first,
                    .before = params->before,
                    .local = params->rank,
-                   .former = *former}};
+                   .former = opened->former}};
     int r = s->o.events->place(s->o.context, &request, ret, ret_place, err);
 
     if (r != 0)
@@ -202,8 +202,7 @@ static int session_requests_read_start(struct session *s, const struct opened *o
     if (r == 0)
         r = s->o.events->may_start(s->o.context, err);
     if (r == 0 && ret->world == 0)
-        r = session_requests_find_place(s, opened->user.loader, &opened->former, ret, ret_shared,
-                                        ret_place, err);
+        r = session_requests_find_place(s, opened, ret, ret_shared, ret_place, err);
     if (r != 0)
         return r;
     if (ret->rank >= ret->world)

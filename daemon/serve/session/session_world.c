@@ -39,11 +39,6 @@ static void session_world_note_stream(struct client_stream *cs)
     shared_loader_note(cs->shared, cs->local, cs, &given, &behind);
 }
 
-static uint64_t session_world_planned(const void *loader)
-{
-    return loader_planned(loader);
-}
-
 static void session_world_hold(void *loader, uint64_t position)
 {
     loader_hold(loader, position);
@@ -54,8 +49,20 @@ static uint64_t session_world_take(void *loader, struct mix_changes *list)
     return loader_take_changes(loader, list);
 }
 
-static const struct shared_weights_ops session_world_ops = {
-    .planned = session_world_planned, .hold = session_world_hold, .take = session_world_take};
+static bool session_world_wait(void *loader, const struct dl_error *why)
+{
+    return loader_wait_for_nodes(loader, why);
+}
+
+static void session_world_fail(void *loader, const struct dl_error *why)
+{
+    loader_fail_changes(loader, why);
+}
+
+static const struct given_weights_ops session_world_ops = {.hold = session_world_hold,
+                                                           .take = session_world_take,
+                                                           .wait = session_world_wait,
+                                                           .fail = session_world_fail};
 
 void session_join_world(struct client_stream *cs)
 {
@@ -64,7 +71,7 @@ void session_join_world(struct client_stream *cs)
     assert(loader && cs->shared);
     shared_loader_started(cs->shared, cs->local, &cs->place, cs->session, cs);
     if (loader_weights_can_change(loader))
-        shared_weights_attach(cs->shared, loader, &session_world_ops);
+        given_weights_attach(cs->shared, loader, &session_world_ops);
 }
 
 void session_leave_world(struct client_stream *cs, bool stopped)
