@@ -90,6 +90,7 @@ struct verb {
     int (*run)(const struct options *o); /* returns an exit status, and has reported failures */
     const char *meaning;
     enum verb_daemon daemon;
+    const char *view; /* that it shows; NULL: the one of its name */
 };
 
 /*

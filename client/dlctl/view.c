@@ -12,6 +12,11 @@
 #include <string.h>
 #include <time.h>
 
+static const char *view_name(const struct options *o)
+{
+    return o->verb->view ? o->verb->view : o->verb->name;
+}
+
 static int view_print_view(const struct options *o, struct value *view)
 {
     struct table_style style;
@@ -21,10 +26,10 @@ static int view_print_view(const struct options *o, struct value *view)
         ask_keep_loader(view, "loader", o->operand, NULL);
     if (o->json)
         return report_json(o, render_json(view));
-    r = shape_view(o->verb->name, view, &style);
+    r = shape_view(view_name(o), view, &style);
     style.width = o->wide ? 0 : text_screen_width();
     if (r == 0)
-        r = render_view(stdout, view, o->verb->name, &style);
+        r = render_view(stdout, view, view_name(o), &style);
     return r < 0 ? report_errno(o, r, o->verb->name) : STATUS_DONE;
 }
 
@@ -37,7 +42,7 @@ int verb_view(const struct options *o)
     int r = ask_connect(o, &client);
 
     if (r == 0)
-        r = ask_view(client, o->verb->name, &view);
+        r = ask_view(client, view_name(o), &view);
     return r < 0 ? report_client(o, client, r) : view_print_view(o, &view);
 }
 

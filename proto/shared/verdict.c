@@ -205,7 +205,7 @@ static void verdict_blame_worker(const struct verdict_case *c, const char *waite
                    waited, v->worker, stage_name(v->stage),
                    verdict_share(verdict_busy_ns(worker), c->span_ns).text);
     verdict_advise(v, c->own_shares ? "divide its work evenly: more shards, of similar size"
-                                    : "dlctl slowest shows whether its samples are slow; if not, "
+                                    : "dlctl slow shows whether its samples are slow; if not, "
                                       "its processor is");
 }
 
@@ -260,7 +260,7 @@ static void verdict_blame_samples(const struct verdict_case *c, const struct wor
                    "of what %zu worker%s do%s",
                    waited, verdict_share(work->slow_ns, work->busy_ns).text, c->n_workers,
                    c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "es" : "");
-    verdict_advise(v, "dlctl slowest names them");
+    verdict_advise(v, "dlctl slow names them");
 }
 
 /* Workers wait, but not for a store: what they get is there. */

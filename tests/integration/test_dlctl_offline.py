@@ -30,7 +30,7 @@ VERBS = {
     "members": ["wide"],
     "mixtures": ["wide"],
     "lately": ["wide"],
-    "slowest": ["wide"],
+    "slow": ["wide"],
     "remote": ["wide"],
     "fetch": ["epoch", "quiet"],
     "pretokenize": ["output", "quiet"],

@@ -117,7 +117,7 @@ class SeenPaths(TestCase):
         self.assertEqual(self.ask("run", path).returncode, 0)
         shown = []
         name = f"seen{self.specs}"
-        for verb in (["status"], ["loaders"], ["workers"], ["sessions"], ["users"], ["quarantine"], ["slowest"],
+        for verb in (["status"], ["loaders"], ["workers"], ["sessions"], ["users"], ["quarantine"], ["slow"],
                      ["times"], ["spec", name]):
             done = self.ask(*verb, "--json")
             self.assertEqual(done.returncode, 0, (verb, done.stderr))

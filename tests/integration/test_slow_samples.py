@@ -1,4 +1,4 @@
-"""Which samples took longest to make, with their names: dlctl slowest, and the report."""
+"""Which samples took longest to make, with their names: dlctl slow, and the report."""
 
 import io
 import pathlib
@@ -21,7 +21,7 @@ class SlowSamples(TestCase):
             (self.folder / "cats" / f"{i:02}.png").write_bytes(media.png(f"p{i}", wide, wide))
 
     def rows(self, daemon, *args):
-        return dlctl_json("slowest", *args, daemon=daemon)
+        return dlctl_json("slow", *args, daemon=daemon)
 
     def read(self, daemon, spec, epochs=3):
         client = self.client(daemon)

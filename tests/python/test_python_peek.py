@@ -93,7 +93,7 @@ class Slowest(SpecCase):
                 loader = client.open(json.load(file))["loader"]
             for epoch in range(2):
                 client.epoch_indices(loader, epoch=epoch)
-            first, *_ = wait_until_some(lambda: dlctl_json("slowest", name, daemon=self.running))
+            first, *_ = wait_until_some(lambda: dlctl_json("slow", name, daemon=self.running))
             self.assertEqual((first["sample"], first["name"]), (7, None))
             self.assertGreaterEqual(first["took_s"], 0.05)
             self.assertIn("sample_name(index)", first["why_not"])
@@ -107,7 +107,7 @@ class Slowest(SpecCase):
             loader = client.open(json.load(file))["loader"]
         for epoch in range(2):
             client.epoch_indices(loader, epoch=epoch)
-        found = wait_until_some(lambda: dlctl_json("slowest", name, daemon=self.running))
+        found = wait_until_some(lambda: dlctl_json("slow", name, daemon=self.running))
         reported = report_views(name, self.running)["slowest"]
         client.close()
         return found[0], reported

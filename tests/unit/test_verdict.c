@@ -130,7 +130,7 @@ static const struct row rows[] = {
      .own_shares = true},
     /* Each takes the next batch that there is: none has a share to be divided. */
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; worker 0 is busy with "
-     "fetch for 100 % of the time, and the others are not; dlctl slowest shows whether its samples "
+     "fetch for 100 % of the time, and the others are not; dlctl slow shows whether its samples "
      "are slow; if not, its processor is",
      VERDICT_LOADER,
      {RANK(0, 5 * S)},
@@ -140,13 +140,13 @@ static const struct row rows[] = {
      .one = 1},
     /* Slow samples: also where they keep one worker busy, or let the others wait in turn. */
     {"loader-bound: the trainer waited 9.6 s for batches, 96 % of its time; a few samples that are "
-     "much slower than the others take 93 % of what 2 workers do; dlctl slowest names them",
+     "much slower than the others take 93 % of what 2 workers do; dlctl slow names them",
      VERDICT_LOADER,
      {RANK(0, 9600 * MS)},
      {{10500 * MS, 0, 10 * S}, {3 * S, 0, 2500 * MS}},
      STAGE_FETCH},
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; a few samples that are "
-     "much slower than the others take 60 % of what 1 worker does; dlctl slowest names them",
+     "much slower than the others take 60 % of what 1 worker does; dlctl slow names them",
      VERDICT_LOADER,
      {RANK(0, 5 * S)},
      {{4 * S, 1 * S, 3 * S}},
