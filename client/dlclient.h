@@ -329,7 +329,8 @@ DL_API int dl_loader_in_order(const struct dl_loader *loader);
 /* ---- epoch --------------------------------------------------------------------------------- */
 
 /* Which consumer's batches are loaded first if workers or memory do not suffice for all consumers
- * of a loader: a lower priority gets what the higher ones leave. */
+ * of a loader: a lower priority gets what the higher ones leave. Of several loaders whose workers
+ * want the same processors, each has a part by its consumers' priority. */
 enum dl_priority { DL_PRIORITY_NORMAL, DL_PRIORITY_HIGH, DL_PRIORITY_LOW };
 
 /* At the end of an epoch in the cluster's world, if nodes that are gone have left samples out:

@@ -18,7 +18,7 @@ struct sizes {
     struct loader **loaders; /* owned; borrowed ones */
     struct sizing_case *cases;
     size_t n;
-    bool any; /* of them is to be sized, or they are of several users */
+    bool any; /* of them is to be sized, or they share processors by weight */
 };
 
 static void sizes_look(struct daemon *d, struct sizes *ret)
@@ -26,7 +26,6 @@ static void sizes_look(struct daemon *d, struct sizes *ret)
     double cpus = d->fair.cpus = sizes_cpus(d);
     size_t room = 0;
 
-    ret->any = fair_is_shared(&d->fair);
     for (struct registered *e = d->loaders; e; e = registered_next(e))
         room++;
     ret->loaders = must_alloc(max_u64(room, 1) * sizeof(struct loader *));
@@ -38,6 +37,7 @@ static void sizes_look(struct daemon *d, struct sizes *ret)
         ret->loaders[ret->n] = loader;
         ret->n += loader_look_sizes(loader, cpus, &ret->cases[ret->n]);
     }
+    ret->any = ret->any || fair_is_shared(&d->fair);
     sizing_decide(ret->cases, ret->n, cpus, uv_hrtime());
 }
 

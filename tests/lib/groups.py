@@ -17,7 +17,7 @@ FILES = {
 
 
 def find(controller):
-    """(directory, version) of this process's group."""
+    """(directory, version, name) of this process's group."""
     own = {}
     with open("/proc/self/cgroup", encoding="utf-8") as file:
         for line in file:
@@ -27,23 +27,26 @@ def find(controller):
         for line in file:
             words = line.split()
             kind, options = words[words.index("-") + 1], words[-1].split(",")
-            place = words[4] + (own.get(controller, "/") if kind == "cgroup" else own.get("", "/"))
+            name = own.get(controller if kind == "cgroup" else "", "/")
+            place = words[4] + name
             if kind == "cgroup" and controller in options and os.path.isdir(place):
-                return place, 1
+                return place, 1, name
             if kind == "cgroup2" and os.path.isdir(place):
                 with open(os.path.join(place, "cgroup.subtree_control"), encoding="utf-8") as control:
                     if controller in control.read().split():
-                        return place, 2
+                        return place, 2, name
     raise unittest.SkipTest(f"no control group here can have one of {controller} below it")
 
 
 class Group:
-    """A group below this process's; `launcher` starts a program in it."""
+    """A group below this process's; `launcher` starts a program in it. `ending`: of its name, as a unit's."""
 
-    def __init__(self, case, controller):
-        above, version = find(controller)
+    def __init__(self, case, controller, ending=""):
+        self.above, version, above = find(controller)
         self.files = FILES[controller, version]
-        self.path = os.path.join(above, f"dltest-{uuid.uuid4()}")
+        self.unit = f"dltest-{uuid.uuid4()}{ending}"
+        self.name = os.path.join(above, self.unit)  # as /proc has it
+        self.path = os.path.join(self.above, self.unit)
         try:
             os.mkdir(self.path)
         except OSError as error:
@@ -60,6 +63,19 @@ class Group:
             return True
 
         wait_until(removed, f"{self.path} to be empty")
+
+    def inside(self, work):
+        """What work() returns, while this process is in the group."""
+        try:
+            self.enter(self.path)
+            return work()
+        finally:
+            self.enter(self.above)
+
+    @staticmethod
+    def enter(path):
+        with open(os.path.join(path, "cgroup.procs"), "w", encoding="ascii") as file:
+            file.write(str(os.getpid()))
 
     def read(self, what):
         with open(os.path.join(self.path, self.files[what]), encoding="ascii") as file:

@@ -163,7 +163,9 @@ class Loader(_journals.Journals):
         "auto" then begins with `epoch`, and also if there is no job. If another number of ranks left
         the job, that is a StateError, too, with "auto" from iter(), unless a state was loaded.
     priority: "high", "normal" or "low": which reader's batches are loaded first if workers or
-        memory do not suffice for all readers of the loader. "low" gets what the others leave.
+        memory do not suffice for all readers of the loader. "low" gets what the others leave. Of
+        several loaders whose workers want the same processors, "high" counts four times as much as
+        "normal", and "low" a quarter.
 
     Arrays stay valid as long as anything refers to them, also after close(). Only one thread at a time
     may use it.

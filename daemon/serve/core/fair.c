@@ -25,10 +25,21 @@ static bool fair_counts(const struct fair_part *part, uint64_t now)
            (part->idle_ns > 0 && now - min_u64(now, part->idle_ns) < PAUSE_NS);
 }
 
+/* Else the kernel shares processors out between them as it likes. */
+static bool fair_are_rivals(const struct fair_part *a, const struct fair_part *b)
+{
+    return a->user != b->user || a->priority != b->priority;
+}
+
 bool fair_is_shared(const struct fair *fair)
 {
-    return fair->parts && fair->parts->prev != fair->parts &&
-           fair->parts->user != fair->parts->prev->user;
+    const struct fair_part *part;
+
+    DL_FOREACH (fair->parts, part) {
+        if (fair_are_rivals(fair->parts, part))
+            return true;
+    }
+    return false;
 }
 
 /* All of one user's stand together in the list. */
@@ -64,7 +75,7 @@ static bool fair_has_rival(const struct fair *fair, const struct fair_part *part
     const struct fair_part *other;
 
     DL_FOREACH (fair->parts, other) {
-        if (other->user != part->user && fair_counts(other, now))
+        if (fair_are_rivals(other, part) && fair_counts(other, now))
             return true;
     }
     return false;

@@ -1,7 +1,8 @@
 /*
- * Who may use this machine's processors where workers of several users want them: each user gets
- * the share of its weight, and each of its loaders a part of that, by priority. Pure: which workers
- * are busy, what they used of processors and the time come in; how many may be busy comes out.
+ * Who may use this machine's processors where workers of several users want them, or loaders of
+ * several priorities: each user gets the share of its weight, and each of its loaders a part of
+ * that, by priority. Pure: which workers are busy, what they used of processors and the time come
+ * in; how many may be busy comes out.
  *
  * A loader's `time` is what its workers have used of processors, divided by its weight. Those that
  * compete (their workers are busy, or would be) should be equally far. So one that is ahead of
@@ -10,7 +11,7 @@
  * processor, and is not held back. One that was idle begins where the others are: nothing is saved
  * up.
  *
- * As long as one user alone competes, nobody is held back.
+ * As long as all that compete are one user's, of one priority, nobody is held back.
  */
 #ifndef DL_FAIR_H
 #define DL_FAIR_H
@@ -52,7 +53,7 @@ static inline bool fair_has_joined(const struct fair_part *part)
     return part->user != NULL;
 }
 
-/* Loaders of several users have joined. */
+/* Loaders of several users, or of several priorities, have joined. */
 bool fair_is_shared(const struct fair *fair);
 
 /* Now that many of its workers are busy. */

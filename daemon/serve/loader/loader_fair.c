@@ -1,5 +1,5 @@
-/* Processors that several users' loaders want: how many of its workers may be busy, by
- * core/fair.h. */
+/* Processors that loaders of several users, or priorities, want: how many of its workers may be
+ * busy, by core/fair.h. */
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/common/figures.h"
 
@@ -10,7 +10,7 @@ void loader_join_fair(struct loader *loader)
     struct fair_part *part = &loader->fair;
 
     part->weight = (double)quota_weight(loader->o.pool.account);
-    part->priority = 1;
+    part->priority = loader_priority(loader);
     fair_join(loader->o.fair, part, loader->o.pool.account, uv_hrtime());
     if (fair_is_shared(loader->o.fair))
         loader->o.events->automatic(loader->o.context);
@@ -25,6 +25,14 @@ void loader_leave_fair(struct loader *loader)
         loader->o.events->due(loader->o.context);
 }
 
+/* Of those that do not share nothing is measured, so their readers say it. */
+void loader_weigh_fair(struct loader *loader)
+{
+    loader->fair.priority = loader_priority(loader);
+    if (fair_has_joined(&loader->fair) && fair_is_shared(loader->o.fair))
+        loader->o.events->automatic(loader->o.context);
+}
+
 /* It shares processors with others. */
 static bool fair_is_counted(struct loader *loader)
 {
@@ -35,16 +43,14 @@ static bool fair_is_counted(struct loader *loader)
     return joined && shared;
 }
 
-void loader_measure_fair(struct loader *loader, double priority, const struct sizing_measure *m)
+void loader_measure_fair(struct loader *loader, const struct sizing_measure *m)
 {
     enum { LONG_AGO_S = 10 }; /* what was used since then was not shared */
 
-    if (!fair_is_counted(loader))
-        return;
-    if (m->ns > 0 && m->ns < LONG_AGO_S * UINT64_C(1000000000))
+    if (fair_is_counted(loader) && m->ns > 0 && m->ns < LONG_AGO_S * UINT64_C(1000000000))
         fair_measure(loader->o.fair, &loader->fair, m->cpu_ns, m->cpu_wait_ns, uv_hrtime());
     loader->fair.weight = (double)quota_weight(loader->o.pool.account);
-    loader->fair.priority = priority;
+    loader->fair.priority = loader_priority(loader);
 }
 
 void loader_look_fair(struct loader *loader)
@@ -103,6 +109,11 @@ void loader_go_on_fair(struct loader *loader)
         loader_pump(loader);
 }
 
+static const char *fair_say_priority(const struct fair_part *part)
+{
+    return part->priority > 1 ? "high" : part->priority < 1 ? "low" : "normal";
+}
+
 void loader_fair_words(const struct loader *loader, char *text, size_t len)
 {
     const struct fair_part *part = &loader->fair;
@@ -114,7 +125,7 @@ void loader_fair_words(const struct loader *loader, char *text, size_t len)
     format_percent(fair_share(loader->o.fair, part, uv_hrtime()), share, sizeof share);
     format_seconds((double)part->held_ns / 1e9, held, sizeof held);
     (void)snprintf(text, len,
-                   "; other users want processors, too: its share is %s of %g (its user's weight "
-                   "is %g), and it waited %s for it",
-                   share, loader->o.fair->cpus, part->weight, held);
+                   "; others want processors, too: its share is %s of %g (its user's weight is %g, "
+                   "its priority %s), and it waited %s for it",
+                   share, loader->o.fair->cpus, part->weight, fair_say_priority(part), held);
 }

@@ -7,7 +7,7 @@
  *   loader_workers.c    reports of its workers: on the dataset, its files, and their tasks
  *   loader_look.c       whether its files have changed
  *   loader_size.c       how many workers it has
- *   loader_fair.c       how many of them may be busy, where users share processors
+ *   loader_fair.c       how many of them may be busy, where others want processors, too
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
@@ -142,10 +142,12 @@ void loader_join_fair(struct loader *loader);
 void loader_leave_fair(struct loader *loader);
 /* Its workers are busy, or no longer. */
 void loader_look_fair(struct loader *loader);
-/* Takes from its rooms what its user's share does not allow for. */
+/* Takes from its rooms what its share does not allow for. */
 void loader_hold_workers(struct loader *loader);
+/* Its readers are others, and so may its priority be. */
+void loader_weigh_fair(struct loader *loader);
 /* What its workers have used since the last time. */
-void loader_measure_fair(struct loader *loader, double priority, const struct sizing_measure *m);
+void loader_measure_fair(struct loader *loader, const struct sizing_measure *m);
 /* That it was held back, with numbers; or "". */
 void loader_fair_words(const struct loader *loader, char *text, size_t len);
 
@@ -260,6 +262,8 @@ void loader_lately_end(struct loader *loader, struct stream *stream);
 
 /* ---- loader_size.c */
 
+/* By the reader that matters most. */
+double loader_priority(const struct loader *loader);
 /* It is open: how many batches are loaded ahead is found, too, where workers are. */
 void loader_size_first(struct loader *loader);
 

@@ -123,8 +123,7 @@ static uint32_t size_ahead_most(const struct loader *loader)
     return (uint32_t)max_u64(loader->core.prefetch, most);
 }
 
-/* By the reader that matters most. */
-static double size_weight(const struct loader *loader)
+double loader_priority(const struct loader *loader)
 {
     static const double weights[] = {
         [PRIORITY_NORMAL] = 1, [PRIORITY_HIGH] = 4, [PRIORITY_LOW] = 0.25};
@@ -186,10 +185,10 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     ret->measure.waited_ns = min_u64(ret->measure.waited_ns + waited, ret->measure.span_ns);
     loader->size.waited_ns = 0;
     ret->sizing = loader_is_automatic(loader) ? &loader->size.sizing : NULL;
-    ret->weight = size_weight(loader);
+    ret->weight = loader_priority(loader);
     ret->user = loader->o.pool.account;
     ret->user_weight = (double)quota_weight(loader->o.pool.account);
-    loader_measure_fair(loader, ret->weight, &ret->measure);
+    loader_measure_fair(loader, &ret->measure);
     ret->workers = pool_size(loader->pool);
     ret->ready = pool_ready(loader->pool);
     ret->least = pool_size_least(loader->pool);

@@ -143,6 +143,7 @@ static void start_on_worked_out(struct loader *loader, struct stream *stream)
         return;
     if (r == 0 && stream->sink) {
         struct loader_extent extent = start_extent_of(loader, stream);
+        loader_weigh_fair(loader);
         loader->o.events->started(stream, &extent, NULL);
     } else if (r < 0 && stream->sink) {
         core_refuse(&loader->core, stream, &err);
@@ -258,6 +259,7 @@ static int start_found(struct loader *loader, struct stream_params *params, void
         return r;
     loader_mark_start(loader);
     core_begin(core, *ret, params, sink, uv_hrtime());
+    loader_weigh_fair(loader);
     loader_lately_begin(loader, *ret);
     return 0;
 }
@@ -375,6 +377,7 @@ void loader_stop(struct loader *loader, struct stream *stream)
 {
     start_note_leaving(loader, stream);
     core_stop(&loader->core, stream);
+    loader_weigh_fair(loader);
     loader_execute(loader);
 }
 
@@ -384,6 +387,7 @@ void loader_end(struct loader *loader, struct stream *stream)
         return;
     start_note_leaving(loader, stream);
     core_end(&loader->core, stream);
+    loader_weigh_fair(loader);
     loader_execute(loader);
 }
 
@@ -393,5 +397,6 @@ void loader_lose(struct loader *loader, struct stream *stream)
 
     start_note_leaving(loader, stream);
     core_lose(&loader->core, stream, may_park, uv_hrtime());
+    loader_weigh_fair(loader);
     loader_execute(loader);
 }
