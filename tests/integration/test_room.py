@@ -23,11 +23,23 @@ def big(name):
 class RoomCase(TestCase):
     served = None
 
-    def begin(self, limits, **config):
+    def begin(self, limits, env=None, **config):
         if self.served:
             self.served.stop()
-        self.served = self.daemon({"linger": "1h", "limits": limits, **config})
+        self.config = {"linger": "1h", "limits": limits, **config}
+        self.served = self.daemon(self.config, env=env)
         return self.client(self.served), self.client(self.served)
+
+    def pictures(self, name, size=14):
+        folder = pathlib.Path(self.path(name))
+        if not folder.exists():
+            media.pictures(folder, 8)
+        return {"name": name, "batch": {"size": 4}, "workers": {"count": 1, "prefetch": 1},
+                "dataset": {"kind": "imagefolder", "paths": str(folder), "cache": "40MiB",
+                            "transforms": [{"kind": "RandomResizedCrop", "size": size}]}}
+
+    def loaders(self, key="workers"):
+        return {row["name"]: row[key] for row in self.client(self.served).query("loaders")}
 
     def refused(self, client, spec):
         with self.assertRaises(DaemonError) as raised:
@@ -82,14 +94,6 @@ class AtOpening(RoomCase):
     def test_loaders(self):
         self.check_waits({"loaders": 1}, {**RANGE, "name": "first"}, {**RANGE, "name": "second"},
                          "limits.loaders: 1 more would exceed the limit of 1 for uid 0, which uses 1;")
-
-    def pictures(self, name):
-        folder = pathlib.Path(self.path(name))
-        if not folder.exists():
-            media.pictures(folder, 8)
-        return {"name": name, "batch": {"size": 4}, "workers": {"count": 1},
-                "dataset": {"kind": "imagefolder", "paths": str(folder), "cache": "40MiB",
-                            "transforms": [{"kind": "RandomResizedCrop", "size": 14}]}}
 
     def test_memory_for_what_is_kept_decoded(self):
         self.check_waits({"bytes": "60MiB"}, self.pictures("first"), self.pictures("second"),
@@ -168,6 +172,27 @@ class OfARing(RoomCase):
                 self.assertEqual([message for message in second.held if message[0] == DELIVER], [])
                 first.close()
                 self.assertEqual(self.read(second), {1000000})
+
+    def test_beside_what_it_keeps_itself(self):
+        """40 MiB, which would never make room for two batches of 16 MB: nobody is waited for."""
+        client, _ = self.begin({"bytes": "60MiB", "full": "wait"})
+        with self.assertRaisesRegex(DaemonError, rf"limits.bytes: \d+ more would exceed the limit of {60 * MIB}"):
+            client.start(client.open(self.pictures("kept", 1155))["loader"])
+            self.read(client)
+
+    def test_its_client_dies_while_it_waits(self):
+        """What nobody reads any more keeps no other from getting memory."""
+        first, second = self.begin({"bytes": "60MiB", "full": "wait"})
+        self.start(first, "first")
+        self.assertEqual(self.read(first), {1000000})
+        for client, name in (second, "second"), (self.client(self.served), "third"):
+            self.start(client, name)
+            wait_until(lambda name=name: "waits for memory" in " ".join(self.why(name).split()), "it waits")
+        second.close()
+        wait_until(lambda: self.loaders("users")["second"] == 0, "its client to be gone")
+        first.close()
+        self.assertEqual(self.read(client), {1000000})
+        self.assertEqual(set(self.loaders()), {"third"})
 
     def test_what_nobody_uses_makes_way(self):
         first, second = self.begin({"bytes": "60MiB"})

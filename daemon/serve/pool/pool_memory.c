@@ -1,4 +1,5 @@
 #include "daemon/serve/pool/pool_private.h"
+#include "daemon/serve/ring/pictures.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -55,14 +56,25 @@ static bool pool_memory_retired_suffices(const struct pool *pool, uint64_t bytes
            budget_would_take(pool->o.budget, bytes, retired);
 }
 
+/* What the loader keeps decoded is there as long as it is. */
+static struct admission_claim pool_memory_less(struct admission_claim claim, uint64_t kept)
+{
+    claim.in_use -= min_u64(claim.in_use, kept);
+    claim.limit -= min_u64(claim.limit, kept);
+    return claim;
+}
+
 /* Whether it waits, by policy, for what others have. */
 static bool pool_memory_waits_for_room(const struct pool *pool, uint64_t bytes)
 {
     const struct quota_account *account = pool->o.account;
-    const struct admission_claim claims[] = {{.want = bytes,
-                                              .in_use = quota_in_use(account, QUOTA_BYTES),
-                                              .limit = quota_limit(account, QUOTA_BYTES)},
-                                             budget_claim(pool->o.budget, bytes)};
+    const struct pictures_list *kept = pool->o.pictures;
+    const struct admission_claim own = {.want = bytes,
+                                        .in_use = quota_in_use(account, QUOTA_BYTES),
+                                        .limit = quota_limit(account, QUOTA_BYTES)};
+    const struct admission_claim claims[] = {
+        pool_memory_less(own, pictures_list_bytes(kept, account)),
+        pool_memory_less(budget_claim(pool->o.budget, bytes), pictures_list_bytes(kept, NULL))};
 
     return admission_decide(claims, ARRAY_SIZE(claims),
                             pool->o.config->limits.full == CONFIG_FULL_WAIT) == ADMISSION_WAITS;

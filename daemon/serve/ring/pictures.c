@@ -229,6 +229,16 @@ uint64_t pictures_set_wants(const struct pictures_set *set, const struct spec_da
     return n;
 }
 
+uint64_t pictures_list_bytes(const struct pictures_list *list, const struct quota_account *payer)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!payer || list->items[i]->charge.payer.account == payer)
+            bytes += list->items[i]->bytes;
+    return bytes;
+}
+
 uint64_t pictures_list_own_bytes(const struct pictures_list *list)
 {
     uint64_t bytes = 0;

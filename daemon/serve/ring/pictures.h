@@ -40,6 +40,8 @@ void pictures_list_share(struct pictures_list *list, const struct pictures_list 
 /* What a list for the dataset would take that is not there yet: arenas, and (added) their bytes. */
 uint64_t pictures_set_wants(const struct pictures_set *set, const struct spec_dataset *dataset,
                             const struct payer *payer, uint64_t *bytes);
+/* Bytes that `payer` has paid for; NULL: all. */
+uint64_t pictures_list_bytes(const struct pictures_list *list, const struct quota_account *payer);
 /* Bytes that nobody else has a reference to. */
 uint64_t pictures_list_own_bytes(const struct pictures_list *list);
 void pictures_list_deinit(struct pictures_list *list); /* zeroes it */
