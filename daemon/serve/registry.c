@@ -180,7 +180,7 @@ static int registry_check_files(const struct registered *entry, uint64_t asked)
 
 static bool registry_make_way(void *context, struct loader *loader)
 {
-    return room_make_way(context, loader_uid(loader));
+    return room_make_way(context, loader_account(loader));
 }
 
 /* OPENs that wait are tried again before long: what makes room is not told. 1. */

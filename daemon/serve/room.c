@@ -7,9 +7,9 @@
 
 /* ---- what nobody uses ------------------------------------------------------------------------ */
 
-/* The user's loader that has been unused for longest; those that a job may come back to are last.
- * NULL: all are in use. */
-static struct loader *room_find_unused(const struct daemon *d, uid_t uid)
+/* The account's loader that has been unused for longest; those that a job may come back to are
+ * last. NULL: all are in use. */
+static struct loader *room_find_unused(const struct daemon *d, const struct quota_account *account)
 {
     struct loader *found = NULL;
     uint64_t found_since = UINT64_MAX;
@@ -20,7 +20,7 @@ static struct loader *room_find_unused(const struct daemon *d, uid_t uid)
         bool parked;
         uint64_t since = loader_unused_since(loader, &parked);
 
-        if (loader_uid(loader) != uid || since == UINT64_MAX || parked > found_parked ||
+        if (loader_account(loader) != account || since == UINT64_MAX || parked > found_parked ||
             (parked == found_parked && since >= found_since))
             continue;
         found = loader;
@@ -30,9 +30,9 @@ static struct loader *room_find_unused(const struct daemon *d, uid_t uid)
     return found;
 }
 
-bool room_make_way(const struct daemon *d, uid_t uid)
+bool room_make_way(const struct daemon *d, const struct quota_account *account)
 {
-    struct loader *unused = room_find_unused(d, uid);
+    struct loader *unused = room_find_unused(d, account);
 
     if (unused)
         loader_give_way(unused);
@@ -48,6 +48,40 @@ bool room_yield_workers(const struct daemon *d, const struct quota_account *acco
             return true;
     }
     return false;
+}
+
+/* Workers that are about to go. */
+static uint64_t room_leaving(const struct daemon *d, const struct quota_account *account)
+{
+    uint64_t n = 0;
+
+    for (const struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct pool *pool = loader_pool(registered_loader(e));
+
+        if (loader_account(registered_loader(e)) == account && pool)
+            n += pool_leaving(pool);
+    }
+    return n;
+}
+
+/* The one to which the daemon has given most has to give some of that, if all together have `n`.
+ * False: they have not, or as many are on their way. */
+static bool room_share_workers(const struct daemon *d, const struct quota_account *account,
+                               uint64_t n)
+{
+    uint64_t leaving = room_leaving(d, account), all = leaving;
+    struct loader *most = NULL;
+
+    for (const struct registered *e = d->loaders; e; e = registered_next(e)) {
+        struct loader *loader = registered_loader(e);
+
+        if (loader_account(loader) != account || loader_spares(loader) == 0)
+            continue;
+        all += loader_spares(loader);
+        most = !most || loader_spares(loader) > loader_spares(most) ? loader : most;
+    }
+    return most && n > leaving && n <= all &&
+           loader_spare_workers(most, (uint32_t)min_u64(n - leaving, loader_spares(most)));
 }
 
 /* ---- what it wants --------------------------------------------------------------------------- */
@@ -85,15 +119,16 @@ static uint64_t room_bandwidth(const struct daemon *d)
     return all;
 }
 
-/* What the user's unused loaders would give back. */
-static void room_count_unused(const struct daemon *d, uid_t uid, struct admission_claim *claims)
+/* What the account's unused loaders would give back. */
+static void room_count_unused(const struct daemon *d, const struct quota_account *account,
+                              struct admission_claim *claims)
 {
     for (const struct registered *e = d->loaders; e; e = registered_next(e)) {
         const struct loader *loader = registered_loader(e);
         const struct pool *pool = loader_pool(loader);
         bool parked;
 
-        if (loader_uid(loader) != uid || loader_unused_since(loader, &parked) == UINT64_MAX)
+        if (loader_account(loader) != account || loader_unused_since(loader, &parked) == UINT64_MAX)
             continue;
         claims[ROOM_LOADERS].returned++;
         claims[ROOM_WORKERS].returned += loader_gives_back(loader);
@@ -121,23 +156,11 @@ static struct room room_of(struct daemon *d, struct session *session, const stru
     if (d->config.limits.bandwidth > 0)
         room.claims[ROOM_BANDWIDTH] = (struct admission_claim){
             .want = 1, .in_use = room_bandwidth(d), .limit = d->config.limits.bandwidth};
-    room_count_unused(d, session_uid(session), room.claims);
+    room_count_unused(d, account, room.claims);
     return room;
 }
 
 /* ---- the decision ---------------------------------------------------------------------------- */
-
-/* Workers that are about to go count as there before long. */
-static bool room_is_coming(const struct daemon *d, const struct quota_account *account)
-{
-    for (const struct registered *e = d->loaders; e; e = registered_next(e)) {
-        const struct pool *pool = loader_pool(registered_loader(e));
-
-        if (loader_account(registered_loader(e)) == account && pool && pool_shrinks(pool))
-            return true;
-    }
-    return false;
-}
 
 /* In the words of who is asked for it. 0: there is room. */
 static int room_check(struct daemon *d, const struct room *room, struct dl_error *err)
@@ -168,9 +191,10 @@ static int room_check(struct daemon *d, const struct room *room, struct dl_error
                         (unsigned long long)bandwidth->limit);
 }
 
+/* Workers that are about to go count as there before long. */
 static bool room_waits(const struct daemon *d, const struct room *room)
 {
-    return d->config.limits.full == CONFIG_FULL_WAIT || room_is_coming(d, room->account);
+    return d->config.limits.full == CONFIG_FULL_WAIT || room_leaving(d, room->account) > 0;
 }
 
 static enum admission room_decide(const struct daemon *d, const struct room *room)
@@ -178,17 +202,27 @@ static enum admission room_decide(const struct daemon *d, const struct room *roo
     return admission_decide(room->claims, ROOMS, room_waits(d, room));
 }
 
+/* Whether something has made way for it. What never fits takes nothing from anybody. */
+static bool room_gains(const struct daemon *d, const struct room *room)
+{
+    const struct admission_claim *workers = &room->claims[ROOM_WORKERS];
+    uint64_t wants = workers->want + workers->in_use;
+
+    if (room_decide(d, room) == ADMISSION_MAKES_WAY)
+        return room_make_way(d, room->account);
+    if (admission_decide(room->claims, ROOMS, true) == ADMISSION_REFUSED || wants <= workers->limit)
+        return false;
+    return room_yield_workers(d, room->account) ||
+           room_share_workers(d, room->account,
+                              wants - min_u64(wants, workers->limit + workers->returned));
+}
+
 int room_make(struct daemon *d, struct session *session, const struct dl_spec *spec,
               struct dl_error *err)
 {
-    struct quota_account *account = session_account(session);
-
-    retired_look(&d->retired, account);
+    retired_look(&d->retired, session_account(session));
     struct room room = room_of(d, session, spec);
-    while (room_decide(d, &room) == ADMISSION_MAKES_WAY && room_make_way(d, session_uid(session)))
-        room = room_of(d, session, spec);
-    while (quota_check(account, QUOTA_WORKERS, spec->workers, NULL) < 0 &&
-           room_yield_workers(d, account))
+    while (room_gains(d, &room))
         room = room_of(d, session, spec);
     int r = room_check(d, &room, err); /* of all users, too */
     bool refused = room_decide(d, &room) == ADMISSION_REFUSED;

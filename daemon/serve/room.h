@@ -12,9 +12,10 @@
  * has the numbers. */
 int _nodiscard_ room_make(struct daemon *daemon, struct session *session,
                           const struct dl_spec *spec, struct dl_error *err);
-/* One of its user's loaders that nobody has open makes way. False: all are in use. */
-bool room_make_way(const struct daemon *daemon, uid_t uid);
-/* One of the user's loaders that nobody reads gives workers back. False: none has any to give. */
+/* One of the account's loaders that nobody has open makes way. False: all are in use. */
+bool room_make_way(const struct daemon *daemon, const struct quota_account *account);
+/* One of the account's loaders that nobody reads gives workers back. False: none has any to give.
+ */
 bool room_yield_workers(const struct daemon *daemon, const struct quota_account *account);
 
 #endif

@@ -51,8 +51,8 @@ class Client:
 
 @unittest.skipIf(os.geteuid(), "only root can make control groups")
 class Charge(TestCase):
-    def start(self, charge="cgroup", launcher=()):
-        return self.daemon({"linger": "0s", "limits": {"loaders": 1, "charge": charge}}, launcher=launcher)
+    def start(self, charge="cgroup", launcher=(), linger="0s", **limits):
+        return self.daemon({"linger": linger, "limits": {"loaders": 1, "charge": charge, **limits}}, launcher=launcher)
 
     def groups(self, daemon):
         """Whose session is charged: by group, without those of dlctl itself."""
@@ -76,6 +76,38 @@ class Charge(TestCase):
         self.assertRegex(dlctl("metrics", daemon=daemon).stdout, rf"dloader_user_refusals_total{labels} 1\n")
         first.stop()
         wait_until(lambda: second.open("b") == "open", "the first one's loader to be gone")
+
+    def test_limits_of_their_own(self):
+        """limits.users: of a group by its path, of a unit by its name."""
+        path, unit, other = Group(self, "memory"), Group(self, "memory", ".service"), Group(self, "memory")
+        daemon = self.start(users={path.name: {"loaders": 2, "weight": 300}, unit.unit: {"loaders": 3}})
+        for group, most in (path, 2), (unit, 3), (other, 1):
+            client = Client(self, daemon, group)
+            for i in range(most):
+                self.assertEqual(client.open(f"{group.unit}-{i}"), "open")
+            self.assertIn(f"1 more would exceed the limit of {most} for uid 0 in control group {group.name},",
+                          client.open(f"{group.unit}-more"))
+        rows = [row for row in dlctl_json("users", daemon=daemon) if row["loaders"]]
+        self.assertEqual({row["control_group"]: (row["weight"], row["limit_loaders"]) for row in rows},
+                         {path.name: (300, 2), unit.name: (100, 3), other.name: (100, 1)})
+
+    def test_what_another_group_does_not_use_stays(self):
+        """It would make room for that group alone."""
+        daemon = self.start(linger="1h")
+        one, other = Group(self, "memory"), Group(self, "memory")
+        first, holds, comes = Client(self, daemon, one), Client(self, daemon, other), Client(self, daemon, other)
+
+        def unused():
+            return {row["name"] for row in dlctl_json("loaders", daemon=daemon) if row["users"] == 0}
+        self.assertEqual((first.open("a"), holds.open("b")), ("open", "open"))
+        first.stop()
+        wait_until(lambda: unused() == {"a"}, "the first one to linger")
+        self.assertIn("limits.loaders: 1 more would exceed", comes.open("c"))
+        self.assertEqual(unused(), {"a"})
+        holds.stop()
+        wait_until(lambda: unused() == {"a", "b"}, "the second one to linger, too")
+        self.assertEqual(comes.open("c"), "open")
+        self.assertEqual({row["name"] for row in dlctl_json("loaders", daemon=daemon)}, {"a", "c"})
 
     def test_by_user(self):
         """The default: whatever groups there are."""

@@ -188,6 +188,25 @@ class Automatic(ResizeCase):
         wait_until(lambda: [row["workers"] for row in self.asker.query("loaders")] == [1, 5], "the rest of them")
         reader.stop()
 
+    def test_workers_of_one_that_is_read_are_there_for_one_that_opens(self):
+        """What the daemon has added it may take again: as much as is needed, if that is enough."""
+        client, loader = self.begin({"count": "auto"}, limits={"cpus": 2, "workers": 8})
+        reader = Reader(client, loader)
+        reader.start()
+        wait_until(lambda: self.row()["workers"] == 8, "as many as it may have")
+        other = self.client(self.served)
+        opens = {"name": "other", "dataset": RANGE, "batch": {"size": 4}}
+        with self.assertRaisesRegex(DaemonError, "limits.workers: 7 more would exceed the limit of 8 for uid"):
+            other.open({**opens, "workers": {"count": 7}})
+        self.assertEqual(self.row()["workers"], 8)
+        other.open({**opens, "workers": {"count": 3}})
+        self.assertEqual([row["workers"] for row in self.asker.query("loaders")], [5, 3])
+        self.assertIn("5 workers, 8 until ", self.row()["sized"])
+        steps = reader.steps
+        wait_until(lambda: reader.steps > steps + 100, "some seconds")
+        self.assertEqual([row["workers"] for row in self.asker.query("loaders")], [5, 3])
+        reader.stop()
+
     def test_told(self):
         """A number that somebody says stays, until the daemon is to find it again."""
         client, loader = self.begin({"count": "auto"}, limits={"cpus": 2, "workers": 8})

@@ -7,7 +7,8 @@ import pathlib
 import unittest
 
 import media
-from dltest import DELIVER, OPEN, OPENED, DaemonError, TestCase, dlctl, wait_until
+from bucket import Bucket
+from dltest import DELIVER, ERROR, OPEN, OPENED, DaemonError, TestCase, dlctl, wait_until
 
 ONE, OTHER = 60001, 60002  # users that nobody has a name for
 RANGE = {"dataset": {"kind": "range", "length": 1000000}, "batch": {"size": 4}}
@@ -110,15 +111,15 @@ class AtOpening(RoomCase):
         second.open({**self.pictures("first"), "name": "again", "seed": 7})
         self.assertEqual(len(second.query("loaders")), 2)
 
-    def test_bandwidth(self):
-        spec = {"dataset": {"kind": "range", "length": 400000}, "batch": {"size": 100}, "workers": {"count": 1}}
+    def check_bandwidth(self, dataset, size, bucket):
+        said = (r"limits.bandwidth: all loaders together have loaded \d{5,} bytes of batches a second lately, "
+                r"and the limit is 10240;")
+        spec = {"dataset": dataset, "batch": {"size": size}, "workers": {"count": 1}}
         for full in ("refuse", "wait"):
-            with self.subTest(full=full):
-                reads, comes = self.begin({"bandwidth": "10KiB", "full": full}, linger="0s")
+            with self.subTest(dataset=dataset, full=full):
+                reads, comes = self.begin({"bandwidth": "10KiB", "full": full}, bucket.environment, linger="0s")
                 loader = reads.open({**spec, "name": "reads"})["loader"]
                 self.assertEqual(len(reads.epoch_indices(loader)), 4000)  # more than 3 MB, in seconds
-                said = (r"limits.bandwidth: all loaders together have loaded \d{5,} bytes of batches a second lately, "
-                        r"and the limit is 10240;")
                 if full == "refuse":
                     self.assertRegex(str(self.refused(comes, {**spec, "name": "comes"})), said)
                     continue
@@ -126,6 +127,31 @@ class AtOpening(RoomCase):
                 self.assertRegex(self.waiting("comes"), said)
                 reads.close()
                 self.opened(comes, request)
+
+    def test_bandwidth(self):
+        """By the bytes of batches, wherever these come from."""
+        bucket = Bucket(self.path(""))
+        self.addCleanup(bucket.close)
+        self.npy("rows.npy", (8000, 400), "|u1", bytes(8000 * 400))
+        for dataset, size in (({"kind": "range", "length": 400000}, 100),
+                              ({"kind": "npy", "paths": "s3://bucket/rows.npy"}, 2)):
+            self.check_bandwidth(dataset, size, bucket)
+
+    def test_what_one_has_no_use_for_is_not_enough(self):
+        """A loader that nobody has open makes way, and one that nobody reads gives workers back: both, where both are
+        needed, and neither for what never fits.
+        """
+        holder, comes = self.begin({"workers": 5})
+        holder.open({**RANGE, "name": "idle", "workers": {"count": "auto"}})
+        gone = self.client(self.served)
+        gone.open({**RANGE, "name": "gone", "workers": {"count": 2}})
+        gone.close()
+        wait_until(lambda: self.loaders("users") == {"idle": 1, "gone": 0}, "it lingers")
+        self.assertIn("limits.workers: 6 more would exceed the limit of 5",
+                      str(self.refused(comes, {**RANGE, "name": "comes", "workers": {"count": 6}})))
+        self.assertEqual(self.loaders(), {"idle": 2, "gone": 2})
+        comes.open({**RANGE, "name": "comes", "workers": {"count": 4}})
+        self.assertEqual(self.loaders(), {"idle": 1, "comes": 4})
 
     def test_what_never_fits_does_not_wait(self):
         _, waits = self.begin({"workers": 3, "bytes": "60MiB", "memory": "50MiB", "full": "wait"})
@@ -136,6 +162,46 @@ class AtOpening(RoomCase):
                            ({**self.pictures("b"), "dataset": {**self.pictures("b")["dataset"], "cache": "51MiB"}},
                             f"limits.memory: {51 * MIB} more would exceed the limit of {50 * MIB}")):
             self.assertIn(said, str(self.refused(waits, spec)))
+
+
+class WhileItWaits(RoomCase):
+    def wait_for_workers(self):
+        holder, waits = self.begin({"workers": 3, "full": "wait"})
+        holder.open({**RANGE, "name": "first", "workers": {"count": 2}})
+        return holder, waits, self.ask_for_workers(waits, "second")
+
+    def ask_for_workers(self, client, name):
+        request = self.ask(client, {**RANGE, "name": name, "workers": {"count": 2}})
+        self.waiting(name)
+        return request
+
+    def test_limits_change(self):
+        """By a reload: what fits now is opened, and what may not wait, or never fits, is refused."""
+        for limits, said in (({"workers": 4, "full": "wait"}, None), ({"workers": 3, "full": "refuse"}, "limit of 3"),
+                             ({"workers": 1, "full": "wait"}, "limit of 1"),
+                             ({"workers": 64, "full": "wait", "users": {"root": {"workers": 1}}}, "limit of 1")):
+            with self.subTest(limits=limits):
+                _, waits, request = self.wait_for_workers()
+                with open(self.path("dloaderd.conf"), "w", encoding="ascii") as file:
+                    json.dump({**self.config, "limits": limits}, file)
+                dlctl("reload", daemon=self.served)
+                number, answered, *error = waits.recv_number(OPENED, ERROR)
+                self.assertEqual((number, answered), (ERROR if said else OPENED, request))
+                if said:
+                    self.assertEqual(error[:2], [errno.EDQUOT, "limits.workers"])
+                    self.assertIn(f"2 more would exceed the {said} for uid 0, which uses 2;", error[2])
+
+    def test_its_client_dies(self):
+        """Nothing is left of it, and the next one's turn comes."""
+        holder, waits, _ = self.wait_for_workers()
+        third = self.client(self.served)
+        request = self.ask_for_workers(third, "third")
+        waits.close()
+        wait_until(lambda: {row["opens"] for row in third.query("sessions")} == {None, "third"}, "one to wait")
+        self.assertEqual([(row["loaders"], row["workers"]) for row in third.query("users")], [(1, 2)])
+        holder.close()
+        self.opened(third, request)
+        self.assertEqual(self.loaders(), {"third": 2})
 
 
 class OfARing(RoomCase):

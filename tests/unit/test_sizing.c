@@ -412,6 +412,24 @@ static void ask_for_all(struct sizing_case *c)
                                          .cpu_ns = busy};
 }
 
+/* Others need some of its workers, in the middle of a trial: what remains is measured anew. */
+TEST(test_gives)
+{
+    struct sizing sizing = {.trial_from = 4, .trial_rate = 1e9, .trial_most = 2};
+    struct sizing_case c = {
+        .sizing = &sizing, .weight = 1, .read = true, .workers = 5, .ready = 5, .most = 5};
+    char words[SIZING_WORDS];
+
+    sizing_give(&sizing, 8, SECOND);
+    sizing_words(&c, 8, 3 * SECOND, words);
+    assert_string_equal(words, "5 workers, 8 until 2.0 s ago: another loader needed some of them");
+    for (uint64_t i = 1; i < 40; i++) {
+        ask_for_all(&c);
+        sizing_decide(&c, 1, 8, SECOND + i * SIZING_TICK_NS);
+        assert_int_equal(c.ret, 5);
+    }
+}
+
 /* Where all would use any number, processors are shared out by the loaders' weights. */
 TEST(test_weights)
 {

@@ -460,6 +460,15 @@ void sizing_yield(struct sizing *s, uint32_t workers)
     s->reason = SIZING_NOT_READ;
 }
 
+void sizing_give(struct sizing *s, uint32_t workers, uint64_t now)
+{
+    s->before = workers;
+    s->changed_ns = now;
+    s->trial_from = s->trial_ahead = s->fallen_from = 0;
+    s->reason = SIZING_GAVE;
+    sizing_measure_anew(s);
+}
+
 /* It is read again: as many as it had then. */
 static bool sizing_return(struct sizing_case *c, uint64_t now)
 {
@@ -560,6 +569,7 @@ static const char *sizing_reason_words(enum sizing_reason reason)
         [SIZING_NO_CPU] = "no processor is left for more",
         [SIZING_NO_MORE] = "it may have no more",
         [SIZING_NOT_READ] = "nobody reads it",
+        [SIZING_GAVE] = "another loader needed some of them",
     };
     return words[reason];
 }

@@ -74,6 +74,7 @@ enum sizing_reason {
     SIZING_NO_CPU,   /* all processors are in use */
     SIZING_NO_MORE,  /* it has as many as it may */
     SIZING_NOT_READ, /* nobody reads it */
+    SIZING_GAVE,     /* another loader of its user needed some */
 };
 
 /* What is remembered of a loader; embedded. All zero: nothing. */
@@ -137,6 +138,9 @@ void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t no
 
 /* Nobody reads it, and others need its workers: it is as if that had been so for a while. */
 void sizing_yield(struct sizing *sizing, uint32_t workers);
+
+/* It is read, and others need some of its workers more: it had so many. */
+void sizing_give(struct sizing *sizing, uint32_t workers, uint64_t now);
 
 /* Those that are tried do not come: as if they had gained nothing. */
 void sizing_give_up(struct sizing_case *c, uint64_t now);

@@ -279,6 +279,10 @@ void loader_size_helpers(struct loader *loader, const struct sizing_case *own);
 /* Others of its user need workers: if the daemon finds how many it has, and nobody reads it, it
  * keeps one. False: it has none to give. */
 bool loader_yield_workers(struct loader *loader);
+/* How many it can do without, read or not, of those that the daemon has added; and so many go, at
+ * most as many, as soon as they have made what they have. */
+uint32_t loader_spares(const struct loader *loader);
+bool loader_spare_workers(struct loader *loader, uint32_t n);
 /* It may be given more work than before, if it was held back. */
 void loader_go_on_fair(struct loader *loader);
 /* In words, how many workers it has and why. */

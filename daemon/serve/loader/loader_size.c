@@ -6,6 +6,7 @@
 #include "daemon/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -155,6 +156,37 @@ bool loader_yield_workers(struct loader *loader)
     return true;
 }
 
+/* What it began with it keeps. */
+uint32_t loader_spares(const struct loader *loader)
+{
+    bool gives = loader->state == LOADER_OPEN && loader_is_automatic(loader);
+    uint32_t workers = gives ? pool_size(loader->pool) : 0;
+
+    return workers -
+           (uint32_t)min_u64(workers, max_u64(pool_size_least(loader->pool), SIZING_FIRST));
+}
+
+bool loader_spare_workers(struct loader *loader, uint32_t n)
+{
+    uint32_t workers = pool_size(loader->pool);
+    struct dl_error err;
+
+    assert(n <= loader_spares(loader));
+    if (loader_resize(loader, workers - n, &err) < 0)
+        return false;
+    sizing_give(&loader->size.sizing, workers, uv_hrtime());
+    return true;
+}
+
+/* Others may wait for those that are about to go. */
+static uint32_t size_most(const struct loader *loader, double cpus)
+{
+    if (pool_leaving(loader->pool) > 0)
+        return pool_size(loader->pool);
+    return (uint32_t)min_u64(pool_size_most(loader->pool),
+                             max_u64((uint64_t)(cpus * SIZING_PER_CPU), SIZING_FIRST));
+}
+
 bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *ret)
 {
     uint64_t now = uv_hrtime(), from = loader->size.at_ns;
@@ -192,8 +224,7 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     ret->workers = pool_size(loader->pool);
     ret->ready = pool_ready(loader->pool);
     ret->least = pool_size_least(loader->pool);
-    ret->most = (uint32_t)min_u64(pool_size_most(loader->pool),
-                                  max_u64((uint64_t)(cpus * SIZING_PER_CPU), SIZING_FIRST));
+    ret->most = size_most(loader, cpus);
     ret->ahead = loader->core.prefetch;
     ret->ahead_most = size_ahead_most(loader);
     loader->size.cpus = cpus;

@@ -137,8 +137,8 @@ bool pool_rests(const struct pool *pool, uint32_t worker);
 /* How many there should be, without helpers; more are there as long as some have tasks that are to
  * go when these are done. */
 uint32_t pool_size(const struct pool *pool);
-bool pool_shrinks(const struct pool *pool);
-/* Of these, those that can be given tasks. */
+uint32_t pool_leaving(const struct pool *pool); /* those more */
+/* Of those that there should be, the ones that can be given tasks. */
 uint32_t pool_ready(const struct pool *pool);
 /* Those of this machine that have tasks. */
 uint32_t pool_busy(const struct pool *pool);

@@ -130,9 +130,9 @@ uint32_t pool_size(const struct pool *pool)
     return pool->size - pool->o.helpers;
 }
 
-bool pool_shrinks(const struct pool *pool)
+uint32_t pool_leaving(const struct pool *pool)
 {
-    return pool->n_members > pool->size;
+    return pool->n_members - (uint32_t)min_u64(pool->n_members, pool->size);
 }
 
 uint32_t pool_ready(const struct pool *pool)
