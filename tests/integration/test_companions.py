@@ -98,6 +98,19 @@ class CompanionsTest(TestCase):
         # Besides, what was loaded ahead of the next epoch.
         self.assertIn(self.made(), range(STEPS, STEPS + MOST + 1))
 
+    def test_without_a_name(self):
+        """Whoever has the same spec and seed has the same loader."""
+        nameless, first = spec(), []
+        del nameless["name"]
+        for seed in 1, 1, 2:
+            client = self.client(self.served)
+            client.start(client.open({**nameless, "seed": seed})["loader"])
+            batch = client.next_batches()[0]
+            first.append((batch.segment, batch.offset, batch.indices))
+        self.assertEqual(first[0], first[1])
+        self.assertNotEqual(first[0][0], first[2][0])
+        self.assertNotEqual(first[0][2], first[2][2])
+
     def test_several_epochs_and_names_of_jobs(self):
         jobs = [self.job(start={"job": name}) for name in ("a", "b", "")]
         for epoch in range(3):

@@ -1,7 +1,8 @@
 """The same batches from every way of loading: the digest of `dlctl run` is that of `dlctl check`, which
 needs neither daemon nor workers, for every kind of dataset, sampler, batch and collate; with any
-number of workers, none, any prefetch and credits, and with workers killed while it runs. Iterable
-datasets are divided among workers, so that each number of workers has its own digest.
+number of workers, none, any prefetch and credits, with workers killed while it runs, and beside others
+who read the same or want the same processors. Iterable datasets are divided among workers, so that
+each number of workers has its own digest.
 
 Not all of this is crossed with all: every kind of dataset meets every sampler, every batching and
 every number of workers, calm and with deaths, and what cannot depend on each other meets once.
@@ -13,12 +14,14 @@ failure.
 import contextlib
 import errno
 import itertools
+import json
 import os
 import pathlib
 import random
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import unittest
@@ -148,7 +151,7 @@ HERE = ({"count": 0}, 1)
 # slot of its 6th, 12th or 24th task. N workers whose lives end at the 6th cannot do 5 N + 1 without.
 LIVES = (6, 12, 24)
 PLANS = {"calm": None, "slow": "slow-always-1",
-         **{f"deadly-{life}": f"torn-always-{life}" for life in LIVES}}
+         "busy": "busy-always-1", **{f"deadly-{life}": f"torn-always-{life}" for life in LIVES}}
 
 
 def deadly(workers, tasks):
@@ -193,6 +196,7 @@ class DigestCase(TestCase):
 
     used = ()
     shard = {}
+    more = {}  # of the configuration
 
     @classmethod
     def setUpClass(cls):
@@ -203,13 +207,20 @@ class DigestCase(TestCase):
             directory = tempfile.mkdtemp(prefix="dltest-")
             cls.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
             config = {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000},
-                      "plugins": [str(cls.plugins)]}
+                      "plugins": [str(cls.plugins)], **cls.more}
             if PLANS[name]:
                 config["worker"] = os.path.join(directory, PLANS[name])
                 os.symlink(dltest.BAD_WORKER, config["worker"])
                 config["sandbox"] = "off"  # it writes a file when it has misbehaved
             cls.daemons[name] = Daemon(directory, config)
             cls.addClassCleanup(cls.daemons[name].stop)
+
+    def sharing(self, name, kind):
+        """How several jobs of a dataset share their batches, and the batch sizes that they can have."""
+        if name in ITERABLE or kind == "mix":
+            return {}, (2,)
+        share = {"window": 3, "wait": "200ms"}
+        return (share, (2,)) if name in COLLATES else ({**share, "size": 4}, (2, 4))
 
     def write_spec(self, name, kind, keys, sampler, batch, workers, collate=None, shard=None, path=None, **more):
         return self.spec(path or name, name=name, seed=77, dataset={"kind": kind, **keys}, sampler=sampler,
@@ -469,10 +480,9 @@ class Resized(DigestCase):
 
     def jobs(self, name, kind):
         """Of each its loader, batch size, workers, how it shares, and which ranks' batches it loads."""
+        share, sizes = self.sharing(name, kind)
         if name in ITERABLE:
             return [(name, 2, {"count": "auto"}, {}, ALL_RANKS)]
-        share = {} if kind == "mix" else {"window": 3, "wait": "200ms"}
-        sizes, share = ((2,), share) if not share or name in COLLATES else ((2, 4), {**share, "size": 4})
         return [*((name, size, {"count": 2}, share, ALL_RANKS) for size in sizes),
                 (f"{name}-passed", 2, {"count": "auto", "bypass": 3}, {}, ["--world", "3", "--rank", "1"])]
 
@@ -531,6 +541,65 @@ class Resized(DigestCase):
             finally:
                 over.set()
                 changer.result()
+
+
+@unittest.skipIf(os.geteuid(), "only root can be several users")
+class Neighbours(DigestCase):
+    """Two jobs each of two users, whose weights divide the one processor that all of them want: what any of them gets
+    is what a job gets that is alone, whether it shares its batches with the other of its user, or not.
+    """
+
+    used = ("busy",)
+    USERS = (60301, 60302)  # that nobody has a name for
+    more = {"socket_mode": "0666", "data_roots": ["/"],
+            "limits": {"workers": 1000, "loaders": 1000, "cpus": 1, "users": {str(USERS[0]): {"weight": 300}}}}
+
+    def setUp(self):
+        super().setUp()
+        for folder in self.dir, self.plugins, os.path.dirname(self.daemons["busy"].socket):
+            os.chmod(folder, 0o755)
+
+    def load_as(self, user, spec, *args):
+        run = [dltest.DLCTL, "run", spec, "--digest", "--json", *args, "--socket", self.daemons["busy"].socket]
+        done = subprocess.run(run, user=user, group=user, extra_groups=[], capture_output=True, text=True, check=False,
+                              timeout=4 * dltest.PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def watch(self, over):
+        """What loaders say of their workers, as long as they last."""
+        with self.daemons["busy"].client() as client:
+            while not over.wait(0.05):
+                self.told.update(row["sized"] for row in client.query("loaders"))
+
+    def check_dataset(self, threads, name, kind, keys):
+        share, sizes = self.sharing(name, kind)
+        sampler = {"kind": "random", "order": "native"} if name not in ITERABLE else {}
+        runs = []
+        for job, size in enumerate((2, sizes[-1])):
+            spec = self.write_spec(name, kind, keys, sampler, {"size": size}, {"count": 2}, COLLATES.get(name),
+                                   path=f"{name}-{job}", share=share)
+            args = [spec, *ALL_RANKS, "--batches", "9"]
+            want = threads.submit(dlctl_json, "check", *args, "--digest")
+            runs += [(want, threads.submit(self.load_as, user, *args)) for user in self.USERS]
+        return runs
+
+    def test_shared_by_weight(self):
+        self.told, over, runs = set(), threading.Event(), []
+        with ThreadPoolExecutor(17) as threads:
+            watcher = threads.submit(self.watch, over)
+            try:
+                for name, kind, make in DATASETS[2::12 if QUICK else 6]:
+                    with contextlib.suppress(unittest.SkipTest):
+                        keys = make(self)
+                        runs += [(name, *run) for run in self.check_dataset(threads, name, kind, keys)]
+                for name, want, run in runs:
+                    with self.subTest(dataset=name):
+                        self.assert_equal_digests(run.result(), want.result())
+            finally:
+                over.set()
+                watcher.result()
+        self.assertTrue([words for words in self.told if "others want processors, too" in words], self.told)
 
 
 class Completeness(TestCase):
