@@ -34,6 +34,7 @@ static bool render_put_unit(FILE *file, const char *key, const struct value *v)
         {"bytes_per_s", format_bytes}, {"_per_s", format_count},    {"bytes", format_bytes},
         {"_s", format_seconds},        {"padding", format_percent}, {"fill", format_percent},
         {"share", format_percent},     {"wanted", format_percent},  {"progress", format_percent},
+        {"wait", format_percent},      {"cpu", format_percent},
     };
     char text[UNITS_MAX];
     double d = render_as_double(v);

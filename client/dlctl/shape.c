@@ -44,6 +44,11 @@ static const struct shape {
     {"quarantine",
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
     {"lately", {.keys = "loader uid rank wait_share ten_minutes waited_s read_s age_s world job"}},
+    {"top",
+     {.keys =
+          "name uid samples_per_s wait lately left_s workers memory_bytes errors cpu batches_per_s "
+          "progress delivered_bytes_per_s state",
+      .below = "verdict"}},
     {"slowest",
      {.keys = "loader uid sample took_s name epoch together seen",
       .below = "why_not",
@@ -108,7 +113,7 @@ static int shape_change_epoch(struct value *row)
 
 /* ---- the last ten minutes -------------------------------------------------------------------- */
 
-enum { LINE_BLOCKS = 30 };
+enum { LINE_BLOCKS = 30, TOP_BLOCKS = 12 };
 
 /* The mean of those of `n` numbers that there are; NAN: none is. */
 static double shape_mean(const struct value *numbers, uint32_t n)
@@ -123,12 +128,21 @@ static double shape_mean(const struct value *numbers, uint32_t n)
     return there ? sum / there : NAN;
 }
 
-/* A block for each number, or for two, as high as it is of `most`; a space for 0. */
-static void shape_draw_line(const struct value *list, double most,
+static double shape_most(const struct value *list)
+{
+    double most = 0;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        most = fmax(most, value_real(&list->items[i]));
+    return most;
+}
+
+/* At most so many blocks, each for as many numbers, and as high as these are of `most`. */
+static void shape_draw_line(const struct value *list, double most, uint32_t blocks,
                             char text[static 3 * LINE_BLOCKS + 1])
 {
     uint32_t count = (uint32_t)min_u64(list->count, 2 * LINE_BLOCKS);
-    uint32_t each = count > LINE_BLOCKS ? 2 : 1, n;
+    uint32_t each = (count + blocks - 1) / blocks, n;
     size_t at = 0;
 
     for (uint32_t i = 0; i < count; i += n) {
@@ -148,20 +162,17 @@ static void shape_draw_line(const struct value *list, double most,
 static int shape_change_lately(struct value *row)
 {
     const struct value *waits = value_get(row, "waits"), *batches = value_get(row, "batches");
-    double read = value_real(value_get(row, "read_s")), most = 100;
+    double read = value_real(value_get(row, "read_s"));
     double waited = value_real(value_get(row, "waited_s"));
     int error = 0;
     const struct form form = {.map = row, .error = &error};
     char line[3 * LINE_BLOCKS + 1] = "";
 
     if (waits && waits->type == VALUE_ARRAY) {
-        shape_draw_line(waits, most, line);
+        shape_draw_line(waits, 100, LINE_BLOCKS, line);
         form_real(&form, "wait_share", read > 0 ? waited / read : 0);
     } else if (batches && batches->type == VALUE_ARRAY) {
-        most = 0;
-        for (uint32_t i = 0; i < batches->count; i++)
-            most = fmax(most, value_real(&batches->items[i]));
-        shape_draw_line(batches, most, line);
+        shape_draw_line(batches, shape_most(batches), LINE_BLOCKS, line);
         (void)form_null(&form, "wait_share");
     }
     form_text(&form, "ten_minutes", line);
@@ -278,12 +289,33 @@ static int shape_put_idle_last(struct value *rows)
     return 0;
 }
 
+/* Of a loader in `top`: a line of its batches, without the ten seconds that are not over yet. */
+static int shape_change_top(struct value *row)
+{
+    const struct value *lately = value_get(row, "lately");
+    int error = 0;
+    const struct form form = {.map = row, .error = &error};
+    char line[3 * LINE_BLOCKS + 1] = "";
+
+    if (lately && lately->type == VALUE_ARRAY) {
+        struct value whole = *lately; /* borrows its items */
+
+        whole.count -= whole.count > 1;
+        shape_draw_line(&whole, shape_most(&whole), TOP_BLOCKS, line);
+    }
+    form_text(&form, "lately", line);
+    if (shape_is_idle(row)) /* its figures say so */
+        (void)form_null(&form, "verdict");
+    return error;
+}
+
 static const struct {
     const char *view;
     int (*change)(struct value *row);
 } CHANGES[] = {{"epochs", shape_change_epoch},
                {"loaders", shape_change_epoch},
-               {"lately", shape_change_lately}};
+               {"lately", shape_change_lately},
+               {"top", shape_change_top}};
 
 int shape_view(const char *name, struct value *view, struct table_style *ret_style)
 {

@@ -13,8 +13,14 @@ size_t text_screen_width(void)
 
 static void text_put_bytes(FILE *file, const char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++)
-        fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], file);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i],
+                      next = i + 1 < len ? (unsigned char)text[i + 1] : 0;
+        bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0; /* C1 in UTF-8 */
+
+        fputc(c < 0x20 || c == 0x7f || c1 ? '?' : c, file);
+        i += c1;
+    }
 }
 
 void text_put(FILE *file, const char *text)

@@ -36,7 +36,7 @@ ROOT = HERE.parent.parent
 # Debian's packages: of a line, the first that has the library. Linked statically; headers that are
 # compiled in; libraries that are found at run time, of which there are the headers alone.
 LINKED = [("libdeflate-dev",), ("libjansson-dev",), ("libjpeg62-turbo-dev",), ("libmsgpack-c-dev", "libmsgpack-dev"),
-          ("libncurses-dev",), ("libpcre2-dev",), ("libpng-dev",), ("libutf8proc-dev",), ("libuv1-dev",),
+          ("libpcre2-dev",), ("libpng-dev",), ("libutf8proc-dev",), ("libuv1-dev",),
           ("libwebp-dev",), ("libxxhash-dev",), ("libyaml-dev",), ("zlib1g-dev",)]
 HEADERS = [("librandom123-dev",), ("uthash-dev",)]
 FOUND = [("libcurl4-openssl-dev",), ("libmicrohttpd-dev",), ("libseccomp-dev",), ("libsndfile1-dev",), ("libtiff-dev",)]
@@ -64,7 +64,7 @@ sys.exit(main())
 
 SETTINGS = ["b_pie=true", "found_at_run_time=curl,microhttpd,seccomp", "sentencepiece=disabled",
             "huggingface=enabled", "microhttpd=enabled", "seccomp=enabled", "sndfile=enabled",
-            "ncurses=enabled", "tiff=enabled", "webp=enabled"]
+            "tiff=enabled", "webp=enabled"]
 
 
 def run(*command, **options):

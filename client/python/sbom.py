@@ -12,7 +12,6 @@ LICENCES = {
     "libcurl4-openssl-dev": "curl", "libdeflate-dev": "MIT", "libjansson-dev": "MIT",
     "libjpeg62-turbo-dev": "IJG AND BSD-3-Clause AND Zlib", "libmicrohttpd-dev": "LGPL-2.1-or-later",
     "libmsgpack-c-dev": "BSL-1.0", "libmsgpack-dev": "BSL-1.0",
-    "libncurses-dev": "X11-distribute-modifications-variant",
     "libpcre2-dev": "BSD-3-Clause AND BSD-2-Clause", "libpng-dev": "libpng-2.0",
     "librandom123-dev": "BSD-3-Clause", "libseccomp-dev": "LGPL-2.1-only", "libsndfile1-dev": "LGPL-2.1-or-later",
     "libtiff-dev": "libtiff", "libutf8proc-dev": "MIT AND Unicode-DFS-2015", "libuv1-dev": "MIT",

@@ -9,18 +9,16 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
 import dltest
-from dltest import PATIENCE, TestCase, wait_until
+from dltest import PATIENCE, TestCase, named, wait_until
 from tap import slow
 from test_top import TopCase
 
 TMUX = shutil.which("tmux")
 # What is missing for a screen; None: nothing.
-MISSING = ("ncurses: dlctl was built without it" if os.environ.get("NCURSES") == "0" else
-           None if TMUX else "tmux: apt-get install tmux")
+MISSING = None if TMUX else "tmux: apt-get install tmux"
 SSH = shutil.which("ssh")
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 # Who measures tests by perf blocks it for all that they start: ssh would not hear of a terminal's new size.
@@ -84,18 +82,6 @@ class Screen:
     def size(self, width, height):
         self.tmux("resize-window", "-x", str(width), "-y", str(height))
 
-    def still(self):
-        """The whole of it, once it is drawn."""
-        seen = [None]
-
-        def same():
-            seen.insert(0, self.text)
-            time.sleep(0.1)
-            return seen[0] == seen[1]
-
-        wait_until(same, "a screen that stands still")
-        return seen[0]
-
     def wait(self, pattern, without=None):
         """Until the screen has it, and not the other; the whole of it then.
 
@@ -125,55 +111,46 @@ class ScreenCase(TopCase):
 class Shown(ScreenCase):
     def test_80_by_24(self):
         screen = self.screen()
-        text = screen.wait(r"^images +open +\d(.|\n)*loader-bound(.|\n)*\nq quit .* h help\n")
+        text = screen.wait(r"^images +2 +[0-9.]+ [KM]iB (.|\n)*loader-bound(.|\n)*\nq quit +sort by: .* e errors\n")
         lines = text.split("\n")
-        self.assertRegex(lines[0], r"^dloaderd \S+ running, up [^,]+, 3 sessions, ")
-        self.assertEqual([line.split()[0] for line in lines if re.match("LOADER ", line)], ["LOADER"] * 4)
+        self.assertRegex(lines[0], r"^dloaderd \S+ running, up [^,]+, 3 sessions, .*, by name$")
+        self.assertRegex(lines[1], r"^NAME +WORKERS +MEMORY .* SAMPLES/S .* ERRORS$")
         self.assertRegex(text, r"\n  loader-bound: trainers waited")
-        self.assertRegex(text, r"\nimages +0 +2/2 [█▏▎▍▌▋▊▉░]{10,} +[\d.]+ % +\d+/20000 +[0-9.]+ +\d")
-        for rank in (0, 1):
-            self.assertRegex(text, rf"\nimages +0 +{rank}/2 +[\d.]+ % +\d+/10000 .* running\n")
-            self.assertRegex(text, rf"\nimages +{rank} ready +[\d.]+ % +[0-9.]+ [KM]iB +[0-9.]+ +0 ")
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertRegex(screen.coloured, COLOUR)
 
     def test_every_size(self):
         screen = self.screen()
-        screen.wait(r"^images +open")
-        for width, height, want in [(132, 43, r"^LOADER .* DATA/S .* CPU "), (40, 10, r"^LOADER +RANK +WAIT"),
-                                    (20, 5, r"^LOADER +WAIT$"), (5, 2, r"^dloa"),
-                                    (80, 24, r"^q quit .* h help$")]:
+        screen.wait(r"^images +2")
+        for width, height, want in [(132, 43, r"^NAME .* DELIVERED/S .* ERRORS"), (40, 10, r"^NAME +SAMPLES/S"),
+                                    (20, 4, r"^NAME +SAMPLES/S$"), (5, 2, r"^\(. mo"),
+                                    (80, 24, r"^q quit .* e errors$")]:
             screen.size(width, height)
             screen.wait(want)
             # Nothing is left of the size before.
-            wait_until(lambda: all(re.match(r"$|dloa|LOADER|images|[ (q]|EPOCH|WORKER|PROGRESS|[█▏▎▍▌▋▊▉░]",
-                                            line) for line in screen.lines), "a screen without remains")
+            wait_until(lambda: all(re.match(r"$|dloa|NAME|images|  |q |\(", line) for line in screen.lines),
+                       "a screen without remains")
             lines = screen.lines
             self.assertLessEqual(len(lines), height)
             self.assertLessEqual(max(map(len, lines)), width)
-            self.assertEqual(len([line for line in lines if line.startswith("dloa")]), 1)
-        text = screen.text
-        self.assertEqual(text.count("LOADER"), 4)
-        self.assertEqual(len(re.findall("^images ", text, re.M)), 6)
+        self.assertEqual((screen.text.count("NAME"), screen.text.count("images")), (1, 1))
+
+    def test_more_than_fits(self):
+        """First the verdicts go; rows that have no room are counted."""
+        for n in range(12):
+            self.client(self.server).open(named(f"other{n:02}", dataset={"kind": "range", "length": n + 1}))
+        screen = self.screen(height=24)
+        screen.wait(r"^  loader-bound(.|\n)*^other11 ")
+        screen.size(80, 16)
+        screen.wait(r"^images (.|\n)*^other11 ", without="loader-bound")
+        screen.size(80, 8)
+        screen.wait(r"^other02 (.|\n)*^\(9 more\)\nq quit", without="other03")
 
     def test_without_colours(self):
-        for env in {"TERM": "vt100"}, {"NO_COLOR": "1"}:
-            with self.subTest(**env):
-                screen = self.screen(**env)
-                screen.wait(r"^images +open")
-                screen.wait(r"loader-bound")
-                self.assertNotRegex(screen.coloured, COLOUR)
-                self.assertIn("\x1b[", screen.coloured)  # bold and turned round they still are
-
-    def test_ascii(self):
-        screen = self.screen(LC_ALL="C")
-        text = screen.wait(r"^images +0 +2/2 [#.]{10,} ")
-        self.assertTrue(text.isascii())
-
-    def test_an_unknown_terminal(self):
-        screen = self.screen("--count", "2", TERM="no-such-terminal", COLUMNS="79")
-        text = screen.wait("^rc=0")
-        self.assertRegex(text, r"\nimages +0 +[01]/2 ")
+        screen = self.screen(NO_COLOR="1")
+        screen.wait(r"loader-bound")
+        self.assertNotRegex(screen.coloured, COLOUR)
+        self.assertIn("\x1b[", screen.coloured)  # bold and turned round they still are
 
 
 @unittest.skipIf(MISSING, f"no {MISSING}")
@@ -181,69 +158,27 @@ class Keys(ScreenCase):
     def test_order(self):
         self.train("text", 1)
         screen = self.screen()
-        screen.wait(r"by name$(.|\n)*\nimages +open(.|\n)*\ntext +open")
-        screen.keys("r")
-        screen.wait(r"by name, reversed(.|\n)*\ntext +open(.|\n)*\nimages +open")
-        screen.keys("r", "s")
-        screen.wait("by rate$")
-        for key, name in (("w", "wait"), ("m", "memory"), ("e", "errors"), ("c", "cpu"), ("n", "name")):
+        screen.wait(r"by name$(.|\n)*\nimages +2(.|\n)*\ntext +2")
+        screen.keys("n")
+        screen.wait(r"by name, reversed(.|\n)*\ntext +2(.|\n)*\nimages +2")
+        for key, name in (("s", "samples/s"), ("w", "wait"), ("m", "memory"), ("e", "errors"), ("c", "CPU"),
+                          ("n", "name")):
             screen.keys(key)
             screen.wait(f"by {name}$")
 
-    def test_pick(self):
-        self.train("text", 1)
-        screen = self.screen()
-        screen.wait(r"^text +0 +0/1 ")
-        screen.keys("Down")
-        screen.keys("Enter")
-        screen.wait(r"\ntext +open(.|\n)*\n +0 +0/1 +[\d.]+ %(.|\n)*Esc all loaders", without="images")
-        screen.keys("Escape")
-        screen.wait("arrows, Enter pick")
-        screen.wait(r"^images +open")
-
-    def test_pause(self):
-        screen = self.screen()
-        screen.wait(r"^images +open")
-        screen.keys("p")
-        screen.wait("PAUSED")
-        before = screen.still()
-        with self.server.client() as client:
-            steps = [row["step"] for row in client.query("epochs")]
-            wait_until(lambda: all(row["step"] > step + 10 for row, step in
-                                   zip(client.query("epochs"), steps)), "some steps more")
-        self.assertEqual(screen.text, before)
-        screen.size(100, 30)  # which does not let it go on
-        step = re.search(r" (\d+)/20000", before).group(1)
-        self.assertIn(f" {step}/20000", screen.still())
-        screen.keys("p")
-        screen.wait(r"^images +0 +2/2 .*/20000 ", without=rf"PAUSED| {step}/20000")
-
-    def test_help(self):
-        screen = self.screen()
-        screen.wait(r"^images +open")
-        screen.keys("h")
-        screen.wait("^q +ends", without="images")
-        screen.keys("h")
-        screen.wait(r"^images +open")
-
     def test_end(self):
         """The terminal is as it was: echo is on, lines are whole, and what stood there is back."""
-        for name, end in {"q": lambda s: s.keys("q"), "Ctrl-C": lambda s: s.keys("C-c"),
-                          "SIGTERM": lambda s: os.kill(self.top_pid(s), signal.SIGTERM)}.items():
+        for name, rc, end in (("q", 0, lambda s: s.keys("q")), ("Ctrl-C", 0, lambda s: s.keys("C-c")),
+                              ("SIGTERM", 143, lambda s: os.kill(self.top_pid(s), signal.SIGTERM))):
             with self.subTest(name):
                 screen = self.screen()
-                screen.wait(r"^images +open")
+                screen.wait(r"^images +2")
                 end(screen)
-                screen.wait(r"^rc=0\n0$", without="images")
+                screen.wait(rf"^rc={rc}\n0$", without="images")
 
     def test_end_by_itself(self):
         screen = self.screen("--count", "3", COLUMNS="300", LINES="99")  # which are not its size
         screen.wait(r"^rc=0\n0$")
-
-    def test_size_of_the_environment(self):
-        """Somebody has exported what the shell thought once."""
-        screen = self.screen(COLUMNS="300", LINES="99")
-        screen.wait(r"^images +open(.|\n)*\nq quit .* h help\n\Z")  # it may be half drawn before
 
     @unittest.skipUnless(shutil.which("bash"), "no bash")
     def test_suspended(self):
@@ -251,45 +186,16 @@ class Keys(ScreenCase):
         screen = Screen(self, ["bash", "--norc", "-i"], PS1="ready> ", TERM="xterm")
         screen.wait("^ready> *$")
         screen.keys(shlex.join([dltest.DLCTL, "top", "--socket", self.server.socket]), "Enter")
-        screen.wait(r"^images +open")
+        screen.wait(r"^images +2")
         screen.keys("C-z")
         screen.wait(r"^ready> *$", without="images")
         screen.size(132, 43)
         screen.keys("fg", "Enter")
-        screen.wait(r"^LOADER .* DATA/S .* CPU ")
+        screen.wait(r"^NAME .* DELIVERED/S .* ERRORS")
         screen.keys("q")
         screen.wait(r"^ready> *$")
         screen.keys("echo status=$?", "Enter")
         screen.wait(r"^status=0$")
-
-    @slow
-    def test_suspended_while_it_draws(self):
-        """Ctrl-S keeps its output back, in the middle of a drawing; Ctrl-Z comes then, and is heard."""
-        screen = Screen(self, ["bash", "--norc", "-i"], PS1="ready> ", TERM="xterm")
-        screen.wait("^ready> *$")
-        screen.keys(shlex.join([dltest.DLCTL, "top", "--interval", "0.1", "--socket",
-                                self.server.socket]), "Enter")
-        screen.wait(r"^images +open")
-        top = dltest.children_of(self.top_pid(screen))[0]
-        for _ in range(3):
-            screen.keys("C-s")
-            wait_until(lambda: self.stands_still(top), "a drawing that cannot go on")
-            screen.keys("C-z")
-            screen.wait(r"^ready> *$", without="images")
-            screen.keys("clear; fg", "Enter")
-            screen.wait(r"^images +open")
-        screen.keys("q")
-        screen.wait(r"^ready> *$")
-
-    def stands_still(self, pid):
-        """For longer than it would by itself."""
-        def switches():
-            with open(f"/proc/{pid}/status", encoding="ascii") as file:
-                return [line for line in file if "ctxt_switches" in line]
-
-        before = switches()
-        time.sleep(0.5)
-        return switches() == before
 
     def top_pid(self, screen):
         shell = int(screen.tmux("display-message", "-p", "#{pane_pid}"))
@@ -313,7 +219,7 @@ class Away(TestCase):
         other = self.daemon()
         client = self.client(other)
         client.open(dltest.named("afterwards"))
-        screen.wait(r"^afterwards +open", without="trying again")
+        screen.wait(r"^afterwards ", without="trying again")
         screen.keys("q")
         screen.wait(r"^rc=0")
 
@@ -324,10 +230,9 @@ class Away(TestCase):
         daemon.process.send_signal(signal.SIGSTOP)
         self.addCleanup(lambda: daemon.process.send_signal(signal.SIGCONT))
         screen.wait(r"^the daemon has not answered for \d+ s")
-        screen.keys("h")
-        screen.wait("^q +ends")
+        screen.keys("n")
+        screen.wait("by name, reversed$")
         daemon.process.send_signal(signal.SIGCONT)
-        screen.keys("h")
         wait_until(lambda: "has not answered" not in screen.text, "an answer")
         daemon.process.send_signal(signal.SIGSTOP)
         screen.keys("q")
@@ -384,13 +289,12 @@ class OverSsh(ScreenCase):
         remote = "env LC_ALL=C.UTF-8 ASAN_OPTIONS=$HERE " + shlex.join(words)
         remote = remote.replace("$HERE", shlex.quote(os.environ.get("ASAN_OPTIONS", "")))
         screen = Screen(self, [SSH, "-t", "-F", self.path("ssh.conf"), "loopback", remote])
-        screen.wait(r"^images +open +\d")
-        self.assertRegex(screen.coloured, COLOUR)
+        screen.wait(r"^images +2 ")
         screen.size(40, 10)
-        screen.wait(r"^LOADER +RANK +WAIT")
+        screen.wait(r"^NAME +SAMPLES/S")
         screen.size(132, 43)
-        screen.wait(r"^LOADER .* DATA/S .* CPU ")
-        screen.keys("Down", "Enter")
-        screen.wait("Esc all loaders")
+        screen.wait(r"^NAME .* DELIVERED/S .* ERRORS")
+        screen.keys("n")
+        screen.wait("by name, reversed$")
         screen.keys("q")
         screen.wait(r"^rc=0")

@@ -128,7 +128,6 @@ DOORS = {
     "webp/": ("daemon/data/decode/image/image_webp.c",),
     "sndfile.h": ("daemon/data/decode/audio/audio_file.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
-    "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/store/etcd_json.c", "daemon/data/", "daemon/examples/",
                   "daemon/remote/issuer.c", "daemon/remote/listing.c"),
     "curl/": ("daemon/cluster/store/curl_found.c", "daemon/cluster/store/http.c"),

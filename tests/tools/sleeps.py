@@ -19,7 +19,6 @@ POLL = "between two looks, where dltest is not to be had"
 TICKS = "file times go by ticks of the kernel's clock"
 RANDOM = "at any time: what is done then is to be right at each"
 OTHERS = "another program or machine is waited for, which tells nothing"
-STILL = "that nothing happens shows only while time passes"
 NODES = "nodes count by their own steps, each of a little time: one leap is a nap"
 
 # By file: how many sleeps, and why.
@@ -39,7 +38,6 @@ ALLOWED = {
     "integration/test_lifecycle.py": (2, f"{HANGS}; {RANDOM}"),
     "integration/test_reconnect.py": (2, RANDOM),
     "integration/test_releases.py": (1, PACE),
-    "integration/test_top_screen.py": (2, STILL),
     "integration/trainer.c": (1, PACE),
     "lib/browser.py": (1, OTHERS),
     "lib/dltest.py": (2, f"wait_until() and settle_files(): {TICKS}"),

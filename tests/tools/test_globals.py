@@ -28,8 +28,8 @@ ALLOWED = {
     "DLOADERD": {"max_level", "log_lines", "log_users", "blame_state", "blame_now", "curl_library"},
     # What a forked copy leaves: the handlers of fork() have no argument.
     "DLOADER_WORKER": DATA | {"forked_copy", "forked_leave", "forked_owner", "forked_registered"},
-    # The path that plug-ins may lie below; never written.
-    "DLCTL": DATA | {"root_dir", "offline_everywhere"},
+    # The path that plug-ins may lie below; never written. The terminal as it was, for a signal's handler.
+    "DLCTL": DATA | {"root_dir", "offline_everywhere", "terminal_before"},
 }
 # Of compilers and linkers, and of sanitizers.
 FOREIGN = re.compile(r"_|\.|DW\.|completed\.0$|data_start$|.*@")

@@ -114,6 +114,12 @@ static const struct {
      "  1000\n"},
 };
 
+/* What a terminal would obey: C0, DEL, and C1, which in UTF-8 has two bytes. */
+TEST(test_control_characters)
+{
+    assert_styled("{a: \"x\\u009bm\\x1b\\x7f\\u00e9\"}", "a", NULL, "a: x?m??é\n");
+}
+
 TEST(test_rendered)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rendered); i++)

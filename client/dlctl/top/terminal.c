@@ -1,228 +1,248 @@
 /*
- * The screen of `dlctl top`: what is drawn goes through ncurses. Keys and signals are heard between
- * looks, and while libdlclient waits for a daemon that does not answer. Signals are taken from a
- * descriptor, so that whatever ends the program leaves the terminal as it was.
+ * The screen of `dlctl top`: each drawing is all of it, by the escape sequences of ECMA-48 and
+ * xterm's other screen, which every terminal has. Keys are heard between looks, and while
+ * libdlclient waits for a daemon that does not answer. Whatever ends the program leaves the
+ * terminal as it was.
  */
 #include "client/dlctl/top/top.h"
 
 #include "client/dlctl/report.h"
+#include "client/dlctl/text.h"
 #include "proto/common/clock.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
-#include <sys/signalfd.h>
+#include <termios.h>
 
-#define NCURSES_WIDECHAR 1
-#include <ncurses.h>
-#include <term.h>
+enum { SILENT_MS = 3000, MOST_MS = 1000 };
+enum { TEXT_HEIGHT = 24, SIZE_MOST = 1000, KEYS_FROM = 4 }; /* lines, columns, lines */
+enum { KEY_CTRL_C = 3, KEY_CTRL_Z = 26 };
 
-enum { SILENT_MS = 3000, ESCAPE_MS = 25 };
+static const char ENTER[] = "\033[?1049h\033[?25l\033[?7l"; /* no cursor, no line wraps */
+static const char LEAVE[] = "\033[?7h\033[?25h\033[?1049l";
 
-/* A screen has to be looked at to be too small: this is what cells are allocated for at most. */
-enum { SIZE_MAX_COLUMNS = 1000 };
+static struct termios terminal_before; /* of a signal handler's use, too */
 
 struct terminal {
-    struct top_session *s;
-    int signals; /* descriptor */
-    SCREEN *screen;
-    int attributes[LOOKS];
+    struct top *top;
     uint64_t next_ns;  /* the next look */
     uint64_t asked_ns; /* the one that is under way; 0: none is */
-    bool ended;        /* by a signal */
-    bool stopped;      /* by Ctrl-Z: not yet, but it is to be */
+    bool over;
 };
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+static void terminal_write(const char *text, size_t len)
+{
+    ssize_t n;
+
+    for (; len > 0; text += n, len -= (size_t)n) {
+        n = write(STDOUT_FILENO, text, len);
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            return; /* it is gone, which is seen when keys are read */
+        n = n < 0 ? 0 : n;
+    }
+}
+
+static void terminal_enter(void)
+{
+    struct termios raw = terminal_before;
+
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
+    raw.c_iflag &= ~(tcflag_t)(IXON);
+    raw.c_cc[VMIN] = raw.c_cc[VTIME] = 0;
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    terminal_write(ENTER, sizeof ENTER - 1);
+}
+
+static void terminal_leave(void)
+{
+    terminal_write(LEAVE, sizeof LEAVE - 1);
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+}
+
+/* Its former disposition is back already, and is what ends the program. */
+static void terminal_on_end(int number)
+{
+    terminal_leave();
+    (void)raise(number);
+}
+
+static void terminal_on_resize(int number)
+{
+    (void)number; /* poll() ends: the screen is drawn */
+}
+
+static void terminal_take_signals(void)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    const struct sigaction resize = {.sa_handler = terminal_on_resize};
+    const struct sigaction end = {.sa_handler = terminal_on_end, .sa_flags = (int)SA_RESETHAND};
+
+    (void)sigaction(SIGWINCH, &resize, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+        (void)sigaction(ends[i], &end, NULL);
+}
+
+/* The whole group, as the terminal would: who has started this may wait for it. Where nobody could
+ * continue it, the kernel stops nothing. */
+static void terminal_suspend(void)
+{
+    terminal_leave();
+    (void)kill(0, SIGTSTP);
+    terminal_enter();
+}
 
 /* ---- drawing -------------------------------------------------------------------------------- */
 
-static bool terminal_wants_colours(void)
+/* Green, yellow or as it is, by the verdict that begins there. */
+static const char *terminal_colour_of(const char *line)
 {
-    const char *no = getenv("NO_COLOR");
+    static const char *const good[] = {"healthy", "trainer-bound"};
+    static const char *const slow[] = {"loader-bound", "starved", "throttled", "straggling"};
 
-    return has_colors() && !(no && *no);
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+        if (strncmp(line, good[i], strlen(good[i])) == 0)
+            return "\033[32m";
+    for (size_t i = 0; i < ARRAY_SIZE(slow); i++)
+        if (strncmp(line, slow[i], strlen(slow[i])) == 0)
+            return "\033[33m";
+    return NULL;
 }
 
-static void terminal_set_looks(struct terminal *t)
+/* As much of a line as there is room for, taking each code point for one column. */
+static void terminal_put_line(FILE *out, size_t width, const char *look, const char *line)
 {
-    static const int plain[LOOKS] = {
-        [LOOK_STRONG] = A_BOLD, [LOOK_HEAD] = A_REVERSE, [LOOK_PICK] = A_STANDOUT | A_BOLD,
-        [LOOK_GOOD] = A_NORMAL, [LOOK_WARN] = A_BOLD,    [LOOK_BAD] = A_BOLD,
-    };
-    static const struct {
-        enum top_look look;
-        short colour;
-    } colours[] = {{LOOK_GOOD, COLOR_GREEN}, {LOOK_WARN, COLOR_YELLOW}, {LOOK_BAD, COLOR_RED}};
+    size_t len = 0, columns = 0;
 
-    memcpy(t->attributes, plain, sizeof plain);
-    if (!terminal_wants_colours() || start_color() == ERR)
-        return;
-    (void)use_default_colors();
-    for (size_t i = 0; i < ARRAY_SIZE(colours); i++) {
-        short pair = (short)(i + 1);
+    while (line[len] && line[len] != '\n') {
+        columns += ((unsigned char)line[len] & 0xc0) != 0x80;
+        if (columns > width)
+            break;
+        len++;
+    }
+    fprintf(out, "\033[K%s%.*s\033[0m", look, (int)len, line);
+}
 
-        if (init_pair(pair, colours[i].colour, -1) != ERR ||
-            init_pair(pair, colours[i].colour, COLOR_BLACK) != ERR)
-            t->attributes[colours[i].look] |= COLOR_PAIR(pair);
+/* The title, the titles of the columns, rows, and below these their verdicts, which are indented
+ * and may have several lines. */
+static void terminal_put_lines(FILE *out, size_t width, const char *text, size_t lines)
+{
+    const char *no_color = getenv("NO_COLOR"), *colour = "";
+    bool colours = !no_color || !*no_color;
+
+    for (size_t i = 0; i < lines; i++, text += strcspn(text, "\n") + 1) {
+        bool below = strncmp(text, "  ", 2) == 0, titles = strncmp(text, "NAME ", 5) == 0;
+        const char *begins = below && colours ? terminal_colour_of(text + 2) : NULL;
+
+        colour = !below ? "" : begins ? begins : colour;
+        terminal_put_line(out, width, i == 0 ? "\033[1m" : titles ? "\033[7m" : colour, text);
+        fputc('\n', out);
     }
 }
 
-static int terminal_clamp(int n)
+static void terminal_put_keys(FILE *out, size_t width, size_t height)
 {
-    return n < 1 ? 1 : n > SIZE_MAX_COLUMNS ? SIZE_MAX_COLUMNS : n;
+    char keys[128] = "q quit   sort by:";
+
+    for (size_t i = 0, at = strlen(keys); i < TOP_SORTS && at < sizeof keys; i++)
+        at += (size_t)snprintf(keys + at, sizeof keys - at, "  %c %s", top_sorts[i].key,
+                               top_sorts[i].name);
+    fprintf(out, "\033[%zu;1H", height);
+    terminal_put_line(out, width, "\033[2m", keys);
 }
 
-/* Read for each drawing: SIGWINCH only makes one. Ncurses would take $LINES and $COLUMNS for it, if
- * they are exported. */
-static void terminal_take_size(void)
+static size_t terminal_lines(const char *text)
 {
-    struct winsize size;
+    size_t n = 0;
 
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row == 0 || size.ws_col == 0 ||
-        (size.ws_row == LINES && size.ws_col == COLS))
-        return;
-    (void)resizeterm(size.ws_row, size.ws_col);
-    (void)clearok(stdscr, TRUE);
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
 }
 
+/* Without verdicts where they leave no room; rows that have none are counted. */
 static int terminal_draw(const struct terminal *t)
 {
-    terminal_take_size();
+    struct winsize size = {0};
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row && size.ws_col;
+    size_t width = known ? min_u64(size.ws_col, SIZE_MOST) : TEXT_WIDTH;
+    size_t height = known ? size.ws_row : TEXT_HEIGHT, room = max_u64(height, 2) - 1, lines = 0,
+           len;
+    _cleanup_free_ char *text = NULL, *drawn = NULL;
+    char more[32];
+    FILE *out;
+    int r = 0;
 
-    _cleanup_(top_screen_deinit)
-    struct top_screen screen = {
-        .width = terminal_clamp(COLS), .height = terminal_clamp(LINES), .keys = true};
-    int line = 0, r = top_session_layout(t->s, &screen);
-
-    if (r < 0)
-        return r;
-    erase();
-    for (size_t i = 0, n; i < screen.text.len; i += n) {
-        const char *at = (const char *)screen.text.data + i;
-
-        n = 1;
-        if (*at == '\n') {
-            (void)move(++line, 0);
-        } else if (*at > 0 && *at < LOOKS) {
-            (void)attrset(t->attributes[(int)*at]);
-        } else {
-            while (i + n < screen.text.len && (at[n] < 0 || at[n] >= ' '))
-                n++;
-            (void)addnstr(at, (int)n);
-        }
+    for (int verdicts = 1; verdicts >= 0 && (!text || lines > room) && r == 0; verdicts--) {
+        free_memoryp(&text);
+        r = top_make_text(t->top, width, verdicts, &text);
+        lines = r == 0 ? terminal_lines(text) : 0;
     }
-    (void)attrset(A_NORMAL);
-    refresh();
+    out = r == 0 ? open_memstream(&drawn, &len) : NULL;
+    if (!out)
+        return -ENOMEM;
+    fputs("\033[H", out);
+    terminal_put_lines(out, width, text, lines > room ? room - 1 : lines);
+    fputs("\033[J", out);
+    snprintf(more, sizeof more, "(%zu more)", lines - room + 1);
+    if (lines > room)
+        terminal_put_line(out, width, "", more);
+    if (height >= KEYS_FROM)
+        terminal_put_keys(out, width, height);
+    if (fclose(out) == EOF)
+        return -ENOMEM;
+    terminal_write(drawn, len);
     return 0;
 }
 
 /* ---- what happens --------------------------------------------------------------------------- */
 
-static void terminal_take_signals(struct terminal *t)
+/* The key of the order that is in use turns it round. */
+static void terminal_take_key(struct terminal *t, char key)
 {
-    struct signalfd_siginfo info;
+    struct top *top = t->top;
 
-    while (read(t->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (info.ssi_signo == SIGWINCH)
-            (void)clearok(stdscr, TRUE); /* what the terminal made of the lines is its affair */
-        else if (info.ssi_signo == SIGTSTP)
-            t->stopped = true;
-        else
-            t->ended = true;
+    t->over = t->over || key == 'q' || key == KEY_CTRL_C;
+    if (key == KEY_CTRL_Z)
+        terminal_suspend();
+    for (size_t i = 0; i < TOP_SORTS; i++) {
+        if (top_sorts[i].key != key)
+            continue;
+        top->reverse = top->sort == &top_sorts[i] && !top->reverse;
+        top->sort = &top_sorts[i];
+        top_rows_sort(&top->rows, top->sort, top->reverse);
     }
 }
 
-static void terminal_never_called(int number)
+static void terminal_take_keys(struct terminal *t, int timeout_ms)
 {
-    (void)number;
-}
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    char keys[64];
+    ssize_t n = 0;
 
-/* Where SIGTSTP has a handler, ncurses leaves it alone; else it would ignore it while it draws. */
-static void terminal_take_tstp(bool take)
-{
-    const struct sigaction action = {.sa_handler = take ? terminal_never_called : SIG_DFL};
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTSTP);
-    (void)sigprocmask(take ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
-    (void)sigaction(SIGTSTP, &action, NULL);
-}
-
-/* Until SIGCONT. It comes again with the next drawing. */
-static void terminal_suspend(struct terminal *t)
-{
-    (void)endwin();
-    terminal_take_tstp(false);
-    (void)raise(SIGTSTP);
-    terminal_take_tstp(true);
-    t->stopped = false;
-}
-
-static int terminal_key(int ch)
-{
-    switch (ch) {
-    case KEY_UP:
-        return TOP_KEY_UP;
-    case KEY_DOWN:
-        return TOP_KEY_DOWN;
-    case KEY_ENTER:
-    case '\r':
-    case '\n':
-        return TOP_KEY_ENTER;
-    case 0x1B:
-        return TOP_KEY_ESCAPE;
-    default:
-        return ch < 0x80 ? ch : -1;
-    }
-}
-
-static void terminal_take_keys(struct terminal *t)
-{
-    bool paused = t->s->state.paused;
-    int ch;
-
-    while ((ch = getch()) != ERR) {
-        if (ch == 0x0C) /* Ctrl-L */
-            (void)clearok(stdscr, TRUE);
-        (void)top_state_key(&t->s->state, t->s->model, terminal_key(ch));
-    }
-    if (paused && !t->s->state.paused)
-        t->next_ns = 0; /* what it stood still for is over */
-}
-
-/* Keys and signals, and how long the daemon has been silent. */
-static void terminal_hear(struct terminal *t)
-{
-    struct pollfd terminal = {.fd = STDIN_FILENO, .events = POLLIN};
-    uint64_t silent_ms = (clock_ns() - t->asked_ns) / 1000000;
-
-    terminal_take_signals(t);
-    if (t->stopped)
-        terminal_suspend(t);
-    terminal_take_keys(t);
-    if (poll(&terminal, 1, 0) > 0 && (terminal.revents & (POLLHUP | POLLERR | POLLNVAL)))
-        t->ended = true; /* the terminal is gone */
-    if (t->asked_ns && silent_ms >= SILENT_MS && !t->s->state.paused)
-        snprintf(t->s->notice, sizeof t->s->notice, "the daemon has not answered for %u s",
-                 (unsigned)(silent_ms / 1000));
-}
-
-static bool terminal_is_over(const struct terminal *t)
-{
-    return t->ended || t->s->state.quit;
+    if (poll(&in, 1, timeout_ms) > 0)
+        n = read(STDIN_FILENO, keys, sizeof keys);
+    for (ssize_t i = 0; i < n; i++)
+        terminal_take_key(t, keys[i]);
+    t->over = t->over || (in.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
 /* While libdlclient waits for the daemon. */
 static int terminal_check(void *data)
 {
     struct terminal *t = data;
+    uint64_t silent_ms = (clock_ns() - t->asked_ns) / 1000000;
 
-    terminal_hear(t);
-    if (!terminal_is_over(t))
+    terminal_take_keys(t, 0);
+    if (silent_ms >= SILENT_MS)
+        snprintf(t->top->notice, sizeof t->top->notice, "the daemon has not answered for %u s",
+                 (unsigned)(silent_ms / 1000));
+    if (!t->over)
         (void)!terminal_draw(t);
-    return terminal_is_over(t);
+    return t->over;
 }
 
 /* A look, if it is time: why one failed is on the screen. */
@@ -231,142 +251,47 @@ static void terminal_look(struct terminal *t)
     struct dl_error err = {0};
     uint64_t now = clock_ns();
 
-    if (t->s->state.paused || now < t->next_ns)
+    if (now < t->next_ns)
         return;
-    t->next_ns = now + t->s->o->interval_ms * 1000000;
+    t->next_ns = now + t->top->o->interval_ms * 1000000;
     t->asked_ns = now;
     dl_set_interrupt(terminal_check, t);
-    if (top_session_look(t->s, &err) == 0)
-        t->s->shown++;
+    if (top_take_look(t->top, &err) == 0)
+        t->top->shown++;
     dl_set_interrupt(NULL, NULL);
-    t->asked_ns = 0;
 }
 
-/* Until the next look. */
+/* Until the next look, or the next drawing: a signal in between may have told of a new size. */
 static int terminal_timeout_ms(const struct terminal *t)
 {
-    enum { MOST = 1000 };
     uint64_t now = clock_ns();
 
-    if (t->s->state.paused)
-        return MOST;
-    return t->next_ns <= now ? 0 : (int)min_u64((t->next_ns - now) / 1000000 + 1, MOST);
-}
-
-/* Once round. A negative errno: it cannot continue. */
-static int terminal_turn(struct terminal *t)
-{
-    struct pollfd fds[] = {
-        {.fd = STDIN_FILENO, .events = POLLIN},
-        {.fd = t->signals, .events = POLLIN},
-    };
-
-    if (poll(fds, ARRAY_SIZE(fds), terminal_timeout_ms(t)) < 0 && errno != EINTR)
-        return -errno;
-    terminal_hear(t);
-    if (!terminal_is_over(t))
-        terminal_look(t);
-    return terminal_is_over(t) ? 0 : terminal_draw(t);
-}
-
-/* ---- beginning and end ---------------------------------------------------------------------- */
-
-/* newterm() would lose memory over a kind of terminal that is not known. */
-static bool terminal_is_known(void)
-{
-    int status;
-
-    if (setupterm(NULL, STDOUT_FILENO, &status) == ERR)
-        return false;
-    (void)del_curterm(cur_term);
-    return true;
+    return t->next_ns <= now ? 0 : (int)min_u64((t->next_ns - now) / 1000000 + 1, MOST_MS);
 }
 
 static bool terminal_is_there(void)
 {
     const char *term = getenv("TERM");
 
-    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term && *term &&
-           strcmp(term, "dumb") != 0 && terminal_is_known();
+    return isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0 &&
+           tcgetattr(STDIN_FILENO, &terminal_before) == 0;
 }
 
-/* Who started this without job control has SIGTSTP ignored. */
-static bool terminal_is_default(int number)
+int top_show_screen(struct top *top)
 {
-    struct sigaction action;
-
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL;
-}
-
-static int terminal_begin_signals(struct terminal *t)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGWINCH);
-    if (terminal_is_default(SIGTSTP)) {
-        sigaddset(&set, SIGTSTP);
-        terminal_take_tstp(true);
-    }
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
-        return -errno;
-    t->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return t->signals < 0 ? -errno : 0;
-}
-
-/* False: it cannot be drawn on. */
-static bool terminal_begin_screen(struct terminal *t)
-{
-    t->screen = newterm(NULL, stdout, stdin);
-    if (!t->screen)
-        return false;
-    (void)cbreak();
-    (void)noecho();
-    (void)nonl();
-    (void)keypad(stdscr, TRUE);
-    (void)nodelay(stdscr, TRUE);
-    (void)set_escdelay(ESCAPE_MS);
-    (void)curs_set(0);
-    terminal_set_looks(t);
-    return true;
-}
-
-static void terminal_end(struct terminal *t)
-{
-    if (t->screen) {
-        (void)endwin();
-        delscreen(t->screen);
-        t->screen = NULL;
-    }
-    close_fdp(&t->signals);
-}
-
-static int terminal_run(struct terminal *t)
-{
+    struct terminal t = {.top = top, .next_ns = clock_ns() + top_first_ms(top) * 1000000};
     int r = 0;
-
-    t->next_ns = clock_ns() + top_session_first_ms(t->s) * 1000000;
-    while (r == 0 && !terminal_is_over(t) && !top_session_done(t->s))
-        r = terminal_turn(t);
-    return r;
-}
-
-int top_terminal(struct top_session *s)
-{
-    _cleanup_(terminal_end)
-    struct terminal t = {.s = s, .signals = -1};
-    int r;
 
     if (!terminal_is_there())
         return -ENOTTY;
-    r = terminal_begin_signals(&t);
-    if (r == 0 && !terminal_begin_screen(&t))
-        return -ENOTTY;
-    if (r == 0)
-        r = terminal_run(&t);
-    terminal_end(&t); /* before anything is said */
-    return r < 0 ? report_errno(s->o, r, s->o->verb->name) : STATUS_DONE;
+    terminal_take_signals();
+    terminal_enter();
+    while (r == 0 && !t.over && !top_is_done(top)) {
+        terminal_look(&t);
+        r = t.over ? 0 : terminal_draw(&t);
+        if (r == 0 && !top_is_done(top))
+            terminal_take_keys(&t, terminal_timeout_ms(&t));
+    }
+    terminal_leave(); /* before anything is said */
+    return r < 0 ? report_errno(top->o, r, top->o->verb->name) : STATUS_DONE;
 }
