@@ -10,11 +10,12 @@ import tarfile
 import zlib
 
 import numpy
+from PIL import Image
 
 for folder in "lib", "integration":
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 import media  # noqa: E402
-from dloaderd import _canvas, _worker  # noqa: E402
+from dloaderd import _worker  # noqa: E402
 from dltest import TestCase, dlctl, dlctl_json, named  # noqa: E402
 from tap import slow  # noqa: E402
 from test_pictures import decode  # noqa: E402
@@ -232,7 +233,7 @@ class Documented(Look):
             folder = self.folder / "clothes" / name
             folder.mkdir(parents=True)
             for at in numpy.flatnonzero(numbers == number)[:self.EACH]:
-                (folder / f"{at:05}.png").write_bytes(_canvas.png(images[at].repeat(3, 2)))
+                Image.fromarray(images[at].repeat(3, 2)).save(folder / f"{at:05}.png")
 
     @slow
     def test_sheet(self):
@@ -243,7 +244,10 @@ class Documented(Look):
             pathlib.Path(place).write_bytes((self.folder / "sheet.png").read_bytes())
         kept = decode(self.PLACE.read_bytes())
         self.assertEqual(made.shape, kept.shape, "./dev pictures makes it anew")
-        numpy.testing.assert_array_equal(made, kept, "./dev pictures makes it anew")
+        for i in range(16):  # below are texts in Pillow's font, which is not always the same
+            top, left = TOP + i // 8 * (SIDE + CAPTIONS * 12 + 4 + GAP), LEFT + i % 8 * (SIDE + GAP)
+            numpy.testing.assert_array_equal(made[top:top + SIDE, left:left + SIDE],
+                                             kept[top:top + SIDE, left:left + SIDE], "./dev pictures makes it anew")
         self.assertLess(self.PLACE.stat().st_size, 200_000)
 
 

@@ -1,18 +1,15 @@
-"""Pictures of batches: PNG files, scaling, which fields are images, masks and sounds, and the sheet, pixel by
-pixel.
-"""
+"""Pictures of batches: which fields are images, masks and sounds, their colours, and the sheet, pixel by pixel."""
 
-import struct
+import io
+import sys
 import unittest
+import unittest.mock
 import warnings
-import zlib
 
 import numpy
-from dloaderd import _canvas, _fields, _font, _pictures, _sheet
+from dloaderd import _fields, _pictures, _sheet
 
 try:
-    import io
-
     from PIL import Image
 except ImportError:
     Image = None
@@ -21,42 +18,15 @@ RNG = numpy.random.default_rng(5)
 F4 = numpy.float32
 
 
-def unfilter(kind, row, before):
-    """A row of RGB by the PNG specification, byte by byte."""
-    out = bytearray(row)
-    for i in range(len(row)):
-        a = out[i - 3] if i >= 3 else 0
-        b, c = before[i], before[i - 3] if i >= 3 else 0
-        p = a + b - c
-        near = min((abs(p - a), 0, a), (abs(p - b), 1, b), (abs(p - c), 2, c))[2]
-        out[i] = (row[i] + (0, a, b, (a + b) // 2, near)[kind]) & 255
-    return bytes(out)
-
-
 def decode(png):
-    """uint8 [h, w, 3]; AssertionError: no such PNG."""
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    at, chunks = 8, {}
-    while at < len(png):
-        size, kind = struct.unpack_from(">I4s", png, at)
-        data = png[at + 8:at + 8 + size]
-        assert struct.unpack_from(">I", png, at + 8 + size)[0] == zlib.crc32(kind + data), kind
-        chunks[kind] = chunks.get(kind, b"") + data
-        at += size + 12
-    assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"], list(chunks)
-    width, height, *rest = struct.unpack(">2I5B", chunks[b"IHDR"])
-    assert rest == [8, 2, 0, 0, 0], rest
-    rows, before, out = zlib.decompress(chunks[b"IDAT"]), bytes(3 * width), []
-    assert len(rows) == height * (3 * width + 1)
-    for y in range(height):
-        row = rows[y * (3 * width + 1):(y + 1) * (3 * width + 1)]
-        before = unfilter(row[0], row[1:], before)
-        out.append(before)
-    return numpy.frombuffer(b"".join(out), numpy.uint8).reshape(height, width, 3)
+    """uint8 [h, w, 3]"""
+    with Image.open(io.BytesIO(png), formats=["PNG"]) as read:
+        assert read.mode == "RGB", read.mode
+        return numpy.asarray(read)
 
 
 def smooth(height, width):
-    """What a photograph is like: all filters are of use."""
+    """What a photograph is like."""
     y, x = numpy.mgrid[:height, :width]
     return numpy.stack([(x * 3 + y) % 256, (y * 2) % 256, (x * y) % 256], 2).astype(numpy.uint8)
 
@@ -65,69 +35,24 @@ def field(path, array):
     return _fields.Field(path, numpy.asarray(array))
 
 
-class Png(unittest.TestCase):
-    def test_round_trip(self):
-        for picture in (smooth(40, 50), RNG.integers(0, 256, (9, 7, 3), numpy.uint8), smooth(1, 1), smooth(1, 30),
-                        smooth(30, 1), numpy.zeros((5, 5, 3), numpy.uint8)):
-            with self.subTest(shape=picture.shape):
-                file = _canvas.png(picture)
-                numpy.testing.assert_array_equal(decode(file), picture)
-                self.assertEqual(file, _canvas.png(picture.copy()))
-
-    @unittest.skipUnless(Image, "needs Pillow")
-    def test_pillow_reads_the_same(self):
-        picture = smooth(61, 47)
-        with Image.open(io.BytesIO(_canvas.png(picture))) as read:
-            numpy.testing.assert_array_equal(numpy.asarray(read), picture)
-
-    def test_filters_are_worth_it(self):
-        picture = smooth(64, 64)
-        self.assertLess(len(_canvas.png(picture)), len(zlib.compress(picture.tobytes(), 9)))
-
-
-class Canvas(unittest.TestCase):
-    def test_fit(self):
-        for shape, side, want in [((10, 20), 40, (20, 40)), ((10, 20), 39, (10, 20)), ((28, 28), 144, (140, 140)),
-                                  ((400, 200), 100, (100, 50)), ((1, 1000), 10, (1, 10)),
-                                  ((145, 145), 144, (144, 144))]:
+@unittest.skipUnless(Image, "needs Pillow")
+class Fit(unittest.TestCase):
+    def test_sizes(self):
+        for shape, want in [((10, 20), (70, 140)), ((28, 28), (140, 140)), ((400, 200), (144, 72)),
+                            ((1, 1000), (1, 144)), ((145, 145), (144, 144))]:
             with self.subTest(shape=shape):
                 picture = RNG.integers(0, 256, (*shape, 3), numpy.uint8)
-                self.assertEqual(_canvas.fit(picture, side).shape, (*want, 3))
+                self.assertEqual(numpy.asarray(_sheet._fit(picture)).shape, (*want, 3))
 
     def test_enlarged_pixels_are_squares(self):
-        picture = RNG.integers(0, 256, (2, 3, 3), numpy.uint8)
-        numpy.testing.assert_array_equal(_canvas.fit(picture, 9)[::3, ::3], picture)
+        picture = RNG.integers(0, 256, (24, 16, 3), numpy.uint8)
+        fitted = numpy.asarray(_sheet._fit(picture))
+        numpy.testing.assert_array_equal(fitted, picture.repeat(6, 0).repeat(6, 1))
 
     def test_means(self):
-        picture = RNG.integers(0, 256, (40, 60, 3), numpy.uint8)
-        want = numpy.rint(picture.reshape(20, 2, 30, 2, 3).mean((1, 3)))
-        self.assertLessEqual(abs(_canvas.fit(picture, 30).astype(int) - want).max(), 1)
-
-    def test_beyond_the_edge(self):
-        canvas = _canvas.Canvas(10, 10, (0, 0, 0))
-        canvas.text(5, 5, "WWW", (255, 255, 255))
-        canvas.put(8, 8, numpy.full((5, 5, 3), 9, numpy.uint8))
-        canvas.text(20, 0, "W", (1, 2, 3))
-        self.assertEqual(canvas.pixels[9, 9].tolist(), [9, 9, 9])
-        self.assertEqual(canvas.pixels.shape, (10, 10, 3))
-
-    def test_shorten(self):
-        for text, most, want in [("abc", 3, "abc"), ("abcdef", 5, "a..ef"), ("abcdefgh", 2, ".."), ("abc", 0, "")]:
-            self.assertEqual(_canvas.shorten(text, most), want)
-
-
-class Font(unittest.TestCase):
-    def test_characters_differ(self):
-        drawn = {char: _font.draw(char).tobytes() for char in map(chr, range(0x20, 0x7F))}
-        self.assertEqual(len(set(drawn.values())), 95)
-        self.assertFalse(_font.draw(" ").any())
-
-    def test_a_letter(self):
-        self.assertEqual(["".join(".#"[dot] for dot in row) for row in _font.draw("T")[:7, :5].astype(int)],
-                         ["#####"] + ["..#.."] * 6)
-
-    def test_what_it_lacks(self):
-        self.assertEqual(_font.ascii_of("Éclair naïve 日\x1b\n"), "Eclair naive ???")
+        picture = RNG.integers(0, 256, (288, 288, 3), numpy.uint8)
+        want = numpy.rint(picture.reshape(144, 2, 144, 2, 3).mean((1, 3)))
+        self.assertLessEqual(abs(numpy.asarray(_sheet._fit(picture)).astype(int) - want).max(), 1)
 
 
 class Kinds(unittest.TestCase):
@@ -268,12 +193,13 @@ class Samples(unittest.TestCase):
                          [("e", ["\N{REPLACEMENT CHARACTER}"], None), ("5", None, [1, 2])])
 
 
+@unittest.skipUnless(Image, "needs Pillow")
 class Sheet(unittest.TestCase):
     MARGIN, TOP, SIDE, GAP = 12, 12 + 2 * 14 + 8, 144, 8
 
     def draw(self, batch, **told):
         made = _sheet.Told(**told)
-        return _sheet.draw(_fields.samples_of(_fields.of_batch(batch)), made), made
+        return numpy.asarray(_sheet.draw(_fields.samples_of(_fields.of_batch(batch)), made)), made
 
     def test_where_pictures_are(self):
         image = numpy.zeros((10, 24, 24, 3), numpy.uint8)
@@ -287,25 +213,38 @@ class Sheet(unittest.TestCase):
             self.assertTrue((cell == i * 20).all(), i)
             self.assertFalse((got[top:top + self.SIDE, left - 2:left] == i * 20).all())
 
+    def written(self, sheet, cell, row):
+        """Whether there is text in that line below a picture."""
+        top, left = self.TOP + self.SIDE + 4 + row * 12, self.MARGIN + cell * (self.SIDE + self.GAP)
+        return bool((sheet[top:top + 12, left:left + self.SIDE] != 250).any())
+
     def test_captions(self):
         image = numpy.zeros((2, 144, 144), numpy.uint8)
         got, _ = self.draw({"image": image, "label": numpy.array([1, 7])}, title="t", marks=["#12", "#3"],
                            names=["a/b.jpg", ""], classes=["cat", "dog"])
-        for row, left, text in [(0, 12, "#12"), (1, 12, "label 1 dog"), (2, 12, "a/b.jpg"), (0, 164, "#3"),
-                                (1, 164, "label 7")]:
-            dots = _font.draw(text)
-            top = self.TOP + self.SIDE + 4 + row * 12
-            room = got[top:top + dots.shape[0], left:left + dots.shape[1]]
-            numpy.testing.assert_array_equal((room != 250).all(2), dots, text)
+        self.assertEqual([[self.written(got, cell, row) for row in range(3)] for cell in (0, 1)],
+                         [[True, True, True], [True, True, False]])
+        other, _ = self.draw({"image": image, "label": numpy.array([1, 7])}, title="t", marks=["#12", "#3"],
+                             names=["a/b.jpg", ""], classes=["cat", "cow"])
+        rows = numpy.flatnonzero((got != other).any((1, 2)))
+        self.assertTrue(rows.min() >= self.TOP + self.SIDE + 4 + 12 and rows.max() < self.TOP + self.SIDE + 4 + 24)
+
+    def test_texts_of_any_kind(self):
+        """What is too long stays in its column; what the font lacks, and what is no text, is drawn as something."""
+        image = numpy.zeros((2, 144, 144), numpy.uint8)
+        for name in "x" * 300, "日本語", "a\nb\x1b\0", "Éclair", "\udcff":
+            with self.subTest(name=name):
+                got, _ = self.draw({"image": image}, title=name, marks=["#1", "#2"], names=[name, ""])
+                self.assertTrue(self.written(got, 0, 1))
+                self.assertFalse(self.written(got, 1, 1))
+                gap = got[self.TOP:, self.MARGIN + self.SIDE:self.MARGIN + self.SIDE + self.GAP]
+                self.assertTrue((gap == 250).all())
 
     def test_key_of_a_shard(self):
         """It is a name, and none of the labels."""
         image = numpy.zeros((1, 144, 144), numpy.uint8)
         got, _ = self.draw({"__key__": ["n01/5"], "image": image, "cls": [5]}, title="t", marks=["#0"])
-        for row, text in [(1, "cls 5"), (2, "n01/5")]:
-            dots = _font.draw(text)
-            room = got[self.TOP + 148 + row * 12:, 12:][:dots.shape[0], :dots.shape[1]]
-            numpy.testing.assert_array_equal((room != 250).all(2), dots, text)
+        self.assertEqual([self.written(got, 0, row) for row in (1, 2)], [True, True])
 
     def test_labels(self):
         for batch, want in [({"x": numpy.arange(2)}, ["x 0"]), ({"t": ["one\ntwo", "x"]}, ["t one two"]),
@@ -355,3 +294,11 @@ class Sheet(unittest.TestCase):
                 except _sheet.NoPictures:
                     pass
         self.assertGreater(drawn, 50)
+
+
+class WithoutPillow(unittest.TestCase):
+    def test_reason(self):
+        samples = _fields.samples_of(_fields.of_batch({"image": numpy.zeros((2, 20, 20), numpy.uint8)}))
+        with unittest.mock.patch.dict(sys.modules, {"PIL": None}):
+            with self.assertRaisesRegex(_sheet.NoPictures, "pip install pillow"):
+                _sheet.draw(samples, _sheet.Told())

@@ -1,15 +1,18 @@
-"""A contact sheet: the samples of a batch as pictures, each with its index, label and name."""
+"""A contact sheet, by Pillow: the samples of a batch as pictures, each with its index, label and name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from . import _canvas, _font, _pictures
+from . import _pictures
 from ._fields import Field, Sample
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SHOWN = 64         # samples; a batch may have more
 _SIDE = 144        # pixels of a picture's longer side
@@ -17,8 +20,7 @@ _SIDE_OF_NONE = 72  # of a sample without a picture among others with one
 _WAVE_SIZE = (72, 288)
 _COLUMNS = 8
 _WIDTH_MIN = 480   # of the whole, for what stands above it
-_GAP, _MARGIN = 8, 12
-_LINE = _font.HEIGHT + 3
+_GAP, _MARGIN, _LINE = 8, 12, 12
 _GROUND, _MAT = (250, 250, 250), (224, 224, 228)
 _INK, _FAINT = (20, 20, 24), (95, 95, 105)
 _LABELS = ("label", "labels", "target", "targets", "class", "cls", "y", "category")
@@ -28,7 +30,7 @@ _CLASSES_MAX = 1000  # a longer vector of chances is no label
 
 
 class NoPictures(ValueError):
-    """Nothing in the batch is an image or a sound; the text says what there is."""
+    """Nothing in the batch is an image or a sound, or there is no Pillow; the text says what there is."""
 
 
 @dataclass
@@ -100,18 +102,29 @@ def _name(sample: Sample, number: int, told: Told) -> list[str]:
 
 @dataclass
 class _Cell:
-    picture: numpy.ndarray  # uint8 [h, w, 3]
+    picture: Image
     lines: list[str]
 
 
-def _image_pictures(samples: Sequence[Sample], told: Told) -> list[numpy.ndarray | None]:
+def _fit(picture: numpy.ndarray) -> Image:
+    """With its longer side _SIDE at most: a larger one is averaged, a smaller one enlarged by a whole number, so
+    that its pixels can be told apart."""
+    from PIL import Image
+
+    longest = max(picture.shape[:2])
+    height, width = (n * (_SIDE // longest) if longest <= _SIDE else max(1, n * _SIDE // longest)
+                     for n in picture.shape[:2])
+    return Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
+
+
+def _image_pictures(samples: Sequence[Sample], told: Told) -> list[Image | None]:
     images = [_pictures.image_of(sample) for sample in samples]
     arrays = [image.array for image in images if image is not None and image.array is not None]
     if not arrays:
         return [None] * len(samples)
     scale = _pictures.scale_of(arrays, told.normalised)
     n_masks = 0
-    pictures: list[numpy.ndarray | None] = []
+    pictures: list[Image | None] = []
     for sample, image in zip(samples, images):
         if image is None or image.array is None:
             pictures.append(None)
@@ -121,7 +134,7 @@ def _image_pictures(samples: Sequence[Sample], told: Told) -> list[numpy.ndarray
         for mask in masks:
             picture = _pictures.overlay(picture, mask)
         n_masks = max(n_masks, len(masks))
-        pictures.append(_canvas.fit(picture, _SIDE))
+        pictures.append(_fit(picture))
     first = next(image for image in images if image is not None)
     text = f"{first.path or 'image'}: {arrays[0].dtype} {_shape_text(arrays)}"
     told.more.append(text + (f", {scale.text}" if scale.text else "") + (", masks over it" if n_masks else ""))
@@ -136,17 +149,21 @@ def _shape_text(arrays: Sequence[numpy.ndarray]) -> str:
     return f"[{', '.join('*' if len(set(sizes)) > 1 else str(sizes[0]) for sizes in zip(*shapes))}]"
 
 
-def _wave_pictures(samples: Sequence[Sample], told: Told) -> list[numpy.ndarray | None]:
+def _wave_pictures(samples: Sequence[Sample], told: Told) -> list[Image | None]:
+    from PIL import Image
+
     waves = [_pictures.wave_of(sample) for sample in samples]
     arrays = [wave.array for wave in waves if wave is not None and wave.array is not None]
     if arrays:
         first = next(wave for wave in waves if wave is not None)
         told.more.append(f"{first.path or 'sound'}: {arrays[0].dtype} {_shape_text(arrays)}")
-    return [None if wave is None or wave.array is None else _pictures.waveform(wave.array, *_WAVE_SIZE)
-            for wave in waves]
+    return [None if wave is None or wave.array is None else
+            Image.fromarray(_pictures.waveform(wave.array, *_WAVE_SIZE)) for wave in waves]
 
 
 def _cells(samples: Sequence[Sample], told: Told) -> list[_Cell]:
+    from PIL import Image
+
     pictures = _image_pictures(samples, told)
     if all(picture is None for picture in pictures):
         pictures = _wave_pictures(samples, told)
@@ -157,8 +174,7 @@ def _cells(samples: Sequence[Sample], told: Told) -> list[_Cell]:
         lines = [said[number] for said in (told.marks,) if number < len(said)]
         lines += _labels(sample, told.classes)
         lines += _name(sample, number, told)
-        cells.append(_Cell(numpy.full((_SIDE_OF_NONE, _SIDE_OF_NONE, 3), 255, numpy.uint8)
-                           if picture is None else picture, lines))
+        cells.append(_Cell(picture or Image.new("RGB", (_SIDE_OF_NONE, _SIDE_OF_NONE), "white"), lines))
     return cells
 
 
@@ -171,35 +187,57 @@ def _what_there_is(samples: Sequence[Sample]) -> str:
 
 # ---- the sheet ----------------------------------------------------------------------------------
 
-def draw(samples: Sequence[Sample], told: Told) -> numpy.ndarray:
-    """uint8 [h, w, 3] of the first SHOWN samples. NoPictures: there is nothing to be seen."""
+class _Pen:
+    """Writes on a sheet, by Pillow's own font."""
+
+    def __init__(self, sheet: Image) -> None:
+        from PIL import ImageDraw, ImageFont
+
+        self._draw, self._font = ImageDraw.Draw(sheet), ImageFont.load_default()
+
+    def fill(self, left: int, top: int, width: int, height: int) -> None:
+        self._draw.rectangle((left, top, left + width - 1, top + height - 1), _MAT)
+
+    def write(self, left: int, top: int, text: str, width: int, colour: tuple[int, int, int]) -> None:
+        """A text that is too long loses its middle; the font of some Pillows has Latin-1 alone."""
+        text = "".join(char if char.isprintable() and char < "\u0100" else "?" for char in text)
+        kept = len(text)
+        shown = text
+        while kept and self._font.getlength(shown) > width:
+            kept -= 1
+            shown = text[:kept // 2] + ".." + text[len(text) - (kept - kept // 2):]
+        self._draw.text((left, top), shown, colour, self._font)
+
+
+def draw(samples: Sequence[Sample], told: Told) -> Image:
+    """Of the first SHOWN samples. NoPictures: there is nothing to be seen."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise NoPictures("a contact sheet is drawn by Pillow, which is not installed: pip install pillow") from error
     told.more = []
     with numpy.errstate(all="ignore"):  # whatever numbers there are, they become a colour
         cells = _cells(samples[:SHOWN], told)
     if len(samples) > SHOWN:
         told.more.append(f"{SHOWN} of {len(samples)} samples")
-    width = max(_SIDE, *(cell.picture.shape[1] for cell in cells))
-    height = max(cell.picture.shape[0] for cell in cells)
+    width = max(_SIDE, *(cell.picture.width for cell in cells))
+    height = max(cell.picture.height for cell in cells)
     lines = max(len(cell.lines) for cell in cells)
     columns = min(len(cells), max(1, _COLUMNS * _SIDE // width))
     rows = -(-len(cells) // columns)
     heads = [text for text in (told.title, "; ".join(told.more)) if text]
     top = _MARGIN + len(heads) * (_LINE + 2) + (_GAP if heads else 0)
     step = height + lines * _LINE + 4 + _GAP
-    sheet = _canvas.Canvas(top + rows * step + _MARGIN - _GAP,
-                           2 * _MARGIN + max(columns * (width + _GAP) - _GAP, _WIDTH_MIN), _GROUND)
+    sheet = Image.new("RGB", (2 * _MARGIN + max(columns * (width + _GAP) - _GAP, _WIDTH_MIN),
+                              top + rows * step + _MARGIN - _GAP), _GROUND)
+    pen = _Pen(sheet)
     for row, text in enumerate(heads):
-        room = (sheet.pixels.shape[1] - 2 * _MARGIN) // _font.ADVANCE
-        sheet.text(_MARGIN + row * (_LINE + 2), _MARGIN, _canvas.shorten(text, room), _FAINT if row else _INK)
+        pen.write(_MARGIN, _MARGIN + row * (_LINE + 2), text, sheet.width - 2 * _MARGIN, _FAINT if row else _INK)
     for number, cell in enumerate(cells):
-        _put(sheet, cell, top + number // columns * step, _MARGIN + number % columns * (width + _GAP), height, width)
-    return sheet.pixels
-
-
-def _put(sheet: _canvas.Canvas, cell: _Cell, top: int, left: int, height: int, width: int) -> None:
-    sheet.fill(top, left, height, width, _MAT)
-    h, w = cell.picture.shape[:2]
-    sheet.put(top + (height - h) // 2, left + (width - w) // 2, cell.picture)
-    for row, text in enumerate(cell.lines):
-        sheet.text(top + height + 4 + row * _LINE, left, _canvas.shorten(text, width // _font.ADVANCE),
-                   _FAINT if row else _INK)
+        left, above = _MARGIN + number % columns * (width + _GAP), top + number // columns * step
+        pen.fill(left, above, width, height)
+        sheet.paste(cell.picture, (left + (width - cell.picture.width) // 2,
+                                   above + (height - cell.picture.height) // 2))
+        for row, text in enumerate(cell.lines):
+            pen.write(left, above + height + 4 + row * _LINE, text, width, _FAINT if row else _INK)
+    return sheet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import os
 import pathlib
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from . import _canvas, _detokenize, _fields, _html, _reading, _sheet
+from . import _detokenize, _fields, _html, _reading, _sheet
 from ._contents import statistics_of
 from ._fields import Field
 
@@ -65,17 +66,20 @@ class View:
         self._png: bytes | None = None
         self._why = ""
         try:
-            self._png = _canvas.png(_sheet.draw(samples, told))
+            file = io.BytesIO()
+            _sheet.draw(samples, told).save(file, "PNG", optimize=True)
+            self._png = file.getvalue()
         except _sheet.NoPictures as error:
             self._why = str(error)
 
     @property
     def why_no_pictures(self) -> str:
-        """What there is instead of images and sounds; "": there are some."""
+        """What there is instead of images and sounds, or that Pillow is missing; "": there are some."""
         return self._why
 
     def png(self) -> bytes:
-        """The contact sheet, as a file. ValueError: nothing in the batch is an image or a sound."""
+        """The contact sheet, as a file. ValueError: nothing in the batch is an image or a sound, or
+        Pillow is not installed."""
         if self._png is None:
             raise ValueError(self._why)
         return self._png
@@ -121,7 +125,7 @@ class View:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes .png (the contact sheet), .html (the page) or .txt (the text). ValueError: another ending, or
-        no pictures for a .png; OSError."""
+        no pictures, or no Pillow, for a .png; OSError."""
         place = pathlib.Path(path)
         if place.suffix.lower() not in _SUFFIXES:
             raise ValueError(f"path: {str(place)!r} ends in none of {', '.join(_SUFFIXES)}, which decide the format")
@@ -169,8 +173,8 @@ def show(batch: Any, loader: Any = None, *, classes: Sequence[str] | None = None
 
         dloaderd.show(next(iter(loader)))
 
-    Images become a contact sheet: uint8 or normalised floating point, channels first or last, one or three channels,
-    with masks of the same size over them and labels below. Sounds become waveforms, tokens text.
+    Images become a contact sheet, by Pillow: uint8 or normalised floating point, channels first or last, one or three
+    channels, with masks of the same size over them and labels below. Sounds become waveforms, tokens text.
 
     batch: a batch of any loader: tensors, arrays, numbers and text, in dicts, lists and tuples. It is neither changed
         nor kept.
