@@ -1,6 +1,7 @@
 """Which tests of a build somebody means: prints their names, one a line.
 
     named.py BUILD NAME...
+    named.py --changed TURN BUILD FILE...     those in these files that a run with that turn leaves out
 
 NAME is a test's name, part of one name and of no other, a pattern such as 'test_torch_*', or the
 path of the test's file. Exit status 1, and the nearest names, if it is none of these.
@@ -9,6 +10,7 @@ path of the test's file. Exit status 1, and the nearest names, if it is none of 
 import difflib
 import fnmatch
 import json
+import os
 import pathlib
 import sys
 
@@ -37,7 +39,20 @@ def matches(names, wanted):
     raise LookupError(f'no test is named "{wanted}"; {remedy}')
 
 
+def changed(tests, turn, files):
+    """The names of those whose command has one of the files, and which another turn has."""
+    paths = {os.path.realpath(file) for file in files}
+    for test in tests:
+        turns = {suite.rpartition(":")[2] for suite in test["suite"] if ":turn-" in suite}
+        if turns - {f"turn-{turn}"} and paths & set(map(os.path.realpath, test["cmd"])):
+            yield test["name"]
+
+
 def main(argv):
+    if argv[1] == "--changed":
+        told = pathlib.Path(argv[3], "meson-info/intro-tests.json").read_text(encoding="utf-8")
+        print("\n".join(changed(json.loads(told), argv[2], argv[4:])))
+        return 0
     names, chosen = known(argv[1]), []
     for wanted in argv[2:]:
         try:

@@ -88,21 +88,28 @@ class Turns(unittest.TestCase):
 class Suites(unittest.TestCase):
     """Which tests of this build each turn has, by `./dev test --all --turn`."""
 
+    def setUp(self):
+        told = pathlib.Path(os.environ["BUILD"], "meson-info/intro-tests.json").read_text(encoding="utf-8")
+        self.tests = [(test["name"], {suite.partition(":")[2] for suite in test["suite"]}) for test in json.loads(told)]
+        self.assertGreater(len(self.tests), 100)
+
     def test_each_test_has_a_turn(self):
         turns = int(re.search(r"(?m)^test_turns=(\d+)", (ROOT / "dev").read_text(encoding="utf-8"))[1])
-        told = pathlib.Path(os.environ["BUILD"], "meson-info/intro-tests.json").read_text(encoding="utf-8")
-        tests = [(test["name"], {suite.partition(":")[2] for suite in test["suite"]}) for test in json.loads(told)]
-        self.assertGreater(len(tests), 100)
-        had = set()
-        for turn in range(turns):
-            left_out = {f"but-turn-{turn}", *(f"turn-{other}" for other in range(turns) if other != turn)}
-            had |= {name for name, suites in tests if not suites & left_out}
-        # A turn that does not come would leave nothing out; of two, each would leave out the other's.
-        known = {f"{but}turn-{turn}" for turn in range(turns) for but in ("", "but-")}
-        for name, suites in tests:
-            turned = {suite for suite in suites if "turn-" in suite}
-            self.assertLessEqual(turned, known, name)
-            self.assertIn(name, had, turned)
+        for name, suites in self.tests:
+            turned = {suite for suite in suites if suite.startswith("turn-")}
+            # Of two, each would leave out the other's; one that does not come is left out for good.
+            self.assertLessEqual(len(turned), 1, name)
+            self.assertLessEqual(turned, {f"turn-{turn}" for turn in range(turns)}, name)
+
+    def test_what_each_run_has(self):
+        """By name, but for units and what watches over the source; all others have turns."""
+        told = (ROOT / "tests/meson.build").read_text(encoding="utf-8")
+        core = set(re.findall(r"'(\w+)'", re.search(r"(?ms)^core_tests = \[(.*?)\]", told)[1]))
+        of = {"cluster", "docs", "integration", "oracle", "python"}
+        tests = [(name, suites) for name, suites in self.tests if suites & of]
+        always = {name for name, suites in tests if not any(suite.startswith("turn-") for suite in suites)}
+        self.assertLessEqual(core & {name for name, _ in tests}, always)
+        self.assertEqual(always - core, {"test_digest", "test_runner", "test_soak", "oracle_plan"})
 
 
 class Draws(unittest.TestCase):
