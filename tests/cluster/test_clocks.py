@@ -11,7 +11,7 @@ import shutil
 import unittest
 
 import stores
-from dltest import Daemon, TestCase, dlctl_json, heartbeats, preloaded, wait_until
+from dltest import Daemon, TestCase, heartbeats, preloaded, view_of, wait_until
 from test_networks import LOCAL, Job
 
 FAKETIME = sorted(glob.glob("/usr/lib*/*/faketime/libfaketime.so.1") +
@@ -95,7 +95,7 @@ class Clocks(TestCase):
             os.unlink(path)  # one that is killed leaves it
 
     def views(self):
-        return [dlctl_json("members", daemon=daemon) for daemon in self.daemons]
+        return [view_of(daemon, "members") for daemon in self.daemons]
 
     def beats(self):
         """As each sees the others."""

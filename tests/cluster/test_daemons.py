@@ -12,7 +12,7 @@ import unittest
 
 import stores
 import test_etcd
-from dltest import Daemon, DaemonError, LifeCase, dlctl, wait_until
+from dltest import Daemon, DaemonError, LifeCase, dlctl, view_of, wait_until
 from tap import slow
 from trainers import BATCH, LENGTH, RESUME, SPEC, Trainer
 
@@ -127,7 +127,7 @@ class Meet(Epochs):
         self.node("d", 1, 1, id="another")  # which is none of its business
 
     def members(self, daemon):
-        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        return view_of(daemon, "members")
 
     def test_one_more(self):
         """Nobody asks anything: all go on to the furthest step that any rank was given. The ranks
@@ -621,7 +621,7 @@ class MeetAtOne(Meet, ClusterCase):
     STORE = stores.Hosted
 
     def view(self, daemon):
-        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        return view_of(daemon, "members")
 
     def test_the_store_goes_and_comes_back(self):
         """Killed with its node. The others go on with what they have; when it is back it knows of

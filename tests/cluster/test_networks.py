@@ -7,7 +7,6 @@ this with; absent: all.
 """
 
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import networks
 import stores
-from dltest import PATIENCE, Daemon, TestCase, dlctl, heartbeats, wait_until
+from dltest import PATIENCE, Daemon, TestCase, heartbeats, view_of, wait_until
 from trainers import LENGTH, Over, Trainer
 
 LOCAL = 2
@@ -168,7 +167,7 @@ class Networks(TestCase):
         daemon.stop()
 
     def view(self, daemon):
-        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        return view_of(daemon, "members")
 
     def names(self, daemon):
         return sorted(node["node"] for node in self.view(daemon)["nodes"])

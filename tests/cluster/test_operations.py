@@ -14,7 +14,7 @@ import urllib.request
 import stores
 import test_daemons
 import test_members
-from dltest import DLOADERD, dlctl, heartbeats, wait_until
+from dltest import DLOADERD, dlctl, heartbeats, view_of, wait_until
 from tap import slow
 
 READY = re.compile(r"metrics are at (http://127\.0\.0\.1:\d+)/metrics")
@@ -31,7 +31,7 @@ class WithPassword(stores.Etcd):
 
 class Case(test_daemons.ClusterCase):
     def members(self, daemon):
-        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        return view_of(daemon, "members")
 
     def change(self, name, config):
         """Its configuration, and it is told."""

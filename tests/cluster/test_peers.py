@@ -21,7 +21,7 @@ for folder in "lib", "integration":
 import stores  # noqa: E402
 from bucket import BLOCK, Bucket  # noqa: E402
 from digest_datasets import SOURCE  # noqa: E402
-from dltest import Daemon, TestCase, dlctl, dlctl_json, wait_until  # noqa: E402
+from dltest import Daemon, TestCase, dlctl, dlctl_json, view_of, wait_until  # noqa: E402
 from web import fetchers_of  # noqa: E402
 
 NODES = 3
@@ -122,7 +122,7 @@ class PeerCase(TestCase):
                 for rank in range(NODES)]
 
     def counts(self, daemon):
-        return dlctl_json("remote", daemon=daemon)
+        return view_of(daemon, "remote")
 
     def sum_of(self, key):
         return sum(self.counts(daemon)[key] for daemon in self.daemons)

@@ -3,12 +3,11 @@ LATER knows the present one and the next, FAR one after that alone.
 """
 
 import errno
-import json
 import os
 
 import stores
 import test_daemons
-from dltest import DLOADERD, Daemon, DaemonError, dlctl, wait_until
+from dltest import DLOADERD, Daemon, DaemonError, view_of, wait_until
 from trainers import SPEC, Trainer
 
 LATER, FAR = os.environ["DLOADERD_LATER"], os.environ["DLOADERD_FAR"]
@@ -31,7 +30,7 @@ class Formats(test_daemons.Epochs):
         return daemon
 
     def members(self, daemon):
-        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        return view_of(daemon, "members")
 
     def all_in(self, daemons, store_format):
         """One round, of all, in that format."""

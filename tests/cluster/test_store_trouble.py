@@ -3,14 +3,13 @@ running goes on, and what was lost is told or restored.
 """
 
 import errno
-import json
 import subprocess
 import signal
 import urllib.error
 
 import stores
 import test_daemons
-from dltest import STOP, DaemonError, dlctl, wait_until
+from dltest import STOP, DaemonError, dlctl, view_of, wait_until
 from tap import slow
 from trainers import SPEC, Trainer
 
@@ -83,7 +82,7 @@ class Trouble:
         error = self.refused(daemon)
         self.assertEqual(error.code, errno.ETIMEDOUT)
         self.assertIn(str(self.store.port), error.message)
-        view = json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        view = view_of(daemon, "members")
         self.assertEqual(view["store"], "does not answer")
         trainer = Trainer(self, daemon, 0, {**SPEC, "seed": 1}) # and it is mended
         self.store.start()
@@ -143,7 +142,7 @@ class Trouble:
         daemon = self.daemon()
         error = self.refused(daemon)
         self.assertEqual((error.code, error.path), (errno.ENOTSUP, "world"))
-        view = json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        view = view_of(daemon, "members")
         self.assertEqual([view.pop(key) for key in ("backend", "nodes", "missing")], ["none", [], []])
         self.assertEqual(set(view.values()), {None})
         done = dlctl("close-run", daemon=daemon, check=False)
@@ -207,7 +206,7 @@ class FullEtcd(test_daemons.Epochs, test_daemons.ClusterCase):
             self.store.ask("maintenance/alarm", {"action": "DEACTIVATE", **alarm})
 
     def calls(self, daemon):
-        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)["calls"]
+        return view_of(daemon, "members")["calls"]
 
     def test_told_once(self):
         """Not with each read that works and each write that does not."""
@@ -248,7 +247,7 @@ class WithoutQuorum(test_daemons.Epochs, test_daemons.ClusterCase):
         return command
 
     def failures(self, daemon):
-        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)["failures"]
+        return view_of(daemon, "members")["failures"]
 
     @slow
     def test_told_once(self):

@@ -2,7 +2,6 @@
 `members`, which shows the round, the nodes, who waits, how long nothing was heard of each, and the store.
 """
 
-import json
 import os
 import re
 import signal
@@ -11,7 +10,7 @@ import stores
 import test_c10d
 import test_daemons
 import test_etcd
-from dltest import Daemon, dlctl, heartbeats, wait_until
+from dltest import Daemon, dlctl, heartbeats, view_of, wait_until
 
 WAITS = r"(, and waits for a place)?"  # or its place was seen at the same time
 
@@ -98,7 +97,7 @@ class Log:
         self.store.kill()
         trouble = rf"the store fails: \S+: .*{self.store.port}.*"
         self.told(first, trouble)
-        wait_until(lambda: json.loads(dlctl("members", "--json", daemon=first).stdout)["failures"] > 2,
+        wait_until(lambda: view_of(first, "members")["failures"] > 2,
                    "more of it")
         self.store.start()
         self.told(first, trouble, "the store works again")
@@ -115,7 +114,7 @@ class Log:
 
 class View:
     def see(self, daemon):
-        view = json.loads(dlctl("members", "--json", daemon=daemon).stdout)
+        view = view_of(daemon, "members")
         view["nodes"] = {node["node"]: node for node in view["nodes"]}
         return view
 
@@ -223,7 +222,7 @@ class ReadTimeout(test_daemons.ClusterCase):
                       timeouts={"join": "600s", "close": "1ms", "read": read})
         daemon = Daemon(self.path(backend), {"rendezvous": config})
         self.addCleanup(daemon.stop)
-        return lambda: json.loads(dlctl("members", "--json", daemon=daemon).stdout)["latest_failure"]
+        return lambda: view_of(daemon, "members")["latest_failure"]
 
     def test_tcpstore(self):
         stuck = test_c10d.Strange(test_c10d.greets)

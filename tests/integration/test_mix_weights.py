@@ -6,7 +6,7 @@ import struct
 import subprocess
 
 from dltest import (DLCTL, PATIENCE, STOP, Daemon, DaemonError, TestCase, dlctl, dlctl_json,
-                    wait_until)
+                    view_of, wait_until)
 from tap import slow
 
 LENGTH = 3000  # samples of an epoch
@@ -46,10 +46,10 @@ def check_another_daemon(case, spec, change):
     argv = [DLCTL, "run", spec, "--socket", case.running.socket, "--digest", "--json", "--credits", "2",
             "--save-state", case.path("end"), "--batches", "300"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
-        wait_until(lambda: dlctl_json("epochs", daemon=case.running), "the epoch")
-        wait_until(lambda: dlctl_json("epochs", daemon=case.running)[0]["step"] > 3, "batches")
+        wait_until(lambda: view_of(case.running, "epochs"), "the epoch")
+        wait_until(lambda: view_of(case.running, "epochs")[0]["step"] > 3, "batches")
         step = change()
-        wait_until(lambda: dlctl_json("epochs", daemon=case.running)[0]["step"] > step + 3, "the change")
+        wait_until(lambda: view_of(case.running, "epochs")[0]["step"] > step + 3, "the change")
         case.running.kill()
         case.running = Daemon(case.dir, socket_name="restart")
         out, _ = run.communicate(timeout=PATIENCE)
@@ -109,7 +109,7 @@ class Changes(TestCase):
 
     def wait_for_step(self, step):
         """Until all steps before it are delivered: the daemon takes releases, and loads, in its own time."""
-        wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] == step, f"step {step}")
+        wait_until(lambda: view_of(self.running, "epochs")[0]["step"] == step, f"step {step}")
 
     # ---- one rank -----------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Changes(TestCase):
         loader = reader.open(mix())["loader"]
         reader.start(loader, credits=6)
         self.read([reader], [0], LENGTH // 4 - 1)
-        wait_until(lambda: any(row["epoch"] == 1 and row["ready"] for row in dlctl_json("epochs", daemon=self.running)),
+        wait_until(lambda: any(row["epoch"] == 1 and row["ready"] for row in view_of(self.running, "epochs")),
                    "batches of the next epoch")
         self.assertIn("is planned already", self.refused("mixed", "0=0", "1=0", "2=1", "--at", "749"))
         said = self.change("0=0", "1=0", "2=1")
@@ -215,7 +215,7 @@ class Changes(TestCase):
                 self.assertEqual([one.changes for one in clients if one.changes], [changes] * len(clients))
                 for one in clients[1:]:
                     one.close()
-            wait_until(lambda: not dlctl_json("epochs", daemon=self.running), "the ranks to be gone")
+            wait_until(lambda: not view_of(self.running, "epochs"), "the ranks to be gone")
         self.assertEqual(len(struct.unpack(f"<{len(changes) // 8}Q", changes)), 1 + 3 * 4)
         self.assertEqual(self.planned(state)[:len(got)], got)
         self.assertGreater(len(got), LENGTH - 32)
@@ -257,7 +257,7 @@ class Changes(TestCase):
         self.change("0=0", "1=1", "2=1", at=30)
         got += self.read([reader], [0], 10)
         reader.close()
-        wait_until(lambda: [row["state"] for row in dlctl_json("epochs", daemon=self.running)] == ["parked"], "the end")
+        wait_until(lambda: [row["state"] for row in view_of(self.running, "epochs")] == ["parked"], "the end")
         state = self.save()
         again = self.client(self.running)
         self.assertEqual(again.start(again.open(mix())["loader"], epoch=2 ** 64 - 1, credits=2, job="job")["first"], 20)

@@ -8,8 +8,8 @@ import signal
 
 import fuse
 import media
-from dltest import (OPEN, OPENED, STOP, DaemonError, TestCase, dlctl, dlctl_json, named,
-                    together, wait_until)
+from dltest import (OPEN, OPENED, STOP, DaemonError, TestCase, dlctl, named, together,
+                    view_of, wait_until)
 
 ROWS, WIDTH = 64, 65536
 
@@ -98,7 +98,7 @@ class SlowStorage(TestCase):
         self.assertGreaterEqual(self.stuck(), 1)
 
         def by_worker():
-            return sum(row["stuck"] for row in dlctl_json("workers", daemon=self.running)
+            return sum(row["stuck"] for row in view_of(self.running, "workers")
                        if row["loader"] == "slow")
 
         # Another may get stuck between two questions.

@@ -370,16 +370,16 @@ class DaemonError(Exception):
 
 def wait_until(condition, what, patience=PATIENCE):
     """`what` may be a function: it is asked when the wait was in vain. To look takes a third of a processor at most:
-    a condition may start a program or more, and there are others who work."""
-    deadline = time.monotonic() + patience
+    a condition may start a program or more, and there are others who work. What takes long is looked at seldom."""
+    start = time.monotonic()
     while True:
         began = time.monotonic()
         if condition():
             return
         now = time.monotonic()
-        if now > deadline:
+        if now > start + patience:
             raise AssertionError(f"waited {patience} s in vain for {what() if callable(what) else what}")
-        time.sleep(min(0.25, max(0.005, 2 * (now - began))))
+        time.sleep(min(0.25, max(0.005, 2 * (now - began), (now - start) / 20)))
 
 
 def settle_files():
@@ -698,6 +698,12 @@ def dlctl_json(*args, daemon=None):
     return json.loads(dlctl(*args, "--json", daemon=daemon).stdout)
 
 
+def view_of(daemon, name):
+    """What `dlctl NAME --json` shows, without a program: for who asks again and again."""
+    with RawClient(daemon.socket) as client:
+        return client.query(name)
+
+
 def report_views(loader, daemon=None):
     """What a report of the loader has of each view."""
     data, = re.findall('<pre id="views" hidden>([^<]+)</pre>', dlctl("report", loader, daemon=daemon).stdout)
@@ -706,7 +712,7 @@ def report_views(loader, daemon=None):
 
 def heartbeats(daemon):
     """Of each node's name the last one that the daemon has seen; 0 before the first."""
-    return {node["node"]: node["beat"] or 0 for node in dlctl_json("members", daemon=daemon)["nodes"]}
+    return {node["node"]: node["beat"] or 0 for node in view_of(daemon, "members")["nodes"]}
 
 
 def main():

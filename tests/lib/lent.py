@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import dltest
-from dltest import TestCase, children_of, dlctl_json, wait_until
+from dltest import TestCase, children_of, dlctl_json, view_of, wait_until
 from web import fetchers_of
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -167,7 +167,7 @@ class HelperCase(TestCase):
         return daemon
 
     def rows(self, daemon, name):
-        return [row for row in dlctl_json("workers", daemon=daemon) if row["loader"] == name]
+        return [row for row in view_of(daemon, "workers") if row["loader"] == name]
 
     def away(self, daemon, name):
         return [row for row in self.rows(daemon, name) if row["helper"]]
