@@ -33,6 +33,13 @@ def slow(case):
     return case
 
 
+def tries(count):
+    """The numbers of tries that are alike, such as seeds, that this run has: all, or, with DLOADER_TEST_TURN, 0 to 3,
+    each fourth, and the other turns have the others."""
+    turn = os.environ.get("DLOADER_TEST_TURN")
+    return range(int(turn) % 4, count, 4) if turn else range(count)
+
+
 class TapResult(unittest.TestResult):
     """One line for each case; a failed subtest makes its case fail, once."""
 

@@ -13,6 +13,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 
 import dloaderd
 from black_box import QUICK, Case, DataLoader, OURS, TorchLoader, difference
+from tap import tries
 
 SEED = 20261123
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
@@ -77,7 +78,7 @@ class Native(Case):
         self.assertIsNone(difference(ours, theirs))
 
     def test_random_compositions(self):
-        for case in range(6 if QUICK else 40):
+        for case in tries(6 if QUICK else 40):
             draw = random.Random(f"{SEED} {case}")
             torch.manual_seed(case)
             dataset = joined(draw)

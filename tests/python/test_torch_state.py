@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler
 import black_box
 import datasets
 from black_box import Case, OURS, QUICK
-from tap import slow
+from tap import slow, tries
 
 if OURS:
     from dloaderd import DataLoader
@@ -140,7 +140,7 @@ class TestInterrupted(StateCase):
 
     def test_random_interruptions(self):
         rng = random.Random(seed := random.getrandbits(32))
-        for case in range(10 if QUICK else 30):
+        for case in tries(10 if QUICK else 30):
             n, size = rng.randint(1, 30), rng.randint(1, 5)
             options = {"batch_size": size, "drop_last": rng.random() < 0.3,
                        "shuffle": rng.random() < 0.7,

@@ -29,6 +29,7 @@ from tokenizers.models import WordLevel  # noqa: E402
 
 sys.path.append(os.path.join(HERE, "..", "lib"))
 from dltest import TestCase, dlctl  # noqa: E402
+from tap import tries  # noqa: E402
 
 rows.disable_progress_bars()
 N, BATCH, EPOCHS = 22, 4, 3
@@ -249,7 +250,7 @@ class TestImages(Case):
 
     def test_random_pictures(self):
         """Of one size, with what is beside them, in batches."""
-        for seed in range(6 if QUICK else 24):
+        for seed in tries(6 if QUICK else 24):
             draw = random.Random(seed)
             size = draw.choice([(32, 32), (57, 43), (200, 151)])
             mode, kind = draw.choice([None, "RGB"]), draw.choice(["torch", "numpy"])
@@ -443,7 +444,7 @@ class TestNative(Case):
 
     def test_random_tables(self):
         collators = {"default": {}, "labels": {"collate_fn": transformers.default_data_collator}}
-        for seed in range(4 if QUICK else 24):
+        for seed in tries(4 if QUICK else 24):
             draw = random.Random(seed)
             data = numbers(draw, 23)
             kind, (name, collate) = draw.choice(["torch", "numpy", None]), draw.choice([*collators.items()])
@@ -457,7 +458,7 @@ class TestNative(Case):
 
     def test_texts(self):
         """Of any characters, zeroes at their ends too, as str and as bytes, beside numbers."""
-        for seed in range(6 if QUICK else 24):
+        for seed in tries(6 if QUICK else 24):
             draw = random.Random(seed)
             data = texts(draw, 25)
             if draw.random() < 0.5:
@@ -533,7 +534,7 @@ class TestNative(Case):
 
     def test_padded(self):
         """By both collators, of tables of several batches, whatever is beside the tokens."""
-        for seed in range(4 if QUICK else 16):
+        for seed in tries(4 if QUICK else 16):
             draw = random.Random(seed)
             collate = padding_collator(draw)
             data = tokens(draw, 60).with_format(draw.choice(["torch", None]))

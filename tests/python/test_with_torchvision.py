@@ -1,8 +1,8 @@
 """torchvision's datasets and transforms, made in C: samples, batches, errors and generators are its own.
 
 Pipelines are drawn at random from both generations of torchvision's transforms, and run on files of all kinds.
-$TORCHVISION_SEED draws others, $TORCHVISION_CASES more; with $DLOADER_TEST_ANY_VERSION versions that are not in
-_versions.py run it, too (black_box.py).
+$TORCHVISION_SEED draws others, $TORCHVISION_CASES more, $DLOADER_TEST_TURN a fourth of them; with
+$DLOADER_TEST_ANY_VERSION versions that are not in _versions.py run it, too (black_box.py).
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from torch.utils.data import ConcatDataset, Subset, random_split
 
 import dloaderd
 from black_box import QUICK, Case, DataLoader, OURS, TorchLoader, difference
+from tap import tries
 
 try:
     import torchvision
@@ -247,7 +248,7 @@ def outcome(get, seed, like=None):
         made = described(picture, like), target
     except Exception as error:
         made = type(error), str(error)
-    return (made, torch.get_rng_state().tolist(), random.getstate()), picture
+    return (made, torch.get_rng_state().numpy().tobytes(), random.getstate()), picture
 
 
 class Samples(Pictures):
@@ -266,7 +267,7 @@ class Samples(Pictures):
 
     def test_random_pipelines(self):
         native = 0
-        for case in range(CASES):
+        for case in tries(CASES):
             draw = random.Random(f"{SEED} {case}")
             dataset = self.folder(v2.Resize(8))
             dataset.transform = pipeline(draw, draw.choice([v1, v2]))
@@ -276,7 +277,7 @@ class Samples(Pictures):
                     native += self.assert_alike(dataset, indices, seed=case).why is None
                 except dloaderd._native.Unknown as why:
                     self.assertRegex(str(why), "untold|function")
-        self.assertGreater(native, CASES // 2)
+        self.assertGreater(native, len(tries(CASES)) // 2)
 
     def test_logarithms(self):
         """Crops are drawn between PyTorch's logarithms, whatever they are on this processor."""
@@ -286,13 +287,13 @@ class Samples(Pictures):
     def test_crops(self):
         """Tuples, of which each is as torchvision's."""
         native = 0
-        for case in range(max(8, CASES // 10)):
+        for case in tries(max(8, CASES // 10)):
             draw = random.Random(f"{SEED} crops {case}")
             t = draw.choice([v1, v2])
             dataset = self.folder(t.Resize((9, 14)), *cropping(draw, t), compose=t.Compose)
             with self.subTest(case=case):
                 native += self.assert_alike(dataset, draw.sample(range(len(dataset)), 4), seed=case).why is None
-        self.assertGreater(native, 4)
+        self.assertGreater(native, 0)
         dataset = self.folder(v2.Resize((9, 14)), v2.FiveCrop(5), v2.ToImage(), v2.ToDtype(torch.float32, scale=True))
         for workers in (0, 2):
             ours, theirs = (list(cls(dataset, batch_size=9, num_workers=workers)) for cls in (DataLoader, TorchLoader))
@@ -354,7 +355,7 @@ class Samples(Pictures):
     def test_in_memory(self):
         small = numpy.stack([numpy.asarray(paint(32, 32, n)) for n in range(20)])
         grey = torch.from_numpy(small[:, :28, :28, 0].copy())
-        for case in range(max(10, CASES // 8)):
+        for case in tries(max(10, CASES // 8)):
             draw = random.Random(f"{SEED} memory {case}")
             t = draw.choice([v1, v2])
             steps = [picture_transform(draw, t) for _ in range(draw.randrange(3))]
