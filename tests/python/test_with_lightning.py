@@ -295,7 +295,7 @@ class TestOneProcess(Case):
     def test_restarted_with_the_next_epoch(self):
         """The Trainer counts batches, and does not ask for the end of an epoch."""
         for steps, options in ((STEPS, {}), (9, {"limit_train_batches": 0.5})):
-            trainers.check_killed(self, functools.partial(train, **options), steps, dies=steps // 3)
+            trainers.check_killed(self, functools.partial(train, **options), steps, dies=(steps // 3,))
 
     def test_iterable_datasets_are_resumed(self):
         trainers.check_killed(self, functools.partial(train, data=Sized()), STEPS)
@@ -319,11 +319,11 @@ class TestOneProcess(Case):
         """The Trainer has loaders begin anew, whatever their states in the checkpoint are."""
         for hook in ("on_validation_end", "on_train_epoch_end"):
             trainers.check_killed(self, functools.partial(train, hook=hook, own=True), STEPS,
-                                  dies=STEPS // 3)
+                                  dies=(STEPS // 3,))
 
     def test_restarted_behind_a_validation(self):
         trainers.check_killed(self, functools.partial(train, hook="on_validation_end", own=True,
-                                                      val_check_interval=0.5), STEPS, dies=9)
+                                                      val_check_interval=0.5), STEPS, dies=(9,))
 
     def test_killed_and_resumed_by_fabric(self):
         trainers.check_killed(self, train_by_fabric, STEPS)

@@ -129,7 +129,7 @@ class TrainerCase(Case):
     def check_killed(self, world=1, **options):
         steps = EPOCHS * -(-N // (world * BATCH)) + 1  # the last is the evaluation
         trainers.check_killed(self, functools.partial(train, **options), steps, world=world,
-                              dies=random.randint(1, steps - 2))
+                              dies=(random.randint(1, steps - 2),))
 
 
 class TestTrainer(TrainerCase):

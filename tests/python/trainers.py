@@ -128,22 +128,23 @@ def losses(train, *args, ends=0, world=1):
     return [[line for line in lines if line.startswith("loss ")] for lines in told]
 
 
-def check_killed(case, train, steps, *args, world=1, dies=None):
+def check_killed(case, train, steps, *args, world=1, dies=()):
     """A run that is killed behind some step, and resumed, has the losses of one that is not.
 
     train(cls, folder, dies, resumes, *args) trains with this class of loader for so many steps. It
     saves all it needs in the folder and dies behind step `dies`, if that is not None, or goes on
-    from there. Whatever PyTorch's class gives in a run of its own must come of ours. dies: by
-    default a step that is drawn anew for each run of the tests.
+    from there. Whatever PyTorch's class gives in a run of its own must come of ours. dies: the steps,
+    each of a run that is killed there; by default one that is drawn anew for each run of the tests.
     """
-    dies = dies or random.randint(1, steps - 1)
-    with tempfile.TemporaryDirectory() as folder, case.subTest(f"{args} dies at {dies}"):
-        expected = losses(train, TorchLoader, folder, None, False, *args, world=world)
-        whole = losses(train, DataLoader, folder, None, False, *args, world=world)
+    def told(cls, *how, ends=0):
+        return losses(train, cls, folder, *how, *args, world=world, ends=ends)
+
+    with tempfile.TemporaryDirectory() as folder:
+        expected, whole = (told(cls, None, False) for cls in (TorchLoader, DataLoader))
         case.assertEqual(whole, expected)
         case.assertEqual([len(rank) for rank in whole], [steps] * world)
-        begun = losses(train, DataLoader, folder, dies, False, *args, world=world,
-                       ends=-signal.SIGKILL)
-        case.assertEqual(begun, [rank[:dies] for rank in whole])
-        rest = losses(train, DataLoader, folder, dies, True, *args, world=world)
-        case.assertEqual(rest, [rank[dies:] for rank in whole])
+    for step in dies or (random.randint(1, steps - 1),):
+        with tempfile.TemporaryDirectory() as folder, case.subTest(f"{args} dies at {step}"):
+            begun = told(DataLoader, step, False, ends=-signal.SIGKILL)
+            case.assertEqual(begun, [rank[:step] for rank in whole])
+            case.assertEqual(told(DataLoader, step, True), [rank[step:] for rank in whole])
