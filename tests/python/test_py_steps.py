@@ -90,7 +90,7 @@ class TestSteps(unittest.TestCase):
         for collate in ("python", "default"):
             with self.subTest(collate):
                 one = self.epochs(spec(collate=collate))
-                for workers in (2, 5):
+                for workers in (2, 3):  # each imports a PyTorch
                     self.assertEqual(self.epochs(spec(workers=workers, collate=collate)), one)
                 for column in (1, 2, 3):
                     drawn = [x for epoch in one for batch in epoch for x in batch[column]]
@@ -108,7 +108,7 @@ class TestSteps(unittest.TestCase):
         """Also where its batch does not fit the slot that is there: by the worker that has the samples then, but where
         that one is busy and another one makes the batch sooner."""
         for collate in ("python", "default"):
-            for workers in (1, 2, 4):
+            for workers in (1, 3):
                 with self.subTest(collate, workers=workers), tempfile.NamedTemporaryFile() as file:
                     with dloaderd.Loader(spec("Counted", workers, collate, path=file.name), as_="torch") as loader:
                         got = [batch[:, -1].tolist() for batch in loader]
