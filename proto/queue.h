@@ -97,7 +97,7 @@ struct queue_slow {
 
 /* Of a stand-in for a worker on another machine (daemon/helper/link.h): what went over its
  * connections in its life, and for how long batches were on their way here, from their first byte
- * to their last.
+ * to their last, and files there that tasks waited for.
  */
 struct way {
     uint64_t sent_bytes, received_bytes;

@@ -52,8 +52,9 @@ struct far {
     uint64_t begin, end;
     bool comes; /* the bytes of the newest are on their way */
     uint64_t comes_bytes;
-    uint32_t goes; /* slot whose batch is on its way; LINK_AHEAD: none */
-    uint64_t said; /* ns; when the stand-in was told something last */
+    uint32_t goes;   /* slot whose batch is on its way; LINK_AHEAD: none */
+    uint64_t waited; /* ns that the worker had waited for files by its last task, in its life */
+    uint64_t said;   /* ns; when the stand-in was told something last */
 };
 
 static int far_say_alive(struct far *far)
@@ -461,25 +462,27 @@ static int far_send_done(struct far *far, const struct queue_done *done)
     struct slot_header header;
 
     memcpy(&header, slot, sizeof header);
+    uint64_t waited = slow_remote(&far->worker.queues->slow);
     uint64_t bytes = far_count_bytes(done, &header, far->worker.slots[task->slot].slot_bytes);
-    int r =
-        link_say(&far->link,
-                 &(struct dl_message){
-                     .number = DL_MSG_H_DONE,
-                     .h_done = {.task = done->task,
-                                .code = min_u64(done->code, 4095),
-                                .used = min_u64(done->bytes, DL_MAX_SEGMENT_BYTES),
-                                .samples = done->samples,
-                                .cost = done->cost_ns,
-                                .collate = done->collate_ns,
-                                .header = {(const uint8_t *)&header, sizeof header},
-                                .bytes = bytes,
-                                .sum = far->checksums ? link_done_sum(&header, slot, bytes) : 0}});
+    int r = link_say(&far->link,
+                     &(struct dl_message){
+                         .number = DL_MSG_H_DONE,
+                         .h_done = {.task = done->task,
+                                    .code = min_u64(done->code, 4095),
+                                    .used = min_u64(done->bytes, DL_MAX_SEGMENT_BYTES),
+                                    .samples = done->samples,
+                                    .cost = done->cost_ns,
+                                    .collate = done->collate_ns,
+                                    .header = {(const uint8_t *)&header, sizeof header},
+                                    .bytes = bytes,
+                                    .sum = far->checksums ? link_done_sum(&header, slot, bytes) : 0,
+                                    .waited = waited - min_u64(far->waited, waited)}});
     if (r < 0)
         return r;
     link_add_body(&far->link,
                   (struct dl_span){(const uint8_t *)slot + SLOT_HEADER_BYTES, (size_t)bytes});
     far->goes = task->slot;
+    far->waited = waited;
     far->begin++;
     return 0;
 }

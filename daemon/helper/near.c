@@ -43,6 +43,7 @@ struct near {
     struct link link;
     uint64_t heard;                 /* ns; when the helper said something last */
     bool ready;                     /* its worker has opened the dataset */
+    bool serves;                    /* it reads files of this machine */
     struct given given[LINK_AHEAD]; /* a ring, the oldest at begin */
     uint64_t begin, end;
     struct way way;            /* as the daemon knows it */
@@ -262,6 +263,15 @@ static void near_measure(struct near *near, uint64_t now)
         near->way.round_trip_ns = UINT64_C(1000) * info.tcpi_rtt;
 }
 
+/* Of a task. What it is served comes by this connection; what is behind URLs it fetches itself. */
+static void near_count_wait(struct near *near, uint64_t ns)
+{
+    if (near->serves)
+        near->way.way_ns += ns;
+    else
+        slow_tell_remote(&near->queues->slow, slow_remote(&near->queues->slow) + ns);
+}
+
 /* The clocks of two machines differ, so a task began as long ago as it took, but not before it was
  * sent. */
 static int near_finish(struct near *near)
@@ -285,6 +295,7 @@ static int near_finish(struct near *near)
     near->begin++;
     near->way.received_bytes += msg->bytes;
     near->way.way_ns += now - near->came;
+    near_count_wait(near, min_u64(msg->waited, cost));
     near_measure(near, now);
     way_tell(&near->queues->way, &near->way);
     (void)done_put(near->queues, &done); /* there is room: see worker.c */
@@ -320,6 +331,7 @@ static int near_on_read(struct near *near, const struct dl_msg_h_read *msg)
 
     if (link_unsent(&near->link) > (uint64_t)NEAR_FILES_ASKED * NEAR_FILES_MOST)
         return -EBADMSG; /* it asks for more than it takes */
+    near->serves = true;
     int r = near_files_read(&near->files, msg, &part, &bytes);
 
     if (r == 0)

@@ -95,7 +95,7 @@ static bool verdict_straggles(const struct verdict_case *c, const struct verdict
 
 struct work {
     uint64_t fetch_ns, collate_ns, slow_ns, remote_ns, busy_ns, cpu_wait_ns;
-    uint64_t way_ns, way_bytes;
+    uint64_t way_ns, way_bytes, served_bytes;
     size_t away;             /* workers of other machines */
     unsigned busy;           /* percent of the workers' time, */
     struct share busy_share; /* and in words */
@@ -119,6 +119,7 @@ static struct work verdict_sum_up(const struct verdict_case *c)
         work.cpu_wait_ns += c->workers[i].cpu_wait_ns;
         work.way_ns += c->workers[i].way_ns;
         work.way_bytes += c->workers[i].way_bytes;
+        work.served_bytes += c->workers[i].served_bytes;
         work.away += c->workers[i].away;
         if (verdict_busy_ns(&c->workers[i]) > verdict_busy_ns(&c->workers[work.busiest]))
             work.busiest = i;
@@ -287,6 +288,7 @@ static void verdict_blame_store(const struct verdict_case *c, const struct work 
                                 const char *waited, struct verdict *v)
 {
     const struct verdict_store *store = &c->store;
+    const char *here = work->away > 0 ? " to this machine" : ""; /* helpers fetch, too */
     double seconds = (double)max_u64(store->span_ns, 1) / 1e9;
     char rate[UNITS_MAX], held[UNITS_MAX + 32] = "";
 
@@ -305,18 +307,18 @@ static void verdict_blame_store(const struct verdict_case *c, const struct work 
         (void)snprintf(
             v->text, sizeof v->text,
             "throttled by the store: %s; it refuses %s of requests (status 503 or 429),%s "
-            "and gives %s/s",
-            waited, verdict_share(store->throttled, store->requests).text, held, rate);
+            "and gives %s/s%s",
+            waited, verdict_share(store->throttled, store->requests).text, held, rate, here);
         verdict_advise(v, "a larger remote.held, larger files, or a higher limit there");
         return;
     }
     v->kind = VERDICT_STORE;
     (void)snprintf(v->text, sizeof v->text,
                    "starved by storage: %s; %zu worker%s wait%s for remote files for %s of what "
-                   "%s do%s, and the store gives %s/s",
+                   "%s do%s, and the store gives %s/s%s",
                    waited, c->n_workers, c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "s" : "",
                    verdict_share(work->remote_ns, work->busy_ns).text,
-                   c->n_workers == 1 ? "it" : "they", c->n_workers == 1 ? "es" : "", rate);
+                   c->n_workers == 1 ? "it" : "they", c->n_workers == 1 ? "es" : "", rate, here);
     verdict_advise(v, "more workers.prefetch asks for more at once, a larger remote.held for less");
 }
 
@@ -328,16 +330,21 @@ static bool verdict_network_is_full(const struct verdict_case *c, const struct w
 static void verdict_blame_network(const struct verdict_case *c, const struct work *work,
                                   const char *waited, struct verdict *v)
 {
+    bool served = work->served_bytes > work->way_bytes;
+    uint64_t bytes = max_u64(work->served_bytes, work->way_bytes);
     char rate[UNITS_MAX];
 
-    v->stage = STAGE_HANDOVER;
-    format_bytes((double)work->way_bytes * 1e9 / (double)max_u64(c->span_ns, 1), rate, sizeof rate);
+    v->stage = served ? STAGE_FETCH : STAGE_HANDOVER;
+    format_bytes((double)bytes * 1e9 / (double)max_u64(c->span_ns, 1), rate, sizeof rate);
     (void)snprintf(v->text, sizeof v->text,
-                   "loader-bound: %s; the network to helpers is full: it gives %s/s, and batches "
-                   "are on their way for %s of the time",
-                   waited, rate, verdict_share(work->way_ns, c->span_ns * work->away).text);
-    verdict_advise(v, "smaller batches, such as uint8 for float32, or a faster network; more "
-                      "helpers do not help");
+                   "loader-bound: %s; the network to helpers is full: it gives %s/s, and %s are on "
+                   "their way for %s of the time",
+                   waited, rate, served ? "files that helpers are served" : "batches",
+                   verdict_share(work->way_ns, c->span_ns * work->away).text);
+    verdict_advise(v, served ? "files that helpers have themselves, or a faster network; more "
+                               "helpers do not help"
+                             : "smaller batches, such as uint8 for float32, or a faster network; "
+                               "more helpers do not help");
 }
 
 static void verdict_blame_loader(const struct verdict_case *c, const struct work *work,

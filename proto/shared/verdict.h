@@ -9,8 +9,8 @@
  * the one to look at. If a few samples take most of that, they are; if one worker alone is busy,
  * its work is. If the workers are not busy, finished batches wait for others; if they wait for a
  * processor, processors are short; if they wait for remote files, the store is too slow, or refuses
- * requests. If batches of other machines' workers are on their way for most of the time, the
- * network is too slow. Each verdict ends with what to do.
+ * requests. If batches of other machines' workers, or the files that these are served, are on
+ * their way for most of the time, the network is too slow. Each verdict ends with what to do.
  */
 #ifndef DL_VERDICT_H
 #define DL_VERDICT_H
@@ -57,10 +57,11 @@ struct verdict_worker {
     uint64_t slow_ns; /* of fetch_ns: samples that took far longer than is usual */
     uint64_t
         cpu_wait_ns; /* that it was ready to run, and had no processor; 0: also if nobody knows */
-    uint64_t remote_ns; /* of fetch_ns: waiting for remote files */
-    bool away;          /* it is another machine's, and ready; then: */
-    uint64_t way_ns;    /* batches were on their way from there */
-    uint64_t way_bytes; /* that came from there */
+    uint64_t remote_ns;    /* of fetch_ns: waiting for remote files */
+    bool away;             /* it is another machine's, and ready; then: */
+    uint64_t way_ns;       /* batches were on their way from there, or files to there */
+    uint64_t way_bytes;    /* that came from there */
+    uint64_t served_bytes; /* that went there */
 };
 
 /* What stores did for all loaders of the daemon. */

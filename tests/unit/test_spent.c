@@ -20,8 +20,10 @@ struct row {
 #define VIEWS(pid, batches, workers, times) REMOTE_VIEWS(pid, batches, workers, times, "")
 #define REMOTE_WORKER(fetch, remote)        "{loader: a, fetch_s: " fetch ", remote_s: " remote "}"
 #define WORKER(fetch, collate)              "{loader: a, fetch_s: " fetch ", collate_s: " collate "}"
-#define OTHER_WORKER                        "{loader: other, fetch_s: 100.5, collate_s: 3}"
-#define TIME(stage, s)                      "{loader: a, rank: null, stage: " stage ", total_s: " s "}"
+#define AWAY_WORKER(way, sent) \
+    "{loader: a, fetch_s: 1, way_s: " way ", received_bytes: 9, sent_bytes: " sent "}"
+#define OTHER_WORKER   "{loader: other, fetch_s: 100.5, collate_s: 3}"
+#define TIME(stage, s) "{loader: a, rank: null, stage: " stage ", total_s: " s "}"
 #define OTHER_TIMES                                               \
     "{loader: other, rank: null, stage: ready, total_s: 900.0}, " \
     "{loader: a, rank: 0, stage: ready, total_s: 900.0}"
@@ -89,6 +91,16 @@ static const struct row rows[] = {
     {VIEWS("5", "0", REMOTE_WORKER("0", "null"), ""),
      VIEWS("5", "100", REMOTE_WORKER("9", "null"), ""), 9, 100,
      "loader-bound: ", VERDICT_NO_WORKER},
+    /* What a helper was served came at the network's pace. */
+    {VIEWS("5", "0", AWAY_WORKER("1.0", "9"), ""),
+     VIEWS("5", "100", AWAY_WORKER("9.0", "10485769"), ""), 9, 100,
+     "loader-bound: the trainer waited 9.0 s for batches, 90 % of its time; the network to helpers "
+     "is full: it gives 1.0 MiB/s, and files that helpers are served are on their way for 80 %",
+     VERDICT_NO_WORKER},
+    {VIEWS("5", "0", AWAY_WORKER("9.0", "9"), ""),
+     VIEWS("5", "100", AWAY_WORKER("9.5", "10485769"), ""), 9, 100,
+     "loader-bound: the trainer waited 9.0 s for batches, 90 % of its time; workers are busy",
+     VERDICT_NO_WORKER},
     /* Batches that are ready wait for others. */
     {VIEWS("5", "0", WORKER("0", "0"), TIME("ready", "1.0")),
      VIEWS("5", "100", WORKER("1.0", "0"), TIME("ready", "9.5") "," OTHER_TIMES), 5, 100,

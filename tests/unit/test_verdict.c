@@ -67,6 +67,26 @@ static const struct row rows[] = {
       {.fetch_ns = S, .away = true, .way_ns = 8 * S, .way_bytes = 1250000000},
       {.fetch_ns = S, .away = true, .way_ns = 6 * S, .way_bytes = 1250000000}},
      STAGE_HANDOVER},
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; the network to helpers "
+     "is full: it gives 119.2 MiB/s, and files that helpers are served are on their way for 80 % "
+     "of "
+     "the time; files that helpers have themselves, or a faster network; more helpers do not help",
+     VERDICT_LOADER,
+     {RANK(0, 6 * S)},
+     {{.fetch_ns = 9 * S,
+       .away = true,
+       .way_ns = 8 * S,
+       .way_bytes = 1000,
+       .served_bytes = 1250000000}},
+     STAGE_FETCH},
+    /* What a helper fetches itself, the store gives: this machine sees not how fast. */
+    {"starved by storage: the trainer waited 6.0 s for batches, 60 % of its time; 1 worker waits "
+     "for remote files for 89 % of what it does, and the store gives 1.0 MiB/s to this machine",
+     VERDICT_STORE,
+     {RANK(0, 6 * S)},
+     {{.fetch_ns = 9 * S, .remote_ns = 8 * S, .away = true}},
+     STAGE_FETCH,
+     .store = {10 * S, 10 << 20, 1000}},
     {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 3 workers are busy for "
      "90 % of the time, and fetch takes 100 % of that; more workers, or samples that cost less",
      VERDICT_LOADER,

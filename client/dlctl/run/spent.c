@@ -78,6 +78,7 @@ static int spent_read_workers(const struct value *view, const char *loader, stru
                                         .away = spent_ns_of(row, "way_s") > 0,
                                         .way_ns = spent_ns_of(row, "way_s"),
                                         .way_bytes = spent_count_of(row, "received_bytes"),
+                                        .served_bytes = spent_count_of(row, "sent_bytes"),
                                         .cpu_wait_ns = spent_ns_of(row, "cpu_wait_s")};
     }
     return 0;
@@ -164,12 +165,16 @@ static bool spent_went_back(const struct spent *before, const struct spent *afte
 static struct verdict_worker spent_worked(const struct verdict_worker *before,
                                           const struct verdict_worker *after)
 {
-    /* Of the last two, another process may have taken its place. */
+    /* But for the first two, another process may have taken its place. */
     return (struct verdict_worker){
         .fetch_ns = after->fetch_ns - before->fetch_ns,
         .collate_ns = after->collate_ns - before->collate_ns,
         .slow_ns = after->slow_ns - min_u64(before->slow_ns, after->slow_ns),
         .remote_ns = after->remote_ns - min_u64(before->remote_ns, after->remote_ns),
+        .away = after->away,
+        .way_ns = after->way_ns - min_u64(before->way_ns, after->way_ns),
+        .way_bytes = after->way_bytes - min_u64(before->way_bytes, after->way_bytes),
+        .served_bytes = after->served_bytes - min_u64(before->served_bytes, after->served_bytes),
         .cpu_wait_ns = after->cpu_wait_ns - min_u64(before->cpu_wait_ns, after->cpu_wait_ns)};
 }
 

@@ -422,6 +422,7 @@ void pool_mark(struct pool *pool)
         recent_mark(&m->recently_remote, m->remote_ns);
         recent_mark(&m->recently_on_way, m->way.way_ns);
         recent_mark(&m->recently_received, m->way.received_bytes);
+        recent_mark(&m->recently_sent, m->way.sent_bytes);
         recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
         recent_mark(&m->recently_steps, m->steps);
         recent_mark(&m->recently_samples, m->samples);
@@ -442,6 +443,7 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
     ret->away = m->helper && m->state == WORKER_READY;
     ret->way_ns = recent_since(&m->recently_on_way, m->way.way_ns);
     ret->way_bytes = recent_since(&m->recently_received, m->way.received_bytes);
+    ret->served_bytes = recent_since(&m->recently_sent, m->way.sent_bytes);
     ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, pool_cpu_wait(m, &pid, &total));
 }
 

@@ -93,7 +93,8 @@ struct member {
     uint64_t spent_cpu;      /* what it was, */
     uint64_t spent_wait;     /* and the wait for one */
     struct recent recently_busy, recently_collated, recently_slow, recently_remote,
-        recently_without_cpu, recently_on_way, recently_received, recently_steps, recently_samples;
+        recently_without_cpu, recently_on_way, recently_received, recently_sent, recently_steps,
+        recently_samples;
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
 };
 
