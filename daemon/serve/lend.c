@@ -54,11 +54,14 @@ struct lend {
 
 static int lend_listen(struct lend *lend, const char *text, struct dl_error *err)
 {
+/* `text`: of the command line, or NULL. */
     union address address;
     const int on = 1;
+    const char *said = text ? "--helper" : "helpers.listen";
 
     if (address_parse(text, &address) < 0)
-        return dl_error_set(err, EINVAL, "--helper",
+        return dl_error_set(err, EINVAL, said,
+    text = text ? text : lend->config.helpers.listen;
                             "\"%s\" is not an address of this machine such as 10.0.0.7:7071 or "
                             "0.0.0.0:7071",
                             text);
@@ -66,8 +69,7 @@ static int lend_listen(struct lend *lend, const char *text, struct dl_error *err
     if (lend->fd < 0 || setsockopt(lend->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
         bind(lend->fd, &address.any, address_len(&address)) < 0 ||
         listen(lend->fd, LEND_BACKLOG) < 0)
-        return dl_error_set(err, errno, "--helper", "cannot listen on %s: %s", text,
-                            strerror(errno));
+        return dl_error_set(err, errno, said, "cannot listen on %s: %s", text, strerror(errno));
     return 0;
 }
 

@@ -7,7 +7,8 @@
 #ifndef DL_LEND_H
 #define DL_LEND_H
 
-/* Until a signal ends it. Returns the process's exit status. */
+/* At that address, or, NULL, that of the configuration, until a signal ends it. Returns the
+ * process's exit status. */
 int lend_run(const char *address, const char *config_path, const char *log_level);
 
 #endif

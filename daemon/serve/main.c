@@ -1,4 +1,5 @@
 /* dloaderd: arguments in, exit status out. */
+#include "daemon/base/config.h"
 #include "daemon/fetcher/service.h"
 #include "daemon/serve/daemon.h"
 #include "daemon/serve/lend.h"
@@ -114,6 +115,18 @@ static int dloaderd_fetch(const char *text, char *const *rest)
                                                  .denied = rest + 1});
 }
 
+/* By its configuration. What is wrong with that, whoever reads it next says. */
+static bool dloaderd_lends(const struct daemon_options *o)
+{
+    struct config config = {0};
+    struct dl_error err;
+    bool lends = !o->private && !o->socket && config_load(o->config_path, &config, &err) == 0 &&
+                 *config.helpers.listen;
+
+    config_deinit(&config);
+    return lends;
+}
+
 int main(int argc, char **argv)
 {
     struct daemon_options o = {.client = -1, .errors = -1};
@@ -170,5 +183,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "dloaderd: --helper serves no clients: leave out --private and --socket\n");
         return 2;
     }
-    return helper ? lend_run(helper, o.config_path, o.log_level) : daemon_run(&o);
+    return helper || dloaderd_lends(&o) ? lend_run(helper, o.config_path, o.log_level)
+                                        : daemon_run(&o);
 }

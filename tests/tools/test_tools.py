@@ -681,9 +681,10 @@ class ConfigMan(unittest.TestCase):
                 if key == "data_roots":  # which the service does not start without
                     line = line[1:]
                 found = [at[len(line):] for at in example.splitlines() if at.startswith(line)]
-                self.assertEqual(len(found), 1)
+                named = [f".{other}".rpartition(".")[2] for other, *_ in entries if other.count(".") == key.count(".")]
+                self.assertEqual(len(found), named.count(f".{key}".rpartition(".")[2]))
                 if kind not in ("LIST", "ROOTS", "PROGRAMS", "FILES", "OBJECTS", "NETWORKS", "HELPERS"):
-                    self.assertEqual(found[0].strip('"'), default)
+                    self.assertIn(default, [one.strip('"') for one in found])
 
     def test_a_difference_is_found_and_repaired(self):
         with tempfile.TemporaryDirectory() as folder:
