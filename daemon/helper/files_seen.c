@@ -1,6 +1,7 @@
 #include "daemon/helper/files_seen.h"
 
 #include "daemon/data/files/file_hasher.h"
+#include "daemon/data/files/source.h"
 #include "daemon/data/kinds/kinds.h"
 
 #include <endian.h>
@@ -60,8 +61,13 @@ int files_seen_make(const struct dl_spec *spec, const struct data_env *env, stru
     return 0;
 }
 
-static int files_seen_differ(const char *path, struct dl_error *err)
+static int files_seen_differ(const char *path, const struct data_env *env, struct dl_error *err)
 {
+    _cleanup_fd_ int fd = -1;
+    uint64_t bytes;
+
+    if (*path == '/' && source_open_file(path, env, &fd, &bytes, err) == -EACCES)
+        return -EACCES; /* said: the helper has a user of its own */
     return dl_error_set(err, ESTALE, path,
                         "differs on the helper's machine from the daemon's, by its size or its "
                         "content, or is missing there; give both the same files under the same "
@@ -88,7 +94,7 @@ int files_seen_compare(const struct dl_spec *spec, const struct data_env *env, u
 
         memcpy(&theirs, sums.data + i * sizeof theirs, sizeof theirs);
         if (files_seen_sum(path, env) != le64toh(theirs))
-            return files_seen_differ(path, err);
+            return files_seen_differ(path, env, err);
     }
     if (list.n != n)
         return dl_error_set(err, ESTALE, "dataset",
