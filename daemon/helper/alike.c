@@ -202,6 +202,16 @@ static size_t alike_subject(const char *line, size_t len)
     return len;
 }
 
+bool alike_is_code(const char *line, size_t len)
+{
+    static const char *const begins[] = {ALIKE_CODE, "bytecode "};
+
+    for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
+        if (len > strlen(begins[i]) && memcmp(line, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
+}
+
 int alike_compare(const char *daemons, const char *helpers, struct dl_error *err)
 {
     size_t len, other_len;
@@ -212,13 +222,12 @@ int alike_compare(const char *daemons, const char *helpers, struct dl_error *err
 
         if (len == other_len && strncmp(line, other, len) == 0)
             continue;
-        return dl_error_set(err, ESTALE, "helpers.versions",
-                            "the daemon's machine has %.*s, the helper's %.*s: samples may be "
-                            "others; install the same on both%s",
-                            (int)len, line, *other ? (int)other_len : 4, *other ? other : "none",
-                            strncmp(line, ALIKE_CODE, strlen(ALIKE_CODE)) == 0
-                                ? ""
-                                : ", or allow it by helpers.versions: any of the daemon");
+        return dl_error_set(
+            err, ESTALE, "helpers.versions",
+            "the daemon's machine has %.*s, the helper's %.*s: samples may be "
+            "others; install the same on both%s",
+            (int)len, line, *other ? (int)other_len : 4, *other ? other : "none",
+            alike_is_code(line, len) ? "" : ", or allow it by helpers.versions: any of the daemon");
     }
     return 0;
 }

@@ -25,6 +25,10 @@ int _nodiscard_ alike_answer(const char *interpreter, const char *theirs,
                              const struct data_progress *progress, char ret[static ALIKE_MAX],
                              struct dl_error *err);
 
+/* A line of code, which is compared whatever the versions are, or of its bytecode, which is of one
+ * minor version of Python. Pure. */
+bool alike_is_code(const char *line, size_t len);
+
 /* -ESTALE with `err` for the first line of the daemon's that is none of the helper's. Pure. */
 int _nodiscard_ alike_compare(const char *daemons, const char *helpers, struct dl_error *err);
 

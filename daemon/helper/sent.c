@@ -70,18 +70,6 @@ void sent_deinit(struct sent *sent)
     *sent = (struct sent){0};
 }
 
-/* Its code is compared whatever the versions are; and bytecode is of one minor version of Python.
- */
-static bool sent_is_code(const uint8_t *line, size_t len)
-{
-    static const char *const begins[] = {"code of ", "bytecode "};
-
-    for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
-        if (len > strlen(begins[i]) && memcmp(line, begins[i], strlen(begins[i])) == 0)
-            return true;
-    return false;
-}
-
 int sent_read(const struct sent *sent, bool any_versions, char ret_lines[static ALIKE_MAX],
               struct dl_span *ret, struct dl_error *err)
 {
@@ -100,7 +88,7 @@ int sent_read(const struct sent *sent, bool any_versions, char ret_lines[static 
         }
         if (told + len + 1 >= ALIKE_MAX)
             break;
-        if (any_versions && !sent_is_code(line, len))
+        if (any_versions && !alike_is_code((const char *)line, len))
             continue;
         memcpy(ret_lines + told, line, len);
         told += len;
