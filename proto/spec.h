@@ -457,6 +457,19 @@ int _nodiscard_ spec_dataset_to_value(const struct spec_dataset *dataset, struct
 int _nodiscard_ spec_to_former(struct value *v);
 int _nodiscard_ spec_from_former(struct value *v);
 
+/* The folder, or first file, of which workers keep what they decode in memory that they share, and
+ * how many bytes it may take; 0: none. */
+static inline const char *spec_kept(const struct spec_dataset *dataset, uint64_t *ret_bytes)
+{
+    bool groups = dataset->kind == DATASET_PARQUET;
+    const char *root = groups || dataset->kind == DATASET_IMAGEFOLDER ? dataset->files[0].path
+                       : dataset->kind == DATASET_PYTHON              ? dataset->pictures_root
+                                                                      : NULL;
+
+    *ret_bytes = !root ? 0 : groups ? dataset->shared : dataset->cache;
+    return root;
+}
+
 /* The file that has what a client's own host would run, for other machines (daemon/helper/sent.h);
  * NULL: none. Its steps are seeded by themselves, so that any worker may make any, unless
  * spec_carries_state(). */

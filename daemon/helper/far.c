@@ -4,6 +4,7 @@
 #include "daemon/data/kinds/kinds.h"
 #include "daemon/helper/alike.h"
 #include "daemon/helper/far_files.h"
+#include "daemon/helper/far_pictures.h"
 #include "daemon/helper/far_worker.h"
 #include "daemon/helper/files_seen.h"
 #include "daemon/helper/link_slot.h"
@@ -315,6 +316,8 @@ static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, st
         r = far_offer_remote(far);
     if (r == 0 && files >= 0)
         r = far_worker_offer(&far->worker, files, REMOTE_WIRE_SERVED);
+    if (r == 0)
+        r = far_pictures_offer(far->asks, &far->worker, &spec.dataset);
     return r;
 }
 
@@ -459,10 +462,10 @@ static int far_send_done(struct far *far, const struct queue_done *done)
 {
     const struct far_task *task = &far->tasks[far->begin % LINK_AHEAD];
     const char *slot = far_slot_at(&far->worker, task->slot);
+    uint64_t waited = slow_remote(&far->worker.queues->slow);
     struct slot_header header;
 
     memcpy(&header, slot, sizeof header);
-    uint64_t waited = slow_remote(&far->worker.queues->slow);
     uint64_t bytes = far_count_bytes(done, &header, far->worker.slots[task->slot].slot_bytes);
     int r = link_say(&far->link,
                      &(struct dl_message){
@@ -479,10 +482,10 @@ static int far_send_done(struct far *far, const struct queue_done *done)
                                     .waited = waited - min_u64(far->waited, waited)}});
     if (r < 0)
         return r;
+    far->waited = waited;
     link_add_body(&far->link,
                   (struct dl_span){(const uint8_t *)slot + SLOT_HEADER_BYTES, (size_t)bytes});
     far->goes = task->slot;
-    far->waited = waited;
     far->begin++;
     return 0;
 }

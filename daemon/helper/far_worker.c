@@ -165,6 +165,11 @@ int far_worker_forget(struct far_worker *worker, const struct dl_message *msg)
     return far_worker_send(worker, msg, NULL, 0);
 }
 
+int far_worker_keep(const struct far_worker *worker, const struct dl_message *msg, int fd)
+{
+    return far_worker_send(worker, msg, &fd, 1);
+}
+
 int far_worker_open(struct far_worker *worker, struct dl_msg_w_open *msg)
 {
     const int fds[] = {worker->queues_fd, worker->task_bell, worker->done_bell};

@@ -11,6 +11,7 @@
 #include "daemon/serve/notify.h"
 #include "daemon/serve/pool/remotes.h"
 #include "daemon/serve/pool/sandbox.h"
+#include "daemon/serve/ring/lent_pictures.h"
 #include "proto/codec.h"
 #include "proto/fdpass.h"
 
@@ -39,8 +40,9 @@ struct lend {
     int fd;                /* owned; listens */
     pid_t *running;        /* owned; its processes, of which there are */
     uint64_t n_running;
-    struct remotes *remotes; /* owned; fetches for workers that read URLs */
-    int asks[2];             /* owned; through the second one its processes ask for that */
+    struct remotes *remotes;       /* owned; fetches for workers that read URLs */
+    int asks[2];                   /* owned; through the second one its processes ask for that */
+    struct lent_pictures pictures; /* what workers keep decoded, likewise */
     int workers; /* owned; a file of as many bytes as it lends: who lends one locks a byte */
     uv_loop_t loop;
     uv_poll_t listener, asked;
@@ -52,16 +54,16 @@ struct lend {
 
 /* ---- beginning ------------------------------------------------------------------------------ */
 
+/* `text`: of the command line, or NULL. */
 static int lend_listen(struct lend *lend, const char *text, struct dl_error *err)
 {
-/* `text`: of the command line, or NULL. */
+    const char *said = text ? "--helper" : "helpers.listen";
     union address address;
     const int on = 1;
-    const char *said = text ? "--helper" : "helpers.listen";
 
+    text = text ? text : lend->config.helpers.listen;
     if (address_parse(text, &address) < 0)
         return dl_error_set(err, EINVAL, said,
-    text = text ? text : lend->config.helpers.listen;
                             "\"%s\" is not an address of this machine such as 10.0.0.7:7071 or "
                             "0.0.0.0:7071",
                             text);
@@ -239,19 +241,45 @@ static void lend_charge_stranger(struct lend *lend)
     (void)uv_timer_start(&lend->rest, lend_on_rested, (due - now) / 1000000 + 1, 0);
 }
 
-/* One of its processes has a worker that reads URLs: the other end of its socket. */
+/* Who asks is at the other end of `fd`; without an answer its worker keeps nothing. */
+static void lend_give_pictures(struct lend *lend, struct dl_span payload, int fd)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer out = {0};
+    struct dl_message msg;
+
+    if (message_decode(payload.data, payload.len, TO_WORKER, &msg, NULL) < 0 ||
+        msg.number != DL_MSG_W_PICTURES)
+        return;
+    _cleanup_free_ char *root = span_dup(msg.w_pictures.root);
+    int r = root ? lent_pictures_find(&lend->pictures, root, msg.w_pictures.bytes,
+                                      lend->config.limits.bytes, &msg.w_pictures.bytes)
+                 : -ENOMEM;
+    if (r < 0)
+        log_warning("%s: workers keep nothing decoded: %s", root ? root : "",
+                    r == -EDQUOT ? "limits.bytes is too low" : strerror(-r));
+    else if (message_encode(&msg, &out) == 0)
+        (void)!fdpass_send(fd, out.data, out.len, &r, 1, MSG_DONTWAIT);
+}
+
+/* One of its processes has a worker that reads URLs: the other end of its socket. Or one that keeps
+ * what it decodes.
+ */
 static void lend_on_asked(uv_poll_t *asked, int status, int events)
 {
     struct lend *lend = asked->data;
     _cleanup_(frame_reader_deinit)
     struct frame_reader reader = {0};
     struct dl_error err = {0};
+    struct dl_span payload;
 
     (void)status, (void)events;
     if (fdpass_recv(lend->asks[0], &reader, MSG_DONTWAIT) <= 0)
         return;
     _cleanup_fd_ int fd = frame_reader_take_fd(&reader);
-    if (fd >= 0 && remotes_give(lend->remotes, NULL, 0, fd, &err) < 0)
+    if (fd >= 0 && frame_reader_next(&reader, &payload) > 0)
+        lend_give_pictures(lend, payload, fd);
+    else if (fd >= 0 && remotes_give(lend->remotes, NULL, 0, fd, &err) < 0)
         log_error("%s: %s", err.path, err.message);
 }
 
@@ -285,6 +313,7 @@ static void lend_on_signal(uv_signal_t *handle, int number)
         if (status != 0)
             lend_charge_stranger(lend);
     }
+    lent_pictures_tidy(&lend->pictures);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -372,6 +401,7 @@ int lend_run(const char *address, const char *config_path, const char *log_level
     close_fdp(&lend.asks[0]);
     close_fdp(&lend.asks[1]);
     close_fdp(&lend.workers);
+    lent_pictures_deinit(&lend.pictures);
     free(lend.running);
     lend.environment = environment_free(lend.environment);
     buffer_deinit(&lend.lent);

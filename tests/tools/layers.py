@@ -63,7 +63,7 @@ LAYERS = {
                               "daemon/cluster/world/"},
     "daemon/serve/page/": {*PROTO, "daemon/base/", "daemon/serve/page/page_html.h"},
     "daemon/serve/": {*PROTO, "daemon/fetcher/", "daemon/base/", "daemon/serve/page/", "daemon/serve/pool/",
-                      "daemon/serve/loader/", "daemon/cluster/world/", "daemon/serve/session/"},
+                      "daemon/serve/ring/", "daemon/serve/loader/", "daemon/cluster/world/", "daemon/serve/session/"},
     "client/": {*PROTO, *SLOTS, "client/dlclient.h", "client/local.h", "client/core/"},
     # What decides in libdlclient, below what waits, opens sockets or is called by the program.
     "client/core/": {*PROTO, *SLOTS, "client/dlclient.h"},

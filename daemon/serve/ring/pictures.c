@@ -56,27 +56,36 @@ static void pictures_unref(struct pictures *p)
 }
 
 /* The header is written before any other process has the file. */
+int pictures_memory(const char *root, uint64_t bytes, bool ids)
+{
+    size_t header = ids ? ids_arena_header() : pictures_arena_header();
+    _cleanup_fd_ int fd = sealed_begin("dloader-pictures");
+
+    if (fd < 0 || fchmod(fd, 0400) < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return -errno;
+    void *base = mmap(NULL, header, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    /* Which pictures are kept of a folder larger than its memory is the same at each start. */
+    if (ids)
+        ids_arena_init(base, bytes);
+    else
+        pictures_arena_init(base, bytes, XXH3_64bits(root, strlen(root)));
+    munmap(base, header);
+    return steal_fd(&fd);
+}
+
 static int pictures_make_memory(struct pictures *p)
 {
-    size_t header = pictures_header(p);
-    int r = 0;
-
-    p->fd = sealed_begin("dloader-pictures");
-    if (p->fd < 0 || fchmod(p->fd, 0400) < 0 || ftruncate(p->fd, (off_t)p->bytes) < 0 ||
-        fcntl(p->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        return -errno;
-    void *base = mmap(NULL, header, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
+    p->fd = pictures_memory(p->root, p->bytes, p->ids);
+    if (p->fd < 0)
+        return p->fd;
+    void *base = mmap(NULL, pictures_header(p), PROT_READ, MAP_SHARED, p->fd, 0);
     if (base == MAP_FAILED)
         return -errno;
     p->header = base;
-    /* Which pictures are kept of a folder larger than its memory is the same at each start. */
-    if (p->ids)
-        ids_arena_init(base, p->bytes);
-    else
-        pictures_arena_init(base, p->bytes, XXH3_64bits(p->root, strlen(p->root)));
-    if (mprotect(base, header, PROT_READ) < 0)
-        r = -errno;
-    return r;
+    return 0;
 }
 
 static struct pictures *pictures_set_find(const struct pictures_set *set, const struct wish *wish,
@@ -95,17 +104,11 @@ static struct pictures *pictures_set_find(const struct pictures_set *set, const 
 /* What the dataset keeps of its folder or first file. */
 static struct wish pictures_wish(const struct spec_dataset *dataset)
 {
-    switch (dataset->kind) {
-    case DATASET_PARQUET:
-        return (struct wish){dataset->files[0].path, "dataset.shared", dataset->shared, false};
-    case DATASET_IMAGEFOLDER:
-        return (struct wish){dataset->files[0].path, "dataset.cache", dataset->cache, false};
-    case DATASET_PYTHON:
-        return (struct wish){dataset->pictures_root, "dataset.cache",
-                             dataset->pictures_root ? dataset->cache : 0, false};
-    default:
-        return (struct wish){0};
-    }
+    uint64_t bytes;
+    const char *root = spec_kept(dataset, &bytes);
+    const char *key = dataset->kind == DATASET_PARQUET ? "dataset.shared" : "dataset.cache";
+
+    return (struct wish){root, key, bytes, false};
 }
 
 /* What it keeps of its texts. */

@@ -46,6 +46,10 @@ uint64_t pictures_list_bytes(const struct pictures_list *list, const struct quot
 uint64_t pictures_list_own_bytes(const struct pictures_list *list);
 void pictures_list_deinit(struct pictures_list *list); /* zeroes it */
 
+/* Memory of an arena, new and empty, for ids or for what is decoded below that folder or file: a
+ * descriptor, or a negative errno. */
+int _nodiscard_ pictures_memory(const char *root, uint64_t bytes, bool ids);
+
 const char *pictures_root(const struct pictures *pictures); /* the folder, or file */
 bool pictures_has_ids(const struct pictures *pictures);
 int pictures_fd(const struct pictures *pictures); /* borrowed; writable */
