@@ -5,8 +5,13 @@ import contextlib
 import json
 import os
 import pathlib
+import random
+import re
 import signal
 import socket
+import subprocess
+import time
+import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import dltest
@@ -14,7 +19,7 @@ from bucket import Bucket
 import media
 from digest_datasets import COLLATES, DATASETS, ITERABLE
 from dltest import QUICK, dlctl_json, wait_until
-from lent import SECRET, Authority, HelperCase, Way
+from lent import SECRET, Authority, HelperCase, Passing, Way
 from tap import slow
 
 TURN = os.environ.get("DLOADER_TEST_TURN")
@@ -23,6 +28,23 @@ TURN = os.environ.get("DLOADER_TEST_TURN")
 def share(every, shift):
     """(every, first) of the datasets: a ninth in quick runs; a fourth where runs have turns, and each other one's."""
     return (9, 2 * shift) if QUICK else (4, (int(TURN) + shift) % 4) if TURN else (every, 0)
+
+
+class Narrow(Way):
+    """A way to helpers that takes `rate` bytes a second, and as much back as there is."""
+
+    def __init__(self, address, rate):
+        self.rate = rate
+        super().__init__(address)
+
+    def join(self, near, other):
+        def take(sock, data):
+            time.sleep(len(data) / self.rate)
+            sock.sendall(data)
+
+        super().join(near, other)
+        if near in other:
+            other[near] = Passing(other[near], take)
 
 
 class SameBatches(HelperCase):
@@ -83,6 +105,89 @@ class SameBatches(HelperCase):
 
         self.assert_same(*self.run_while(daemon, spec, "rows", 1, look))
         self.assertGreater(sent[0], os.path.getsize(rows))  # random rows: most blocks came more than once
+
+    def test_waiting_for_served(self):
+        """It counts as time that the network takes, by which the verdict names it."""
+        os.mkdir(self.path("empty"))
+        helper = self.helper(data_roots=[{"path": self.path("empty"), "seen_as": self.dir}], limits={"bytes": "16MiB"})
+        way = Narrow(helper.address, 16 << 20)
+        self.addCleanup(way.close)
+        spec = self.spec("rows", name="rows", seed=3, batch={"size": 4}, sampler={"kind": "random"},
+                         workers={"count": 1, "retries": 100}, dataset={"kind": "npy", "paths": {"x": self.npy(
+                             "x", (1200, 5000), "|u1", random.Random(1).randbytes(1200 * 5000))}})
+        daemon = self.helped([way.address], helpers={"addresses": [way.address], "count": 1, "serve": "yes",
+                                                     "secret_file": str(self.secret)})
+        rows = []
+        self.assert_same(*self.run_while(daemon, spec, "rows", 1, lambda: rows.extend(self.away(daemon, "rows"))))
+        self.assertGreater(rows[0]["way_s"], rows[0]["busy_s"] / 2)
+        self.assertGreater(rows[0]["sent_bytes"], rows[0]["received_bytes"])
+
+    def test_stream_stopped(self):
+        """What a helper has under way of it is done there, and dropped: it is free then, and nothing is kept."""
+        helper = self.helper()
+        daemon = self.helped([helper.address], workers=2)
+        spec = {"name": "run", "dataset": {"kind": "range", "length": 60}, "batch": {"size": 1},
+                "workers": {"count": 1, "prefetch": 8, "timeout": 0}}
+        trainer, other = self.client(daemon), self.client(daemon)
+        loader = other.open(spec)["loader"]
+        self.wait_for(daemon, "run", 2)
+        workers = helper.workers
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        stream = trainer.start(trainer.open(spec)["loader"], credits=20)["stream"]
+        wait_until(lambda: any(row["queued"] for row in self.away(daemon, "run")), lambda: self.rows(daemon, "run"))
+        trainer.send(dltest.STOP, stream)
+        trainer.close()
+        wait_until(lambda: other.query("epochs") == [], lambda: other.query("epochs"))
+        most = {row["worker"]: row["tasks"] + row["queued"] for row in self.away(daemon, "run")}
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not any(row["queued"] for row in self.rows(daemon, "run")),
+                   lambda: self.rows(daemon, "run"))
+        self.assertEqual({row["worker"]: row["tasks"] for row in self.away(daemon, "run")}, most)
+        self.assertEqual([row["leases"] for row in other.query("users")], [0])
+        self.assertEqual(sorted(sum(other.epoch_indices(loader, epoch=1), [])), list(range(60)))
+        self.assertEqual(helper.workers, workers)
+
+    def test_by_its_configuration(self):
+        """helpers.listen does what --helper does, but where a socket for clients is named."""
+        helper = self.helper(helpers={"listen": "127.0.0.1:0"})
+        daemon = self.helped([helper.address], helpers={"addresses": [helper.address], "count": 1,
+                                                        "listen": "127.0.0.1:0", "secret_file": str(self.secret)})
+        self.assert_same(*self.run_while(daemon, self.range("run", 60), "run", 1, lambda: None))
+
+    def test_kept_pictures(self):
+        """By dataset.cache a helper reads each picture once for all of its workers, and forgets them with the last."""
+        folder = pathlib.Path(self.path("pictures"))
+        folder.joinpath("cats").mkdir(parents=True)
+        for i in range(40):
+            (folder / "cats" / f"{i:02}.png").write_bytes(media.png(f"kept{i}", 120, 120))
+        dltest.settle_files()
+        helper = self.helper()
+        daemon = self.helped([helper.address], workers=2)
+        spec = self.spec("kept", name="kept", seed=3, batch={"size": 2}, workers={"count": 1, "retries": 100},
+                         dataset={"kind": "imagefolder", "paths": str(folder), "cache": "8MiB",
+                                  "transforms": [{"kind": "RandomResizedCrop", "size": [16, 20]}]})
+        args = (spec, "--digest", "--epochs", "10")
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, "kept", 2)
+            before = self.bytes_read(helper)
+            run = dlctl_json("run", *args, daemon=daemon)
+            read = self.bytes_read(helper) - before
+            self.assertGreater(2 * sum(row["tasks"] for row in self.away(daemon, "kept")), 4 * 40)
+            self.assertTrue(self.keeps(helper))
+        self.assertLess(read, 1.5 * sum(path.stat().st_size for path in folder.rglob("*.png")))
+        self.assertEqual(run["digest"], dlctl_json("check", *args)["digest"])
+        wait_until(lambda: not self.keeps(helper), "what was kept to be freed")
+
+    def bytes_read(self, helper):
+        return sum(int(re.search(r"rchar: (\d+)", pathlib.Path(f"/proc/{pid}/io").read_text())[1])
+                   for pid in helper.workers)
+
+    def keeps(self, helper):
+        return any("dloader-pictures" in os.readlink(link)
+                   for link in pathlib.Path(f"/proc/{helper.process.pid}/fd").iterdir())
 
     def test_own_workers_first(self):
         """A helper gets what the loader's own workers have no room for: here nothing."""
@@ -349,6 +454,39 @@ class Strangers(HelperCase):
         self.assertEqual(self.away(daemon, "stream"), [])  # with helpers: auto its share stays here
 
 
+@unittest.skipUnless(os.geteuid() == 0, "only root can become other users")
+class OwnUser(HelperCase):
+    NOBODY = 65534
+
+    def test_its_rights(self):
+        """Its processes are all of its user, who reads what that one may, whatever the daemon may."""
+        os.chmod(self.dir, 0o755)
+        helper = self.helper(user=self.NOBODY)
+        refused = f"user {self.NOBODY} may not read it; grant read permission"
+        for name, mode, serve in (("open", 0o644, "no"), ("closed", 0o600, "no"), ("served", 0o600, "yes")):
+            with self.subTest(name):
+                path = self.path(f"{name}.txt")
+                pathlib.Path(path).write_text("".join(f"line {i}\n" for i in range(400)))
+                os.chmod(path, mode)
+                spec = self.spec(name, name=name, seed=1, batch={"size": 4}, collate={"kind": "pad"},
+                                 workers={"count": 1, "retries": 100},
+                                 dataset={"kind": "text", "paths": path, "tokenizer": "bytes"})
+                daemon = self.helped([helper.address], directory=f"daemon-{name}", helpers={
+                    "addresses": [helper.address], "count": 1, "secret_file": str(self.secret), "serve": serve})
+                if name == "closed":
+                    self.client(daemon).open(json.loads(pathlib.Path(spec).read_text()))
+                    wait_until(lambda daemon=daemon, path=path: f"{path}: {refused}" in daemon.log,
+                               lambda daemon=daemon: daemon.log)
+                    self.assertEqual([row["tasks"] for row in self.away(daemon, name)], [0])
+                    continue
+                users = []
+                self.assert_same(*self.run_while(daemon, spec, name, 1, lambda users=users: users.extend(
+                    os.stat(f"/proc/{pid}").st_uid for pid in (helper.process.pid, *helper.ends, *helper.workers))))
+                self.assertGreaterEqual(len(users), 3)
+                self.assertEqual(set(users), {self.NOBODY})
+        self.assertEqual(helper.log.count("files are read from the daemon's machine: "), 1, helper.log)
+
+
 class Remote(HelperCase):
     """Files behind URLs, which helpers fetch by themselves."""
 
@@ -405,6 +543,7 @@ class Remote(HelperCase):
         self.assert_same(run, dlctl_json("check", here, "--digest"))
         self.assertGreater(away["tasks"], 20)
         self.assertEqual(away["restarts"], 0)
+        self.assertGreater(away["remote_s"], 0)
         asked = [sum(count for name, count in store.asked.items() if name.endswith("png"))
                  for store in (self.bucket, there)]
         # Of what it makes, and some that was asked for to open the dataset, or twice.
@@ -496,7 +635,11 @@ class Configuration(dltest.LifeCase):
         self.assert_does_not_start("leave out --private", "--helper", "127.0.0.1:0", "--private", status=2)
         pathlib.Path(self.path("secret")).write_text(SECRET)
         conf = self.conf(helpers={"secret_file": self.path("secret")})
-        self.assert_does_not_start("\"here\" is not an address", "--helper", "here", "--config", conf)
+        self.assert_does_not_start("--helper: \"here\" is not an address", "--helper", "here", "--config", conf)
+        conf = self.conf(helpers={"secret_file": self.path("secret"), "listen": "here"})
+        done = subprocess.run([dltest.DLOADERD, "--config", conf], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("helpers.listen: \"here\" is not an address", done.stderr)
 
     def test_no_port(self):
         """A daemon with helpers or without listens at no port."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dltest
 from dltest import dlctl_json, wait_until
-from lent import SECRET, HelperCase, Way
+from lent import SECRET, HelperCase, Passing, Way
 
 
 def place(address):
@@ -33,25 +33,6 @@ def frame_of(sock):
         if len(data) == 4:
             wanted += int.from_bytes(data, "little")
     return data
-
-
-class Passing:
-    """A socket to which everything passes by `take`."""
-
-    def __init__(self, sock, take):
-        self.sock, self.take = sock, take
-
-    def sendall(self, data):
-        self.take(self.sock, data)
-
-    def __getattr__(self, name):
-        return getattr(self.sock, name)
-
-    def __hash__(self):
-        return hash(self.sock)
-
-    def __eq__(self, other):
-        return self.sock == getattr(other, "sock", other)
 
 
 class Cutter(Way):

@@ -1,14 +1,35 @@
 """What happens to a helper, or to the way there, happens to no batch: each is there once, and in its place."""
 
+import contextlib
 import os
 import random
 import signal
 import socket
+import threading
 
 import dltest
 from dltest import dlctl_json, wait_until
-from lent import HelperCase, Way
+from lent import HelperCase, Passing, Way
 from tap import slow
+
+
+class Holding(Way):
+    """One that can hold back what helpers say."""
+
+    def __init__(self, address):
+        self.holds, self.held = threading.Event(), []
+        super().__init__(address)
+
+    def join(self, near, other):
+        def take(sock, data):
+            if self.holds.is_set():
+                self.held.append((sock, data))
+            else:
+                sock.sendall(data)
+
+        super().join(near, other)
+        if near in other:
+            other[other[near]] = Passing(near, take)
 
 
 class Misfortunes(HelperCase):
@@ -50,6 +71,42 @@ class Misfortunes(HelperCase):
         self.addCleanup(way.close)
         daemon = self.check(way.address, way.cut.set, length=800)
         self.assertIn("it has not answered for 5 s", daemon.log)
+
+    def test_late_answers(self):
+        """Of ends that were stopped, or on a way that held them back, once their steps were made elsewhere."""
+        for name, do in (("stopped", self.answer_when_continued), ("held", self.answer_when_let_through)):
+            with self.subTest(name):
+                helper = self.helper(name)
+                way = Holding(helper.address)
+                self.addCleanup(way.close)
+                daemon = self.helped([way.address], workers=2, directory=f"daemon-{name}")
+                self.assert_same(*self.run_while(daemon, self.range("run", 800), "run", 2,
+                                                 lambda do=do, helper=helper, way=way, daemon=daemon:
+                                                 do(helper, way, daemon)))
+
+    def wait_for_others(self, daemon):
+        """Both are given up, and others have made what they had."""
+        enough = self.finished(daemon) + 20
+        wait_until(lambda: daemon.log.count("it has not answered for 5 s") >= 2, lambda: daemon.log)
+        wait_until(lambda: self.finished(daemon) >= enough, "others to make what is late")
+
+    def answer_when_continued(self, helper, _, daemon):
+        for pid in (late := helper.ends):
+            os.kill(pid, signal.SIGSTOP)
+        self.wait_for_others(daemon)
+        for pid in late:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not set(late) & set(helper.ends), "those that are late to end")
+
+    def answer_when_let_through(self, _, way, daemon):
+        way.holds.set()
+        self.wait_for_others(daemon)
+        way.holds.clear()
+        # One has a slot's header at least; and nobody listens.
+        self.assertGreater(max(len(data) for _, data in way.held), 192)
+        for sock, data in way.held:
+            with contextlib.suppress(OSError):
+                sock.sendall(data)
 
     def test_workers_die(self):
         """Each life of the helper's workers ends at its sixth task, whose bytes are spoilt by then."""

@@ -23,16 +23,18 @@ PLACE = re.compile(r"lends up to \d+ workers at (\S+)")
 
 
 class Helper:
-    """dloaderd --helper; its configuration and log are files in `directory`."""
+    """dloaderd --helper, or by its configuration; that and its log are files in `directory`. `user`: another one."""
 
-    def __init__(self, directory, config, address="127.0.0.1:0", env=None):
+    def __init__(self, directory, config, address="127.0.0.1:0", env=None, user=None):
         directory.mkdir(exist_ok=True)
+        place = [] if config["helpers"].get("listen") else ["--helper", address]
+        other = [f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         (directory / "dloaderd.conf").write_text(json.dumps(config))
         self.log_path = directory / "log"
         with open(self.log_path, "ab") as log:
             # It needs no client, and would stay where a test is killed.
             self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", dltest.DLOADERD, "--helper", address, "--config",
+                ["setpriv", *other, "--pdeathsig", "TERM", dltest.DLOADERD, *place, "--config",
                  str(directory / "dloaderd.conf")],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **(env or {})})
         wait_until(lambda: self.process.poll() is not None or PLACE.search(self.log), "the helper to listen")
@@ -48,6 +50,11 @@ class Helper:
     def ends(self):
         """The processes that serve a connection each."""
         return [pid for pid in children_of(self.process.pid) if pid not in self.fetchers]
+
+    @property
+    def workers(self):
+        """What the ends have started."""
+        return [pid for end in self.ends for pid in children_of(end)]
 
     @property
     def fetchers(self):
@@ -81,6 +88,25 @@ class Authority:
                   "-CAcreateserial", "-out", f"{name}.pem")
         files = {"certificate": f"{name}.pem", "key": f"{name}.key", "authority": "authority.pem"}
         return {key: str(self.dir / file) for key, file in files.items()}
+
+
+class Passing:
+    """A socket to which everything passes by `take`."""
+
+    def __init__(self, sock, take):
+        self.sock, self.take = sock, take
+
+    def sendall(self, data):
+        self.take(self.sock, data)
+
+    def __getattr__(self, name):
+        return getattr(self.sock, name)
+
+    def __hash__(self):
+        return hash(self.sock)
+
+    def __eq__(self, other):
+        return self.sock == getattr(other, "sock", other)
 
 
 class Way:
@@ -148,9 +174,9 @@ class HelperCase(TestCase):
         self.secret = pathlib.Path(self.path("secret"))
         self.secret.write_text(SECRET + "\n")
 
-    def helper(self, name="helper", address="127.0.0.1:0", env=None, **config):
+    def helper(self, name="helper", address="127.0.0.1:0", env=None, user=None, **config):
         own = {"secret_file": str(self.secret), **config.pop("helpers", {})}
-        helper = Helper(pathlib.Path(self.path(name)), {"helpers": own, **config}, address, env)
+        helper = Helper(pathlib.Path(self.path(name)), {"helpers": own, **config}, address, env, user)
         self.addCleanup(lambda: helper.process.poll() is None and helper.end())
         return helper
 

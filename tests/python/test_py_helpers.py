@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import platform
 import signal
 import sys
 import unittest
@@ -56,6 +57,19 @@ class Walk:
 
     def load_state_dict(self, state):
         self.at, self.sum = state["at"], state["sum"]
+
+
+class Tells:
+    def __init__(self, path):
+        self.path = path
+
+    def __iter__(self):
+        try:
+            while True:
+                time.sleep(0.01)
+                yield {"at": 1}
+        finally:
+            open(self.path, "x").close()
 """
 
 
@@ -169,19 +183,49 @@ class Python(PythonHelperCase):
         daemon = self.start(self.helper(**self.config(other)), versions="any")
         self.run_alone(daemon, self.draws("run", 12), "the daemon's machine has code of far_sets ")
 
+    def pretend(self, folder, name):
+        """Whose Python finds that folder, has version 0.1 of this."""
+        if name == platform.python_implementation():
+            (folder / "sitecustomize.py").write_text("import platform\nplatform.python_version = lambda: '0.1'\n")
+            return
+        (folder / f"{name}-0.1.dist-info").mkdir()
+        (folder / f"{name}-0.1.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+
     def test_other_versions(self):
-        """Of NumPy, as its metadata says; helpers.versions allows it."""
-        other = self.folder("other")
-        (other / "numpy-0.1.dist-info").mkdir()
-        (other / "numpy-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
-        helper = self.helper(**self.config(other))
-        daemon = self.start(helper)
-        self.run_alone(daemon, self.draws("run", 12), "the helper's numpy 0.1: samples may be others")
-        daemon.stop()
-        daemon = self.start(helper, versions="any")
+        """Of the interpreter, and of packages, as their metadata says; helpers.versions allows them, all at once."""
+        from dloaderd import _alike
+        everything = self.folder("everything")
+        for name in (platform.python_implementation(), *_alike.PACKAGES):
+            with self.subTest(name):
+                other = self.folder(name)
+                for folder in (other, everything):
+                    self.pretend(folder, name)
+                daemon = self.start(self.helper(f"of-{name}", **self.config(other)))
+                self.run_alone(daemon, self.draws("run", 12), f"the helper's {name} 0.1: samples may be others")
+                daemon.stop()
+        daemon = self.start(self.helper(**self.config(everything)), versions="any")
         with self.client(daemon) as client:
             client.open(json.loads(pathlib.Path(self.draws("run", 12)).read_text()))
             self.wait_for(daemon, "run", 2)
+
+    def test_stream_stopped(self):
+        """A share that is made there is given up there, too: what it has open is closed."""
+        from dloaderd import Loader
+        daemon = self.start(self.helper(**self.config()))
+        closed = pathlib.Path(self.path("closed"))
+        spec = {"name": "tells", "batch": {"size": 2}, "workers": {"count": 1, "helpers": 1}, "seed": 5,
+                "dataset": {"kind": "python", "object": "far_sets:Tells", "args": {"path": str(closed)},
+                            "interpreter": self.interpreter}}
+        with Loader(spec, as_="numpy", socket=daemon.socket) as loader:
+            batches = iter(loader)
+            next(batches)
+            self.assertFalse(closed.exists())
+            before, = self.away(daemon, "tells")
+            del batches
+            wait_until(closed.exists, lambda: f"it to be closed: {self.rows(daemon, 'tells')}")
+            after, = self.away(daemon, "tells")
+            self.assertEqual([after[key] for key in ("pid", "state")], [before["pid"], "ready"])
 
     def test_no_package(self):
         """The interpreter there has no dloaderd."""

@@ -39,6 +39,9 @@ class Named:
         return index
 """
 
+# And writes none of it.
+OTHER_BYTECODE = "import sys\nsys.dont_write_bytecode, sys.implementation.cache_tag = True, 'cpython-30'"
+
 
 def dataset_of(length=4000, seconds=0.01, **attributes):
     """Of a class that has no name elsewhere, and draws from all generators."""
@@ -314,19 +317,23 @@ class Sent(PythonHelperCase):
         self.check(dataset_of(), kill)
 
     def test_other_code(self):
-        """A class of a module, which is another one there."""
+        """A class of a module, which is another one there, or whose bytecode is; whatever the versions."""
         sys.path.insert(0, str(self.modules))
         self.addCleanup(sys.path.remove, str(self.modules))
         import named_sets
-        other = self.folder("other")
-        with open(other / "named_sets.py", "a") as file:
-            file.write("# another comment\n")
-        daemon = self.daemon_of(self.lending(other), versions="any")
-        loader = DataLoader(named_sets.Named(), num_workers=1, helpers=1, socket=daemon.socket)
-        batches = iter(loader)
-        wait_until(lambda: "the daemon's machine has code of named_sets " in daemon.log, lambda: daemon.log)
-        self.assertEqual([next(batches).item() for _ in range(3)], [0, 1, 2])
-        self.assertEqual(self.tasks(daemon), 0)
+        for what, file, line in (("code of named_sets ", "named_sets.py", "# another comment"),
+                                 ("bytecode ", "sitecustomize.py", OTHER_BYTECODE)):
+            with self.subTest(what):
+                other = self.folder(self.fresh_name())
+                with open(other / file, "a") as text:
+                    text.write(line + "\n")
+                daemon = self.daemon_of(self.lending(other), name=self.fresh_name(), versions="any")
+                loader = DataLoader(named_sets.Named(), num_workers=1, helpers=1, socket=daemon.socket)
+                batches = iter(loader)
+                wait_until(lambda daemon=daemon, what=what: f"the daemon's machine has {what}" in daemon.log,
+                           lambda daemon=daemon: daemon.log)
+                self.assertEqual([next(batches).item() for _ in range(3)], [0, 1, 2])
+                self.assertEqual(self.tasks(daemon), 0)
 
     def test_no_helper(self):
         """Nor a configuration of any: the same batches."""
