@@ -136,7 +136,7 @@ struct config_helpers {
     struct config_dirs addresses; /* HOST:PORT each */
     char *run;                    /* under which they are found; "": they are not */
     uint64_t count;               /* workers of each loader; 0: auto */
-    char *listen;                 /* it is one itself, at this address; "": it is none */
+    char *lend_at;                /* it is one itself, at this address; "": it is none */
     uint64_t lend;
     enum config_versions versions;
     enum config_switch checksums, serve;

@@ -57,11 +57,11 @@ struct lend {
 /* `text`: of the command line, or NULL. */
 static int lend_listen(struct lend *lend, const char *text, struct dl_error *err)
 {
-    const char *said = text ? "--helper" : "helpers.listen";
+    const char *said = text ? "--helper" : "helpers.lend_at";
     union address address;
     const int on = 1;
 
-    text = text ? text : lend->config.helpers.listen;
+    text = text ? text : lend->config.helpers.lend_at;
     if (address_parse(text, &address) < 0)
         return dl_error_set(err, EINVAL, said,
                             "\"%s\" is not an address of this machine such as 10.0.0.7:7071 or "

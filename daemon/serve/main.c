@@ -121,7 +121,7 @@ static bool dloaderd_lends(const struct daemon_options *o)
     struct config config = {0};
     struct dl_error err;
     bool lends = !o->private && !o->socket && config_load(o->config_path, &config, &err) == 0 &&
-                 *config.helpers.listen;
+                 *config.helpers.lend_at;
 
     config_deinit(&config);
     return lends;

@@ -150,10 +150,10 @@ class SameBatches(HelperCase):
         self.assertEqual(helper.workers, workers)
 
     def test_by_its_configuration(self):
-        """helpers.listen does what --helper does, but where a socket for clients is named."""
-        helper = self.helper(helpers={"listen": "127.0.0.1:0"})
+        """helpers.lend_at does what --helper does, but where a socket for clients is named."""
+        helper = self.helper(helpers={"lend_at": "127.0.0.1:0"})
         daemon = self.helped([helper.address], helpers={"addresses": [helper.address], "count": 1,
-                                                        "listen": "127.0.0.1:0", "secret_file": str(self.secret)})
+                                                        "lend_at": "127.0.0.1:0", "secret_file": str(self.secret)})
         self.assert_same(*self.run_while(daemon, self.range("run", 60), "run", 1, lambda: None))
 
     def test_kept_pictures(self):
@@ -636,10 +636,10 @@ class Configuration(dltest.LifeCase):
         pathlib.Path(self.path("secret")).write_text(SECRET)
         conf = self.conf(helpers={"secret_file": self.path("secret")})
         self.assert_does_not_start("--helper: \"here\" is not an address", "--helper", "here", "--config", conf)
-        conf = self.conf(helpers={"secret_file": self.path("secret"), "listen": "here"})
+        conf = self.conf(helpers={"secret_file": self.path("secret"), "lend_at": "here"})
         done = subprocess.run([dltest.DLOADERD, "--config", conf], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("helpers.listen: \"here\" is not an address", done.stderr)
+        self.assertIn("helpers.lend_at: \"here\" is not an address", done.stderr)
 
     def test_no_port(self):
         """A daemon with helpers or without listens at no port."""

@@ -27,7 +27,7 @@ class Helper:
 
     def __init__(self, directory, config, address="127.0.0.1:0", env=None, user=None):
         directory.mkdir(exist_ok=True)
-        place = [] if config["helpers"].get("listen") else ["--helper", address]
+        place = [] if config["helpers"].get("lend_at") else ["--helper", address]
         other = [f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         (directory / "dloaderd.conf").write_text(json.dumps(config))
         self.log_path = directory / "log"
