@@ -325,13 +325,17 @@ TEST(test_helpers_by_their_rate)
         uint64_t cost[4];  /* of two own, which have no room, and of two on other machines; ms */
         uint32_t has[2];   /* tasks that the latter have */
         uint32_t given[2]; /* and get, of the two that they have room for each */
-    } rows[] = {
-        {false, {0, 0, 0, 0}, {0, 0}, {2, 2}}, /* nothing is known */
-        {false, {10, 10, 0, 0}, {0, 0}, {2, 2}},     {false, {10, 10, 12, 10}, {0, 0}, {2, 2}},
-        {false, {10, 10, 100, 10}, {0, 0}, {0, 2}},  {true, {10, 10, 100, 10}, {0, 0}, {2, 2}},
-        {false, {10, 10, 24, 1000}, {0, 0}, {1, 0}}, /* a second one would be late */
-        {false, {0, 0, 1000, 0}, {0, 1}, {2, 2}},    /* nobody else is known */
-        {false, {10, 10, 20, 10}, {0, 0}, {1, 2}}};
+        bool full;         /* the own ones are idle, but all their slots are in use */
+    } rows[] = {{false, {0, 0, 0, 0}, {0, 0}, {2, 2}}, /* nothing is known */
+                {false, {10, 10, 0, 0}, {0, 0}, {2, 2}},
+                {false, {10, 10, 12, 10}, {0, 0}, {2, 2}},
+                {false, {10, 10, 100, 10}, {0, 0}, {0, 2}},
+                {true, {10, 10, 100, 10}, {0, 0}, {2, 2}},
+                {false, {10, 10, 24, 1000}, {0, 0}, {1, 0}}, /* a second one would be late */
+                {false, {0, 0, 1000, 0}, {0, 1}, {2, 2}},    /* nobody else is known */
+                {false, {10, 10, 20, 10}, {0, 0}, {1, 2}},
+                {false, {10, 10, 1000, 1000}, {0, 0}, {0, 0}},
+                {false, {10, 10, 1000, 1000}, {0, 0}, {2, 2}, true}};
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct worker_room rooms[OWN + 2];
@@ -339,10 +343,11 @@ TEST(test_helpers_by_their_rate)
 
         set_up_helped(&bed, OWN, 2);
         for (uint32_t k = 0; k < OWN + 2; k++)
-            rooms[k] = (struct worker_room){.slots = 99,
-                                            .tasks = k < OWN ? 0 : 2,
-                                            .has = k < OWN ? 2 : rows[i].has[k - OWN],
-                                            .cost_ns = rows[i].cost[k] * MS};
+            rooms[k] =
+                (struct worker_room){.slots = k < OWN && rows[i].full ? 0 : 99,
+                                     .tasks = k < OWN && !rows[i].full ? 0 : 2,
+                                     .has = k < OWN ? 2 * !rows[i].full : rows[i].has[k - OWN],
+                                     .cost_ns = rows[i].cost[k] * MS};
         (void)begin(&bed, (struct stream_params){.world = 1,
                                                  .steps = 1000,
                                                  .credits = STEPS,

@@ -149,7 +149,8 @@ static double schedule_takes(const struct worker_room *room)
 }
 
 /* Whether it would have done a step before all others have done those that there may be ahead: else
- * these wait for it, as batches come in order, and the loader is slower with it than without. */
+ * these wait for it, as batches come in order, and the loader is slower with it than without. Those
+ * that have no slot left, and are at nothing, do none. */
 static bool schedule_keeps_up(const struct round *round, const struct stream *stream,
                               uint32_t worker)
 {
@@ -158,7 +159,8 @@ static bool schedule_keeps_up(const struct round *round, const struct stream *st
     for (uint32_t i = 0; i < round->core->workers; i++) {
         const struct worker_room *room = &round->rooms[i];
 
-        if (i != worker && room->cost_ns > 0 && room->tasks + room->has > 0)
+        if (i != worker && room->cost_ns > 0 &&
+            (room->has > 0 || (room->tasks > 0 && room->slots > 0)))
             others += 1 / (double)room->cost_ns;
     }
     return stream->params.any_order ||
