@@ -298,12 +298,15 @@ class CompanionsTest(TestCase):
 
     def test_in_little_memory(self):
         """What is kept for late ones gives way, and so does what a slow one has yet to take, once it is left behind."""
-        want = self.plain()
         more = {"memory": {"limit": 8 * 4096}, "share": {"window": 64, "wait": "0"}}
-        fast, slow = self.job(**more), self.job(**more)
-        its = slow.steps(1)
-        self.assertEqual(fast.rest(), want)
-        self.assertEqual(its + slow.rest(), want)
+        for credits in 1, 2:
+            fast = self.job(start={"credits": credits, "epoch": credits}, **more)
+            wait_until(lambda: {row["free"] for row in self.look.query("ring") if row["loader"] == "shared"} == {0},
+                       "the memory to be full of what is made for the first one")
+            slow = self.job(start={"epoch": credits}, **more)
+            its = slow.steps(1)
+            self.assertEqual(fast.rest(), self.plain(credits))
+            self.assertEqual(its + slow.rest(), self.plain(credits))
 
     def test_refused(self):
         for key, keys in (("iterable", {"dataset": {"kind": "range", "length": 9, "iterable": True}, "sampler": {}}),):

@@ -475,11 +475,10 @@ static void schedule_tell_all_starving(struct core *core, struct stream *wanting
     }
 }
 
-/* The stream's last READY step behind the first wanted one, in a slot of that worker; or NULL. */
-static struct step *schedule_find_spare(const struct core *core, const struct stream *stream,
+/* The stream's last READY step behind `last`, in a slot of that worker; or NULL. */
+static struct step *schedule_find_spare(const struct stream *stream, struct wanted last,
                                         uint32_t worker)
 {
-    struct wanted last = schedule_first_wanted(core, stream);
     struct step *step, *next, *found = NULL;
 
     HASH_ITER (hh, stream->steps, step, next) {
@@ -494,19 +493,38 @@ static struct step *schedule_find_spare(const struct core *core, const struct st
     return found;
 }
 
-static bool schedule_yield_slot_of(struct core *core, uint32_t worker)
+/* Some stream that is read has no batch at all, and none on its way. */
+static bool schedule_has_poor(const struct core *core)
+{
+    const struct stream *stream;
+
+    for (uint32_t i = 0; i < core_n_queues(core, BAND_EXPECTED); i++)
+        DL_FOREACH2(core->wanting[i], stream, queue_next)
+    if (stream_window(stream) == 0)
+        return true;
+    return false;
+}
+
+/* `to_poor`: to another stream, by one that has two steps or more. */
+static bool schedule_yield_slot_of(struct core *core, uint32_t worker, bool to_poor)
 {
     struct stream *stream;
     struct step *step;
 
     DL_FOREACH (core->streams, stream) {
         bool holds_none_up = stream->params.any_order && stream->params.replicas > 0;
+        bool is_poor = to_poor && stream_window(stream) < 2;
+        struct wanted last = {0};
 
-        if (stream->source || holds_none_up || !(step = schedule_find_spare(core, stream, worker)))
+        if (!to_poor)
+            last = schedule_first_wanted(core, stream);
+        if (stream->source || holds_none_up || is_poor ||
+            !(step = schedule_find_spare(stream, last, worker)))
             continue;
         core_give_up_slot(core, step);
         step->yields = true;
         core_run_again(core, step);
+        assert(step->state == STEP_WAITING && stream_window(stream) > 0);
         return true;
     }
     return false;
@@ -517,11 +535,15 @@ static bool schedule_yield_slot_of(struct core *core, uint32_t worker)
  * were replaced by fewer, larger ones, or when a rank in the next epoch had its source load steps
  * that other ranks cannot take yet. One of these READY steps is given up and made again later: one
  * of the worker that lacks a slot, or else of another, whose memory may then be used.
+ *
+ * Or one stream has them all, and another has nothing: where one client reads both, it may wait for
+ * the latter before it goes on with the former.
  */
 static bool schedule_yield(struct core *core, uint32_t worker)
 {
-    return schedule_yield_slot_of(core, worker) ||
-           (worker != CORE_ANY && schedule_yield_slot_of(core, CORE_ANY));
+    return schedule_yield_slot_of(core, worker, false) ||
+           (worker != CORE_ANY && schedule_yield_slot_of(core, CORE_ANY, false)) ||
+           (schedule_has_poor(core) && schedule_yield_slot_of(core, CORE_ANY, true));
 }
 
 /* There is no memory for what the worker keeps: others may make it anew. */
