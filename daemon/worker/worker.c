@@ -646,14 +646,29 @@ static bool worker_give_back(struct worker *w, const struct queue_task *task, ui
 /* Runs queued tasks until the socket must be read. */
 static void worker_run_tasks(struct worker *w)
 {
+    uint64_t most = w->inputs.env.remote ? 0 : SOCKET_CHECK_NS;
     uint64_t begun = clock_ns();
     uint64_t now = begun;
     struct queue_task task;
 
     worker_expect_far(w);
-    while (now - begun < SOCKET_CHECK_NS && task_take(w->queues, &task))
+    while (now - begun <= most && task_take(w->queues, &task))
         if (!worker_give_back(w, &task, now))
             now = worker_run_task(w, &task, now);
+}
+
+/* Until no task is queued. What later ones read comes by the socket: before each one that may wait
+ * for a server it is read. */
+static int worker_work(struct worker *w)
+{
+    int r = w->inputs.env.remote && !queue_empty(&w->queues->tasks) ? worker_handle_socket(w) : 0;
+
+    for (; r == 0; r = worker_handle_socket(w)) {
+        worker_run_tasks(w);
+        if (queue_empty(&w->queues->tasks))
+            break;
+    }
+    return r;
 }
 
 static int worker_wait_for_work(struct worker *w)
@@ -729,12 +744,8 @@ int worker_run(int sock, const struct worker_engine *engine)
     guard_install(&w.guard);
     forked_begin(worker_leave, &w);
     while (r == 0) {
-        if (w.dataset)
-            worker_run_tasks(&w);
-        if (w.dataset && !queue_empty(&w.queues->tasks)) {
-            r = worker_handle_socket(&w);
-            continue;
-        }
+        if (w.dataset && (r = worker_work(&w)) < 0)
+            break;
         worker_announce(&w);
         w.rested = true;
         r = worker_wait_for_work(&w);

@@ -30,18 +30,17 @@ static void ahead_tell(struct loader *loader, uint64_t *indices, size_t n)
                                                    min_u64(bytes - at, AHEAD_MESSAGE)});
 }
 
-/* The indices of `n` steps; fewer: a thread has to work on the plan before. */
-static size_t ahead_fill(struct stream *stream, uint64_t first, uint64_t n, uint64_t *indices)
+/* The indices of `n` steps, how many there are in `ret`; how many steps that are: before the others
+ * a thread has to work on the plan. */
+static uint64_t ahead_fill(struct stream *stream, uint64_t first, uint64_t n, uint64_t *indices,
+                           size_t *ret)
 {
-    uint64_t rank = stream->params.rank;
-    size_t filled = 0;
+    uint64_t rank = stream->params.rank, step = first;
 
-    for (uint64_t step = first; step < first + n; step++) {
-        if (!epoch_is_near(stream->epoch, rank, step))
-            break;
-        filled += epoch_step(stream->epoch, rank, step, indices + filled);
-    }
-    return filled;
+    *ret = 0;
+    for (; step < first + n && epoch_is_near(stream->epoch, rank, step); step++)
+        *ret += epoch_step(stream->epoch, rank, step, indices + *ret);
+    return step - first;
 }
 
 void loader_look_ahead(struct loader *loader, struct stream *stream)
@@ -64,10 +63,14 @@ void loader_look_ahead(struct loader *loader, struct stream *stream)
         n >= together || (ends && n > 0) ? must_alloc(together * each * sizeof *indices) : NULL;
 
     for (uint64_t some; indices && n > 0; n -= some, first += some) {
+        size_t filled;
+
         some = min_u64(n, together);
         if (some < together && !ends)
             break;
-        size_t filled = ahead_fill(stream, first, some, indices);
+        some = ahead_fill(stream, first, some, indices, &filled);
+        if (some == 0)
+            break;
         ahead_tell(loader, indices, filled);
         stream->foreseen = first + some;
     }

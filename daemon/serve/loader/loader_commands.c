@@ -205,9 +205,9 @@ static void commands_run(struct loader *loader, struct step *step, uint32_t work
     uint32_t n = commands_prepare(loader, step, &place);
     core_ran(core, step, place.segment, place.slot,
              slot_indices(segment_slot(place.segment, place.slot)), n, loader->now);
+    loader_look_ahead(loader, stream); /* before its worker waits for what this one reads */
     if (!commands_fault_dead_worker(loader, step, &place))
         pool_run(loader->pool, &place, step);
-    loader_look_ahead(loader, stream);
 }
 
 /* ---- what a mixture's datasets have of what was delivered ---------------------------------- */
