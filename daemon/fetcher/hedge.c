@@ -60,10 +60,14 @@ void hedge_sent(struct hedge *hedge)
     hedge->credit = (uint32_t)min_u64(hedge->credit + 1, HEDGE_SAVED * HEDGE_SHARE);
 }
 
-bool hedge_take(struct hedge *hedge)
+bool hedge_take(struct hedge *hedge, uint64_t now_ns)
 {
-    if (hedge->credit < HEDGE_SHARE)
+    if (hedge->credit >= HEDGE_SHARE) {
+        hedge->credit -= HEDGE_SHARE;
+        return true;
+    }
+    if (now_ns - hedge->taken_ns < HEDGE_EVERY_NS)
         return false;
-    hedge->credit -= HEDGE_SHARE;
+    hedge->taken_ns = now_ns;
     return true;
 }

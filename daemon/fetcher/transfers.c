@@ -18,7 +18,10 @@
 #include <uthash.h>
 #include <utlist.h>
 
-enum { TRANSFERS_SPARE = 16 }; /* of the requests that may be under way: for what is needed soon */
+enum {
+    TRANSFERS_SPARE = 16, /* of the requests that may be under way: for what is needed soon */
+    HEDGE_AGAIN_MS = 100, /* one that may not be sent a second time yet is looked at again */
+};
 
 /* Where requests go: what it refuses concerns all of them. */
 struct host {
@@ -266,9 +269,14 @@ static void transfer_hedge(struct transfer *transfer)
 {
     struct transfers *transfers = transfer->transfers;
 
-    if (transfer->attempts[1].call || !host_limit_has_room(&transfer->host->limit, clock_ns()) ||
-        !hedge_take(&transfers->hedge))
+    uint64_t now = clock_ns();
+
+    if (transfer->attempts[1].call)
         return;
+    if (!host_limit_has_room(&transfer->host->limit, now) || !hedge_take(&transfers->hedge, now)) {
+        uv_timer_start(transfer->timer, transfer_on_timer, HEDGE_AGAIN_MS, 0);
+        return;
+    }
     if (transfer_send(transfer, &transfer->attempts[1], NULL) != 0)
         return;
     host_limit_sent(&transfer->host->limit);

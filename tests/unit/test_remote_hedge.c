@@ -68,17 +68,27 @@ TEST(test_share)
     struct hedge hedge = {0};
     unsigned taken = 0;
 
-    assert_false(hedge_take(&hedge));
     for (unsigned n = 0; n < REQUESTS; n++) {
         hedge_sent(&hedge);
-        taken += hedge_take(&hedge);
+        taken += hedge_take(&hedge, 0);
     }
     assert_int_equal(taken, REQUESTS / HEDGE_SHARE);
     for (unsigned n = 0; n < REQUESTS; n++)
         hedge_sent(&hedge);
-    for (taken = 0; hedge_take(&hedge);)
+    for (taken = 0; hedge_take(&hedge, 0);)
         taken++;
     assert_int_equal(taken, HEDGE_SAVED);
+}
+
+/* Where all wait for what hangs, and nothing else is sent: one after the other. */
+TEST(test_in_time)
+{
+    struct hedge hedge = {0};
+    unsigned taken = 0;
+
+    for (uint64_t now = HEDGE_EVERY_NS; now < 11ULL * HEDGE_EVERY_NS; now += 100ULL * MS)
+        taken += hedge_take(&hedge, now);
+    assert_int_equal(taken, 10);
 }
 
 /* An answer in 10 to 30 ms; one of a hundred hangs for 10 s. */
@@ -98,7 +108,7 @@ TEST(test_store_that_hangs)
         uint64_t took = draw_answer(), after = hedge_after(&hedge, 2);
 
         hedge_sent(&hedge);
-        if (took > after && hedge_take(&hedge)) {
+        if (took > after && hedge_take(&hedge, 0)) {
             again++;
             took = min_u64(took, after + draw_answer());
         }
