@@ -124,7 +124,7 @@ def show_steps(path):
     steps = sorted((int(begin), -int(end), int(cost), what) for begin, end, cost, what in lines)
     print("\nsteps, by the clock and of a processor:")
     for begin, end, cost, what in steps:
-        print(f"{begin - steps[0][0]:5d} to {-end - steps[0][0]:5d} s {cost / 100:7.0f} s  {what}")
+        print(f"{(begin - steps[0][0]) / 100:5.0f} to {(-end - steps[0][0]) / 100:5.0f} s {cost / 100:7.0f} s  {what}")
 
 
 def is_good(test):
