@@ -278,6 +278,17 @@ class Once(RemoteCase):
         dlctl_json("run", spec, "--digest", "--epochs", "3", daemon=self.daemon_of(self.bucket))
         self.assertEqual(self.bucket.sent, os.path.getsize(path))
 
+    def test_row_groups(self):
+        """Read in random order, with room for a third of them: what follows one in its file is not read on the way."""
+        path = self.path("rows.parquet")
+        media.parquet(path, {"data": [bytes([i]) * (128 << 10) for i in range(250)] * 2}, 10)
+        spec = self.spec("rows", dataset={"kind": "parquet", "paths": self.remote(path)}, batch={"size": 10},
+                         sampler={"kind": "random", "order": "native", "block": 10}, seed=1, workers={"count": 1})
+        daemon = self.daemon_of(self.bucket, {"remote": {"held": "24MiB"}})
+        self.assertEqual(dlctl_json("run", spec, "--digest", daemon=daemon)["samples"], 500)
+        print(f"# {self.bucket.sent / os.path.getsize(path):.2f} of the file's bytes were sent")
+        self.assertLess(self.bucket.sent, 1.25 * os.path.getsize(path))
+
     def test_jobs(self):
         """Three jobs of eight ranks each at the same time, each in an order of its own: once for all of them."""
         path = self.numbers()

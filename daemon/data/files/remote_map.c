@@ -16,10 +16,13 @@ enum {
      * they are wanted: more of them as long as they come too late, and the link is not full. */
     AHEAD_BLOCKS = 16,
     AHEAD_MOST = 128,
+    /* A reader that says that it needs so many reads no further in sequence: what follows a row
+     * group of a shuffled dataset is another one, which is read much later, or has been. */
+    TOLD_BLOCKS = 4,
 };
 
-/* What is known of a block. */
-enum { ASKED = 1, READY = 2, BAD = 4 };
+/* What is known of a block; TOLD: it was asked for, as one of TOLD_BLOCKS or more. */
+enum { ASKED = 1, READY = 2, BAD = 4, TOLD = 8 };
 
 struct remote_map {
     struct remote_map *prev, *next; /* remote->maps */
@@ -64,8 +67,8 @@ static struct remote_map *remote_find_map(const void *at)
 
 /* ---- blocks: async-signal-safe -------------------------------------------------------------- */
 
-/* Blocks that nobody has asked for, of `n` from `block` on. */
-static void remote_map_expect(struct remote_map *map, uint64_t block, uint64_t n)
+/* Blocks that nobody has asked for, of `n` from `block` on; their state then. */
+static void remote_map_expect(struct remote_map *map, uint64_t block, uint64_t n, uint8_t state)
 {
     uint64_t end = min_u64(block + n, remote_map_blocks(map));
 
@@ -73,7 +76,7 @@ static void remote_map_expect(struct remote_map *map, uint64_t block, uint64_t n
         uint64_t first = block;
 
         while (block < end && map->state[block] == 0)
-            map->state[block++] = ASKED;
+            map->state[block++] = state;
         if (block > first) {
             struct remote_question question = {
                 .op = REMOTE_EXPECT,
@@ -166,12 +169,12 @@ static bool remote_map_fetch(struct remote_map *map, uint64_t block)
                                        .object = map->object,
                                        .first = block * BLOCK,
                                        .bytes = remote_map_block_bytes(map, block, 1)};
-    bool in_sequence = block > 0 && map->state[block - 1] == READY;
+    bool in_sequence = block > 0 && map->state[block - 1] == READY && map->state[block] != TOLD;
     struct remote_answer answer;
     int fd;
 
     if (in_sequence)
-        remote_map_expect(map, block + 1, map->ahead);
+        remote_map_expect(map, block + 1, map->ahead, ASKED);
     remote_ask(remote, &question, &answer, &fd);
     close_fdp(&fd);
     if (answer.code) {
@@ -182,7 +185,7 @@ static bool remote_map_fetch(struct remote_map *map, uint64_t block)
     if (in_sequence && answer.waited)
         map->ahead = (uint32_t)min_u64(2 * map->ahead, AHEAD_MOST);
     if (in_sequence)
-        remote_map_expect(map, block + n, map->ahead);
+        remote_map_expect(map, block + n, map->ahead, ASKED);
     return remote_map_make_ready(map, block, n);
 }
 
@@ -313,7 +316,7 @@ void remote_expect_memory(const void *at, uint64_t bytes)
     if (map->remote->ahead)
         remote_map_look_ahead(map, first / BLOCK, n);
     else
-        remote_map_expect(map, first / BLOCK, n);
+        remote_map_expect(map, first / BLOCK, n, n < TOLD_BLOCKS ? ASKED : TOLD);
 }
 
 /* Asked for again when it is read again. */
