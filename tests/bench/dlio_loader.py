@@ -36,7 +36,7 @@ class Dloaderd(BaseDataLoader):
             "collate": {"kind": "none" if args.record_length_stdev else "default"},
             "shard": {"mode": "batch" if in_order else "strided"},
             "workers": {"count": args.read_threads, "prefetch": max(args.prefetch_size // args.read_threads, 1)},
-            "memory": {"limit": "4GiB"},
+            "memory": {"limit": "12GiB"},
         }, rank=args.my_rank, world_size=args.comm_size, as_="torch")
 
     def next(self):
