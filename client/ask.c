@@ -95,7 +95,7 @@ int dl_client_resize(struct dl_client *client, const char *loader, uint32_t work
 
     if (r == 0 && workers > DL_MAX_WORKERS)
         r = client_fail(client, EINVAL, "workers", "%u, where a loader has %llu at most", workers,
-                        (unsigned long long)DL_MAX_WORKERS);
+                        (ull)DL_MAX_WORKERS);
     if (r == 0 && (r = ask_need_daemon(client)) == 0 && client->conn.version < RESIZE_SINCE)
         r = client_fail(client, ENOTSUP, loader, "the daemon is of an earlier release");
     if (r < 0)
@@ -129,8 +129,7 @@ int dl_client_headspace(struct dl_client *client, const char *loader, uint32_t s
 static int ask_pack_weights(struct dl_client *client, const struct dl_mix_weight *weights, size_t n,
                             struct dl_buffer *ret)
 {
-    _cleanup_(value_deinit)
-    struct value map = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value map = {.type = VALUE_MAP};
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < n; i++) {
@@ -148,14 +147,13 @@ static int ask_pack_weights(struct dl_client *client, const struct dl_mix_weight
 int dl_client_mix(struct dl_client *client, const char *loader, const struct dl_mix_weight *weights,
                   size_t n, uint64_t epoch, uint64_t step, const void **ret_data, size_t *ret_len)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
     struct dl_message msg = {.number = DL_MSG_MIX};
     int r = ask_begin_loader(client, loader);
 
     if (r == 0 && (n == 0 || n > DL_MAX_MIX_CHILDREN))
         r = client_fail(client, EINVAL, "weights", "%zu weights, but a mix has 1 to %llu datasets",
-                        n, (unsigned long long)DL_MAX_MIX_CHILDREN);
+                        n, (ull)DL_MAX_MIX_CHILDREN);
     if (r == 0)
         r = ask_pack_weights(client, weights, n, &packed);
     if (r < 0)
@@ -217,8 +215,7 @@ static int ask_bring_table(struct dl_client *client, const struct weight_table *
 int dl_client_weights(struct dl_client *client, const char *loader, const double *weights, size_t n,
                       uint64_t epoch, uint64_t step, const void **ret_data, size_t *ret_len)
 {
-    _cleanup_(weight_table_unrefp)
-    struct weight_table *table = NULL;
+    _cleanup_(weight_table_unrefp) struct weight_table *table = NULL;
     struct dl_message msg = {.number = DL_MSG_WEIGHTS};
     int r = ask_begin_loader(client, loader);
 
@@ -251,8 +248,7 @@ static int ask_need_shared(struct dl_loader *loader)
 /* The place that the daemon has answered with. */
 static int ask_read_place(struct dl_client *client, uint64_t *epoch, uint64_t *step)
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
 
     if (value_unpack(client->answer.data, client->answer.len, &view, NULL) < 0)
         return client_fail(client, ENOMEM, "", "no memory for the daemon's answer");

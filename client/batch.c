@@ -16,8 +16,6 @@ enum { KEEP_MIN = 4 };
 
 /* ---- from a slot ---- */
 
-typedef unsigned long long ull; /* for printf */
-
 /* Latches -EPROTO with the place in front. */
 static int batch_bad_slot(struct dl_epoch *epoch, const struct entry *entry, const char *what,
                           uint64_t got, uint64_t want)

@@ -33,7 +33,7 @@ static int client_exchange_hello(struct dl_client *client, const char *path, con
     if (len > DL_MAX_NAME_BYTES)
         return connection_fail(&client->conn, EINVAL, "agent",
                                "a name of %zu bytes; it may have %llu", len,
-                               (unsigned long long)DL_MAX_NAME_BYTES);
+                               (ull)DL_MAX_NAME_BYTES);
     client->call = (struct call){.answer = DL_MSG_WELCOME};
     r = client_call(client, &hello, timeout_ns);
     if (r < 0) /* latched already, unless the name cannot be sent */

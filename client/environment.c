@@ -233,7 +233,7 @@ static int environment_find_job(const struct launcher *launcher, char job[DL_JOB
         return options_refuse(why,
                               "$%s: \"%.64s…\" has %zu bytes, and the name of a job may "
                               "have %llu; give torchrun a shorter --rdzv-id, or the job a name",
-                              launcher->job, id, strlen(id), (unsigned long long)DL_MAX_NAME_BYTES);
+                              launcher->job, id, strlen(id), (ull)DL_MAX_NAME_BYTES);
     return 1;
 }
 

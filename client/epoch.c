@@ -59,8 +59,7 @@ int epoch_start_remote(struct dl_epoch *epoch)
 static int epoch_start_at(struct dl_loader *loader, const struct dl_epoch_options *o,
                           const struct state_place *place, struct dl_epoch **ret)
 {
-    _cleanup_(epoch_freep)
-    struct dl_epoch *epoch = epoch_new(loader, o, place);
+    _cleanup_(epoch_freep) struct dl_epoch *epoch = epoch_new(loader, o, place);
 
     if (!epoch)
         return client_fail(loader->client, ENOMEM, "", "no memory for an epoch");

@@ -42,7 +42,7 @@ static int feeding_check(struct dl_epoch *epoch)
     if (size > DL_MAX_FEED_INDICES)
         return client_fail(client, EINVAL, "batch.size",
                            "%llu is above %llu, the most indices of a step that a client feeds",
-                           (unsigned long long)size, (unsigned long long)DL_MAX_FEED_INDICES);
+                           (ull)size, (ull)DL_MAX_FEED_INDICES);
     return 0;
 }
 
@@ -116,7 +116,7 @@ static int feeding_is_full(struct dl_epoch *epoch)
 {
     return client_fail(epoch->loader->client, EAGAIN, "",
                        "%llu steps were fed and not received yet; call dl_epoch_next()",
-                       (unsigned long long)(epoch->feed.steps - epoch->received));
+                       (ull)(epoch->feed.steps - epoch->received));
 }
 
 /* The latched error, or 0. */
@@ -167,10 +167,10 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
         return client_fail(client, EINVAL, "indices",
                            "%u indices of dl_epoch_feed() wait for their batch of %llu: feed the "
                            "rest of it first",
-                           feed->n_buffered, (unsigned long long)feeding_batch_size(epoch));
+                           feed->n_buffered, (ull)feeding_batch_size(epoch));
     if (n == 0 || n > feeding_words_max(epoch, indices, n))
         return client_fail(client, EINVAL, "indices", "%zu for a step, which has 1 to %llu", n,
-                           (unsigned long long)feeding_batch_size(epoch));
+                           (ull)feeding_batch_size(epoch));
     if (!feeding_has_room(epoch))
         return feeding_is_full(epoch);
     r = feeding_need_batch(epoch, n);

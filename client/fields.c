@@ -8,8 +8,6 @@
 
 #define OBJECT_WORDS "it is a pickled Python object, which only Python can read"
 
-typedef unsigned long long ull; /* for printf */
-
 uint64_t dl_batch_step(const struct dl_batch *batch)
 {
     return batch->step;

@@ -43,8 +43,7 @@ static int journal_append_all(const struct dl_epoch *epoch, struct dl_buffer *re
 int dl_epoch_journal(struct dl_epoch *epoch, void *buf, size_t *len)
 {
     struct dl_client *client = epoch->loader->client;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer all = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer all = {0};
     size_t room = *len;
     int r = client_begin(client);
 

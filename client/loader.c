@@ -39,13 +39,12 @@ static int loader_pack_text(struct dl_client *client, const char *spec, size_t l
                             struct dl_buffer *out)
 {
     _cleanup_free_ char *text = NULL;
-    _cleanup_(value_deinit)
-    struct value value = {0};
+    _cleanup_(value_deinit) struct value value = {0};
     int r;
 
     if (len > DL_MAX_SPEC_TEXT)
         return client_fail(client, EINVAL, "", "a spec of %zu bytes; it may have %llu", len,
-                           (unsigned long long)DL_MAX_SPEC_TEXT);
+                           (ull)DL_MAX_SPEC_TEXT);
     if (len > 0 && memchr(spec, '\0', len))
         return client_fail(client, EINVAL, "", "the spec holds a NUL byte");
     text = strndup(len ? spec : "", len);
@@ -77,8 +76,7 @@ static int loader_open_remote(struct dl_loader *loader)
 int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const char *base,
                    struct dl_loader **ret)
 {
-    _cleanup_(loader_freep)
-    struct dl_loader *loader = NULL;
+    _cleanup_(loader_freep) struct dl_loader *loader = NULL;
     char dir[PATH_MAX];
     int r = client_begin(client);
 
@@ -135,13 +133,12 @@ static int loader_read_text(struct dl_client *client, const char *path, struct d
     if (r < 0)
         return client_fail(client, -r, path, "%s", strerror(-r));
     return client_fail(client, EINVAL, path, "longer than the %llu bytes that a spec may have",
-                       (unsigned long long)DL_MAX_SPEC_TEXT);
+                       (ull)DL_MAX_SPEC_TEXT);
 }
 
 int dl_loader_open_file(struct dl_client *client, const char *path, struct dl_loader **ret)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     _cleanup_free_ char *dir = NULL;
     const char *slash = strrchr(path, '/');
     int r = client_begin(client);

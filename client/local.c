@@ -15,8 +15,6 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-typedef unsigned long long ull; /* for printf */
-
 /* ---- the module ---- */
 
 /*

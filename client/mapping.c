@@ -13,7 +13,7 @@ static int mapping_refuse(struct dl_error *err, uint32_t id, const char *why, ui
                           uint64_t want)
 {
     return dl_error_set(err, EPROTO, "", "segment %u: %s: %llu where %llu is due", id, why,
-                        (unsigned long long)got, (unsigned long long)want);
+                        (ull)got, (ull)want);
 }
 
 static int mapping_check_file(int fd, uint32_t id, uint64_t bytes, struct dl_error *err)
@@ -75,8 +75,8 @@ int mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable, struct mappi
     mapping->base = mmap(NULL, bytes, prot, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (mapping->base == MAP_FAILED) {
         r = dl_error_set(err, errno == ENOMEM ? ENOMEM : EPROTO, "",
-                         "segment %u of %llu bytes cannot be mapped: %s", id,
-                         (unsigned long long)bytes, strerror(errno));
+                         "segment %u of %llu bytes cannot be mapped: %s", id, (ull)bytes,
+                         strerror(errno));
         free(mapping);
         return r;
     }

@@ -85,7 +85,7 @@ static int mesh_read_dim(const char **text, struct mesh *mesh, bool *ret_more,
         ++*text;
     else if (**text)
         return options_refuse(why, "mesh: \"%.64s\" follows %s=%llu; write a comma between", *text,
-                              dim.name, (unsigned long long)dim.size);
+                              dim.name, (ull)dim.size);
     if (!mesh_knows(dim.name, &dim.shares))
         return options_refuse(why,
                               "mesh: \"%s\" is not one of dp, dp_replicate, dp_shard, ddp, fsdp, "
@@ -97,7 +97,7 @@ static int mesh_read_dim(const char **text, struct mesh *mesh, bool *ret_more,
             return options_refuse(why, "mesh: %s occurs twice", dim.name);
     if (dim.size == 0 || dim.size > DL_MAX_WORLD_SIZE / mesh->ranks)
         return options_refuse(why, "mesh: %s=%llu is not from 1 to %llu ranks in all", dim.name,
-                              (unsigned long long)dim.size, (unsigned long long)DL_MAX_WORLD_SIZE);
+                              (ull)dim.size, (ull)DL_MAX_WORLD_SIZE);
     mesh->ranks *= dim.size;
     mesh->dims[mesh->n++] = dim;
     return 0;
@@ -166,8 +166,8 @@ int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text
     if (r < 0)
         return r;
     if (rank >= mesh.ranks)
-        return options_refuse(&why, "mesh: it has %llu ranks, and this is rank %u",
-                              (unsigned long long)mesh.ranks, rank);
+        return options_refuse(&why, "mesh: it has %llu ranks, and this is rank %u", (ull)mesh.ranks,
+                              rank);
     uint64_t node_size = local_world ? local_world : mesh.ranks;
     uint64_t data = mesh_place(&mesh, rank, false, &world);
     (void)mesh_place(&mesh, rank, true, &members);
@@ -182,7 +182,7 @@ int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text
     if (here > DL_MAX_REPLICAS)
         return options_refuse(
             &why, "mesh: %llu ranks of this node read the same batches; at most %llu can",
-            (unsigned long long)here, (unsigned long long)DL_MAX_REPLICAS);
+            (ull)here, (ull)DL_MAX_REPLICAS);
     o.rank = (uint32_t)data;
     o.world = (uint32_t)world;
     o.replica = (uint32_t)before;

@@ -44,16 +44,16 @@ int epoch_check_options(struct dl_client *client, const struct dl_epoch_options 
 
     if (!cluster && world > DL_MAX_WORLD_SIZE)
         return client_fail(client, EINVAL, "world", "%u is above %llu", world,
-                           (unsigned long long)DL_MAX_WORLD_SIZE);
+                           (ull)DL_MAX_WORLD_SIZE);
     if (cluster && o->rank >= DL_MAX_WORLD_SIZE)
         return client_fail(client, EINVAL, "rank", "%u is not below %llu", o->rank,
-                           (unsigned long long)DL_MAX_WORLD_SIZE);
+                           (ull)DL_MAX_WORLD_SIZE);
     if (o->rank >= world)
         return client_fail(client, EINVAL, "rank", "%u is not below the world size, %u", o->rank,
                            world);
     if (o->credits > DL_MAX_CREDITS)
         return client_fail(client, EINVAL, "credits", "%u is above %llu", o->credits,
-                           (unsigned long long)DL_MAX_CREDITS);
+                           (ull)DL_MAX_CREDITS);
     if (o->priority > DL_PRIORITY_LOW)
         return client_fail(client, EINVAL, "priority",
                            "%u is not DL_PRIORITY_NORMAL (0), HIGH (1) or LOW (2)", o->priority);
@@ -68,14 +68,14 @@ int epoch_check_options(struct dl_client *client, const struct dl_epoch_options 
     if (o->state && (o->epoch != 0 || o->step != 0))
         return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
                            "%llu given with a state, which contains it; write 0",
-                           (unsigned long long)(o->epoch ? o->epoch : o->step));
+                           (ull)(o->epoch ? o->epoch : o->step));
     if (o->replicas > DL_MAX_REPLICAS || (o->replica && o->replica >= o->replicas))
         return client_fail(client, EINVAL, "replica",
                            "%u of %u; it is below their number, which is at most %llu", o->replica,
-                           o->replicas, (unsigned long long)DL_MAX_REPLICAS);
+                           o->replicas, (ull)DL_MAX_REPLICAS);
     if (strlen(epoch_options_job(o)) > DL_MAX_NAME_BYTES)
         return client_fail(client, EINVAL, "job", "a name of %zu bytes; it may have %llu",
-                           strlen(epoch_options_job(o)), (unsigned long long)DL_MAX_NAME_BYTES);
+                           strlen(epoch_options_job(o)), (ull)DL_MAX_NAME_BYTES);
     if (o->epoch == DL_RESUME && ((!epoch_options_job(o)[0] && !cluster) || o->step > 0))
         return client_fail(client, EINVAL, o->step > 0 ? "step" : "job",
                            "resuming needs the job's name and no step");

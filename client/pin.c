@@ -188,8 +188,8 @@ int pin_register(struct pin *pin, void *base, uint64_t bytes, bool writable, str
     if (r == 0)
         return 0;
     return dl_error_set(
-        err, EIO, "memory.pin", "%llu bytes of the ring cannot be page-locked: %s%s",
-        (unsigned long long)bytes, pin_name_of(&pin->cuda, r),
+        err, EIO, "memory.pin", "%llu bytes of the ring cannot be page-locked: %s%s", (ull)bytes,
+        pin_name_of(&pin->cuda, r),
         writable ? "; raise ulimit -l, or lower memory.limit" : "; memory.writable: true may help");
 }
 

@@ -31,8 +31,7 @@ static bool sample_weights_are_there(const struct dl_epoch *epoch)
 int sample_weights_bring(struct dl_epoch *epoch, struct dl_error *err)
 {
     struct dl_loader *loader = epoch->loader;
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *list = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *list = NULL;
     char dir[PATH_MAX];
     uint32_t first;
 

@@ -85,8 +85,7 @@ static int state_write_lists(struct dl_span changes, struct dl_span list, struct
 static int state_write(struct dl_loader *loader, const struct state_place *place, uint64_t world,
                        struct dl_span list, struct dl_span changes, void *buf, size_t *len)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer behind = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer behind = {0};
     struct state_token token = {.identity = loader->identity,
                                 .epoch = place->epoch,
                                 .world = world,
@@ -158,8 +157,7 @@ static void state_hear(struct dl_loader *loader)
 static int state_write_epoch(struct dl_epoch *epoch, uint64_t step, bool whole, void *buf,
                              size_t *len)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer list = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer list = {0};
     struct state_place place = {
         .epoch = epoch->number,
         .step = step == DL_UNKNOWN ? epoch->position : step,

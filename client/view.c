@@ -64,8 +64,7 @@ static int view_new(const void *shared, uint64_t len, uint32_t count, uint64_t s
     int r;
 
     if (count == 0 || count > DL_MAX_TREE_NODES || len > most)
-        return dl_error_set(err, EBADMSG, "", "a tree of %u nodes in %llu bytes", count,
-                            (unsigned long long)len);
+        return dl_error_set(err, EBADMSG, "", "a tree of %u nodes in %llu bytes", count, (ull)len);
     view = malloc(sizeof *view + len + count);
     if (!view)
         return dl_error_set(err, ENOMEM, "", "no memory for a tree of %u nodes", count);

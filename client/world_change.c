@@ -67,7 +67,7 @@ static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
         text, sizeof text,
         "epoch %llu ends early for this rank: the other nodes are in epoch %llu, and what "
         "was left of its share is not loaded",
-        (unsigned long long)was, (unsigned long long)epoch->number);
+        (ull)was, (ull)epoch->number);
     epoch_set_warning(epoch, text);
     return DL_END;
 }

@@ -394,8 +394,7 @@ int mix_changes_read(struct dl_span bytes, struct mix_changes **ret)
     if (count == 0 || count > DL_MAX_MIX_CHANGES || bytes.len != count * each)
         return -EINVAL;
     form.n_changes = (uint32_t)count;
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *made = mix_changes_new(&form);
+    _cleanup_(mix_changes_unrefp) struct mix_changes *made = mix_changes_new(&form);
     if (!made)
         return -ENOMEM;
     for (size_t i = 0; i < count; i++) {

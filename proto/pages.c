@@ -91,8 +91,7 @@ static int pages_unpack_row(const uint8_t *data, size_t len, size_t *at, struct 
 
 int pages_unpack(const uint8_t *data, size_t len, struct value *ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value list = {.type = VALUE_ARRAY};
+    _cleanup_(value_deinit) struct value list = {.type = VALUE_ARRAY};
     struct token token;
     int r = 0;
 

@@ -536,8 +536,7 @@ static int spec_read_section(struct spec_reading *rd, const struct spec_key *key
 int spec_read_inner(const struct spec_reading *rd, const char *place, const struct value *v,
                     struct spec_dataset *ret)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct spec_reading inner = {
         .spec = &spec, .base = rd->base, .err = rd->err, .place = place, .depth = rd->depth + 1};
     size_t n, begin = 0, end;
@@ -582,10 +581,8 @@ static int spec_read(struct spec_reading *rd, const struct value *v)
  */
 static int spec_check_size(struct spec_reading *rd)
 {
-    _cleanup_(value_deinit)
-    struct value canonical = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(value_deinit) struct value canonical = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
 
     int r = spec_to_value(rd->spec, &canonical);
     if (r == 0)
@@ -629,8 +626,7 @@ static int spec_name_by_content(struct spec_reading *rd)
 int spec_from_value(const struct value *v, const char *base, struct dl_spec *ret,
                     struct dl_error *err)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct spec_reading rd = {.spec = &spec, .base = base, .err = err, .place = "dataset"};
     char shown[SPEC_SHOWN_MAX];
 

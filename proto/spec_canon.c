@@ -152,8 +152,7 @@ int spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v
 
 int spec_dataset_to_value(const struct spec_dataset *dataset, struct value *ret)
 {
-    _cleanup_(value_deinit)
-    struct value v = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value v = {.type = VALUE_MAP};
 
     int r = spec_canon_write_dataset(dataset, &v);
     if (r < 0)
@@ -189,8 +188,7 @@ static int spec_canon_write_row(const struct dl_spec *spec, const struct spec_ke
 
 int spec_to_value(const struct dl_spec *spec, struct value *ret)
 {
-    _cleanup_(value_deinit)
-    struct value root = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value root = {.type = VALUE_MAP};
     size_t n;
     const struct spec_key *keys = spec_keys(&n);
 
@@ -229,10 +227,8 @@ struct dl_spec spec_common(const struct dl_spec *spec)
 
 int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)
 {
-    _cleanup_(value_deinit)
-    struct value root = {.type = VALUE_MAP};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(value_deinit) struct value root = {.type = VALUE_MAP};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
     size_t n;
     const struct spec_key *keys = spec_keys(&n);
 
@@ -337,10 +333,8 @@ static bool spec_canon_seed_differs(const struct dl_spec *have, const struct dl_
 
 bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value left = {0};
-    _cleanup_(value_deinit)
-    struct value right = {0};
+    _cleanup_(value_deinit) struct value left = {0};
+    _cleanup_(value_deinit) struct value right = {0};
 
     struct dl_spec alike = *want;                   /* borrowed: all that it points to */
     if (have->workers_auto || want->workers_auto) { /* the first to open it decided */

@@ -70,8 +70,7 @@ static void spec_parts_forget_places(const char *section, struct value *map)
 
 static int spec_parts_print(struct value *root, const char *section, uint64_t *ret)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
     int r = 0;
 
     *ret = 0;
@@ -93,8 +92,7 @@ static int spec_parts_print(struct value *root, const char *section, uint64_t *r
 
 int spec_parts(const struct dl_spec *spec, uint64_t ret[static STATE_PARTS])
 {
-    _cleanup_(value_deinit)
-    struct value root = {0};
+    _cleanup_(value_deinit) struct value root = {0};
     int r = spec_to_value(spec, &root);
 
     for (unsigned i = 0; r == 0 && i < STATE_PARTS; i++)

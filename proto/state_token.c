@@ -138,10 +138,8 @@ static void state_token_put_sum(const uint8_t *data, size_t len, uint8_t ret[sta
 int state_token_write(const struct state_token *token, uint8_t ret[static STATE_TOKEN_MAX],
                       size_t *ret_len)
 {
-    _cleanup_(value_deinit)
-    struct value map = {.type = VALUE_MAP};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(value_deinit) struct value map = {.type = VALUE_MAP};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
     int r = state_token_set_all(&map, token);
 
     if (r == 0)
@@ -295,8 +293,7 @@ static int state_token_check_form(const struct state_token *token, const void *d
 
 int state_token_read(const void *data, size_t len, struct state_token *ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value map = {0};
+    _cleanup_(value_deinit) struct value map = {0};
     struct state_token token = {0};
     uint8_t sum[SUM_BYTES];
 

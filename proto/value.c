@@ -238,8 +238,7 @@ int value_make_string(struct value *v, const char *s)
 int value_set_string(struct value *map, const char *key, const char *s)
 {
     /* Copied first: a map without the key must not be left with a null in its place. */
-    _cleanup_(value_deinit)
-    struct value made = {0};
+    _cleanup_(value_deinit) struct value made = {0};
     int r = value_make_string(&made, s);
     if (r < 0)
         return r;
@@ -283,8 +282,7 @@ static int value_copy_into(const struct value *from, struct value *ret)
 
 int value_copy(const struct value *from, struct value *to)
 {
-    _cleanup_(value_deinit)
-    struct value made = {0};
+    _cleanup_(value_deinit) struct value made = {0};
     int r = value_copy_into(from, &made);
     if (r < 0)
         return r;

@@ -113,18 +113,16 @@ static int value_msgpack_from_object(const msgpack_object *object, struct value 
 
 int value_unpack(const uint8_t *data, size_t len, struct value *ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value made = {0};
-    _cleanup_(msgpack_unpacked_destroy)
-    msgpack_unpacked unpacked;
+    _cleanup_(value_deinit) struct value made = {0};
+    _cleanup_(msgpack_unpacked_destroy) msgpack_unpacked unpacked;
     size_t at = 0;
 
     msgpack_unpacked_init(&unpacked);
     int r = value_scan(data, len, NULL);
     if (r == -EMSGSIZE)
-        return dl_error_set(
-            err, EMSGSIZE, "", "a value has more than %llu elements or %llu levels of nesting",
-            (unsigned long long)DL_MAX_VALUE_NODES, (unsigned long long)DL_MAX_VALUE_DEPTH);
+        return dl_error_set(err, EMSGSIZE, "",
+                            "a value has more than %llu elements or %llu levels of nesting",
+                            (ull)DL_MAX_VALUE_NODES, (ull)DL_MAX_VALUE_DEPTH);
     if (r < 0)
         return dl_error_set(err, EBADMSG, "", "the bytes are not exactly one msgpack value");
 

@@ -340,8 +340,7 @@ static int yaml_charge(struct reading *rd, const yaml_event_t *event, uint64_t n
 {
     if (n > rd->budget)
         return yaml_refuse(rd, event->start_mark.line + 1, EMSGSIZE,
-                           "more than %llu elements in all",
-                           (unsigned long long)DL_MAX_VALUE_NODES);
+                           "more than %llu elements in all", (ull)DL_MAX_VALUE_NODES);
     rd->budget -= n;
     return 0;
 }
@@ -373,8 +372,7 @@ static int yaml_read_sequence(struct reading *rd, uint32_t depth, struct value *
 {
     v->type = VALUE_ARRAY;
     for (;;) {
-        _cleanup_(yaml_event_delete)
-        yaml_event_t event = {0};
+        _cleanup_(yaml_event_delete) yaml_event_t event = {0};
         struct value *child;
 
         int r = yaml_next_event(rd, &event);
@@ -421,10 +419,8 @@ static int yaml_read_mapping(struct reading *rd, uint32_t depth, struct value *v
 {
     v->type = VALUE_MAP;
     for (;;) {
-        _cleanup_(yaml_event_delete)
-        yaml_event_t key = {0};
-        _cleanup_(yaml_event_delete)
-        yaml_event_t event = {0};
+        _cleanup_(yaml_event_delete) yaml_event_t key = {0};
+        _cleanup_(yaml_event_delete) yaml_event_t event = {0};
         struct value *child;
 
         int r = yaml_next_event(rd, &key);
@@ -457,7 +453,7 @@ static int yaml_read_node(struct reading *rd, const yaml_event_t *event, uint32_
         return yaml_read_scalar(rd, event, v);
     if (depth == DL_MAX_VALUE_DEPTH)
         return yaml_refuse(rd, v->line, EMSGSIZE, "nested more than %llu levels deep",
-                           (unsigned long long)DL_MAX_VALUE_DEPTH);
+                           (ull)DL_MAX_VALUE_DEPTH);
     if (event->type == YAML_SEQUENCE_START_EVENT)
         return yaml_read_sequence(rd, depth + 1, v);
     return yaml_read_mapping(rd, depth + 1, v);
@@ -466,8 +462,7 @@ static int yaml_read_node(struct reading *rd, const yaml_event_t *event, uint32_
 /* The next event when it is of type `want`; *ret_line is where an event of another type stands. */
 static int yaml_expect(struct reading *rd, yaml_event_type_t want, size_t *ret_line)
 {
-    _cleanup_(yaml_event_delete)
-    yaml_event_t event = {0};
+    _cleanup_(yaml_event_delete) yaml_event_t event = {0};
     int r = yaml_next_event(rd, &event);
 
     if (r < 0)
@@ -478,8 +473,7 @@ static int yaml_expect(struct reading *rd, yaml_event_type_t want, size_t *ret_l
 
 static int yaml_read_stream(struct reading *rd, struct value *v)
 {
-    _cleanup_(yaml_event_delete)
-    yaml_event_t event = {0};
+    _cleanup_(yaml_event_delete) yaml_event_t event = {0};
     size_t line;
 
     int r = yaml_expect(rd, YAML_STREAM_START_EVENT, &line);
@@ -509,13 +503,12 @@ int yaml_parse(const char *text, size_t len, const char *source, struct value *r
 {
     struct reading rd = {
         .text = text, .len = len, .source = source, .budget = DL_MAX_VALUE_NODES - 1, .err = err};
-    _cleanup_(value_deinit)
-    struct value made = {0};
+    _cleanup_(value_deinit) struct value made = {0};
     _cleanup_free_ char *joined = NULL;
 
     if (len > DL_MAX_SPEC_TEXT)
         return yaml_refuse(&rd, 0, EMSGSIZE, "%zu bytes of text are above the maximum of %llu", len,
-                           (unsigned long long)DL_MAX_SPEC_TEXT);
+                           (ull)DL_MAX_SPEC_TEXT);
     const char *nul = len ? memchr(text, '\0', len) : NULL;
     if (nul)
         return yaml_refuse(&rd, yaml_line_at(&rd, (size_t)(nul - text)), EINVAL,

@@ -21,8 +21,6 @@
 #define PAUSE_MIN (NS_PER_S / 1000)
 #define PAUSE_MAX (NS_PER_S / 10)
 
-typedef unsigned long long ull; /* for printf */
-
 bool client_may_reconnect(const struct dl_client *client)
 {
     const struct reconnect *rc = &client->reconnect;

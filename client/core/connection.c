@@ -141,7 +141,7 @@ int connection_next(struct connection *conn, struct dl_message *ret, int *ret_fd
         return connection_fail(conn, EPROTO, "",
                                "the daemon announced a message that is empty or longer than %llu "
                                "bytes",
-                               (unsigned long long)DL_MAX_FRAME_BYTES);
+                               (ull)DL_MAX_FRAME_BYTES);
     if (r == 0) {
         /* Descriptors arrive with the first byte of their message or before it. */
         if (conn->in.begin == conn->in.end && conn->in.fd_count > 0)

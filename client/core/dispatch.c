@@ -178,8 +178,7 @@ static int dispatch_on_position(struct dl_client *client, const struct received 
 /* The loader may have been closed meanwhile; then the message is dropped. */
 static int dispatch_on_changed(struct dl_client *client, const struct received *in)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *changes = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *changes = NULL;
     struct dl_loader *loader = client->loaders;
 
     while (loader && (loader->local || loader->needs_open || loader->id != in->msg.changed.loader))

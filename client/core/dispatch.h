@@ -7,8 +7,6 @@
 /* Latches -EPROTO. */
 #define violated(client, ...) connection_fail(&(client)->conn, EPROTO, "", __VA_ARGS__)
 
-typedef unsigned long long ull; /* for printf */
-
 /* 0 or the latched error. */
 int _nodiscard_ stream_deliver(struct dl_client *client, const struct received *in);
 int _nodiscard_ stream_fault(struct dl_client *client, const struct received *in);

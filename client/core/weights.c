@@ -38,10 +38,8 @@ static struct dl_span weights_behind(const struct dl_epoch_options *o)
 
 struct dl_span weights_for(const struct dl_loader *loader, const struct dl_epoch_options *o)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *now = NULL;
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *then = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *now = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *then = NULL;
     struct dl_span list = weights_of(loader);
 
     if (!o->state)

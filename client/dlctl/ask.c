@@ -55,8 +55,7 @@ void ask_keep_loader(struct value *view, const char *key, const char *name, cons
 int ask_show(const struct options *o, struct dl_client *client, int r, struct dl_span answer,
              void (*print)(const struct value *view))
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
 
     if (r == 0)
         r = value_unpack(answer.data, answer.len, &view, NULL);

@@ -324,8 +324,7 @@ static int find_choose(const struct options *o, struct found_all *found, char **
 
 int find_socket(const struct options *o, char **ret, struct dl_error *err)
 {
-    _cleanup_(found_deinit)
-    struct found_all found = {0};
+    _cleanup_(found_deinit) struct found_all found = {0};
 
     *ret = NULL;
     if (o->socket ? !find_is_program(o->socket) : !find_is_open(o))

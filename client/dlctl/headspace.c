@@ -18,7 +18,7 @@ static double headspace_real(const struct value *map, const char *key)
 
 static unsigned long long headspace_whole(const struct value *map, const char *key)
 {
-    return (unsigned long long)value_count(value_get(map, key));
+    return (ull)value_count(value_get(map, key));
 }
 
 static void headspace_print_steps(const char *what, const struct value *view, const char *key,
@@ -52,8 +52,7 @@ static void headspace_print_text(const struct value *view)
 
 int verb_headspace(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
+    _cleanup_(ask_end) struct dl_client *client = NULL;
     uint32_t steps = o->steps == UINT64_MAX ? STEPS_DEFAULT : (uint32_t)o->steps;
     const void *data = NULL;
     size_t len = 0;

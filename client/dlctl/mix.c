@@ -62,8 +62,7 @@ static void mix_print_text(const struct value *view)
 
     printf("%s: from step %llu of epoch %llu on\n",
            loader && loader->type == VALUE_STRING ? loader->string : "",
-           (unsigned long long)value_count(value_get(view, "step")),
-           (unsigned long long)value_count(value_get(view, "epoch")));
+           (ull)value_count(value_get(view, "step")), (ull)value_count(value_get(view, "epoch")));
     for (uint32_t i = 0; weights && i < weights->count; i++) {
         const struct value *row = &weights->items[i], *name = value_get(row, "dataset");
 
@@ -74,10 +73,8 @@ static void mix_print_text(const struct value *view)
 
 int verb_mix(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(mix_words_deinit)
-    struct mix_words words = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(mix_words_deinit) struct mix_words words = {0};
     struct dl_error err = {0};
     const void *data = NULL;
     size_t len = 0;

@@ -50,10 +50,8 @@ enum { PYTHON_SPEC_MAX = 65536 };
  * had, and what is shown will do without. */
 static json_t *python_spec_of(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(value_deinit) struct value view = {0};
     bool wanted = o->text || o->png || o->html;
 
     if (!wanted || operand_is_file(o->operand) || ask_connect(o, &client) < 0 ||
@@ -141,8 +139,7 @@ static int python_is_open(const struct options *o, const char *name)
  */
 static int python_check_seed(const struct options *o, bool *ret_seeded)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct dl_error err = {0};
     bool drawn;
 

@@ -67,8 +67,7 @@ static int report_page_read_spec(const char *path, char **ret)
 /* What the daemon says that it was opened with; one of an earlier release may not have the view. */
 static int report_page_ask_spec(struct dl_client *client, struct report_page *p)
 {
-    _cleanup_(value_deinit)
-    struct value specs = {0};
+    _cleanup_(value_deinit) struct value specs = {0};
     json_t *spec = NULL;
     int r = ask_view(client, "specs", &specs);
 
@@ -208,8 +207,7 @@ static void report_page_keep_shown(struct value *map)
 static bool report_page_keep_loader(struct report_page *p)
 {
     const struct value *loader = spec_find_row(&p->views[1], "name", p->o->operand);
-    _cleanup_(value_deinit)
-    struct value uid = {0};
+    _cleanup_(value_deinit) struct value uid = {0};
 
     if (!loader || value_copy(value_get(loader, "uid"), &uid) < 0)
         return false;
@@ -226,10 +224,8 @@ static bool report_page_keep_loader(struct report_page *p)
 
 int verb_report(const struct options *o)
 {
-    _cleanup_(report_page_deinit)
-    struct report_page p = {.o = o};
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
+    _cleanup_(report_page_deinit) struct report_page p = {.o = o};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
     struct dl_error err = {0};
     int r = o->spec ? report_page_read_spec(o->spec, &p.spec) : 0;
 

@@ -17,8 +17,8 @@
 static void resize_print_text(const struct value *view)
 {
     const struct value *name = value_get(view, "loader"), *automatic = value_get(view, "automatic");
-    unsigned long long before = (unsigned long long)value_count(value_get(view, "before"));
-    unsigned long long now = (unsigned long long)value_count(value_get(view, "workers"));
+    unsigned long long before = (ull)value_count(value_get(view, "before"));
+    unsigned long long now = (ull)value_count(value_get(view, "workers"));
 
     printf("%s: %llu worker%s, ", name && name->type == VALUE_STRING ? name->string : "", now,
            now == 1 ? "" : "s");
@@ -35,15 +35,14 @@ static int resize_read_workers(const char *text, uint32_t *ret, struct dl_error 
 
     if (!text || (strcmp(text, "auto") != 0 && (n < 1 || n > DL_MAX_WORKERS || *end)))
         return dl_error_set(err, EINVAL, "--workers", "%s: write a number from 1 to %llu, or auto",
-                            text ? text : "it is missing", (unsigned long long)DL_MAX_WORKERS);
+                            text ? text : "it is missing", (ull)DL_MAX_WORKERS);
     *ret = (uint32_t)n;
     return 0;
 }
 
 int verb_resize(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
+    _cleanup_(ask_end) struct dl_client *client = NULL;
     struct dl_error err = {0};
     const void *data = NULL;
     uint32_t workers = 0;
@@ -74,8 +73,7 @@ static void resize_print_words(const char *what, const struct value *row, const 
 /* It is not open yet, as there is no room for it. False: nobody waits for one of that name. */
 static bool resize_show_waiting(const struct options *o, struct dl_client *client)
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
     bool any = false;
 
     if (o->json || ask_view(client, "sessions", &view) < 0)
@@ -110,7 +108,7 @@ static int resize_show_why(const struct options *o, struct dl_client *client, st
         const struct value *row = &view->items[i];
 
         if (view->count > 1 && (uid = value_get(row, "uid")))
-            printf("uid      %llu\n", (unsigned long long)value_count(uid));
+            printf("uid      %llu\n", (ull)value_count(uid));
         resize_print_words("speed", row, "verdict");
         resize_print_words("workers", row, "sized");
     }
@@ -119,10 +117,8 @@ static int resize_show_why(const struct options *o, struct dl_client *client, st
 
 int verb_why(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(value_deinit) struct value view = {0};
     int r = ask_connect(o, &client);
 
     if (r == 0)

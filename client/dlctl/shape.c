@@ -271,8 +271,7 @@ static void shape_drop_only_rank(struct value *rows)
 /* What is in progress comes first; else rows stay as they are. */
 static int shape_put_idle_last(struct value *rows)
 {
-    _cleanup_(value_deinit)
-    struct value sorted = {.type = VALUE_ARRAY};
+    _cleanup_(value_deinit) struct value sorted = {.type = VALUE_ARRAY};
 
     for (int idle = 0; idle <= 1; idle++) {
         for (uint32_t i = 0; i < rows->count; i++) {

@@ -83,10 +83,8 @@ static int spec_say_why_not(const struct options *o, int r)
 
 int verb_spec(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(value_deinit) struct value view = {0};
     json_t *spec = NULL;
     int r = ask_connect(o, &client);
 

@@ -44,8 +44,7 @@ static int state_read_more(int fd, struct state_file *file)
 int state_file_read(const char *path, struct state_file *ret, struct dl_error *err)
 {
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    _cleanup_(state_file_deinit)
-    struct state_file file = {0};
+    _cleanup_(state_file_deinit) struct state_file file = {0};
     int r;
 
     if (fd < 0)
@@ -167,10 +166,8 @@ int state_split(const char *path, struct dl_span *state, struct dl_span *ret_lis
 
 int verb_state(const struct options *o)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *changes = NULL;
-    _cleanup_(state_file_deinit)
-    struct state_file file = {0};
+    _cleanup_(mix_changes_unrefp) struct mix_changes *changes = NULL;
+    _cleanup_(state_file_deinit) struct state_file file = {0};
     struct state_token token;
     struct dl_error err = {0};
     char json[STATE_JSON_MAX];

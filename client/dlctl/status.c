@@ -21,8 +21,7 @@ struct answer {
 static void status_ask(const struct found *one, struct answer *ret)
 {
     struct options at = {.socket = one->socket};
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
+    _cleanup_(ask_end) struct dl_client *client = NULL;
     int r = ask_connect(&at, &client);
 
     if (r == 0)
@@ -114,8 +113,7 @@ static int status_show_all(const struct options *o, const struct found_all *foun
 
 int verb_status(const struct options *o)
 {
-    _cleanup_(found_deinit)
-    struct found_all found = {0};
+    _cleanup_(found_deinit) struct found_all found = {0};
 
     if (!find_is_open(o))
         return verb_view(o);

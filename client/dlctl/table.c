@@ -252,8 +252,7 @@ bool table_fits(const struct value *v)
 
 int table_print(FILE *file, const struct value *rows, const struct table_style *style, int indent)
 {
-    _cleanup_(table_deinit)
-    struct table t = {.style = style, .rows = rows};
+    _cleanup_(table_deinit) struct table t = {.style = style, .rows = rows};
     int r;
 
     assert(table_fits(rows));

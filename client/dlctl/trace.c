@@ -66,7 +66,7 @@ static void trace_name_row(struct writer *w, json_int_t tid, const char *what, u
     if (w->n_named == NAMED_MAX)
         return;
     w->named[w->n_named++] = tid;
-    (void)snprintf(name, sizeof name, "%s %llu", what, (unsigned long long)number);
+    (void)snprintf(name, sizeof name, "%s %llu", what, (ull)number);
     (void)json_array_append_new(w->events, json_pack("{s:s, s:s, s:i, s:I, s:{s:s}}", "ph", "M",
                                                      "name", "thread_name", "pid", w->pid, "tid",
                                                      tid, "args", "name", name));
@@ -193,10 +193,8 @@ static int trace_write_out(const struct options *o, json_t *trace)
 
 int verb_trace(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(value_deinit) struct value view = {0};
     json_t *trace = NULL;
     int status, r = ask_connect(o, &client);
 

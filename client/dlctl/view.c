@@ -35,10 +35,8 @@ static int view_print_view(const struct options *o, struct value *view)
 
 int verb_view(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(value_deinit) struct value view = {0};
     int r = ask_connect(o, &client);
 
     if (r == 0)
@@ -64,12 +62,9 @@ static int view_print_metrics(const struct options *o, const struct dl_buffer *t
 
 int verb_metrics(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(view_metrics_deinit)
-    struct value views[METRICS_VIEWS] = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(view_metrics_deinit) struct value views[METRICS_VIEWS] = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     int r = ask_connect(o, &client);
 
     for (size_t i = 0; i < METRICS_VIEWS && r == 0; i++) {
@@ -95,8 +90,7 @@ static int view_say_done(const struct options *o)
 
 int verb_control(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
+    _cleanup_(ask_end) struct dl_client *client = NULL;
     int r = ask_connect(o, &client);
 
     if (r == 0)
@@ -118,10 +112,8 @@ static bool view_is_state(const struct value *members, const char *state)
 
 int verb_ready(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value status = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(value_deinit) struct value status = {0};
     struct dl_error err = {0};
     int r = ask_connect(o, &client);
 
@@ -152,10 +144,8 @@ static int view_wait_closed(struct dl_client *client, struct value *members)
 
 int verb_close_run(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value members = {0};
+    _cleanup_(ask_end) struct dl_client *client = NULL;
+    _cleanup_(value_deinit) struct value members = {0};
     struct dl_error err = {0};
     int r = ask_connect(o, &client);
 

@@ -74,7 +74,7 @@ static int local_module_check_memory(const struct module_loader *loader, struct 
     return dl_error_set(err, ENOMEM, "memory.limit",
                         "%llu bytes are less than one batch, which takes %llu; raise it, or lower "
                         "batch.size",
-                        (unsigned long long)limit, (unsigned long long)need);
+                        (ull)limit, (ull)need);
 }
 
 static int local_module_identify(struct module_loader *loader, struct dl_error *err)
@@ -94,10 +94,8 @@ static int local_module_identify(struct module_loader *loader, struct dl_error *
 static int local_module_open(const char *text, size_t len, const char *base, const uint64_t *seed,
                              struct module_loader **ret, struct dl_error *err)
 {
-    _cleanup_(local_module_closep)
-    struct module_loader *loader = calloc(1, sizeof *loader);
-    _cleanup_(value_deinit)
-    struct value value = {0};
+    _cleanup_(local_module_closep) struct module_loader *loader = calloc(1, sizeof *loader);
+    _cleanup_(value_deinit) struct value value = {0};
     int r;
 
     if (!loader)
@@ -143,8 +141,7 @@ static int local_module_start(struct module_loader *loader, const struct local_s
                               struct local_pass **ret, struct local_extent *ret_extent,
                               struct dl_error *err)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *changes = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *changes = NULL;
     struct local_where where = {.epoch = how->epoch,
                                 .rank = how->rank,
                                 .world = how->world,
@@ -212,7 +209,7 @@ static int local_module_give_up(struct module_loader *loader, struct local_pass 
 {
     local_skip(pass);
     dl_error_set(err, ENOMEM, "", "this batch takes %llu bytes and the limit is %llu",
-                 (unsigned long long)batch->used, (unsigned long long)loader->spec.memory_limit);
+                 (ull)batch->used, (ull)loader->spec.memory_limit);
     return local_module_tell(loader, batch, err);
 }
 

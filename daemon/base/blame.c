@@ -88,7 +88,7 @@ int blame_check(uint64_t key, const char *what, struct dl_error *err)
                         "the daemon has crashed %u times while it worked on this, so it is refused "
                         "for another %llu min; report the crash (see the daemon's log). Restarting "
                         "the daemon allows it again",
-                        count, (unsigned long long)((last + BLAME_SECONDS - now + 59) / 60));
+                        count, (ull)((last + BLAME_SECONDS - now + 59) / 60));
 }
 
 /* ---- the signals ----------------------------------------------------------------------------- */

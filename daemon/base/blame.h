@@ -44,9 +44,7 @@ uint64_t blame_at(void); /* what it is at */
 void blame_backp(const uint64_t *before);
 /* A declaration: this thread is at that up to the end of the block, and then at what it was before.
  */
-#define BLAMING(key)       \
-    _cleanup_(blame_backp) \
-    _unused_ uint64_t blame_before = blame_swap(key)
+#define BLAMING(key) _cleanup_(blame_backp) _unused_ uint64_t blame_before = blame_swap(key)
 
 /* 0; or -EPERM with `err`: the daemon has died of it too often. `what` is its name for people. */
 int _nodiscard_ blame_check(uint64_t key, const char *what, struct dl_error *err);

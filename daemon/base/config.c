@@ -33,8 +33,7 @@ int config_refuse_value(struct dl_error *err, const struct config_key *key, cons
     if (v->type == VALUE_INT)
         return dl_error_set(err, EINVAL, key->path, "%lld is not %s", (long long)v->integer, right);
     if (v->type == VALUE_UINT)
-        return dl_error_set(err, EINVAL, key->path, "%llu is not %s",
-                            (unsigned long long)v->uinteger, right);
+        return dl_error_set(err, EINVAL, key->path, "%llu is not %s", (ull)v->uinteger, right);
     return dl_error_set(err, EINVAL, key->path, "%s is not %s", value_type_name(v), right);
 }
 
@@ -95,8 +94,7 @@ bool config_dirs_has(const struct config_dirs *dirs, const char *path)
 
 int config_dirs_pack(const struct config_dirs *dirs, struct dl_buffer *out)
 {
-    _cleanup_(value_deinit)
-    struct value list = {.type = VALUE_ARRAY};
+    _cleanup_(value_deinit) struct value list = {.type = VALUE_ARRAY};
     int r = 0;
 
     for (uint32_t i = 0; r == 0 && i < dirs->n; i++) {
@@ -587,7 +585,7 @@ int config_read_text(const char *path, const char *what, char **ret, size_t *ret
         return dl_error_set(err, failed, path, "cannot read the %s: %s", what, strerror(failed));
     if (len > DL_MAX_SPEC_TEXT)
         return dl_error_set(err, EFBIG, path, "a %s has at most %llu bytes", what,
-                            (unsigned long long)DL_MAX_SPEC_TEXT);
+                            (ull)DL_MAX_SPEC_TEXT);
     *ret = steal_ptr(text);
     *ret_len = len;
     return 0;
@@ -611,8 +609,7 @@ static bool config_says_nothing(const char *text, size_t len)
 
 static int config_apply_file(struct config *config, const char *path, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     _cleanup_free_ char *text = NULL;
     size_t len = 0;
     uint32_t line = 0;
@@ -634,8 +631,7 @@ static int config_apply_file(struct config *config, const char *path, struct dl_
 
 int config_load(const char *path, struct config *ret, struct dl_error *err)
 {
-    _cleanup_(config_deinit)
-    struct config config = {0};
+    _cleanup_(config_deinit) struct config config = {0};
     int r;
 
     for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {

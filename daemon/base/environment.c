@@ -94,7 +94,7 @@ static int environment_take_id(char **ret, const char *id, struct dl_error *err)
         return dl_error_set(err, EINVAL, "rendezvous.id",
                             "is missing, and $TORCHELASTIC_RUN_ID, \"%.64s\", cannot replace "
                             "it: an id has up to %llu letters, digits and marks other than /",
-                            id, (unsigned long long)DL_MAX_NAME_BYTES);
+                            id, (ull)DL_MAX_NAME_BYTES);
     free(*ret);
     *ret = must_strdup(id);
     return 0;

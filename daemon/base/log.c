@@ -57,8 +57,7 @@ static bool log_journal_is_stderr(void)
 
     if (!stream || fstat(STDERR_FILENO, &st) < 0)
         return false;
-    snprintf(ours, sizeof ours, "%llu:%llu", (unsigned long long)st.st_dev,
-             (unsigned long long)st.st_ino);
+    snprintf(ours, sizeof ours, "%llu:%llu", (ull)st.st_dev, (ull)st.st_ino);
     return strcmp(stream, ours) == 0;
 }
 
@@ -125,7 +124,7 @@ static void log_add_text(struct entry *entry, const char *key, const char *value
 static void log_add_number(struct entry *entry, const char *key, struct log_number value)
 {
     if (value.given)
-        log_add_field(entry, "%s=%llu", key, (unsigned long long)value.n);
+        log_add_field(entry, "%s=%llu", key, (ull)value.n);
 }
 
 static void log_add_fields(struct entry *entry, const struct log_fields *about)
@@ -240,7 +239,7 @@ static void log_tell_left_out(uint64_t now)
 
         if (n > 0)
             log_write_line(LOG_WARNING, &about, "uid %llu: %llu more lines were left out",
-                           (unsigned long long)user->uid, (unsigned long long)n);
+                           (ull)user->uid, (ull)n);
     }
 }
 

@@ -160,7 +160,7 @@ int peer_take(struct peer *peer, struct dl_message *ret, struct dl_span *ret_pay
         return peer_has_too_many_fds(peer) ? peer_refuse_fds(peer, err) : 0;
     if (r < 0)
         return dl_error_set(err, EMSGSIZE, "frame", "a frame has 1 to %llu bytes",
-                            (unsigned long long)DL_MAX_FRAME_BYTES);
+                            (ull)DL_MAX_FRAME_BYTES);
     r = message_decode(ret_payload->data, ret_payload->len, peer->o.from, ret, err);
     return r < 0 ? r : 1;
 }

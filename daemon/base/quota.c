@@ -179,16 +179,14 @@ int quota_check(const struct quota_account *account, enum quota_kind kind, uint6
         return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
                             "%llu more would exceed the limit of %llu for uid %u%s%s, which uses "
                             "%llu; release some, or raise it in dloaderd.conf",
-                            (unsigned long long)n, (unsigned long long)limit,
-                            (unsigned)account->uid,
+                            (ull)n, (ull)limit, (unsigned)account->uid,
                             *quota_group(account) ? " in control group " : "", quota_group(account),
-                            (unsigned long long)account->in_use[kind]);
+                            (ull)account->in_use[kind]);
     if (n > all || in_use > all - n)
         return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
                             "%llu more would exceed the limit of %llu for all users together, who "
                             "use %llu; try again later",
-                            (unsigned long long)n, (unsigned long long)all,
-                            (unsigned long long)in_use);
+                            (ull)n, (ull)all, (ull)in_use);
     return 0;
 }
 

@@ -51,7 +51,7 @@ int index_cache_store(const char *dir, const struct index_cache_key *key, struct
     if (index.len > INDEX_CACHE_BYTES)
         return dl_error_set(err, EFBIG, dir,
                             "an index of %zu bytes is not kept there: the most is %llu", index.len,
-                            (unsigned long long)INDEX_CACHE_BYTES);
+                            (ull)INDEX_CACHE_BYTES);
     snprintf(what, sizeof what, "an index of %zu bytes", index.len);
     return disk_cache_store(dir, &file, index.data, index.len, what, err);
 }

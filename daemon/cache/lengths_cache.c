@@ -29,6 +29,6 @@ int lengths_cache_store(const char *dir, uint64_t fingerprint, uint64_t n, const
 
     if (fingerprint == 0)
         return dl_error_set(err, EINVAL, dir, "lengths without a fingerprint are not kept");
-    snprintf(what, sizeof what, "lengths of %llu samples", (unsigned long long)n);
+    snprintf(what, sizeof what, "lengths of %llu samples", (ull)n);
     return disk_cache_store(dir, &file, lengths, n * sizeof *lengths, what, err);
 }

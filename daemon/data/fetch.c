@@ -77,12 +77,10 @@ static int fetch_check_spec(const struct dl_spec *spec, struct dl_error *err)
 {
     if (spec->batch_size > DL_MAX_BATCH_SIZE)
         return dl_error_set(err, EINVAL, "batch.size", "%llu is more than %llu",
-                            (unsigned long long)spec->batch_size,
-                            (unsigned long long)DL_MAX_BATCH_SIZE);
+                            (ull)spec->batch_size, (ull)DL_MAX_BATCH_SIZE);
     if (spec->batch.tokens > DL_MAX_BATCH_SIZE)
         return dl_error_set(err, EINVAL, "batch.tokens", "%llu is more than %llu",
-                            (unsigned long long)spec->batch.tokens,
-                            (unsigned long long)DL_MAX_BATCH_SIZE);
+                            (ull)spec->batch.tokens, (ull)DL_MAX_BATCH_SIZE);
     return 0;
 }
 
@@ -105,8 +103,7 @@ static void fetch_fetcher_freep(struct fetcher **fetcher)
 int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct fetcher **ret,
                 struct dl_error *err)
 {
-    _cleanup_(fetch_fetcher_freep)
-    struct fetcher *f = NULL;
+    _cleanup_(fetch_fetcher_freep) struct fetcher *f = NULL;
     int r;
 
     r = fetch_check_spec(spec, err);
@@ -223,7 +220,7 @@ static int fetch_refuse_samples(const struct fetcher *f, uint32_t samples, struc
 {
     return dl_error_set(err, EINVAL, "", "a task of %u samples, where %s is %llu", samples,
                         f->tokens ? "batch.tokens" : "batch.size",
-                        (unsigned long long)(f->tokens ? f->tokens : f->batch_size));
+                        (ull)(f->tokens ? f->tokens : f->batch_size));
 }
 
 /* Whether the task is one of this loader. */
@@ -245,7 +242,7 @@ static int fetch_read_task(const struct fetcher *f, const void *slot, uint64_t s
 
     if (slot_bytes < SLOT_HEADER_BYTES)
         return dl_error_set(err, EINVAL, "", "a slot of %llu bytes has no room for its header",
-                            (unsigned long long)slot_bytes);
+                            (ull)slot_bytes);
     if (ret->samples == 0 || (ret->samples > f->task_most && !slot_asks_lengths(ret)))
         return fetch_refuse_samples(f, ret->samples, err);
     if (!sound || !fetch_is_ours(f, ret))

@@ -28,8 +28,7 @@ static void lengths_fingerprint_add_file(struct file_hasher *hasher, const char 
 static void lengths_fingerprint_add_listed(struct file_hasher *hasher,
                                            const struct spec_dataset *spec)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
 
     hasher->r = spec_files_list(spec, hasher->env, &list, NULL);
     for (uint32_t i = 0; i < list.n && hasher->r == 0; i++)
@@ -71,10 +70,8 @@ static void lengths_fingerprint_add_files(struct file_hasher *hasher,
 static void lengths_fingerprint_add_description(struct file_hasher *hasher,
                                                 const struct spec_dataset *spec, const char *leaf)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(value_deinit) struct value value = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
 
     hasher->r = spec_dataset_to_value(spec, &value);
     if (hasher->r == 0)

@@ -89,8 +89,7 @@ int local_new(const struct dl_spec *spec, const struct data_env *env, struct loc
               struct dl_error *err)
 {
     uint32_t workers = (uint32_t)max_u64(spec->workers, 1);
-    _cleanup_(local_freep)
-    struct local *local = calloc(1, sizeof *local);
+    _cleanup_(local_freep) struct local *local = calloc(1, sizeof *local);
 
     if (!local)
         return dl_error_set(err, ENOMEM, "", "out of memory");
@@ -213,8 +212,7 @@ static void local_pass_freep(struct local_pass **pass)
 int local_start(struct local *local, const struct local_where *where, struct local_pass **ret,
                 struct dl_error *err)
 {
-    _cleanup_(local_pass_freep)
-    struct local_pass *pass = calloc(1, sizeof *pass);
+    _cleanup_(local_pass_freep) struct local_pass *pass = calloc(1, sizeof *pass);
     int r = 0;
 
     if (!pass)
@@ -248,8 +246,7 @@ int local_start(struct local *local, const struct local_where *where, struct loc
     if (pass->plan && where->step > pass->steps)
         return dl_error_set(err, EINVAL, "step",
                             "step %llu is past the end: rank %u of %u has %llu steps",
-                            (unsigned long long)where->step, where->rank, where->world,
-                            (unsigned long long)pass->steps);
+                            (ull)where->step, where->rank, where->world, (ull)pass->steps);
     *ret = steal_ptr(pass);
     return 0;
 }
@@ -300,7 +297,7 @@ int local_feed(struct local_pass *pass, const uint64_t *indices, size_t n, struc
                                           : "only sampler.kind client can be fed");
     if (n == 0 || n > most)
         return dl_error_set(err, EINVAL, "batch.size", "%zu indices for a step of 1 to %llu", n,
-                            (unsigned long long)most);
+                            (ull)most);
     struct fed *fed = malloc(sizeof *fed + n * sizeof *indices);
     if (!fed)
         return dl_error_set(err, ENOMEM, "", "out of memory for indices");

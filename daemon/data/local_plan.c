@@ -32,8 +32,7 @@ static int local_plan_refuse(const struct dl_spec *spec, const struct plan_param
                             "torch needs memory for each sample of an epoch, more than the "
                             "system has; write order: native");
     return dl_error_set(err, -r, "dataset", "%llu samples for %llu ranks cannot be planned: %s",
-                        (unsigned long long)params->length, (unsigned long long)params->world,
-                        strerror(-r));
+                        (ull)params->length, (ull)params->world, strerror(-r));
 }
 
 static int local_plan_make(struct local_plans *plans, struct dataset *ds,

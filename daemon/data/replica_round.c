@@ -301,7 +301,7 @@ static int replica_round_repeat_one(struct replica_set *set, const struct replic
                             "sample %llu of a worker's share must be repeated so that all ranks "
                             "get equally many, but it did not come a second time; write shard: "
                             "{even: false} for a dataset that changes while it is read",
-                            (unsigned long long)*number);
+                            (ull)*number);
     if (r == 0)
         r = sample_check(sample, err);
     if (r == 0) {
@@ -317,8 +317,7 @@ static int replica_round_repeat(struct replica_set *set, const struct replica *r
                                 const struct shard_span *span, uint64_t taken, uint64_t *ret_bad,
                                 struct dl_error *err)
 {
-    _cleanup_(replica_round_again_deinit)
-    struct again again = {0};
+    _cleanup_(replica_round_again_deinit) struct again again = {0};
     int r = 0;
 
     for (uint64_t at = taken; r == 0 && at < span->n; at++) {

@@ -98,8 +98,7 @@ static void rows_freep(struct rows **rows)
 int rows_new(struct dataset *dataset, uint64_t batch_size, struct batch_mix *mix, struct rows **ret,
              struct dl_error *err)
 {
-    _cleanup_(rows_freep)
-    struct rows *rows = calloc(1, sizeof *rows);
+    _cleanup_(rows_freep) struct rows *rows = calloc(1, sizeof *rows);
 
     if (!rows) {
         batch_mix_free(mix);
@@ -136,7 +135,7 @@ int rows_measure(struct rows *rows, uint64_t samples, uint64_t begin, struct bat
         return dl_error_set(err, EFBIG, "batch.size",
                             "%llu samples of this dataset need more than the %llu bytes a segment "
                             "can have; choose a smaller batch",
-                            (unsigned long long)samples, (unsigned long long)DL_MAX_SEGMENT_BYTES);
+                            (ull)samples, (ull)DL_MAX_SEGMENT_BYTES);
     *ret = rows->layout;
     return 0;
 }

@@ -44,8 +44,7 @@ static int attempt_send_signed(struct attempt *attempt, const struct attempt_mea
                                        .credentials = credentials,
                                        .crypto = means->has_crypto ? &means->crypto : NULL,
                                        .now = time(NULL)};
-    _cleanup_(remote_request_deinit)
-    struct remote_request request = {0};
+    _cleanup_(remote_request_deinit) struct remote_request request = {0};
     int r = order->page ? remote_request_list(order->place, &asker, order->page, &request, err)
                         : remote_request_bytes(order->place, &asker, order->first, order->last,
                                                order->etag, &request, err);
@@ -107,7 +106,7 @@ static int attempt_judge_bytes(const struct attempt *attempt, struct dl_span bod
     if (r == 0 && len != REMOTE_UNKNOWN && len != body.len)
         r = dl_error_set(err, EAGAIN, order->place->url,
                          "the answer has %zu of the %llu bytes that its header says", body.len,
-                         (unsigned long long)len);
+                         (ull)len);
     return r;
 }
 

@@ -179,8 +179,8 @@ static void desk_go_ahead_on_disk(struct desk *desk)
 
     while (some) {
         some = false;
-        DL_FOREACH2(desk->planners, asker, planner_next)
-        some |= asker_take_for_disk(asker);
+        DL_FOREACH2 (desk->planners, asker, planner_next)
+            some |= asker_take_for_disk(asker);
     }
 }
 
@@ -188,9 +188,9 @@ static bool desk_go_ahead_in_memory(struct desk *desk)
 {
     struct asker *asker;
 
-    DL_FOREACH2(desk->planners, asker, planner_next)
-    if (asker_take_ahead(asker))
-        return true;
+    DL_FOREACH2 (desk->planners, asker, planner_next)
+        if (asker_take_ahead(asker))
+            return true;
     return false;
 }
 

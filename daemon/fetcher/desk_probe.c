@@ -65,8 +65,8 @@ static int fetch_learn(const struct fetch *fetch, uint64_t bytes, const char *et
     int r = object_learn(object, bytes, etag, modified);
 
     if (r < 0)
-        return dl_error_set(err, -r, object->url, "its %llu bytes cannot be held: %s",
-                            (unsigned long long)bytes, strerror(-r));
+        return dl_error_set(err, -r, object->url, "its %llu bytes cannot be held: %s", (ull)bytes,
+                            strerror(-r));
     object->identity = fetch_identity(object, etag, bytes, modified);
     return 0;
 }
@@ -83,7 +83,7 @@ static int fetch_take_first(struct fetch *fetch, const struct transfer_result *r
         return dl_error_set(err, EFBIG, url,
                             "the server says that it has %llu bytes, for which remote.held of "
                             "dloaderd.conf(5) is too little",
-                            (unsigned long long)bytes);
+                            (ull)bytes);
     int r = fetch_learn(fetch, bytes, remote_headers_etag(result->headers),
                         result->headers->modified, err);
     if (r == 0 && bytes > 0)

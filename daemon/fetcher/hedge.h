@@ -2,8 +2,8 @@
  * When a request is sent a second time though the first is not answered yet, so that one that hangs
  * holds nobody up for long: when somebody waits for it, and it has taken longer than 95 of 100 of
  * its kind did lately. Not more than one of HEDGE_SHARE requests is, or one each HEDGE_EVERY_NS, so
- * that a store that is slow altogether has hardly more to do for it: the latter since where all wait
- * for one that hangs, no other is sent.
+ * that a store that is slow altogether has hardly more to do for it: the latter since where all
+ * wait for one that hangs, no other is sent.
  *
  * Pure: times are given.
  */

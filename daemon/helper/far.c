@@ -225,8 +225,7 @@ static int far_check_files(struct far *far, const struct dl_msg_h_open *msg,
                            const struct dl_spec *spec, const struct data_progress *progress,
                            struct dl_error *err)
 {
-    _cleanup_(packed_env_deinit)
-    struct packed_env places = {0};
+    _cleanup_(packed_env_deinit) struct packed_env places = {0};
     int r = packed_env_read(&places, far->lend.roots, far->lend.seen_as, err);
 
     places.env.progress = progress;
@@ -298,8 +297,7 @@ static int far_start_worker(struct far *far, const struct dl_msg_h_open *msg, st
                                    .object = far->object.bytes ? far->object.fd : -1,
                                    .progress = &progress};
     _cleanup_free_ char *interpreter = span_dup(far->lend.interpreter);
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     _cleanup_fd_ int files = -1;
     int r = interpreter ? packed_spec_read(msg->spec, &spec, err) : -ENOMEM;
 
@@ -700,13 +698,12 @@ static void far_deinit(struct far *far)
 
 int far_run(int sock, const char *program)
 {
-    _cleanup_(far_deinit)
-    struct far far = {.link = {.fd = -1},
-                      .asks = -1,
-                      .lent = -1,
-                      .goes = LINK_AHEAD,
-                      .files = {.sock = -1},
-                      .program = program};
+    _cleanup_(far_deinit) struct far far = {.link = {.fd = -1},
+                                            .asks = -1,
+                                            .lent = -1,
+                                            .goes = LINK_AHEAD,
+                                            .files = {.sock = -1},
+                                            .program = program};
 
     (void)alarm(LINK_PROVE_S);
     int r = far_read_lend(&far, sock);

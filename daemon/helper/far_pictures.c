@@ -7,8 +7,7 @@
 /* The answer, if there is one, is what the worker is to be told. */
 static int far_pictures_ask(int asks, const char *root, uint64_t bytes, struct frame_reader *ret)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     int pair[2];
     int r =
         message_encode(&(struct dl_message){.number = DL_MSG_W_PICTURES,
@@ -38,8 +37,7 @@ static int far_pictures_use(int fd)
 static int far_pictures_offer_one(int asks, const struct far_worker *worker, const char *root,
                                   uint64_t bytes)
 {
-    _cleanup_(frame_reader_deinit)
-    struct frame_reader reader = {0};
+    _cleanup_(frame_reader_deinit) struct frame_reader reader = {0};
     struct dl_span payload;
     struct dl_message msg;
     int r = far_pictures_ask(asks, root, bytes, &reader);

@@ -74,8 +74,7 @@ static int far_python_hear(struct far_python *host, enum message_number wanted, 
 static int far_python_fork(struct far_python *host, int sock)
 {
     const int fds[] = {sock, STDERR_FILENO};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     int r = message_encode(&(struct dl_message){.number = DL_MSG_W_FORK}, &out);
 
     if (r < 0)

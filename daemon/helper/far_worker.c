@@ -131,8 +131,7 @@ void far_worker_obituary(struct far_worker *worker, char *ret, size_t room)
 static int far_worker_send(const struct far_worker *worker, const struct dl_message *msg,
                            const int *fds, uint32_t n_fds)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     int r = message_encode(msg, &out);
 
     for (size_t at = 0; r == 0 && at < out.len;) {

@@ -11,8 +11,7 @@
 static int files_seen_list(const struct spec_dataset *spec, const struct data_env *env,
                            struct file_list *ret, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list own = {0};
+    _cleanup_(file_list_deinit) struct file_list own = {0};
     enum files_sort sort = files_sort_of(spec->kind);
     int r = 0;
 
@@ -47,8 +46,7 @@ static uint32_t files_seen_place(uint32_t i, uint32_t n_sums, uint32_t n)
 int files_seen_make(const struct dl_spec *spec, const struct data_env *env, struct files_seen *ret,
                     struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
     int r = files_seen_list(&spec->dataset, env, &list, err);
 
     if (r < 0)
@@ -77,8 +75,7 @@ static int files_seen_differ(const char *path, const struct data_env *env, struc
 int files_seen_compare(const struct dl_spec *spec, const struct data_env *env, uint64_t n,
                        struct dl_span sums, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
     uint32_t n_sums = (uint32_t)(sums.len / sizeof(uint64_t));
     int r = files_seen_list(&spec->dataset, env, &list, err);
 
@@ -86,7 +83,7 @@ int files_seen_compare(const struct dl_spec *spec, const struct data_env *env, u
         return r;
     if (n_sums != min_u64(n, FILES_SEEN_MAX))
         return dl_error_set(err, EPROTO, "", "the daemon sends %u sums of %llu files", n_sums,
-                            (unsigned long long)n);
+                            (ull)n);
     for (uint32_t i = 0; i < min_u64(n_sums, list.n); i++) {
         const char *path =
             list.paths[min_u64(files_seen_place(i, n_sums, (uint32_t)n), list.n - 1)];
@@ -100,6 +97,6 @@ int files_seen_compare(const struct dl_spec *spec, const struct data_env *env, u
         return dl_error_set(err, ESTALE, "dataset",
                             "stands for %u files on the helper's machine, and for %llu on the "
                             "daemon's; give both the same files",
-                            list.n, (unsigned long long)n);
+                            list.n, (ull)n);
     return 0;
 }

@@ -107,10 +107,8 @@ static int near_look_python(struct near *near, const struct dl_spec *spec, struc
 static int near_look(struct near *near, const struct dl_msg_w_open *msg, struct near_seen *ret,
                      struct dl_error *err)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(packed_env_deinit)
-    struct packed_env places = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(packed_env_deinit) struct packed_env places = {0};
     int r = packed_spec_read(msg->spec, &spec, err);
 
     if (r == 0)
@@ -325,8 +323,7 @@ static int near_on_done(struct near *near, const struct dl_msg_h_done *msg)
 
 static int near_on_read(struct near *near, const struct dl_msg_h_read *msg)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
     struct dl_msg_h_part part;
 
     if (link_unsent(&near->link) > (uint64_t)NEAR_FILES_ASKED * NEAR_FILES_MOST)
@@ -500,8 +497,8 @@ static void near_deinit(struct near *near)
 
 int near_run(int sock)
 {
-    _cleanup_(near_deinit)
-    struct near near = {.sock = sock, .task_bell = -1, .done_bell = -1, .link = {.fd = -1}};
+    _cleanup_(near_deinit) struct near near = {
+        .sock = sock, .task_bell = -1, .done_bell = -1, .link = {.fd = -1}};
     int r = 0;
 
     while (r == 0)

@@ -158,8 +158,7 @@ static int plan_check_ahead(const struct plan_params *params, struct dl_error *e
         return dl_error_set(err, EINVAL, "epoch",
                             "%llu comes after a change of weights at row %u of epoch %llu, which "
                             "has to be read first",
-                            (unsigned long long)params->epoch, mix_ahead_row(ahead),
-                            (unsigned long long)mix_ahead_epoch(ahead));
+                            (ull)params->epoch, mix_ahead_row(ahead), (ull)mix_ahead_epoch(ahead));
     return 0;
 }
 
@@ -181,16 +180,15 @@ int plan_check_changes(const struct plan_params *params, struct dl_error *err)
         return dl_error_set(err, EINVAL, "state",
                             "its changed weights are of %u samples in epochs of %llu, not %llu in "
                             "epochs of %llu",
-                            changes->n, (unsigned long long)changes->count,
-                            (unsigned long long)params->length,
-                            (unsigned long long)plan_drawn(params));
+                            changes->n, (ull)changes->count, (ull)params->length,
+                            (ull)plan_drawn(params));
     end = mix_changes_of_epoch(changes, params->epoch, &first);
     for (uint32_t i = first; i < end; i++)
         if (!changes->items[i].table)
             return dl_error_set(err, ENOENT, "state",
                                 "weights %016llx of its samples are not here; see DLOADER_WEIGHTS "
                                 "in dlctl(1)",
-                                (unsigned long long)changes->items[i].sum);
+                                (ull)changes->items[i].sum);
     return 0;
 }
 
@@ -246,8 +244,7 @@ int plan_new(const struct plan_params *params, struct plan **ret)
     if (!plan_has_worlds(params) || !plan_can_split(params) ||
         (params->shard == PLAN_DISPATCH && params->tokens.tokens > 0))
         return -EINVAL;
-    _cleanup_(plan_freep)
-    struct plan *plan = calloc(1, sizeof *plan);
+    _cleanup_(plan_freep) struct plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return -ENOMEM;
     int r = sampler_new(params, &plan->sampler);

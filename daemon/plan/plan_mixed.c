@@ -327,12 +327,11 @@ static int plan_mixed_init(struct mixed_steps *steps)
 
 int token_order_mixed(struct token_plan *plan, const uint32_t *order, uint64_t count)
 {
-    _cleanup_(plan_mixed_deinit)
-    struct mixed_steps steps = {.plan = plan,
-                                .children = &plan->children,
-                                .order = order,
-                                .count = count,
-                                .units = token_plan_units(plan)};
+    _cleanup_(plan_mixed_deinit) struct mixed_steps steps = {.plan = plan,
+                                                             .children = &plan->children,
+                                                             .order = order,
+                                                             .count = count,
+                                                             .units = token_plan_units(plan)};
 
     if (steps.units == 0)
         return 0;

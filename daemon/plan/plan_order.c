@@ -336,8 +336,7 @@ static int plan_order_find_rest(struct token_plan *plan, struct leaving *leaving
 
 static int plan_order_leave_out_carrying(struct token_plan *plan)
 {
-    _cleanup_(plan_order_leaving_deinit)
-    struct leaving leaving = {0};
+    _cleanup_(plan_order_leaving_deinit) struct leaving leaving = {0};
     const struct history *before = &plan->before;
     uint64_t world = plan->world;
     int r = plan_order_leaving_init(&leaving, plan);

@@ -413,8 +413,7 @@ int token_pack_window(struct token_plan *plan, uint64_t window, uint64_t *first,
     }
     if (plan->params.fill == PLAN_NEXT_FIT)
         return plan_pack_in_order(plan, first, last);
-    _cleanup_(plan_pack_packing_deinit)
-    struct packing pk = {0};
+    _cleanup_(plan_pack_packing_deinit) struct packing pk = {0};
     size_t n = plan->count - *first;
 
     if (n == 0)
@@ -434,8 +433,7 @@ int token_pack_window(struct token_plan *plan, uint64_t window, uint64_t *first,
 
 int token_cut_rows(struct token_plan *plan)
 {
-    _cleanup_(plan_pack_packing_deinit)
-    struct packing pk = {0};
+    _cleanup_(plan_pack_packing_deinit) struct packing pk = {0};
     uint64_t first = 0, end = 0;
     int r = plan_pack_packing_init(&pk, plan);
 

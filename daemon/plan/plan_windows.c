@@ -106,8 +106,7 @@ static int plan_windows_write(struct token_plan *plan, const struct windowed *w,
 
 int token_batch_window(struct token_plan *plan, uint64_t window, uint64_t *first, bool last)
 {
-    _cleanup_(plan_windows_deinit)
-    struct windowed w = {0};
+    _cleanup_(plan_windows_deinit) struct windowed w = {0};
     uint32_t *members = plan->made.members + *first;
     uint64_t n = plan->count - *first;
     struct plan_keys keys = token_keys(plan);

@@ -243,7 +243,7 @@ static int sampler_mix_check(const struct plan_mix *mix, uint64_t epoch, struct 
         return dl_error_set(err, EINVAL, "dataset.length",
                             "%llu samples in each epoch, of which this is number %llu, are above "
                             "the maximum of 2^46 in all",
-                            (unsigned long long)mix->length, (unsigned long long)epoch);
+                            (ull)mix->length, (ull)epoch);
     return 0;
 }
 

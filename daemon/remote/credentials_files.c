@@ -28,8 +28,7 @@ static void file_closep(FILE **file)
 /* Empty where it is not there. */
 static int file_text_read(const char *path, struct file_text *ret, struct dl_error *err)
 {
-    _cleanup_(file_closep)
-    FILE *file = fopen(path, "re");
+    _cleanup_(file_closep) FILE *file = fopen(path, "re");
 
     if (!file && (errno == ENOENT || errno == ENOTDIR))
         return 0;
@@ -90,10 +89,8 @@ int remote_profile_read(remote_getenv get, void *of, struct remote_profile *ret,
                         struct dl_error *err)
 {
     bool is_lost = false;
-    _cleanup_(file_text_deinit)
-    struct file_text keys = {0};
-    _cleanup_(file_text_deinit)
-    struct file_text config = {0};
+    _cleanup_(file_text_deinit) struct file_text keys = {0};
+    _cleanup_(file_text_deinit) struct file_text config = {0};
     _cleanup_free_ char *keys_path = file_path(get, of, keys_places, &is_lost);
     _cleanup_free_ char *config_path = file_path(get, of, config_places, &is_lost);
 
@@ -132,8 +129,7 @@ int remote_token_read(remote_getenv get, void *of, struct remote_settings *setti
                       struct dl_error *err)
 {
     bool is_lost = false;
-    _cleanup_(file_text_deinit)
-    struct file_text file = {0};
+    _cleanup_(file_text_deinit) struct file_text file = {0};
 
     if (settings->hf_token)
         return 0;
@@ -148,8 +144,7 @@ int remote_token_read(remote_getenv get, void *of, struct remote_settings *setti
 
 int remote_secret_read(const char *path, char **ret, struct dl_error *err)
 {
-    _cleanup_(file_text_deinit)
-    struct file_text file = {0};
+    _cleanup_(file_text_deinit) struct file_text file = {0};
     int r = file_text_read(path, &file, err);
 
     *ret = NULL;

@@ -79,12 +79,9 @@ static int lend_listen(struct lend *lend, const char *text, struct dl_error *err
 static int lend_encode(struct lend *lend)
 {
     const struct config *config = &lend->config;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer roots = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer seen_as = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer plugins = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer roots = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer seen_as = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer plugins = {0};
     char *anywhere[] = {(char *)"/"};
     const struct config_dirs all = {.paths = anywhere, .n = 1};
     /* Each root has a name for clients, "": its own. */
@@ -205,7 +202,7 @@ static void lend_accept(struct lend *lend)
     if (r == -EDQUOT) {
         close(fd);
         log_warning("a connection from %s is refused: %llu run already (helpers.lend)", host,
-                    (unsigned long long)lend->n_running);
+                    (ull)lend->n_running);
     } else if (r < 0) {
         log_error("a connection from %s cannot be served: %s", host, strerror(-r));
     } else {
@@ -236,7 +233,7 @@ static void lend_charge_stranger(struct lend *lend)
     if (due <= now)
         return;
     log_debug("no connection is let in for %llu ms, as many were refused",
-              (unsigned long long)((due - now) / 1000000 + 1));
+              (ull)((due - now) / 1000000 + 1));
     (void)uv_poll_stop(&lend->listener);
     (void)uv_timer_start(&lend->rest, lend_on_rested, (due - now) / 1000000 + 1, 0);
 }
@@ -244,8 +241,7 @@ static void lend_charge_stranger(struct lend *lend)
 /* Who asks is at the other end of `fd`; without an answer its worker keeps nothing. */
 static void lend_give_pictures(struct lend *lend, struct dl_span payload, int fd)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     struct dl_message msg;
 
     if (message_decode(payload.data, payload.len, TO_WORKER, &msg, NULL) < 0 ||
@@ -268,8 +264,7 @@ static void lend_give_pictures(struct lend *lend, struct dl_span payload, int fd
 static void lend_on_asked(uv_poll_t *asked, int status, int events)
 {
     struct lend *lend = asked->data;
-    _cleanup_(frame_reader_deinit)
-    struct frame_reader reader = {0};
+    _cleanup_(frame_reader_deinit) struct frame_reader reader = {0};
     struct dl_error err = {0};
     struct dl_span payload;
 
@@ -371,8 +366,8 @@ static int lend_serve_all(struct lend *lend, struct dl_error *err)
         (void)uv_signal_start(&lend->signals[i], lend_on_signal, numbers[i]);
     }
     log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STARTED},
-              "lends up to %llu workers at %s%s%s", (unsigned long long)lend->config.helpers.lend,
-              listens, lend->discovery ? " and tells daemons of " : "",
+              "lends up to %llu workers at %s%s%s", (ull)lend->config.helpers.lend, listens,
+              lend->discovery ? " and tells daemons of " : "",
               lend->discovery ? lend->config.helpers.run : "");
     notify_ready("lending");
     return 0;

@@ -18,8 +18,7 @@ void notify_reloading(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     (void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
-                     (unsigned long long)now.tv_sec * 1000000u +
-                         (unsigned long long)now.tv_nsec / 1000u);
+                     (ull)now.tv_sec * 1000000u + (ull)now.tv_nsec / 1000u);
 }
 
 void notify_stopping(void)

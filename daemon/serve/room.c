@@ -187,8 +187,7 @@ static int room_check(struct daemon *d, const struct room *room, struct dl_error
     return dl_error_set(err, EDQUOT, "limits.bandwidth",
                         "all loaders together have loaded %llu bytes of batches a second lately, "
                         "and the limit is %llu; try again later, or raise it in dloaderd.conf",
-                        (unsigned long long)bandwidth->in_use,
-                        (unsigned long long)bandwidth->limit);
+                        (ull)bandwidth->in_use, (ull)bandwidth->limit);
 }
 
 /* Workers that are about to go count as there before long. */

@@ -17,8 +17,7 @@ static bool views_specs_may_see(const struct loader *l, uid_t uid)
 /* The canonical form as JSON, with the seed in use, even if it was drawn. */
 static int views_specs_write(const struct dl_spec *spec, struct dl_buffer *ret)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     int r = spec_to_value(spec, &v);
 
     if (r == 0)
@@ -31,8 +30,7 @@ static int views_specs_write(const struct dl_spec *spec, struct dl_buffer *ret)
 static int views_specs_add(const struct loader *l, uid_t uid, struct value *rows)
 {
     struct row row = row_push(rows);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     const char *why = views_specs_may_see(l, uid) ? NULL : "another user's";
 
     row_string(&row, "loader", views_name(l));

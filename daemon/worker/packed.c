@@ -4,8 +4,7 @@
 
 int packed_spec_read(struct dl_span packed, struct dl_spec *ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
+    _cleanup_(value_deinit) struct value value = {0};
     int r = value_unpack(packed.data, packed.len, &value, err);
 
     if (r == 0)

@@ -94,8 +94,7 @@ static void sandbox_allow_files(struct sandbox_files *files, const struct spec_d
 static void sandbox_allow_known(struct sandbox_files *files, const struct spec_dataset *dataset,
                                 const struct data_env *env)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
 
     if (spec_files_list(dataset, env, &list, NULL) < 0)
         return;

@@ -13,13 +13,13 @@ int segment_map(int fd, struct segment *segment, struct dl_error *err)
         return dl_error_set(err, ENOMEM, "memory.limit",
                             "the system has no %llu bytes of shared memory left for a segment; "
                             "lower memory.limit, workers.prefetch or batch.size",
-                            (unsigned long long)segment->bytes);
+                            (ull)segment->bytes);
     segment->base =
         mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (segment->base == MAP_FAILED) {
         int code = errno;
         return dl_error_set(err, code, "memory.limit", "cannot map a segment of %llu bytes: %s",
-                            (unsigned long long)segment->bytes, strerror(code));
+                            (ull)segment->bytes, strerror(code));
     }
     forked_keep(segment->base, segment->bytes);
     return 0;

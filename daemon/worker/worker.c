@@ -286,8 +286,7 @@ static void worker_tell_looked(struct worker *w, const struct dl_spec *spec)
 static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg,
                                struct dl_error *err)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct inputs *in = &w->inputs;
     int r;
 
@@ -428,8 +427,7 @@ static int worker_handle_index(struct worker *w, const struct dl_msg_w_index *ms
 
 static int worker_handle_look(struct worker *w, const struct dl_msg_w_look *msg)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
 
     if (!w->queues) {
         w->looks = true;
@@ -737,8 +735,8 @@ static void worker_deinit(struct worker *w)
 
 int worker_run(int sock, const struct worker_engine *engine)
 {
-    _cleanup_(worker_deinit)
-    struct worker w = {.sock = sock, .task_bell = -1, .done_bell = -1, .engine = engine};
+    _cleanup_(worker_deinit) struct worker w = {
+        .sock = sock, .task_bell = -1, .done_bell = -1, .engine = engine};
     int r = 0;
 
     guard_install(&w.guard);

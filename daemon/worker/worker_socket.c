@@ -7,8 +7,7 @@
 
 int worker_socket_send(int sock, const struct dl_message *msg, int fd)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     int r = message_encode(msg, &out);
 
     for (size_t at = 0; r == 0 && at < out.len;) {

@@ -16,10 +16,12 @@
 #error "asserts state invariants that releases rely on: build with -Db_ndebug=false"
 #endif
 
-#define _cleanup_(fn)                   __attribute__((cleanup(fn)))
-#define _nodiscard_                     __attribute__((warn_unused_result))
-#define _printf_(f, a)                  __attribute__((format(printf, f, a)))
-#define _unused_                        __attribute__((unused))
+#define _cleanup_(fn)  __attribute__((cleanup(fn)))
+#define _nodiscard_    __attribute__((warn_unused_result))
+#define _printf_(f, a) __attribute__((format(printf, f, a)))
+#define _unused_       __attribute__((unused))
+
+typedef unsigned long long ull; /* for printf */
 
 #define ARRAY_SIZE(a)                   (sizeof(a) / sizeof((a)[0]))
 

@@ -189,8 +189,7 @@ struct sample {
 static int metrics_add_sample(struct sample **samples, const struct line *line,
                               const struct value *row)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer labels = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer labels = {0};
     struct metrics_text text = {.out = &labels};
     struct sample *sample;
     double number;

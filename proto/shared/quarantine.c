@@ -102,7 +102,7 @@ static int quarantine_refuse(const struct quarantine *q, const struct slot_bad *
     return dl_error_set(err, bad ? (int)bad->code : EIO, "dataset",
                         "%s%s; workers.max_bad allows only %llu bad sample%s: check them (dlctl "
                         "quarantine), repair the data, or raise it",
-                        which, bad ? bad->text : "they are bad", (unsigned long long)q->limit,
+                        which, bad ? bad->text : "they are bad", (ull)q->limit,
                         q->limit == 1 ? "" : "s");
 }
 

@@ -97,8 +97,7 @@ int weight_files_store(const char *dir, const double *weights, uint64_t n, struc
 static int weight_files_take(int fd, const char *path, uint64_t sum, uint64_t n,
                              struct weight_table **ret, struct dl_error *err)
 {
-    _cleanup_(weight_table_unrefp)
-    struct weight_table *table = NULL;
+    _cleanup_(weight_table_unrefp) struct weight_table *table = NULL;
     struct stat st;
 
     if (fstat(fd, &st) < 0)

@@ -10,8 +10,7 @@ enum { NAMED_INDICES = 8, TIMES_MOST = 20 };
 size_t words_step(uint64_t step, uint64_t epoch, char *text, size_t len)
 {
     assert(len >= 64);
-    return (size_t)snprintf(text, len, "step %llu of epoch %llu ", (unsigned long long)step,
-                            (unsigned long long)epoch);
+    return (size_t)snprintf(text, len, "step %llu of epoch %llu ", (ull)step, (ull)epoch);
 }
 
 void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len)
@@ -20,8 +19,7 @@ void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len)
 
     assert(len >= 256);
     for (uint32_t i = 0; i < n && i < NAMED_INDICES; i++)
-        at += snprintf(text + at, len - (size_t)at, "%s %llu", i ? "," : "",
-                       (unsigned long long)indices[i]);
+        at += snprintf(text + at, len - (size_t)at, "%s %llu", i ? "," : "", (ull)indices[i]);
     if (n > NAMED_INDICES)
         at += snprintf(text + at, len - (size_t)at, ", … %u in all", n);
     snprintf(text + at, len - (size_t)at, ")");
@@ -37,7 +35,7 @@ void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *tex
              "resuming at step %llu: the iterable dataset %s cannot skip to it, so up to %llu "
              "samples are made again and dropped first (a dataset's own state, or a plug-in's "
              "skip(), avoids that)",
-             (unsigned long long)step, dataset, (unsigned long long)samples);
+             (ull)step, dataset, (ull)samples);
 }
 
 void words_state_lost(enum dataset_state_loss why, char *text, size_t len)
@@ -65,7 +63,7 @@ void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char
              "the iterable dataset %s declares %llu samples, but %llu were already fetched; "
              "with several workers or ranks each must yield only its share (dataset.divide, or "
              "the worker's number that a plug-in gets)",
-             dataset, (unsigned long long)length, (unsigned long long)samples);
+             dataset, (ull)length, (ull)samples);
 }
 
 void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t samples, char *text,
@@ -94,6 +92,6 @@ void words_bad(const struct bad_sample *sample, const struct quarantine *all, bo
                  sample->place.rank);
     snprintf(text, len, "sample %lld%s is bad, and %s: %s (%llu of %llu that may be)",
              (long long)sample->index, replica, skipped ? "left out" : "replaced",
-             sample->text ? sample->text : "one of many", (unsigned long long)quarantine_count(all),
-             (unsigned long long)all->limit);
+             sample->text ? sample->text : "one of many", (ull)quarantine_count(all),
+             (ull)all->limit);
 }

@@ -101,8 +101,7 @@ static int map_files(struct loop *loop)
 
 static int make_order(struct loop *loop, uint64_t epoch)
 {
-    _cleanup_(plan_freep)
-    struct plan *plan = NULL;
+    _cleanup_(plan_freep) struct plan *plan = NULL;
 
     if (plan_new(&(struct plan_params){.length = loop->n,
                                        .order = PLAN_TORCH,

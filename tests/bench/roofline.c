@@ -120,8 +120,7 @@ static int map_ring(struct roofline *rl)
 
 static int make_order(struct roofline *rl, uint64_t epoch)
 {
-    _cleanup_(plan_freep)
-    struct plan *plan = NULL;
+    _cleanup_(plan_freep) struct plan *plan = NULL;
     int r = plan_new(&(struct plan_params){.length = rl->opt.rows,
                                            .order = PLAN_TORCH,
                                            .seed = rl->opt.seed,

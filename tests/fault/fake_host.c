@@ -406,8 +406,7 @@ static void part(void)
 /* A connection to the next daemon. False: the client has gone. */
 static bool read_channel(void)
 {
-    _cleanup_(frame_reader_deinit)
-    struct frame_reader reader = {0};
+    _cleanup_(frame_reader_deinit) struct frame_reader reader = {0};
 
     if (fdpass_recv(host.channel, &reader, 0) <= 0)
         return false;

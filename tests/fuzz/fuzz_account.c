@@ -23,8 +23,7 @@ static void look_at(const struct account_entry *entry, const struct progress_poi
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
     _cleanup_free_ char *text = span_dup((struct dl_span){data, len});
     struct account_entry entry;
     struct progress_point ended;

@@ -12,8 +12,7 @@ enum { REPORTS = 6, HEAD = 4, FIRST = 2, WORLD = 4 };
 
 static void check_again(const struct progress_report *report, uint64_t round)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0}, twice = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0}, twice = {0};
     struct progress_report again;
 
     progress_report_write(report, &bytes);

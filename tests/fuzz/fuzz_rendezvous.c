@@ -9,10 +9,8 @@
 
 static void check_again(const struct rdzv_state *state)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0}, twice = {0};
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state again = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0}, twice = {0};
+    _cleanup_(rdzv_state_deinit) struct rdzv_state again = {0};
     struct dl_error err = {0};
 
     rdzv_state_pack(state, &bytes);
@@ -38,8 +36,7 @@ static void check_small(struct dl_span data)
     struct rdzv_found found;
     struct rdzv_head head;
     struct rdzv_card card;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
     (void)rdzv_head_unpack(data, &head);
     if (rdzv_page_find(data, 5, &found))
@@ -53,8 +50,7 @@ static void check_small(struct dl_span data)
 
 static void see(const struct rdzv_state *state, enum rdzv_event_type request, uint64_t id)
 {
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state next = {0};
+    _cleanup_(rdzv_state_deinit) struct rdzv_state next = {0};
     struct rdzv_settings set = RDZV_DEFAULTS;
     struct rdzv_node self = {.id = id, .local = 2, .name = "fuzz"};
     struct rdzv_out out;
@@ -108,8 +104,7 @@ static void see(const struct rdzv_state *state, enum rdzv_event_type request, ui
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state state = {0};
+    _cleanup_(rdzv_state_deinit) struct rdzv_state state = {0};
     struct dl_error err = {0};
 
     check_small((struct dl_span){data, len});

@@ -99,8 +99,7 @@ static void put_request(struct game *g, enum tcpstore_dialect dialect, struct dl
 
 static void ask(struct game *g, struct tcpstore_peer *peer)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     enum tcpstore_dialect dialect = tcpstore_peer_dialect(peer);
 
     if (dialect == TCPSTORE_ANY) {
@@ -145,10 +144,8 @@ static void renew(struct game *g, uint8_t which)
 /* It counts with a key of its own, and reads what it is told. */
 static void be_good(struct game *g)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer expected = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer expected = {0};
     struct tcpstore_peer *peer = g->peers[GOOD];
     struct dl_span told;
 

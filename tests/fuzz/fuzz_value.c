@@ -11,12 +11,9 @@
 /* What one page gives, two give twice. */
 static void try_pages(const uint8_t *data, size_t size)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer whole = {0};
-    _cleanup_(value_deinit)
-    struct value once = {0};
-    _cleanup_(value_deinit)
-    struct value twice = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer whole = {0};
+    _cleanup_(value_deinit) struct value once = {0};
+    _cleanup_(value_deinit) struct value twice = {0};
     struct dl_error err = {0};
     int r = pages_unpack(data, size, &once, &err);
 
@@ -33,16 +30,11 @@ static void try_pages(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_(value_deinit)
-    struct value again = {0};
-    _cleanup_(value_deinit)
-    struct value copy = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(value_deinit) struct value v = {0};
+    _cleanup_(value_deinit) struct value again = {0};
+    _cleanup_(value_deinit) struct value copy = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
     struct dl_error err = {0};
     size_t used = 0;
 

@@ -16,18 +16,12 @@ static void expect_told(int r, const struct dl_error *err)
 
 static void check_canonical(const struct dl_spec *spec)
 {
-    _cleanup_(value_deinit)
-    struct value canonical = {0};
-    _cleanup_(value_deinit)
-    struct value wire = {0};
-    _cleanup_(value_deinit)
-    struct value canonical_again = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec again = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed_again = {0};
+    _cleanup_(value_deinit) struct value canonical = {0};
+    _cleanup_(value_deinit) struct value wire = {0};
+    _cleanup_(value_deinit) struct value canonical_again = {0};
+    _cleanup_(spec_deinit) struct dl_spec again = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed_again = {0};
     uint64_t before, after;
 
     FUZZ_ASSERT(spec_to_value(spec, &canonical) == 0);
@@ -50,12 +44,9 @@ static void check_canonical(const struct dl_spec *spec)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(value_deinit) struct value v = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
     struct dl_error err = {0};
 
     int r = yaml_parse((const char *)data, size, "fuzz", &v, &err);

@@ -66,8 +66,7 @@ static void put_file(const char *dir, const char *name, const struct dl_buffer *
 static void write_seed(const char *dir, const char *name, const void *head, size_t head_len,
                        const void *body, size_t body_len)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer content = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer content = {0};
 
     if (buffer_append(&content, head, head_len) < 0 || buffer_append(&content, body, body_len) < 0)
         fail(name);

@@ -55,8 +55,7 @@ static int replay_file(const char *dir, const char *name)
 {
     _cleanup_free_ uint8_t *data = malloc(LARGEST);
     _cleanup_free_ char *path = NULL;
-    _cleanup_(closep)
-    FILE *file = NULL;
+    _cleanup_(closep) FILE *file = NULL;
     const struct cuts cuts = cuts_of_run();
     size_t len;
     int r;
@@ -78,8 +77,7 @@ static int replay_file(const char *dir, const char *name)
 /* Returns the number of files, or a negative errno. */
 static int replay_dir(const char *path)
 {
-    _cleanup_(closedirp)
-    DIR *dir = opendir(path);
+    _cleanup_(closedirp) DIR *dir = opendir(path);
     struct dirent *entry;
     int n = 0, r;
 

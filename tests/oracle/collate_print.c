@@ -69,8 +69,7 @@ int main(void)
     size_t room = 0;
 
     while (getline(&line, &room, stdin) > 0) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
+        _cleanup_(value_deinit) struct value v = {0};
         struct dl_error err = {0};
         const struct value *list, *unbatched;
         if (yaml_parse(line, strlen(line), "line", &v, &err) < 0 ||

@@ -40,10 +40,8 @@ static int print_samples(struct dataset *ds, struct dl_error *err)
 
 static int answer(const char *line, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(value_deinit) struct value v = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     const struct data_env anywhere = {0};
     struct dataset *ds;
     int r;

@@ -52,10 +52,8 @@ static int print_epoch(struct local *local, uint32_t rank, uint32_t world, struc
 
 static int answer(const char *line, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(value_deinit) struct value v = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     const struct data_env anywhere = {0};
     struct local *local;
     uint32_t rank = 0, world = 1;

@@ -102,8 +102,8 @@ static inline void read_damaged(const struct build *b)
     struct dataset *ds = NULL;
 
     write_built("damaged.arrow", b);
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = read_dataset("{kind: arrow, paths: damaged.arrow}");
+    _cleanup_(spec_deinit) struct dl_spec spec =
+        read_dataset("{kind: arrow, paths: damaged.arrow}");
     int r = dataset_open(&spec.dataset, &anywhere, &ds, &err);
     assert_true(r == 0 || r == -err.code);
     assert_true(r == 0 || strstr(err.path, "/damaged.arrow"));

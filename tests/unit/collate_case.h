@@ -70,8 +70,7 @@ static inline struct dl_spec case_spec(const struct value *how, char **fields)
 /* As collate_new(), from the text of a case. */
 static inline int open_collate(const char *how, struct collate **ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     char text[512], *fields[8];
 
     snprintf(text, sizeof text, "{%s}", how);

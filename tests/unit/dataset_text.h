@@ -8,8 +8,7 @@
 /* A whole spec, for spec_deinit(). */
 static inline struct dl_spec read_loader(const char *text)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     struct dl_spec spec = {0};
     struct dl_error err = {0};
 

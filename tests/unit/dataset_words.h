@@ -137,8 +137,7 @@ static inline bool is_like(const char *text, const char *want)
 static inline void expect_dataset(const char *text, const char *want)
 {
     static struct words words;
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = read_dataset(text);
+    _cleanup_(spec_deinit) struct dl_spec spec = read_dataset(text);
     struct dl_error err = {0};
     struct dataset *ds = NULL;
 

@@ -81,8 +81,7 @@ static inline void expect_memory_failures(const struct spec_dataset *spec, int l
 /* Of a spec as it is written. */
 static inline void expect_failures_of(const char *text, int least)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = read_dataset(text);
+    _cleanup_(spec_deinit) struct dl_spec spec = read_dataset(text);
 
     expect_memory_failures(&spec.dataset, least);
 }

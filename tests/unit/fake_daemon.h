@@ -46,8 +46,7 @@ struct fake {
 
 static void _unused_ fake_send_fd(struct fake *f, const struct dl_message *msg, int fd)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
 
     assert_int_equal(message_encode(msg, &out), 0);
     assert_int_equal(fdpass_send(f->sock, out.data, out.len, &fd, fd >= 0, 0), out.len);

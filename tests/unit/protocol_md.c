@@ -131,8 +131,7 @@ static const struct {
 
 static char *read_file(const char *path)
 {
-    _cleanup_(closep)
-    FILE *file = fopen(path, "rb");
+    _cleanup_(closep) FILE *file = fopen(path, "rb");
     char *text = NULL;
     size_t cap = 0;
 

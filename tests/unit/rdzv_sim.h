@@ -243,10 +243,8 @@ static inline void sim_check_removed(struct sim *sim, const struct rdzv_state *b
 
 static inline void sim_check_bytes(const struct rdzv_state *state)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state again = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
+    _cleanup_(rdzv_state_deinit) struct rdzv_state again = {0};
     struct dl_error err = {0};
 
     rdzv_state_pack(state, &bytes);
@@ -258,8 +256,7 @@ static inline void sim_check_bytes(const struct rdzv_state *state)
 
 static inline uint64_t sim_bytes_of(const struct rdzv_state *state)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
     if (state)
         rdzv_state_pack(state, &bytes);
@@ -285,8 +282,7 @@ enum { SIM_SMALL_BYTES = 64, SIM_CALL_BYTES = 400, SIM_CALL_MORE = 16384 };
 
 static inline struct rdzv_head sim_head_of(const struct rdzv_state *state)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
     struct rdzv_head head;
 
     rdzv_head_pack(state, &bytes);

@@ -12,8 +12,7 @@
 static inline int read_spec(const char *text, const char *base, struct dl_spec *ret,
                             struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
 
     int r = yaml_parse(text, strlen(text), "spec", &v, err);
     if (r < 0)
@@ -38,8 +37,7 @@ struct form {
 
 static inline void pack_yaml(const char *text, struct dl_buffer *ret)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
 
     assert_int_equal(yaml_parse(text, strlen(text), "t", &v, NULL), 0);
     assert_int_equal(value_pack(&v, ret), 0);
@@ -48,12 +46,9 @@ static inline void pack_yaml(const char *text, struct dl_buffer *ret)
 /* The canonical form byte by byte; and that it is its own. */
 static inline void expect_form(const char *section, const char *text, const char *canonical)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0}, again = {0};
-    _cleanup_(value_deinit)
-    struct value got = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer got_packed = {0}, want_packed = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0}, again = {0};
+    _cleanup_(value_deinit) struct value got = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer got_packed = {0}, want_packed = {0};
     struct dl_error err = {0};
 
     expect_spec(text, &spec);

@@ -46,8 +46,7 @@ static inline struct dl_buffer bytes_of(const char *text)
 /* The peer sends `bytes` in pieces of so many (0: all at once). */
 static inline int feed(struct tcpstore_peer *peer, const char *text, size_t piece)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = bytes_of(text);
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of(text);
     size_t n;
     int r = 0;
 
@@ -67,8 +66,7 @@ static inline int feed(struct tcpstore_peer *peer, const char *text, size_t piec
 /* The peer has been told exactly this, and now takes it. */
 static inline void hears(struct tcpstore_peer *peer, const char *text)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = bytes_of(text);
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of(text);
     struct dl_span out = tcpstore_peer_output(peer);
 
     assert_int_equal(out.len, bytes.len);

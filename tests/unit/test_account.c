@@ -143,8 +143,7 @@ TEST(test_entries)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(buffer_deinit)
-        struct dl_buffer again = {0};
+        _cleanup_(buffer_deinit) struct dl_buffer again = {0};
         const char *at = rows[i].text;
         struct account_entry entry;
         struct progress_point ended;

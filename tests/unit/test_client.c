@@ -581,8 +581,7 @@ TEST(test_last_word)
 
 TEST(test_eof_in_frame)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer frame = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer frame = {0};
     struct dl_message msg;
     struct dl_batch *batch;
 

@@ -568,8 +568,7 @@ static void *flood(void *arg)
 {
     struct fake *f = arg;
     struct dl_message retire = {.number = DL_MSG_RETIRE}, segment = fake_segment_message();
-    _cleanup_(buffer_deinit)
-    struct dl_buffer one = {0}, two = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer one = {0}, two = {0};
 
     retire.retire.id = FAKE_SEGMENT;
     assert_int_equal(message_encode(&retire, &two), 0);

@@ -30,8 +30,7 @@ static void close_channel(struct channel *channel)
 /* The next HOST: the daemon's and the host's ends of one connection. */
 static void expect_host(struct fake *f, uint64_t number, const struct channel *channel)
 {
-    _cleanup_(frame_reader_deinit)
-    struct frame_reader reader = {0};
+    _cleanup_(frame_reader_deinit) struct frame_reader reader = {0};
     struct dl_message msg = fake_expect(f, DL_MSG_HOST);
     int daemons = frame_reader_take_fd(&f->in);
     char text[4] = "";

@@ -430,8 +430,7 @@ TEST(test_descriptor, setup, teardown)
 /* What the host behind the channel gets over it: its end of a connection. */
 static int expect_connection(int theirs)
 {
-    _cleanup_(frame_reader_deinit)
-    struct frame_reader reader = {0};
+    _cleanup_(frame_reader_deinit) struct frame_reader reader = {0};
 
     assert_int_equal(fdpass_recv(theirs, &reader, MSG_DONTWAIT), 1);
     int fd = frame_reader_take_fd(&reader);

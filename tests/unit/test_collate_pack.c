@@ -5,8 +5,7 @@
 static void read_planned(const char *how, struct planned *ret)
 {
     static uint32_t lists[2 * CASE_SAMPLES];
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     const struct value *list;
     char text[512];
 

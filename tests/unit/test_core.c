@@ -123,8 +123,8 @@ static uint32_t count_touched(const struct core *core)
     const struct stream *stream;
     uint32_t n = 0;
 
-    DL_FOREACH2(core->touched, stream, touched_next)
-    n++;
+    DL_FOREACH2 (core->touched, stream, touched_next)
+        n++;
     return n;
 }
 

@@ -302,8 +302,7 @@ TEST(test_later_type)
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 TEST(test_memory)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     int all, refused;
 
     harness_text("memory.csv", "a,b\n1,\"q\"\"q\"\n2,y\n");

@@ -65,8 +65,7 @@ TEST(test_no_record)
 
 TEST(test_list)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer whole = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer whole = {0};
     uint8_t bytes[RECORD_MAX];
     struct dl_span record, rest;
     uint32_t worker;
@@ -204,8 +203,7 @@ TEST(test_of_a_stream)
         uint64_t round, found;
     } cases[] = {{2, 4, 0},   {2, 5, 5}, {2, 8, 5}, {2, 9, 9}, {2, 100, 9},
                  {0, 100, 0}, {1, 3, 3}, {1, 2, 0}, {7, 9, 0}};
-    _cleanup_(dataset_states_deinit)
-    struct dataset_states states = {0};
+    _cleanup_(dataset_states_deinit) struct dataset_states states = {0};
     uint8_t bytes[RECORD_MAX];
 
     assert_true(dataset_states_bring(&states, 2, make(5, "a", bytes)));
@@ -232,8 +230,7 @@ static uint64_t entered(struct dataset_states *states, uint32_t replica, uint32_
 /* What a stream begins with is where the one before ended, by which it has passed nothing. */
 TEST(test_from_stream_to_stream)
 {
-    _cleanup_(dataset_states_deinit)
-    struct dataset_states states = {0};
+    _cleanup_(dataset_states_deinit) struct dataset_states states = {0};
     struct dataset_state head = {.round = 3, .position = 5, .good = 5, .ended = true, .world = 1};
     uint8_t bytes[DATASET_STATE_HEAD_BYTES + 1];
     struct dl_span record = {bytes, sizeof bytes};
@@ -259,8 +256,7 @@ TEST(test_no_more_than_that)
     _cleanup_free_ uint8_t *bytes = calloc(1, DATASET_STATE_MAX);
     struct dataset_state head = {.round = 1, .world = 1};
     struct dl_span record = {bytes, DATASET_STATE_MAX};
-    _cleanup_(dataset_states_deinit)
-    struct dataset_states states = {0};
+    _cleanup_(dataset_states_deinit) struct dataset_states states = {0};
     uint32_t n = 0;
 
     dataset_state_write_head(&head, bytes);

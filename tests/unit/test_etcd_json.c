@@ -190,8 +190,7 @@ TEST(test_watch)
          false, ""},
         {"hello", -EBADMSG, false, ""},
     };
-    _cleanup_(buffer_deinit)
-    struct dl_buffer value = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer value = {0};
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         bool goes_on = false;

@@ -49,8 +49,7 @@ static struct fetcher *must_open(const struct dl_spec *spec)
 /* Of a spec as it is written. */
 static struct fetcher *open_text(const char *text)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = read_loader(text);
+    _cleanup_(spec_deinit) struct dl_spec spec = read_loader(text);
 
     return must_open(&spec);
 }
@@ -710,8 +709,7 @@ TEST(test_out_of_memory)
     write_rows("a.npy", 5, 1, "(5,)");
     write_rows("b.npy", 5, 2, "(5, 2)");
     for (size_t s = 0; s < ARRAY_SIZE(texts); s++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = read_loader(texts[s]);
+        _cleanup_(spec_deinit) struct dl_spec spec = read_loader(texts[s]);
         struct fetcher *f = NULL;
         struct dl_error err = {0};
         int k = 0, r;

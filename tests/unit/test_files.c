@@ -363,8 +363,7 @@ TEST(test_unsound)
 TEST(test_no_memory)
 {
     struct zip_file *zip = an_npz(true);
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     int all, refused;
 
     harness_file("n.npz", zip->data, zip->len);

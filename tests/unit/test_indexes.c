@@ -112,8 +112,7 @@ TEST(test_who_has_some)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         char text[512];
 
         snprintf(text, sizeof text, "{dataset: %s}", rows[i].dataset);

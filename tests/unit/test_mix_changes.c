@@ -92,10 +92,8 @@ TEST(test_bytes)
 {
     double a[] = {1, 2, 0.5}, b[] = {0, 3, 0};
     struct mix_changes *list = NULL, *again = NULL;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer whole = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer whole = {0};
 
     assert_int_equal(mix_changes_write(NULL, &bytes), 0);
     assert_int_equal(bytes.len, 0);

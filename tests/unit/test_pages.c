@@ -21,13 +21,11 @@ static void push_rows(struct value *list, const uint32_t *bytes, uint32_t n)
 /* Sends the list in pages; how many there were. */
 static uint32_t travel(const struct value *list, struct value *ret)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer whole = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer whole = {0};
     uint32_t row = 0, pages = 0;
 
     do {
-        _cleanup_(buffer_deinit)
-        struct dl_buffer page = {0};
+        _cleanup_(buffer_deinit) struct dl_buffer page = {0};
         uint32_t before = row;
 
         assert_int_equal(pages_pack(list, row, &page, &row), 0);
@@ -56,10 +54,8 @@ TEST(test_sizes)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(value_deinit)
-        struct value list = {.type = VALUE_ARRAY};
-        _cleanup_(value_deinit)
-        struct value got = {0};
+        _cleanup_(value_deinit) struct value list = {.type = VALUE_ARRAY};
+        _cleanup_(value_deinit) struct value got = {0};
 
         push_rows(&list, rows[i].bytes, rows[i].n);
         assert_int_equal(travel(&list, &got), rows[i].pages);
@@ -70,12 +66,9 @@ TEST(test_sizes)
 /* More values in all than one value may have, as views of a thousand ranks are. */
 TEST(test_more_than_a_value)
 {
-    _cleanup_(value_deinit)
-    struct value list = {.type = VALUE_ARRAY};
-    _cleanup_(value_deinit)
-    struct value got = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(value_deinit) struct value list = {.type = VALUE_ARRAY};
+    _cleanup_(value_deinit) struct value got = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
     struct value *row;
 
     for (uint32_t i = 0; i < DL_MAX_VALUE_NODES; i++) {
@@ -89,14 +82,10 @@ TEST(test_more_than_a_value)
 
 TEST(test_no_list)
 {
-    _cleanup_(value_deinit)
-    struct value map = {0};
-    _cleanup_(value_deinit)
-    struct value got = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer page = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer whole = {0};
+    _cleanup_(value_deinit) struct value map = {0};
+    _cleanup_(value_deinit) struct value got = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer page = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer whole = {0};
     uint32_t next = 7;
 
     assert_int_equal(value_set_uint(&map, "n", 5), 0);
@@ -132,10 +121,8 @@ TEST(test_bad_bytes)
 /* A row that is no value by itself is refused, and nothing is appended. */
 TEST(test_a_row_too_large)
 {
-    _cleanup_(value_deinit)
-    struct value list = {.type = VALUE_ARRAY};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
+    _cleanup_(value_deinit) struct value list = {.type = VALUE_ARRAY};
+    _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     struct value *row, *item;
     uint32_t next;
 

@@ -49,8 +49,7 @@ static int teardown(void **state)
 static int make(struct fixture *f, const struct payer *payer, const char *dataset,
                 struct pictures_list *ret, struct dl_error *err)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     char text[1024];
 
     snprintf(text, sizeof text, "{dataset: %s}", dataset);

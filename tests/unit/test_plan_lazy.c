@@ -650,8 +650,7 @@ TEST(test_weights_that_change_while_it_is_cut)
     struct mix_point point;
 
     for (unsigned round = 0; round < ROUNDS / 4; round++) {
-        _cleanup_(mix_changes_unrefp)
-        struct mix_changes *asked = NULL;
+        _cleanup_(mix_changes_unrefp) struct mix_changes *asked = NULL;
         struct plan_params params;
         static struct rows all;
 

@@ -9,8 +9,7 @@
 
 TEST(test_every_sort_of_leaf)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dataset *ds = must_open("map", "", &env);
     struct dl_error err = {0};
@@ -51,8 +50,7 @@ TEST(test_every_sort_of_leaf)
 
 TEST(test_beyond_the_end)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dataset *ds = must_open("map", "", &env);
     struct dl_error err = {0};
@@ -65,8 +63,7 @@ TEST(test_beyond_the_end)
 /* One library, opened twice: each has its own handle. */
 TEST(test_two_at_once)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dataset *good = must_open("map", "", &env), *bad = must_open("map", "silent", &env);
     struct dl_error err = {0};
@@ -146,8 +143,7 @@ TEST(test_faults_of_samples)
 
 TEST(test_long_words_are_cut)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dl_error err = {0};
     struct dataset *ds = must_open("map", "says it at length", &env);
@@ -168,8 +164,7 @@ TEST(test_what_is_forgiven)
         const char *mode;
         int64_t value;
     } cases[] = {{"forgiven", 1}, {"no sample", 9L * -EPERM}};
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dl_error err = {0};
 
@@ -183,8 +178,7 @@ TEST(test_what_is_forgiven)
 
 TEST(test_data_files)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     char mode[4500], message[5000], *roots[1] = {(char *)(uintptr_t)harness_tmpdir()};
     const char *path = harness_file("data", "hello", 5);
@@ -248,8 +242,7 @@ static void expect_number(struct dataset_iter *it, struct taken *taken, int64_t 
 
 TEST(test_iterate)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dataset *ds = must_open("iter", "", &env);
     struct dataset_iter *it = must_iterate(ds, &second_of_two);
@@ -293,8 +286,7 @@ TEST(test_length_of_iterables)
 /* What was passed over counts: what follows is the same, random numbers too. */
 TEST(test_skip)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dataset *ds = must_open("iter", "", &env);
     struct dataset_iter *whole = must_iterate(ds, &second_of_two);
@@ -362,8 +354,7 @@ TEST(test_failing_samples)
 
 TEST(test_faults_of_iterators)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dl_error err = {0};
     struct dataset_iter *it = NULL;
@@ -430,8 +421,7 @@ TEST(test_failing_skip)
 /* A worker is told once who it is; loading without workers has none to tell. */
 TEST(test_init)
 {
-    _cleanup_(taken_deinit)
-    struct taken taken = {0};
+    _cleanup_(taken_deinit) struct taken taken = {0};
     struct data_env env = plugin_env();
     struct dl_error err = {0};
     struct dataset *ds = NULL;

@@ -71,8 +71,7 @@ TEST(test_collate)
         {"words", {TREE_TUPLE, 2, 5, 0}}, {"-", {TREE_BYTES, 0, 4, 1}},
         {"-", {TREE_STRING, 0, 5, 4}},
     };
-    _cleanup_(batch_deinit)
-    struct batch batch;
+    _cleanup_(batch_deinit) struct batch batch;
     struct data_env env = plugin_env();
     struct plugin_collate *collate = must_open_collate("", &env);
     const struct sample *result = &batch.result.sample;
@@ -101,8 +100,7 @@ TEST(test_collate)
 
 TEST(test_collate_cannot_write_to_samples)
 {
-    _cleanup_(batch_deinit)
-    struct batch batch;
+    _cleanup_(batch_deinit) struct batch batch;
     struct data_env env = plugin_env();
     struct plugin_collate *collate = must_open_collate("scribbles", &env);
     struct dl_error err = {0};
@@ -173,8 +171,7 @@ TEST(test_a_batch)
     struct collate *collate = must_collate("", &env);
 
     for (size_t n = BATCH; n > 0; n--) {
-        _cleanup_(batch_deinit)
-        struct batch batch;
+        _cleanup_(batch_deinit) struct batch batch;
         struct batch_layout layout;
         struct dl_error err = {0};
         size_t bad = 0;
@@ -198,8 +195,7 @@ TEST(test_a_batch)
 
 TEST(test_a_refused_batch)
 {
-    _cleanup_(batch_deinit)
-    struct batch batch;
+    _cleanup_(batch_deinit) struct batch batch;
     struct data_env env = plugin_env();
     struct collate *collate = must_collate("collate fails", &env);
     struct batch_layout layout;

@@ -439,8 +439,7 @@ TEST(test_reports)
                                       "1\nround 3 0 0\n", "1\nlast 2\nround 2 0 0\nround 9 0 0\n"};
     struct progress_report written = {.last = 1, .has_point = true, .point = point("3/7 4:5 6:4")},
                            read;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
 
     written.known = make_progress(&many);
     progress_report_write(&written, &text);

@@ -112,8 +112,7 @@ static void sim_end_round(struct sim_node *node, bool all_stay)
 /* By way of the text that lies in the store. */
 static bool sim_report(const struct sim_node *node, uint64_t round, struct progress_report *ret)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     struct progress_report report = {.last = PROGRESS_NO_ROUND, .known = node->progress};
 
     if (!node->lives || !node->knows)

@@ -21,8 +21,7 @@ static struct value view_of(const char *yaml)
 static void assert_styled(const char *yaml, const char *name, const struct table_style *style,
                           const char *want)
 {
-    _cleanup_(value_deinit)
-    struct value view = view_of(yaml);
+    _cleanup_(value_deinit) struct value view = view_of(yaml);
     _cleanup_free_ char *text = NULL;
     size_t len;
     FILE *file = open_memstream(&text, &len);
@@ -36,8 +35,7 @@ static void assert_styled(const char *yaml, const char *name, const struct table
 /* As people see it, with room enough. */
 static void assert_shaped(const char *yaml, const char *name, const char *want)
 {
-    _cleanup_(value_deinit)
-    struct value view = view_of(yaml);
+    _cleanup_(value_deinit) struct value view = view_of(yaml);
     _cleanup_free_ char *text = NULL;
     struct table_style style;
     size_t len;
@@ -168,12 +166,11 @@ TEST(test_table_that_fits)
 
 TEST(test_json)
 {
-    _cleanup_(value_deinit)
-    struct value map = view_of("{s: \"a\\\"b\\n\", i: -9223372036854775808,"
-                               " u: 18446744073709551615, f: 0.1, inf: .inf, nan: .nan, t: true,"
-                               " n: null, l: [{}, []]}");
-    _cleanup_(value_deinit)
-    struct value bad = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value map =
+        view_of("{s: \"a\\\"b\\n\", i: -9223372036854775808,"
+                " u: 18446744073709551615, f: 0.1, inf: .inf, nan: .nan, t: true,"
+                " n: null, l: [{}, []]}");
+    _cleanup_(value_deinit) struct value bad = {.type = VALUE_MAP};
 
     assert_json(&map, "{\"s\":\"a\\\"b\\n\",\"i\":-9223372036854775808,"
                       "\"u\":\"18446744073709551615\",\"f\":0.1,\"inf\":null,\"nan\":null,"
@@ -414,8 +411,7 @@ TEST(test_no_rows)
     struct table_style style;
 
     for (size_t i = 0; i < ARRAY_SIZE(views); i++) {
-        _cleanup_(value_deinit)
-        struct value view = view_of(views[i]);
+        _cleanup_(value_deinit) struct value view = view_of(views[i]);
         assert_int_equal(shape_view("epochs", &view, &style), 0);
     }
 }

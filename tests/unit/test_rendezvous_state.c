@@ -77,10 +77,8 @@ TEST(test_gone)
 
 static void check_blob(uint32_t format)
 {
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state from = make("9 complete 1 2 5 3w"), to = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(rdzv_state_deinit) struct rdzv_state from = make("9 complete 1 2 5 3w"), to = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
     struct dl_error err = {0};
 
     (void)snprintf(from.why, sizeof from.why, "%s", "node4 sent no heartbeat for 15 s");
@@ -151,10 +149,10 @@ TEST(test_columns)
     struct dl_error err;
 
     for (uint64_t seed = 0; seed < 200; seed++) {
-        _cleanup_(rdzv_state_deinit)
-        struct rdzv_state from = draw_state(seed * 1000, (uint32_t)(seed % 40)), to = {0};
-        _cleanup_(buffer_deinit)
-        struct dl_buffer bytes = {0};
+        _cleanup_(rdzv_state_deinit) struct rdzv_state from = draw_state(seed * 1000,
+                                                                         (uint32_t)(seed % 40)),
+                                                       to = {0};
+        _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
         rdzv_state_pack(&from, &bytes);
         const struct dl_span span = {bytes.data, bytes.len};
@@ -227,10 +225,8 @@ enum { LATER = 4 };
 /* Fields at the end that this release does not know are stepped over, wherever they may be. */
 TEST(test_later_fields)
 {
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state from = make("9 complete 1 2"), to = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0}, longer = {0};
+    _cleanup_(rdzv_state_deinit) struct rdzv_state from = make("9 complete 1 2"), to = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0}, longer = {0};
     struct rdzv_card card = {
         .id = 5, .in = true, .name = "node", .formats = {.least = 2, .greatest = 7}, .replaces = 9};
     struct rdzv_card card_again;
@@ -279,10 +275,8 @@ TEST(test_later_fields)
 TEST(test_head)
 {
     static const char why[] = "node4 sent no heartbeat for 15 s";
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state from = make("9 complete 1 2");
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(rdzv_state_deinit) struct rdzv_state from = make("9 complete 1 2");
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
     struct rdzv_head head;
 
     (void)snprintf(from.why, sizeof from.why, "%s", why);
@@ -315,10 +309,8 @@ TEST(test_head_front)
     struct rdzv_head head, old;
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(rdzv_state_deinit)
-        struct rdzv_state from = make(rows[i].nodes);
-        _cleanup_(buffer_deinit)
-        struct dl_buffer bytes = {0};
+        _cleanup_(rdzv_state_deinit) struct rdzv_state from = make(rows[i].nodes);
+        _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
         rdzv_head_pack(&from, &bytes);
         assert_true(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len}, &head));
@@ -345,8 +337,7 @@ TEST(test_card_formats)
         bool reads;
     } rows[] = {{1, 1, true}, {2, 9, true}, {3, 2, false}, {0, 2, false}};
     struct rdzv_card card = {.id = 5, .in = true, .name = "node"}, again;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
     rdzv_card_pack(&card, &bytes);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -375,13 +366,12 @@ TEST(test_pages)
     static const uint32_t counts[] = {1, RDZV_LISTED_MAX, RDZV_LISTED_MAX + 1, 250,
                                       RDZV_NODES_MAX - 1};
     static const uint32_t pages[] = {0, 0, 3, 21, 100};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
     struct rdzv_found found;
 
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-        _cleanup_(rdzv_state_deinit)
-        struct rdzv_state all = {.rules = {.min = 1, .max = counts[i]}, .round = 3, .nonce = 9};
+        _cleanup_(rdzv_state_deinit) struct rdzv_state all = {
+            .rules = {.min = 1, .max = counts[i]}, .round = 3, .nonce = 9};
 
         assert_int_equal(rdzv_pages(counts[i]), pages[i]);
         for (uint32_t k = 0; k <= counts[i]; k++) {

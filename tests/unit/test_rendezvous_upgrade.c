@@ -39,8 +39,7 @@ TEST(test_choose)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(rdzv_state_deinit)
-        struct rdzv_state there = {0};
+        _cleanup_(rdzv_state_deinit) struct rdzv_state there = {0};
         struct rdzv_formats own = {2, rows[i].own};
         struct rdzv_card cards[3];
         uint32_t n = 0;

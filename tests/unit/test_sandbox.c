@@ -119,8 +119,7 @@ TEST(test_what_a_spec_reads)
     if (!sandbox_landlock())
         return;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         struct dl_error err = {0};
         char text[1024], root[PATH_MAX], plugin[PATH_MAX];
         char *roots[] = {root}, *plugins[] = {plugin};

@@ -131,8 +131,7 @@ static const struct {
 TEST(test_numbers)
 {
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         uint64_t got = 0;
 
         expect_spec(numbers[i].text, &spec);
@@ -144,10 +143,9 @@ TEST(test_numbers)
 
 TEST(test_texts)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec range = {0}, full = {0}, one = {0}, images = {0}, text = {0}, pieces = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec pad = {0}, plugin = {0};
+    _cleanup_(spec_deinit) struct dl_spec range = {0}, full = {0}, one = {0}, images = {0},
+                                          text = {0}, pieces = {0};
+    _cleanup_(spec_deinit) struct dl_spec pad = {0}, plugin = {0};
     uint64_t fingerprint;
     char want[32];
 
@@ -210,10 +208,8 @@ TEST(test_limits)
         "{sampler: {}, batch: {}, collate: {}, shard: {}, workers: {}, memory: {}}",
     };
     for (size_t i = 0; i < ARRAY_SIZE(accepted); i++) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(value_deinit) struct value v = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         struct dl_error err = {0};
         struct value *dataset;
 
@@ -229,10 +225,8 @@ TEST(test_limits)
 TEST(test_name_and_file_limits)
 {
     for (size_t len = 127; len <= 129; len++) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(value_deinit) struct value v = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         char name[160] = {0};
         struct value *dataset, *files;
         struct dl_error err = {0};
@@ -258,14 +252,12 @@ TEST(test_name_and_file_limits)
         memset(name, 'n', len);
         name[len] = '\0';
         _cleanup_free_ char *text = NULL;
-        _cleanup_(spec_deinit)
-        struct dl_spec named = {0};
+        _cleanup_(spec_deinit) struct dl_spec named = {0};
         assert_true(asprintf(&text, "{name: %s, dataset: {kind: npy, paths: {%s: x}}}",
                              len == 129 ? "ok" : name, name) > 0);
         assert_int_equal(read_spec(text, "/", &named, &err), len == 129 ? -EINVAL : 0);
         _cleanup_free_ char *other = NULL;
-        _cleanup_(spec_deinit)
-        struct dl_spec again = {0};
+        _cleanup_(spec_deinit) struct dl_spec again = {0};
         assert_true(asprintf(&other, "{name: %s, dataset: {kind: range, length: 1}}", name) > 0);
         assert_int_equal(read_spec(other, "/", &again, &err), len == 129 ? -EINVAL : 0);
     }
@@ -301,8 +293,7 @@ TEST(test_paths)
         {NULL, "/x/../y", "/y"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         struct dl_error err = {0};
         char text[256];
         snprintf(text, sizeof text, "dataset: {kind: npy, paths: \"%s\"}", cases[i].path);
@@ -326,8 +317,7 @@ TEST(test_paths)
 TEST(test_long_paths)
 {
     for (size_t len = 4095; len <= 4097; len++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         _cleanup_free_ char *text = NULL;
         struct dl_error err = {0};
         char path[4200] = {0};
@@ -378,12 +368,9 @@ static const char *const round_trips[] = {
 TEST(test_canonical_round_trip)
 {
     for (size_t i = 0; i < ARRAY_SIZE(round_trips); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0}, again = {0};
-        _cleanup_(value_deinit)
-        struct value canonical = {0}, wire = {0}, canonical_again = {0};
-        _cleanup_(buffer_deinit)
-        struct dl_buffer packed = {0}, packed_again = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0}, again = {0};
+        _cleanup_(value_deinit) struct value canonical = {0}, wire = {0}, canonical_again = {0};
+        _cleanup_(buffer_deinit) struct dl_buffer packed = {0}, packed_again = {0};
         struct dl_error err = {0};
         uint64_t before, after;
 
@@ -433,12 +420,9 @@ static const char nested_canonical[] =
 
 static void expect_canonical(const char *text, const char *want_text)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(value_deinit)
-    struct value got = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer got_packed = {0}, want_packed = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(value_deinit) struct value got = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer got_packed = {0}, want_packed = {0};
 
     expect_spec(text, &spec);
     assert_int_equal(spec_to_value(&spec, &got), 0);
@@ -452,10 +436,8 @@ static void expect_canonical(const char *text, const char *want_text)
 TEST(test_label)
 {
     static const char text[] = "{label: 'train.py: a', dataset: {kind: range, length: 5}}";
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0}, plain = {0};
-    _cleanup_(value_deinit)
-    struct value canonical = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0}, plain = {0};
+    _cleanup_(value_deinit) struct value canonical = {0};
     uint64_t fingerprint, plain_fingerprint;
 
     expect_spec(text, &spec);
@@ -472,10 +454,8 @@ TEST(test_label)
 /* It stays a word, and is no part of what is loaded; the number is the one to begin with. */
 TEST(test_automatic_workers)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0}, plain = {0};
-    _cleanup_(value_deinit)
-    struct value canonical = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0}, plain = {0};
+    _cleanup_(value_deinit) struct value canonical = {0};
     uint64_t fingerprint, plain_fingerprint;
 
     expect_spec("{dataset: {kind: range, length: 5}, workers: {count: auto}}", &spec);
@@ -510,10 +490,8 @@ TEST(test_canonical_form)
 
 TEST(test_nested)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec fractions = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec fractions = {0};
 
     expect_spec(nested_text, &spec);
     const struct spec_dataset *concat = &spec.dataset;

@@ -269,8 +269,7 @@ TEST(test_refusals)
 TEST(test_sizes)
 {
     for (size_t i = 0; i < ARRAY_SIZE(size_refusals); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         char text[512];
 
         if (size_refusals[i].path) {
@@ -294,8 +293,7 @@ TEST(test_datasets)
         {"dataset: {kind: range, length: 0}\n", "dataset",
          "it has no samples for batches of 64 tokens"},
     };
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct dl_error err = {0};
 
     EXPECT_REFUSALS("batch: {tokens: 64}\ncollate: {kind: pad}\n", cases);
@@ -354,8 +352,7 @@ TEST(test_plan_tokens)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         const struct plan_tokens *want = &cases[i].want;
         char text[512];
 
@@ -474,10 +471,8 @@ TEST(test_any_keys)
     unsigned accepted = 0, of_tokens = 0;
 
     for (size_t i = 0; i < 5000; i += harness_stride()) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0}, again = {0};
-        _cleanup_(value_deinit)
-        struct value canonical = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0}, again = {0};
+        _cleanup_(value_deinit) struct value canonical = {0};
         struct dl_error err = {0};
         char text[900];
 
@@ -504,8 +499,7 @@ TEST(test_any_keys)
 /* What depends on the world size, and what iterable datasets make of shard modes. */
 TEST(test_shard_modes)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec split = {0}, tar = {0};
+    _cleanup_(spec_deinit) struct dl_spec split = {0}, tar = {0};
     struct dl_error err = {0};
 
     expect_spec("dataset: {kind: range, length: 9}\nbatch: {size: 8}\nshard: {mode: split}",

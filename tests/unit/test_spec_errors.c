@@ -368,8 +368,7 @@ TEST(test_nested_refusals)
 /* Lists that are too long, each by one; and what grows too long by being made canonical. */
 static void expect_too_much(struct value *dataset, const char *path, const char *message)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     struct value *child;
     struct dl_spec spec = {.workers = 77};
     struct dl_error err = {0};
@@ -758,12 +757,9 @@ TEST(test_every_key_every_type)
                    : keys[i].kinds & 1U << COLLATE_PLUGIN ? "plugin"
                                                           : "python";
         for (size_t j = 0; j < ARRAY_SIZE(written); j++) {
-            _cleanup_(value_deinit)
-            struct value v = {0};
-            _cleanup_(value_deinit)
-            struct value wrong = {0};
-            _cleanup_(spec_deinit)
-            struct dl_spec spec = {0};
+            _cleanup_(value_deinit) struct value v = {0};
+            _cleanup_(value_deinit) struct value wrong = {0};
+            _cleanup_(spec_deinit) struct dl_spec spec = {0};
             struct dl_error err = {0};
             struct value *section = &v, *child;
 

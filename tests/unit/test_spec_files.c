@@ -7,8 +7,7 @@
 
 static int list_of(const char *text, struct file_list *ret, struct dl_error *err)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = read_dataset(text);
+    _cleanup_(spec_deinit) struct dl_spec spec = read_dataset(text);
 
     return spec_files_list(&spec.dataset, &anywhere, ret, err);
 }
@@ -68,8 +67,7 @@ TEST(test_each_kind)
     harness_file("a1.txt", "x", 1);
     harness_file("tokenizer_config.json", "{}", 2);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(file_list_deinit)
-        struct file_list list = {0};
+        _cleanup_(file_list_deinit) struct file_list list = {0};
         struct dl_error err = {0};
         char names[1024];
         int r = list_of(cases[i].dataset, &list, &err);
@@ -91,8 +89,7 @@ TEST(test_a_model)
     char path[] = "/x/a.txt", model[] = "/x/spm.model";
     struct spec_file file = {.path = path};
     struct spec_dataset spec = {.kind = DATASET_TEXT, .files = &file, .n_files = 1, .model = model};
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
     struct dl_error err = {0};
 
     assert_int_equal(spec_files_list(&spec, &anywhere, &list, &err), 0);

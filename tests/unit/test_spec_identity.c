@@ -6,8 +6,7 @@
 
 static uint64_t fingerprint_of(const char *text)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     uint64_t fingerprint;
 
     expect_spec(text, &spec);

@@ -302,8 +302,7 @@ TEST(test_unknown_length)
                                            "{kind: indices, indices: [0]}"};
 
     for (size_t i = 0; i < ARRAY_SIZE(samplers); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         struct dl_error err = {0};
         char text[128];
 
@@ -341,8 +340,7 @@ TEST(test_iterable)
         "out, or shuffle in the dataset (tar: shuffle)";
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         char text[256], message[256];
 
         snprintf(text, sizeof text, "dataset: %s", cases[i].dataset);
@@ -350,8 +348,7 @@ TEST(test_iterable)
         assert_int_equal(spec_dataset_is_iterable(&spec.dataset), cases[i].iterable);
         assert_int_equal(spec_check_iterable(&spec, NULL), 0);
         for (size_t j = 0; j < ARRAY_SIZE(shards); j++) {
-            _cleanup_(spec_deinit)
-            struct dl_spec shared = {0};
+            _cleanup_(spec_deinit) struct dl_spec shared = {0};
 
             snprintf(text, sizeof text, "{dataset: %s, shard: {mode: %s}}", cases[i].dataset,
                      shards[j]);
@@ -359,8 +356,7 @@ TEST(test_iterable)
             assert_int_equal(spec_check_iterable(&shared, NULL), 0);
         }
         for (size_t j = 0; j < ARRAY_SIZE(samplers); j++) {
-            _cleanup_(spec_deinit)
-            struct dl_spec drawn = {0};
+            _cleanup_(spec_deinit) struct dl_spec drawn = {0};
             struct dl_error err = {0};
 
             snprintf(text, sizeof text, "{dataset: %s, sampler: {kind: %s}}", cases[i].dataset,
@@ -599,10 +595,8 @@ TEST(test_too_many)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0}, over = {0};
+        _cleanup_(value_deinit) struct value v = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0}, over = {0};
         struct dl_error err = {0};
         struct value *section, *list, *item;
         char name[16];

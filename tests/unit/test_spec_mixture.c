@@ -97,8 +97,7 @@ TEST(test_weights_refused)
 TEST(test_longest_schedule)
 {
     for (unsigned more = 0; more < 2; more++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         _cleanup_free_ char *text = NULL;
         size_t size;
         FILE *out = open_memstream(&text, &size);
@@ -232,8 +231,7 @@ TEST(test_iterable)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         _cleanup_free_ char *text = NULL;
 
         assert_true(asprintf(&text, "dataset: {kind: mix, weights: [1, 1], datasets: [%s]}",

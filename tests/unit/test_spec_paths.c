@@ -66,8 +66,7 @@ static char *spec_of(const char *before, size_t kind, const char *key, const cha
 
 static char *shown(const struct value *v)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
 
     assert_int_equal(value_json_write(v, &text), 0);
     assert_int_equal(buffer_append(&text, "", 1), 0);
@@ -77,10 +76,8 @@ static char *shown(const struct value *v)
 /* What the canonical form has, as JSON; what is said instead, if it is refused. */
 static char *paths_of(const char *text)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     struct dl_error err = {0};
     char *told;
 
@@ -201,8 +198,7 @@ TEST(test_former_names_are_refused)
 
 static int read_former(const char *text, struct dl_spec *ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
 
     assert_int_equal(yaml_parse(text, strlen(text), "spec", &v, NULL), 0);
     assert_int_equal(spec_from_former(&v), 0);
@@ -211,8 +207,7 @@ static int read_former(const char *text, struct dl_spec *ret, struct dl_error *e
 
 static void expect_known(const char *text, const char *former, uint64_t fingerprint, uint64_t part)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0}, same = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0}, same = {0};
     struct dl_error err = {0};
     uint64_t got, parts[STATE_PARTS];
 
@@ -259,8 +254,7 @@ TEST(test_what_it_did_not_write)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
         for (size_t j = 0; j < ARRAY_SIZE(former_names); j++) {
-            _cleanup_(spec_deinit)
-            struct dl_spec spec = {0};
+            _cleanup_(spec_deinit) struct dl_spec spec = {0};
             _cleanup_free_ char *text = spec_of("", i, former_names[j], "a", "");
             int want = strcmp(kinds[i].former, former_names[j]) == 0 ? 0 : -EINVAL;
             assert_int_equal(read_former(text, &spec, NULL), want);

@@ -10,8 +10,7 @@
 
 static void expect_spec(const char *text, struct dl_spec *ret)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     struct dl_error err = {0};
 
     int r = yaml_parse(text, strlen(text), "spec", &v, &err);
@@ -61,10 +60,8 @@ TEST(test_samplers)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0}, again = {0};
-        _cleanup_(value_deinit)
-        struct value got = {0}, want = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0}, again = {0};
+        _cleanup_(value_deinit) struct value got = {0}, want = {0};
         char text[512];
 
         snprintf(text, sizeof text, "{dataset: {kind: range, length: 3}, sampler: %s}",
@@ -91,10 +88,8 @@ TEST(test_the_longest_lists)
 {
     for (int weights = 0; weights < 2; weights++) {
         for (uint64_t over = 0; over < 2; over++) {
-            _cleanup_(spec_deinit)
-            struct dl_spec spec = {0};
-            _cleanup_(value_deinit)
-            struct value v = {0};
+            _cleanup_(spec_deinit) struct dl_spec spec = {0};
+            _cleanup_(value_deinit) struct value v = {0};
             struct dl_error err = {0};
             struct value *section, *list, *item;
             const char *key = weights ? "weights" : "indices";
@@ -116,10 +111,8 @@ TEST(test_the_longest_lists)
                 continue;
             }
             assert_int_equal(r, 0);
-            _cleanup_(buffer_deinit)
-            struct dl_buffer packed = {0};
-            _cleanup_(value_deinit)
-            struct value canonical = {0};
+            _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
+            _cleanup_(value_deinit) struct value canonical = {0};
             assert_int_equal(spec_to_value(&spec, &canonical), 0);
             assert_int_equal(value_pack(&canonical, &packed), 0);
             assert_true(packed.len < DL_MAX_FRAME_BYTES);
@@ -155,8 +148,7 @@ TEST(test_check_length)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         struct dl_error err = {0};
         char text[512];
 

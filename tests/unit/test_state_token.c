@@ -254,8 +254,7 @@ TEST(test_passed)
 
 static void parts_of(const char *text, uint64_t ret[static STATE_PARTS])
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
 
     expect_spec(text, &spec);
     assert_int_equal(spec_parts(&spec, ret), 0);
@@ -334,8 +333,7 @@ TEST(test_histories_of_specs)
     const struct history before = {2, {{3, 1}, {4, 1}}}, none = {0};
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(spec_deinit)
-        struct dl_spec spec = {0};
+        _cleanup_(spec_deinit) struct dl_spec spec = {0};
         struct dl_error err = {0};
 
         expect_spec(rows[i].text, &spec);

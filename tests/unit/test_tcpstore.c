@@ -365,8 +365,7 @@ TEST(test_a_key_that_is_not_there_is_empty_in_v2)
 
 static void feed_set(struct tcpstore_peer *peer, const char *key, size_t len, int expected)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = bytes_of("01");
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of("01");
     _cleanup_free_ uint8_t *value = calloc(1, len + 1);
     const struct dl_span span = {.data = value, .len = len};
 

@@ -29,8 +29,7 @@ TEST(test_dialects_are_told_by_their_first_bytes)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(buffer_deinit)
-        struct dl_buffer bytes = bytes_of(rows[i].bytes);
+        _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of(rows[i].bytes);
         enum tcpstore_dialect dialect = TCPSTORE_ANY;
 
         assert_int_equal(tcpstore_sniff(bytes.data, bytes.len, &dialect), rows[i].result);
@@ -84,8 +83,7 @@ TEST(test_requests_are_whole_wherever_they_are_cut)
 {
     for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
         const struct request_row *row = &requests[i];
-        _cleanup_(buffer_deinit)
-        struct dl_buffer bytes = bytes_of(row->bytes);
+        _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of(row->bytes);
 
         for (size_t cut = 0; cut <= bytes.len; cut++) {
             struct tcpstore_scan scan = {0}, bytewise = {0};
@@ -124,8 +122,7 @@ TEST(test_every_request_is_in_the_table)
 
 TEST(test_fields_come_in_order)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = bytes_of("0b #2 '/m1' 'A' '' 'BB' ff");
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of("0b #2 '/m1' 'A' '' 'BB' ff");
     struct tcpstore_scan scan = {0};
     struct tcpstore_request got;
     static const char *const texts[] = {"/m1", "A", "", "BB"};
@@ -167,8 +164,7 @@ TEST(test_what_is_no_request_is_refused_at_once)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(buffer_deinit)
-        struct dl_buffer bytes = bytes_of(rows[i].bytes);
+        _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of(rows[i].bytes);
         struct tcpstore_scan scan = {0};
         struct tcpstore_request got;
 
@@ -183,8 +179,7 @@ TEST(test_what_is_no_request_is_refused_at_once)
 /* Eight values of 8 MiB are beyond what one message may have, and are refused as they begin. */
 TEST(test_messages_are_bounded)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = bytes_of("0b #9");
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of("0b #9");
     struct tcpstore_scan scan = {0};
     struct tcpstore_request got;
     _cleanup_free_ uint8_t *value = calloc(1, TCPSTORE_VALUE_MAX);
@@ -236,8 +231,7 @@ TEST(test_replies_are_whole_wherever_they_are_cut)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        _cleanup_(buffer_deinit)
-        struct dl_buffer bytes = bytes_of(rows[i].bytes);
+        _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of(rows[i].bytes);
         struct tcpstore_scan scan = {0};
         size_t got = 99;
 
@@ -252,8 +246,7 @@ TEST(test_replies_are_whole_wherever_they_are_cut)
 
 TEST(test_replies_that_are_too_large_are_refused)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = bytes_of("#8388609");
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = bytes_of("#8388609");
     struct tcpstore_scan scan = {0};
     size_t got;
 
@@ -303,10 +296,8 @@ TEST(test_numbers_are_read_as_stoll_does)
 
 TEST(test_a_connection_begins_in_one_piece)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer hello = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer captured = bytes_of("00 ce f7 85 3c 0d 90 1f 00 00");
+    _cleanup_(buffer_deinit) struct dl_buffer hello = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer captured = bytes_of("00 ce f7 85 3c 0d 90 1f 00 00");
 
     assert_int_equal(tcpstore_put_hello(&hello, 0x1f90), 0);
     assert_int_equal(hello.len, captured.len);

@@ -389,8 +389,7 @@ TEST(test_chat)
 TEST(test_places)
 {
     struct data_env env = {.roots = (char *[]){(char *)"/nonexistent"}, .n_roots = 1};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 

@@ -80,8 +80,7 @@ TEST(test_rates)
     for (size_t i = 0; i < ARRAY_SIZE(rate_rows); i++) {
         _cleanup_free_ char *then = row_text("name: a, uid: 1, ", rate_rows[i].then);
         _cleanup_free_ char *now = row_text("name: a, uid: 1, ", rate_rows[i].now);
-        _cleanup_(value_deinit)
-        struct value rows =
+        _cleanup_(value_deinit) struct value rows =
             rows_of(&(struct texts){{STATUS, then}}, &(struct texts){{STATUS, now}});
 
         print_message("# %s\n", rate_rows[i].now);
@@ -113,8 +112,7 @@ TEST(test_cpu)
     for (size_t i = 0; i < ARRAY_SIZE(cpu_rows); i++) {
         const struct texts then = {{STATUS, loaders, NULL, cpu_rows[i].then}};
         const struct texts now = {{STATUS, loaders, NULL, cpu_rows[i].now}};
-        _cleanup_(value_deinit)
-        struct value rows = rows_of(&then, &now);
+        _cleanup_(value_deinit) struct value rows = rows_of(&then, &now);
 
         print_message("# %s\n", cpu_rows[i].now);
         assert_figure(&rows, 0, "cpu", cpu_rows[i].cpu);
@@ -144,8 +142,7 @@ TEST(test_wait)
 {
     for (size_t i = 0; i < ARRAY_SIZE(wait_rows); i++) {
         const struct texts now = {{STATUS, "[{name: a}]", NULL, NULL, wait_rows[i].lately}};
-        _cleanup_(value_deinit)
-        struct value rows = rows_of(NULL, &now);
+        _cleanup_(value_deinit) struct value rows = rows_of(NULL, &now);
 
         print_message("# %s\n", wait_rows[i].lately);
         assert_figure(&rows, 0, "wait", wait_rows[i].wait);
@@ -172,8 +169,7 @@ TEST(test_left)
 {
     for (size_t i = 0; i < ARRAY_SIZE(left_rows); i++) {
         const struct texts now = {{STATUS, "[{name: a}]", left_rows[i].epochs}};
-        _cleanup_(value_deinit)
-        struct value rows = rows_of(NULL, &now);
+        _cleanup_(value_deinit) struct value rows = rows_of(NULL, &now);
 
         print_message("# %s\n", left_rows[i].epochs);
         assert_figure(&rows, 0, "progress", left_rows[i].progress);
@@ -186,10 +182,9 @@ TEST(test_another_daemon)
 {
     const struct texts then = {{STATUS, "[{name: a, batches: 10}]"}};
     const struct texts now = {{"{pid: 8}", "[{name: a, batches: 12}]"}};
-    _cleanup_(value_deinit)
-    struct value same = rows_of(&then, &(struct texts){{STATUS, now.views[1]}});
-    _cleanup_(value_deinit)
-    struct value other = rows_of(&then, &now);
+    _cleanup_(value_deinit) struct value same =
+        rows_of(&then, &(struct texts){{STATUS, now.views[1]}});
+    _cleanup_(value_deinit) struct value other = rows_of(&then, &now);
 
     assert_figure(&same, 0, "batches_per_s", 1);
     assert_figure(&other, 0, "batches_per_s", NAN);
@@ -227,8 +222,7 @@ static const struct top_sort *sort_by(char key)
 
 TEST(test_sort)
 {
-    _cleanup_(value_deinit)
-    struct value rows = rows_of(&THEN, &NOW);
+    _cleanup_(value_deinit) struct value rows = rows_of(&THEN, &NOW);
 
     for (size_t i = 0; i < ARRAY_SIZE(sort_rows); i++) {
         char order[8] = "";
@@ -244,8 +238,7 @@ TEST(test_sort)
 /* What nobody reads comes last and has no verdict; the line has no block for what is not over. */
 TEST(test_table)
 {
-    _cleanup_(value_deinit)
-    struct value rows = rows_of(&THEN, &NOW);
+    _cleanup_(value_deinit) struct value rows = rows_of(&THEN, &NOW);
     _cleanup_free_ char *text = NULL;
     struct table_style style;
     size_t len;
@@ -282,8 +275,7 @@ TEST(test_shapes)
 {
     for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
         const struct texts texts = {{shapes[i], shapes[i], shapes[i], shapes[i], shapes[i]}};
-        _cleanup_(value_deinit)
-        struct value rows = rows_of(&texts, &texts);
+        _cleanup_(value_deinit) struct value rows = rows_of(&texts, &texts);
         struct table_style style;
 
         assert_int_equal(rows.type, VALUE_ARRAY);

@@ -14,8 +14,7 @@ static void check(int r)
 
 TEST(test_builders)
 {
-    _cleanup_(value_deinit)
-    struct value map = {0};
+    _cleanup_(value_deinit) struct value map = {0};
     struct value *child, *item;
 
     check(value_set_int(&map, "int", -5));
@@ -59,12 +58,9 @@ TEST(test_builders)
 
 TEST(test_move_and_copy)
 {
-    _cleanup_(value_deinit)
-    struct value from = {0};
-    _cleanup_(value_deinit)
-    struct value to = {0};
-    _cleanup_(value_deinit)
-    struct value copy = {0};
+    _cleanup_(value_deinit) struct value from = {0};
+    _cleanup_(value_deinit) struct value to = {0};
+    _cleanup_(value_deinit) struct value copy = {0};
     struct value *child, *item;
 
     check(value_set(&from, "a", &child));
@@ -118,10 +114,8 @@ TEST(test_equality)
         for (size_t j = 0; j < ARRAY_SIZE(all); j++)
             assert_int_equal(value_equal(&all[i], &all[j]), i == j);
 
-    _cleanup_(value_deinit)
-    struct value a = {0};
-    _cleanup_(value_deinit)
-    struct value b = {0};
+    _cleanup_(value_deinit) struct value a = {0};
+    _cleanup_(value_deinit) struct value b = {0};
     check(value_set_int(&a, "x", 1));
     check(value_set_int(&a, "y", 2));
     check(value_set_int(&b, "y", 2));
@@ -148,8 +142,7 @@ TEST(test_type_names)
 
 TEST(test_duplicate)
 {
-    _cleanup_(value_deinit)
-    struct value map = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value map = {.type = VALUE_MAP};
     const struct value *twice = &map;
     struct value *child;
 
@@ -173,12 +166,9 @@ TEST(test_duplicate)
 
 static void round_trip(const struct value *v)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer buf = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer again = {0};
-    _cleanup_(value_deinit)
-    struct value back = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer buf = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer again = {0};
+    _cleanup_(value_deinit) struct value back = {0};
     struct dl_error err = {0};
 
     check(value_pack(v, &buf));
@@ -194,8 +184,7 @@ TEST(test_round_trip_numbers)
 {
     for (int bit = 0; bit < 64; bit++)
         for (int d = -1; d <= 1; d++) {
-            _cleanup_(value_deinit)
-            struct value map = {0};
+            _cleanup_(value_deinit) struct value map = {0};
             uint64_t n = (UINT64_C(1) << bit) + (uint64_t)d;
             check(value_set_uint(&map, "u", n));
             check(value_set_int(&map, "i", (int64_t)n));
@@ -250,10 +239,8 @@ TEST(test_round_trip_random)
     uint32_t seed = 2463534242;
 
     for (int i = 0; i < 300; i++) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
-        _cleanup_(value_deinit)
-        struct value copy = {0};
+        _cleanup_(value_deinit) struct value v = {0};
+        _cleanup_(value_deinit) struct value copy = {0};
         fill_randomly(&v, &seed, 0);
         round_trip(&v);
         check(value_copy(&v, &copy));
@@ -273,14 +260,10 @@ static void nest(struct value *v, uint32_t depth)
 
 TEST(test_pack_limits)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer buf = {0};
-    _cleanup_(value_deinit)
-    struct value deep = {0};
-    _cleanup_(value_deinit)
-    struct value deeper = {0};
-    _cleanup_(value_deinit)
-    struct value wide = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer buf = {0};
+    _cleanup_(value_deinit) struct value deep = {0};
+    _cleanup_(value_deinit) struct value deeper = {0};
+    _cleanup_(value_deinit) struct value wide = {0};
     struct value *child;
 
     nest(&deep, (uint32_t)DL_MAX_VALUE_DEPTH);
@@ -379,10 +362,8 @@ TEST(test_forms)
         {BYTES("\xCA\x3F\x80\0\0"), BYTES("\xCB\x3F\xF0\0\0\0\0\0\0")},
     };
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
-        _cleanup_(buffer_deinit)
-        struct dl_buffer buf = {0};
+        _cleanup_(value_deinit) struct value v = {0};
+        _cleanup_(buffer_deinit) struct dl_buffer buf = {0};
         check(value_unpack((const uint8_t *)forms[i].data, forms[i].len, &v, NULL));
         check(value_pack(&v, &buf));
         assert_int_equal(buf.len, forms[i].canonical_len);
@@ -392,10 +373,8 @@ TEST(test_forms)
 
 TEST(test_truncated_everywhere)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer buf = {0};
+    _cleanup_(value_deinit) struct value v = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer buf = {0};
     uint32_t seed = 7;
 
     v.type = VALUE_MAP;
@@ -420,8 +399,7 @@ TEST(test_truncated_everywhere)
 /* 32,767 keys in one map must not cost 32,767² comparisons. */
 TEST(test_many_keys)
 {
-    _cleanup_(value_deinit)
-    struct value v = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value v = {.type = VALUE_MAP};
     struct value *child;
 
     for (int i = 0; i < 32767; i++) {

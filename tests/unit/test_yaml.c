@@ -127,8 +127,7 @@ static const struct {
 TEST(test_values)
 {
     for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
+        _cleanup_(value_deinit) struct value v = {0};
         struct dl_error err = {0};
         _cleanup_free_ char *got = NULL;
         size_t len;
@@ -227,8 +226,7 @@ TEST(test_lines)
 {
     static const char text[] =
         "# c\na: 1\n\nb:\n  - x\n  -\n    c: 2\n    d: {e: 3,\n      f: 4}\n";
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
 
     assert_int_equal(yaml_parse(text, strlen(text), "t", &v, NULL), 0);
     const struct value *b = value_get(&v, "b");
@@ -266,8 +264,7 @@ static void expect_size_error(const char *text, const char *path, const char *me
 TEST(test_nesting)
 {
     static const char too_deep[] = "nested more than 16 levels deep";
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     _cleanup_free_ char *deepest = repeat("", "[", 16, "]]]]]]]]]]]]]]]]");
     _cleanup_free_ char *deeper = repeat("", "[", 17, "]]]]]]]]]]]]]]]]]");
     _cleanup_free_ char *endless = repeat("", "[", 100000, "");
@@ -289,10 +286,8 @@ TEST(test_nesting)
 /* What the parser accepts must be accepted as msgpack by the other side, to the last node. */
 TEST(test_node_limit)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer buf = {0};
+    _cleanup_(value_deinit) struct value v = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer buf = {0};
     _cleanup_free_ char *most = repeat("[", "1,", 65535, "]");
     _cleanup_free_ char *more = repeat("[", "1,", 65536, "]");
     _cleanup_free_ char *maps = repeat("[", "{a: 1},", 21846, "]");
@@ -306,8 +301,7 @@ TEST(test_node_limit)
 
 TEST(test_huge)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     _cleanup_free_ char *largest = repeat("a: ", "x", DL_MAX_SPEC_TEXT - 3, "");
     _cleanup_free_ char *larger = repeat("a: ", "x", DL_MAX_SPEC_TEXT - 2, "");
 
@@ -321,8 +315,7 @@ TEST(test_truncated_everywhere)
     static const char text[] = "name: \"\xC3\xA9\"\nfiles: {image: a.gz, label: 'b'}\n"
                                "list:\n  - 0x1F\n  - 1.5\n  - |\n    t\n  - [1, {\"k\": null}]\n";
     for (size_t len = 0; len < sizeof text - 1; len++) {
-        _cleanup_(value_deinit)
-        struct value v = {0};
+        _cleanup_(value_deinit) struct value v = {0};
         struct dl_error err = {0};
         int r = parse(text, len, &v, &err);
         assert_true(r == 0 ? err.code == 0 : r == -EINVAL && err.message[0]);

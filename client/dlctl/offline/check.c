@@ -354,8 +354,7 @@ static int check_load_epoch(struct check *c, uint64_t epoch, struct dl_error *er
 
 int verb_check(const struct options *o)
 {
-    _cleanup_(check_deinit)
-    struct check c = {.o = o};
+    _cleanup_(check_deinit) struct check c = {.o = o};
     struct dl_error err = {0};
     uint64_t begin;
     int r;

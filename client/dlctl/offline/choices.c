@@ -89,8 +89,7 @@ struct job {
 static int choices_work_out(const struct job *job, const struct choice *choice,
                             enum leftover leftover, struct plan_totals *ret, struct dl_error *err)
 {
-    _cleanup_(plan_freep)
-    struct plan *plan = NULL;
+    _cleanup_(plan_freep) struct plan *plan = NULL;
     const struct dl_spec with = choices_spec_with(job->spec, choice, leftover);
     struct plan_params params = plan_params_of(&with, job->planned);
     int r;

@@ -33,8 +33,7 @@ static int kinds_fill(struct value *map)
 
 int verb_kinds(const struct options *o)
 {
-    _cleanup_(value_deinit)
-    struct value map = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value map = {.type = VALUE_MAP};
     struct table_style style = {
         .keys = "kind style reads without", .below = "without", .width = TEXT_WIDTH};
     int r = kinds_fill(&map);

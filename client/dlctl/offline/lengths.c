@@ -222,8 +222,7 @@ static void lengths_print_suggestion(const struct choices *c)
 static int lengths_print_choices(const struct told *t)
 {
     const struct choices *c = &t->choices;
-    _cleanup_(value_deinit)
-    struct value rows = {.type = VALUE_ARRAY};
+    _cleanup_(value_deinit) struct value rows = {.type = VALUE_ARRAY};
     int error = 0;
     const struct form form = {.error = &error};
 
@@ -241,8 +240,7 @@ static int lengths_print_choices(const struct told *t)
 
 static int lengths_print_told(const struct options *o, const struct told *t)
 {
-    _cleanup_(value_deinit)
-    struct value value = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value value = {.type = VALUE_MAP};
     int r;
 
     if (o->json) {
@@ -258,10 +256,8 @@ static int lengths_print_told(const struct options *o, const struct told *t)
 
 int verb_lengths(const struct options *o)
 {
-    _cleanup_(lengths_told_deinit)
-    struct told t = {0};
-    _cleanup_(offline_measures_deinit)
-    struct offline_measures measures = {0};
+    _cleanup_(lengths_told_deinit) struct told t = {0};
+    _cleanup_(offline_measures_deinit) struct offline_measures measures = {0};
     struct dl_error err = {0};
     bool drawn = false;
     int r;

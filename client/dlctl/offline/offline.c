@@ -35,8 +35,7 @@ static int offline_directory_of(const char *path, char ret[PATH_MAX], struct dl_
 
 static int offline_parse_spec(const char *path, struct dl_spec *ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
+    _cleanup_(value_deinit) struct value value = {0};
     char base[PATH_MAX];
     int r;
 
@@ -260,10 +259,8 @@ static int offline_check_state(const struct options *o, const struct dl_spec *sp
 int offline_changes(const struct options *o, const struct dl_spec *spec, struct mix_changes **ret,
                     struct dl_error *err)
 {
-    _cleanup_(state_file_deinit)
-    struct state_file file = {0};
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *changes = NULL;
+    _cleanup_(state_file_deinit) struct state_file file = {0};
+    _cleanup_(mix_changes_unrefp) struct mix_changes *changes = NULL;
     struct state_token token;
     struct dl_span list;
     char dir[PATH_MAX];

@@ -203,8 +203,7 @@ static void plan_write_step(struct out *out, const struct options *o, struct pla
 
 static int plan_write_steps(const struct options *o, struct plan *plan, uint64_t replicas)
 {
-    _cleanup_(plan_shown_deinit)
-    struct shown s = {.replicas = replicas};
+    _cleanup_(plan_shown_deinit) struct shown s = {.replicas = replicas};
     _cleanup_free_ struct out *out = malloc(sizeof *out);
     uint64_t end = plan_most_steps(o, plan, replicas);
     uint64_t first = o->rank_all ? 0 : o->rank;
@@ -274,8 +273,7 @@ static int plan_form_totals(const struct dl_spec *spec, const struct plan *plan,
 static int plan_print_totals(const struct options *o, const struct dl_spec *spec,
                              const struct plan *plan)
 {
-    _cleanup_(value_deinit)
-    struct value totals = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value totals = {.type = VALUE_MAP};
     int r = plan_form_totals(spec, plan, &totals);
 
     if (r == 0 && o->json)
@@ -291,8 +289,7 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec, u
                           struct offline_measures *measures, struct plan **ret,
                           struct dl_error *err)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *changes = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *changes = NULL;
     struct plan_params params;
     int r;
 
@@ -316,12 +313,9 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec, u
 
 int verb_plan(const struct options *o)
 {
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(offline_measures_deinit)
-    struct offline_measures measures = {0};
-    _cleanup_(plan_freep)
-    struct plan *plan = NULL;
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(offline_measures_deinit) struct offline_measures measures = {0};
+    _cleanup_(plan_freep) struct plan *plan = NULL;
     struct dl_error err = {0};
     uint64_t steps, replicas;
     bool drawn = false;

@@ -65,8 +65,7 @@ static void weights_print_text(const struct value *view)
 
 int verb_weights(const struct options *o)
 {
-    _cleanup_(ask_end)
-    struct dl_client *client = NULL;
+    _cleanup_(ask_end) struct dl_client *client = NULL;
     _cleanup_free_ double *weights = NULL;
     struct dl_error err = {0};
     const void *data = NULL;

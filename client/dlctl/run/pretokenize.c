@@ -70,8 +70,7 @@ static int spec_copy_section(const struct value *from, const char *key, struct v
 static int spec_make_plain(const char *path, struct value *ret, struct dl_error *err)
 {
     static const char *const kept[] = {"dataset", "workers", "memory"};
-    _cleanup_(value_deinit)
-    struct value spec = {0};
+    _cleanup_(value_deinit) struct value spec = {0};
     int r = spec_read_file(path, &spec, err);
 
     if (r == 0)
@@ -219,10 +218,8 @@ static int pretokenize_report(const struct pretokenize *p)
 
 int verb_pretokenize(const struct options *o)
 {
-    _cleanup_(pretokenize_deinit)
-    struct pretokenize p = {.o = o};
-    _cleanup_(value_deinit)
-    struct value spec = {0};
+    _cleanup_(pretokenize_deinit) struct pretokenize p = {.o = o};
+    _cleanup_(value_deinit) struct value spec = {0};
     struct dl_error err = {0};
     int r = spec_make_plain(o->operand, &spec, &err);
 

@@ -312,8 +312,7 @@ static bool run_says(const struct value *row, const char *key, uint64_t n)
 /* Of batches of tokens: what the daemon says of the epoch. */
 static int run_ask_for_plan(struct run *run, uint64_t epoch)
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
     int r;
 
     if (run->outcome.tally.padded == 0)
@@ -364,8 +363,7 @@ static int run_epoch(struct run *run, uint64_t epoch, bool first)
 static int run_judge(struct run *run)
 {
     struct outcome *outcome = &run->outcome;
-    _cleanup_(spent_deinit)
-    struct spent after = {0};
+    _cleanup_(spent_deinit) struct spent after = {0};
     int r = run->before.known ? spent_ask(run->client, outcome->name, &after) : 0;
 
     outcome->has_verdict =
@@ -376,8 +374,7 @@ static int run_judge(struct run *run)
 
 int verb_run(const struct options *o)
 {
-    _cleanup_(run_deinit)
-    struct run run = {.o = o};
+    _cleanup_(run_deinit) struct run run = {.o = o};
     struct dl_error err = {0};
     uint64_t begin;
     int r;

@@ -187,7 +187,7 @@ static int tokens_make_fit(struct token_files *files, const int64_t *tokens, siz
             return dl_error_set(err, ERANGE, files->prefix,
                                 "token %zu of document %llu is %lld, which is not one of int32's "
                                 "that are not negative",
-                                i, (unsigned long long)files->documents, (long long)tokens[i]);
+                                i, (ull)files->documents, (long long)tokens[i]);
         greatest = tokens[i] > greatest ? tokens[i] : greatest;
     }
     return greatest > UINT16_MAX && files->width == sizeof(uint16_t) ? tokens_widen(files, err) : 0;
@@ -214,8 +214,8 @@ static int tokens_note_document(struct token_files *files, size_t n, struct dl_e
 {
     if (n > INT32_MAX)
         return dl_error_set(err, EOVERFLOW, files->prefix,
-                            "document %llu has %zu tokens, more than %d",
-                            (unsigned long long)files->documents, n, INT32_MAX);
+                            "document %llu has %zu tokens, more than %d", (ull)files->documents, n,
+                            INT32_MAX);
     if (!array_reserve(files->lengths, files->room, files->documents + 1))
         return dl_error_set(err, ENOMEM, files->prefix, "%s", strerror(ENOMEM));
     files->lengths[files->documents++] = (uint32_t)n;

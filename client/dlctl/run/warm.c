@@ -70,8 +70,7 @@ static uint64_t warm_more(const struct warm *warm, enum warm_count count)
 
 static int warm_look(struct warm *warm, uint64_t ret[static WARM_COUNTS])
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
     int r = ask_view(warm->client, "remote", &view);
 
     for (size_t i = 0; i < WARM_COUNTS && r == 0; i++)
@@ -90,8 +89,7 @@ static bool warm_is_ours(const struct warm *warm, const struct value *row, const
 /* Samples that the loader has left out or replaced so far. */
 static int warm_count_bad(struct warm *warm, uint64_t *ret)
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
     int r = ask_view(warm->client, "loaders", &view);
 
     *ret = 0;
@@ -104,8 +102,7 @@ static int warm_count_bad(struct warm *warm, uint64_t *ret)
 /* -ENOENT with `err`: no file of the loader is remote. */
 static int warm_check(struct warm *warm, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
     int r = ask_view(warm->client, "workers", &view);
 
     for (uint32_t i = 0; r == 0 && view.type == VALUE_ARRAY && i < view.count; i++) {
@@ -251,8 +248,7 @@ static int warm_find_bad(struct warm *warm, struct dl_error *err)
 
 int verb_fetch(const struct options *o)
 {
-    _cleanup_(warm_deinit)
-    struct warm warm = {.o = o};
+    _cleanup_(warm_deinit) struct warm warm = {.o = o};
     struct dl_error err = {0};
     int r = warm_begin(&warm);
 

@@ -148,8 +148,7 @@ static void rows_put_errors(const struct form *row, const struct value *loader)
 
 int top_rows_make(const struct top_look *look, const struct top_look *before, struct value *ret)
 {
-    _cleanup_(value_deinit)
-    struct value rows = {.type = VALUE_ARRAY};
+    _cleanup_(value_deinit) struct value rows = {.type = VALUE_ARRAY};
     const struct value *loaders = &look->views[TOP_LOADERS];
     int error = 0;
     const struct form form = {.error = &error};

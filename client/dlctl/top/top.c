@@ -43,8 +43,7 @@ static int top_ask(struct top *top, struct top_look *look, struct dl_error *err)
 
 int top_take_look(struct top *top, struct dl_error *err)
 {
-    _cleanup_(top_look_deinit)
-    struct top_look look = {.at_s = (double)clock_ns() / 1e9};
+    _cleanup_(top_look_deinit) struct top_look look = {.at_s = (double)clock_ns() / 1e9};
     int r = top_ask(top, &look, err);
 
     if (r == 0 && top_rows_make(&look, &top->look, &top->rows) < 0)
@@ -105,8 +104,7 @@ static void top_write_title(const struct top *top, FILE *file)
 
 static int top_write_table(const struct top *top, FILE *file, size_t width, bool verdicts)
 {
-    _cleanup_(value_deinit)
-    struct value rows = {0};
+    _cleanup_(value_deinit) struct value rows = {0};
     struct table_style style;
     int r = value_copy(&top->rows, &rows);
 
@@ -216,8 +214,7 @@ static int top_show_text(struct top *top)
 
 int verb_top(const struct options *o)
 {
-    _cleanup_(top_deinit)
-    struct top top = {.o = o, .sort = top_sorts};
+    _cleanup_(top_deinit) struct top top = {.o = o, .sort = top_sorts};
     struct dl_error err = {0};
     int status = -ENOTTY;
 

@@ -188,7 +188,7 @@ static PyObject *py_batch_build_string(struct walk *walk, const struct dl_node *
 
     if (dl_batch_node_text(walk->batch, number, i, &text, &len) < 0)
         return PyErr_Format(PyExc_ValueError, "text of step %llu was overwritten in shared memory",
-                            (unsigned long long)dl_batch_step(walk->batch));
+                            (ull)dl_batch_step(walk->batch));
     if (node->kind == DL_NODE_BYTES)
         return PyBytes_FromStringAndSize(text, (Py_ssize_t)len);
     /* As workers encode what Python made of damaged file names. */

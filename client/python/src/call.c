@@ -150,8 +150,7 @@ void client_call_back(PyThreadState *thread, PyObject *callable, uint64_t a, uin
                       const char *text)
 {
     PyEval_RestoreThread(thread);
-    PyObject *done =
-        PyObject_CallFunction(callable, "KKs", (unsigned long long)a, (unsigned long long)b, text);
+    PyObject *done = PyObject_CallFunction(callable, "KKs", (ull)a, (ull)b, text);
 
     if (!done)
         PyErr_WriteUnraisable(callable);
@@ -245,7 +244,7 @@ int to_u64(PyObject *number, void *ret)
         return 0;
     n = PyLong_AsUnsignedLongLong(number);
     Py_DECREF(number);
-    if (n == (unsigned long long)-1 && PyErr_Occurred())
+    if (n == (ull)-1 && PyErr_Occurred())
         return 0;
     *(uint64_t *)ret = n;
     return 1;
@@ -258,7 +257,7 @@ int to_u32(PyObject *number, void *ret)
     if (!to_u64(number, &n))
         return 0;
     if (n > UINT32_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%llu is above %u", (unsigned long long)n, UINT32_MAX);
+        PyErr_Format(PyExc_OverflowError, "%llu is above %u", (ull)n, UINT32_MAX);
         return 0;
     }
     *(uint32_t *)ret = (uint32_t)n;

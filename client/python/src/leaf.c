@@ -220,7 +220,7 @@ static PyObject *py_leaf_array_interface(PyObject *self, void *closure)
         return NULL;
     return Py_BuildValue("{s:N, s:s, s:(KO), s:i}", "shape", shape, "typestr",
                          py_typestrs[leaf->dtype], "data",
-                         (unsigned long long)(uintptr_t)py_leaf_tensor_of(leaf)->data,
+                         (ull)(uintptr_t)py_leaf_tensor_of(leaf)->data,
                          leaf->writable ? Py_False : Py_True, "version", 3);
 }
 

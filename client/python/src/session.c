@@ -440,7 +440,7 @@ static PyObject *py_session_loader_mix(PyObject *self, PyObject *args)
     client_end_call(loader->client, thread);
     if (r < 0)
         return client_raise(state_of(self), loader->client, r);
-    return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
+    return Py_BuildValue("(KK)", (ull)epoch, (ull)step);
 }
 
 PyDoc_STRVAR(sample_weights_doc,
@@ -470,7 +470,7 @@ static PyObject *py_session_loader_sample_weights(PyObject *self, PyObject *args
     client_end_call(loader->client, thread);
     if (r < 0)
         return client_raise(state_of(self), loader->client, r);
-    return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
+    return Py_BuildValue("(KK)", (ull)epoch, (ull)step);
 }
 
 PyDoc_STRVAR(find_state_doc,
@@ -492,7 +492,7 @@ static PyObject *py_session_loader_find_state(PyObject *self, PyObject *args)
     int r = dl_loader_find_state(loader->handle, state, (size_t)len, world, &epoch, &step);
     if (r < 0)
         return client_raise(state_of(self), loader->client, r);
-    return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
+    return Py_BuildValue("(KK)", (ull)epoch, (ull)step);
 }
 
 enum fact {

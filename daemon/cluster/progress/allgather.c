@@ -469,8 +469,7 @@ static void allgather_on_left(void *owner, const struct backend_answer *answer);
 static void allgather_leave(struct allgather *g, struct dl_span there)
 {
     char key[BACKEND_KEY_MAX];
-    _cleanup_(buffer_deinit)
-    struct dl_buffer sum = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer sum = {0};
 
     allgather_sum_write(g->o.round, g->checksum, g->values, g->o.n, &sum);
     bool same = sum.len == there.len && memcmp(sum.data, there.data, sum.len) == 0;

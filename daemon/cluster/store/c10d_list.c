@@ -71,8 +71,7 @@ static void c10d_list_change_directory(struct c10d_call *call, struct dl_span cu
     const uint8_t *at = c10d_list_find_name(current, name);
     size_t before = at ? (size_t)(at - current.data) : current.len, len = strlen(name) + 1;
     const struct dl_span data = c10d_span_of(&call->data);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer next = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer next = {0};
 
     if (call->kind == C10D_CALL_PUT && at) {
         c10d_ask_for(call, TCPSTORE_SET, call->key, &data, c10d_list_on_put, call);
@@ -187,8 +186,7 @@ static void c10d_list_read_names(struct c10d_call *call, struct dl_span director
 
 static void c10d_list_on_names(void *owner, const struct tcpstore_answer *with)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer directory = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer directory = {0};
     struct c10d_call *call = owner;
 
     if (c10d_list_take_one(call, with, &directory) && directory.len > 1 &&

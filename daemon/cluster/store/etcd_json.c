@@ -299,8 +299,7 @@ void etcd_list_deinit(struct etcd_list *list)
 static int etcd_json_add_item(const json_t *json, size_t prefix_len, struct etcd_list *list)
 {
     const json_t *key = json_object_get(json, "key");
-    _cleanup_(buffer_deinit)
-    struct dl_buffer name = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer name = {0};
     struct etcd_kv kv = {0};
 
     if (!json_is_string(key) ||

@@ -128,8 +128,7 @@ static void discovery_put(struct discovery *d)
 
 static void discovery_on_listed(void *owner, const struct backend_answer *answer)
 {
-    _cleanup_(config_dirs_deinit)
-    struct config_dirs there = {0};
+    _cleanup_(config_dirs_deinit) struct config_dirs there = {0};
     struct discovery *d = owner;
     char key[BACKEND_KEY_MAX];
     const char *gone;

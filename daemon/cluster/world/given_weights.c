@@ -387,8 +387,7 @@ int given_weights_give(struct shared_loader *shared, struct mix_changes *list, c
                        struct dl_error *err)
 {
     struct given_weights *w = &shared->given;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
     if (mix_changes_write(list, &bytes) < 0)
         return dl_error_set(err, ENOMEM, "weights", "out of memory");

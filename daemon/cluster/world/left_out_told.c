@@ -66,8 +66,7 @@ static void left_out_told_on_put(void *owner, const struct backend_answer *answe
 void left_out_tell(struct left_out *l)
 {
     uint64_t self = member_id(l->members->member);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     char key[BACKEND_KEY_MAX];
 
     left_out_told_text(l, &text);

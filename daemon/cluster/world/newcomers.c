@@ -110,8 +110,7 @@ static void newcomers_say(struct members *m, bool asks)
 {
     _cleanup_free_ struct allgather_node *nodes = must_alloc(m->n_nodes * sizeof *nodes);
     struct newcomers_word *word = must_alloc(sizeof *word);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     char key[BACKEND_KEY_MAX];
 
     must_append(&text, m->word.data, m->word.len);

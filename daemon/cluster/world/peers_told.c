@@ -115,8 +115,7 @@ static void peers_told_on_listed(void *owner, const struct backend_answer *answe
 {
     struct members *m = owner;
     struct peers_told *told = m->peers_told;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
 
     peers_told_pause(told);
     if (answer->status < 0 || m->ending || m->state != MEMBERS_IN)

@@ -182,8 +182,7 @@ static void reports_write(struct shared_loader *shared, struct progress_report *
 {
     const struct members *m = shared->members;
     const struct progress_round *latest = progress_latest(&shared->progress);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
 
     report->last = latest ? latest->number : PROGRESS_NO_ROUND;
     report->known = shared->progress;
@@ -296,8 +295,7 @@ void reports_settle(struct shared_loader *shared, const struct progress_point *b
         .last = PROGRESS_NO_ROUND, .has_point = true, .point = *begin, .known = shared->progress};
     struct members *m = shared->members;
     struct report_round *round = reports_find(shared, m->round);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
 
     if (round)
         round->settled = true;
@@ -377,8 +375,7 @@ static struct mix_changes *reports_choose_weights(const struct reports_heard *he
 static int reports_merge(struct report_round *round, const struct dl_span *texts,
                          struct dl_error *err)
 {
-    _cleanup_(reports_heard_deinit)
-    struct reports_heard heard = {0};
+    _cleanup_(reports_heard_deinit) struct reports_heard heard = {0};
     struct progress_point begin = {0}; /* unless a node knows another */
     int r = reports_read(round, texts, &heard, err);
 

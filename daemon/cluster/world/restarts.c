@@ -124,8 +124,7 @@ void restarts_say(struct shared_loader *shared)
 {
     struct members *m = shared->members;
     struct dl_buffer *said = &shared->restart.said;
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     char key[BACKEND_KEY_MAX];
 
     if (restarts_any_is_there(shared))

@@ -54,8 +54,7 @@ void sights_tick(struct members *m)
 {
     struct sights *s = &m->sights;
     uint64_t looked_ns = member_looked_ns(m->member);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     char key[BACKEND_KEY_MAX];
 
     if (!sights_are_told(m) || m->self >= RDZV_FRONT || !m->shared_loaders || s->telling ||

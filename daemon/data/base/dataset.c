@@ -10,12 +10,12 @@
 int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_error *err)
 {
     return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
-                        (unsigned long long)index, (unsigned long long)ds->length);
+                        (ull)index, (ull)ds->length);
 }
 
 size_t dataset_put_name(const char *path, const char *what, uint64_t n, char *ret, size_t room)
 {
-    int len = snprintf(ret, room, "%s: %s %llu", path, what, (unsigned long long)n);
+    int len = snprintf(ret, room, "%s: %s %llu", path, what, (ull)n);
 
     return len < 0 ? 0 : (size_t)len;
 }

@@ -139,7 +139,7 @@ int sample_bytes_to_numbers(struct sample *sample, uint32_t dtype, struct dl_err
                                 "another type with dataset.raw, or other fields",
                                 node->key_len > 0 ? "its field " : "", (int)node->key_len,
                                 tree->keys + node->key_off, node->key_len > 0 ? " " : "",
-                                (unsigned long long)node->nbytes, dtype_name(dtype));
+                                (ull)node->nbytes, dtype_name(dtype));
         node->kind = TREE_TENSOR;
         node->dtype = (uint16_t)dtype;
         node->ndim = 1;

@@ -40,8 +40,7 @@ static int batch_mix_take_image(struct batch_mix *mix, const struct tree_node *n
             err, EINVAL, "collate",
             "mixup and cutmix need images of one height and width, and there are %u "
             "× %u and %llu × %llu",
-            mix->height, mix->width, (unsigned long long)node->shape[1],
-            (unsigned long long)node->shape[2]);
+            mix->height, mix->width, (ull)node->shape[1], (ull)node->shape[2]);
     mix->row_bytes[leaf] = node->nbytes;
     return 0;
 }
@@ -258,9 +257,9 @@ static int batch_mix_check_labels(const struct batch_mix *mix, const struct batc
         if (label >= 0 && (uint64_t)label < mix->classes)
             continue;
         *ret_bad = i;
-        return dl_error_set(
-            err, ERANGE, "collate.classes", "a label is not one of %llu classes, 0 to %llu",
-            (unsigned long long)mix->classes, (unsigned long long)(mix->classes - 1));
+        return dl_error_set(err, ERANGE, "collate.classes",
+                            "a label is not one of %llu classes, 0 to %llu", (ull)mix->classes,
+                            (ull)(mix->classes - 1));
     }
     return 0;
 }

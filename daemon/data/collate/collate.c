@@ -90,8 +90,7 @@ int collate_new(const struct dl_spec *spec, const struct data_env *env, struct c
 
     if (r < 0)
         return r;
-    _cleanup_(collate_freep)
-    struct collate *c = calloc(1, sizeof *c);
+    _cleanup_(collate_freep) struct collate *c = calloc(1, sizeof *c);
     if (!c || collate_copy_names(c, &spec->collate, spec->batch.length_of) < 0)
         return dl_error_set(err, ENOMEM, "collate", "out of memory");
     c->kind = spec->collate.kind;

@@ -224,8 +224,8 @@ static int collate_match_dict(struct collate_match_walk *w, uint32_t dict, uint3
     const struct tree *first = &w->c->samples[0].tree;
     struct collate_difference d = {w->c, w->i, 0,
                                    "each sample of a batch needs the keys of the first"};
-    _cleanup_(collate_match_lookup_deinit)
-    struct lookup lookup = {.tree = &w->c->samples[w->i].tree, .dict = dict, .next.node = dict + 1};
+    _cleanup_(collate_match_lookup_deinit) struct lookup lookup = {
+        .tree = &w->c->samples[w->i].tree, .dict = dict, .next.node = dict + 1};
     int r = 0;
 
     for (uint32_t k = 0; k < children && r == 0; k++) {

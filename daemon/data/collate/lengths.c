@@ -41,8 +41,8 @@ static int lengths_refuse_named(const struct look *look, const char *has, struct
 
     lengths_say_candidates(look->tree, there, sizeof there);
     return dl_error_set(err, EINVAL, "batch.length_of",
-                        "sample %llu has %s; a length can be taken of %s",
-                        (unsigned long long)look->sample, has, there);
+                        "sample %llu has %s; a length can be taken of %s", (ull)look->sample, has,
+                        there);
 }
 
 /* The leaf that the spec names. */
@@ -81,7 +81,7 @@ static int lengths_find_first(const struct look *look, const struct tree_node **
     return dl_error_set(err, EINVAL, "dataset",
                         "sample %llu has no leaf with a dimension, so it has no length: it is "
                         "%s; give its tokens as a tensor, or leave batch.tokens out",
-                        (unsigned long long)look->sample, what);
+                        (ull)look->sample, what);
 }
 
 static int lengths_find(const struct look *look, const struct tree_node **ret, struct dl_error *err)
@@ -100,7 +100,7 @@ static int lengths_look_at(const struct look *look, uint32_t *ret, struct dl_err
     if (node->shape[0] > UINT32_MAX)
         return dl_error_set(err, EOVERFLOW, "dataset",
                             "sample %llu has %llu tokens; the maximum is 2^32 - 1: divide it",
-                            (unsigned long long)look->sample, (unsigned long long)node->shape[0]);
+                            (ull)look->sample, (ull)node->shape[0]);
     *ret = (uint32_t)node->shape[0];
     return 0;
 }
@@ -191,8 +191,7 @@ static int lengths_refuse_fixed(const struct dataset *ds, const char *leaf, stru
 int lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_error *err)
 {
     enum { SEQUENCE_NDIM = 2 }; /* tokens, or a row of features at each place */
-    _cleanup_(lengths_loading_deinit)
-    struct loading loading = {0};
+    _cleanup_(lengths_loading_deinit) struct loading loading = {0};
     const struct look look = {.tree = &loading.sample.tree, .leaf = leaf};
     const struct tree_node *node = NULL;
     char what[COLLATE_WORDS];
@@ -230,8 +229,7 @@ static int lengths_refuse_range(const struct dataset *ds, struct lengths_wanted 
 
 int dataset_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_error *err)
 {
-    _cleanup_(lengths_loading_deinit)
-    struct loading loading = {0};
+    _cleanup_(lengths_loading_deinit) struct loading loading = {0};
     int r;
 
     if ((r = lengths_refuse_range(ds, w, err)) < 0 || (r = dataset_known_lengths(ds, w, err)) < 0)

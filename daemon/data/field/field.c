@@ -147,7 +147,7 @@ int field_add(const struct field *field, const struct decoding *decoding, struct
 int field_refuse_size(const struct field *field, const char *format, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "", "has %llu bytes, which \"%s\" cannot have",
-                        (unsigned long long)field->bytes, format);
+                        (ull)field->bytes, format);
 }
 
 int field_add_array(const struct field *field, const struct field_array *array, const char *format,

@@ -160,8 +160,7 @@ static int class_list_read_folder(const struct class_list_walk *walk, const char
                                   struct names *dirs, struct names *files, struct stat *ret_st,
                                   struct dl_error *err)
 {
-    _cleanup_(source_dir_close)
-    struct source_dir dir;
+    _cleanup_(source_dir_close) struct source_dir dir;
     struct dirent *entry;
     int r;
 

@@ -126,14 +126,13 @@ static int globs_expand_ranges(struct file_list *list, const char *path, const c
     if (range.first > range.last)
         return dl_error_set(err, EINVAL, pattern,
                             "the range {%llu..%llu} counts down; write {%llu..%llu}",
-                            (unsigned long long)range.first, (unsigned long long)range.last,
-                            (unsigned long long)range.last, (unsigned long long)range.first);
+                            (ull)range.first, (ull)range.last, (ull)range.last, (ull)range.first);
     if (range.last - range.first >= FILE_LIST_MAX - list->n)
         return globs_too_many(pattern, err);
     for (uint64_t i = range.first; i <= range.last && r == 0; i++) {
         _cleanup_free_ char *one = NULL;
-        if (asprintf(&one, "%.*s%0*llu%s", (int)(range.begin - path), path, range.width,
-                     (unsigned long long)i, range.end) < 0) {
+        if (asprintf(&one, "%.*s%0*llu%s", (int)(range.begin - path), path, range.width, (ull)i,
+                     range.end) < 0) {
             one = NULL;
             return globs_out_of_memory(err);
         }
@@ -258,8 +257,7 @@ static int globs_judge_glob(int r, const char *pattern, struct dl_error *err)
 static int globs_expand_glob(struct file_list *list, const char *pattern,
                              const struct data_env *env, struct dl_error *err)
 {
-    _cleanup_(globfree)
-    glob_t found = {0};
+    _cleanup_(globfree) glob_t found = {0};
     _cleanup_free_ char *dir = globs_fixed_directory(pattern);
     int r;
 
@@ -304,10 +302,8 @@ void file_list_expect(const struct file_list *list, const struct data_env *env)
 int file_list_find(const struct spec_dataset *spec, const struct data_env *env,
                    struct file_list *ret, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
-    _cleanup_(file_list_deinit)
-    struct file_list patterns = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list patterns = {0};
     int r = 0;
 
     for (uint32_t i = 0; i < spec->n_files && r == 0; i++) {

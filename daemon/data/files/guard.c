@@ -209,7 +209,7 @@ static int guard_say(const struct guarded *file, uint64_t now, struct dl_error *
             err, EIO, file->path,
             "has %llu bytes and had %llu when it was opened: it was truncated during use; write "
             "a new file and rename it to this name, then open the loader again",
-            (unsigned long long)now, (unsigned long long)file->bytes);
+            (ull)now, (ull)file->bytes);
     return dl_error_set(err, EIO, file->path,
                         "cannot be read any more: the disk failed, or the file was truncated "
                         "during use; check the disk, then open the loader again");

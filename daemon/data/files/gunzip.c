@@ -105,7 +105,7 @@ int gunzip_read(struct gunzip *gz, void *out, uint64_t n, struct dl_error *err)
     if (got < n)
         return dl_error_set(err, EINVAL, gz->path,
                             "unpacks to %llu bytes fewer than its header says; it is truncated",
-                            (unsigned long long)(n - got));
+                            (ull)(n - got));
     return 0;
 }
 

@@ -148,7 +148,7 @@ int remote_list(struct remote *remote, const char *url, void **ret, uint64_t *re
     if (entries == MAP_FAILED)
         return fd < 0 ? remote_say_lost(url, err)
                       : dl_error_set(err, errno, url, "its list of %llu bytes cannot be mapped: %s",
-                                     (unsigned long long)answer.bytes, strerror(errno));
+                                     (ull)answer.bytes, strerror(errno));
     *ret = entries;
     *ret_bytes = answer.bytes;
     return 0;

@@ -262,8 +262,7 @@ int remote_map(struct remote *remote, const char *url, const void **ret,
     map->data = data == MAP_FAILED ? NULL : data;
     if (!map->url || !map->state || !map->data) {
         remote_map_free(map);
-        return dl_error_set(err, ENOMEM, url, "its %llu bytes cannot be mapped",
-                            (unsigned long long)answer.bytes);
+        return dl_error_set(err, ENOMEM, url, "its %llu bytes cannot be mapped", (ull)answer.bytes);
     }
     remote_install(remote);
     DL_APPEND(remote->maps, map);

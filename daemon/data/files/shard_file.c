@@ -46,7 +46,7 @@ int shard_file_check(const uint8_t *data, uint64_t bytes, uint64_t samples, cons
     return dl_error_set(err, EINVAL, path,
                         "is not a shard of %llu samples and %llu bytes; it is truncated or "
                         "damaged, or index.json belongs to other shards",
-                        (unsigned long long)samples, (unsigned long long)bytes);
+                        (ull)samples, (ull)bytes);
 }
 
 int shard_file_find(const uint8_t *data, uint64_t bytes, uint64_t i, const char *path,
@@ -61,8 +61,7 @@ int shard_file_find(const uint8_t *data, uint64_t bytes, uint64_t i, const char 
     return dl_error_set(
         err, EINVAL, path,
         "its sample %llu lies from byte %llu to %llu, outside its %llu bytes; the shard is damaged",
-        (unsigned long long)i, (unsigned long long)begin, (unsigned long long)end,
-        (unsigned long long)bytes);
+        (ull)i, (ull)begin, (ull)end, (ull)bytes);
 }
 
 bool shard_file_good_name(const char *name)
@@ -210,7 +209,7 @@ static int shard_files_find(const struct shard_files *files, const struct shard_
     return dl_error_set(err, EINVAL, path,
                         "has %llu bytes, but index.json says %llu; it is truncated, or still being "
                         "written",
-                        (unsigned long long)bytes, (unsigned long long)file->raw_bytes);
+                        (ull)bytes, (ull)file->raw_bytes);
 }
 
 /* What they are, and their tables, before they are looked at one by one. */

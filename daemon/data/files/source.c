@@ -203,8 +203,8 @@ static int source_map_file(int fd, uint64_t bytes, const char *path, struct sour
     if (bytes > 0) {
         data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (data == MAP_FAILED)
-            return dl_error_set(err, errno, path, "its %llu bytes cannot be mapped: %s",
-                                (unsigned long long)bytes, strerror(errno));
+            return dl_error_set(err, errno, path, "its %llu bytes cannot be mapped: %s", (ull)bytes,
+                                strerror(errno));
     }
     *ret = (struct source){.data = data, .bytes = bytes};
     return 0;
@@ -426,7 +426,7 @@ int source_alloc(uint64_t bytes, const char *path, struct source *ret, uint8_t *
             return dl_error_set(err, ENOMEM, path,
                                 "needs %llu bytes of memory in each worker, which the system "
                                 "does not have; store it as plain .npy, which is mapped instead",
-                                (unsigned long long)bytes);
+                                (ull)bytes);
         /* Random rows of a large table: fewer TLB misses. A kernel without them is as right. */
         if (bytes >= HUGE_PAGE_BYTES)
             (void)madvise(memory, bytes, MADV_HUGEPAGE);

@@ -83,8 +83,7 @@ struct unpacked {
 static int unpack_too_large(const struct unpacked *out, struct dl_error *err)
 {
     return dl_error_set(err, EFBIG, out->path,
-                        "unpacks to more than the %llu bytes that it may have",
-                        (unsigned long long)out->most);
+                        "unpacks to more than the %llu bytes that it may have", (ull)out->most);
 }
 
 static int unpack_make_room(struct unpacked *out, struct dl_error *err)

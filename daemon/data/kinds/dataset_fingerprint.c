@@ -23,8 +23,7 @@ static void dataset_fingerprint_add_file(struct file_hasher *hasher, const char 
 static int dataset_fingerprint_add_files(struct file_hasher *hasher,
                                          const struct spec_dataset *spec, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
     enum files_sort sort = files_sort_of(spec->kind);
 
     if (sort == FILES_PLUGIN || sort == FILES_CODE) /* identified only by its name */

@@ -102,8 +102,7 @@ static void files_identity_add_files(struct identity *id, const struct spec_data
 
 static void files_identity_add_listed(struct identity *id, const struct spec_dataset *spec)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
     int r = spec_files_list(spec, id->hasher.env, &list, NULL);
 
     if (r < 0)

@@ -68,8 +68,7 @@ static int kinds_list_chat(const struct spec_dataset *spec, const struct data_en
 int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
                     struct file_list *ret, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list list = {0};
+    _cleanup_(file_list_deinit) struct file_list list = {0};
     int r = kinds_has(spec->kind) ? kinds_functions[spec->kind].list(spec, env, &list, err) : 0;
 
     if (r == 0 && spec->model)

@@ -44,8 +44,8 @@ static int tokenized_refuse(const struct tokenized_making *m, int code, const ch
 {
     const struct tokenized *t = m->tokenized;
 
-    return dl_error_set(m->err, code, t->path, "sample %llu: its field %s %s",
-                        (unsigned long long)m->index, t->field, what);
+    return dl_error_set(m->err, code, t->path, "sample %llu: its field %s %s", (ull)m->index,
+                        t->field, what);
 }
 
 /* Reports the result of token_leaves.h. */
@@ -199,8 +199,8 @@ static int tokenized_take(const struct tokenized_making *m, const char *key, con
         return 0;
     if (!collate_find(&m->tokenized->sample.tree, 0, name, &i))
         return dl_error_set(m->err, EINVAL, m->tokenized->path,
-                            "sample %llu: its field %s is missing; set dataset.%s",
-                            (unsigned long long)m->index, name, key);
+                            "sample %llu: its field %s is missing; set dataset.%s", (ull)m->index,
+                            name, key);
     *ret = tokenized_messages_of(m->tokenized, i);
     return *ret ? 0
                 : tokenized_refuse(m, EILSEQ,

@@ -80,8 +80,7 @@ static int plugin_start(struct plugin *p, struct dl_error *err)
 int plugin_new(const struct plugin_choice *choice, const struct data_env *env, struct plugin **ret,
                struct dl_error *err)
 {
-    _cleanup_(plugin_freep)
-    struct plugin *p = calloc(1, sizeof *p);
+    _cleanup_(plugin_freep) struct plugin *p = calloc(1, sizeof *p);
     char place[DL_ERROR_PATH_MAX];
     int r;
 

@@ -155,7 +155,7 @@ static void *plugin_host_alloc(struct dl_plugin_sample *sample, size_t bytes)
     if (bytes > DL_MAX_SEGMENT_BYTES) {
         plugin_host_refuse(sample, NULL,
                            "it requests %zu bytes of memory at once; a batch has at most %llu",
-                           bytes, (unsigned long long)DL_MAX_SEGMENT_BYTES);
+                           bytes, (ull)DL_MAX_SEGMENT_BYTES);
         return NULL;
     }
     void *memory = sample_alloc(s, bytes);
@@ -183,7 +183,7 @@ static int plugin_host_tensor(struct dl_plugin_sample *sample, const char *key, 
         return plugin_host_refuse(sample, key, "a tensor of 2^63 bytes or more");
     if (bytes > 0 && !data)
         return plugin_host_refuse(sample, key, "a tensor of %llu bytes has no data: NULL",
-                                  (unsigned long long)bytes);
+                                  (ull)bytes);
     return plugin_host_note(sample, key, sample_tensor(s, key, type, ndim, shape, data));
 }
 
@@ -196,7 +196,7 @@ static int plugin_host_add_text(struct dl_plugin_sample *sample, enum tree_kind 
         return -EPERM;
     if (len > DL_MAX_SEGMENT_BYTES)
         return plugin_host_refuse(sample, key, "%zu bytes of text; a batch has at most %llu", len,
-                                  (unsigned long long)DL_MAX_SEGMENT_BYTES);
+                                  (ull)DL_MAX_SEGMENT_BYTES);
     if (len > 0 && !data)
         return plugin_host_refuse(sample, key, "%zu bytes of text have no data: NULL", len);
     return plugin_host_note(sample, key, sample_text(s, kind, key, data ? data : "", len));

@@ -157,8 +157,7 @@ uint64_t core_deadline(const struct core *core)
     uint64_t deadline = core->parked ? core->parked->parked_ns + core->o.linger_ns : UINT64_MAX;
     const struct stream *source;
 
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         bool waited = core_is_waited_at(core, source), known = source->dispatch->waited_since > 0;
 
         deadline = min_u64(deadline, core_patience_of(core, source));
@@ -174,8 +173,7 @@ void core_tick(struct core *core, uint64_t now)
 
     while (core->parked && now >= core->parked->parked_ns + core->o.linger_ns)
         core_drop_oldest(core);
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         struct dispatch *d = source->dispatch;
 
         if (!core_is_waited_at(core, source)) {

@@ -27,8 +27,8 @@ static uint64_t companions_lowest(const struct stream *source)
     uint64_t lowest = UINT64_MAX;
     const struct stream *one;
 
-    DL_FOREACH2(source->dispatch->ranks, one, peer_next)
-    lowest = min_u64(lowest, core_place_of(one));
+    DL_FOREACH2 (source->dispatch->ranks, one, peer_next)
+        lowest = min_u64(lowest, core_place_of(one));
     return lowest;
 }
 
@@ -45,8 +45,7 @@ bool core_is_held_up(const struct core *core, const struct stream *source)
     uint64_t lowest = companions_lowest(source);
     const struct stream *one;
 
-    DL_FOREACH2(source->dispatch->ranks, one, peer_next)
-    {
+    DL_FOREACH2 (source->dispatch->ranks, one, peer_next) {
         /* What it holds may be what it computes on; but one that keeps batches must get further. */
         if (stream_undelivered(one) == 0 && core_place_of(one) > lowest &&
             (core_waits_in_source(one) || companions_starves(core, one)))
@@ -95,8 +94,7 @@ bool core_keep_less(struct core *core)
     struct stream *source;
     bool any = false;
 
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         uint64_t before = source->dispatch->tail;
 
         if (source->dispatch->keeps == 0)
@@ -134,8 +132,7 @@ static struct stream *companions_find(const struct core *core, const struct stre
     uint64_t furthest = one->source ? one->source->to_plan : next;
     struct stream *source, *found = NULL;
 
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         if (source == one->source || source->to_plan <= furthest || source->dispatch->tail > next ||
             !roster_same_epoch(&source->params, &one->params) || companions_left_fault(source, one))
             continue;

@@ -33,16 +33,15 @@ static void dispatch_find_tail(struct stream *source)
     const struct stream *rank;
 
     d->at_tail = 0;
-    DL_FOREACH2(d->ranks, rank, peer_next)
-    {
+    DL_FOREACH2 (d->ranks, rank, peer_next) {
         tail = min_u64(tail, core_place_of(rank));
         furthest = max_u64(furthest, min_u64(core_place_of(rank), source->params.steps));
     }
     if (d->keeps > 0)
         tail = min_u64(tail, furthest - min_u64(d->keeps, furthest));
     d->tail = max_u64(d->tail, min_u64(tail, source->params.steps));
-    DL_FOREACH2(d->ranks, rank, peer_next)
-    d->at_tail += core_place_of(rank) == d->tail;
+    DL_FOREACH2 (d->ranks, rank, peer_next)
+        d->at_tail += core_place_of(rank) == d->tail;
 }
 
 void core_trim(struct core *core, struct stream *source)
@@ -97,8 +96,7 @@ static const struct stream *dispatch_find_rank(const struct stream *source, uint
 {
     const struct stream *stream;
 
-    DL_FOREACH2(source->dispatch->ranks, stream, peer_next)
-    {
+    DL_FOREACH2 (source->dispatch->ranks, stream, peer_next) {
         if (!stream->params.companion && stream_member(&stream->params) == member)
             return stream;
     }
@@ -114,8 +112,7 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
 
     (void)!roster_book_come(&core->rosters, &stream->params);
     core_pay_for_rosters(core); /* there may be one less */
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         if (!roster_same_epoch(&source->params, &stream->params))
             continue;
         if (source->dispatch->tail > first) {
@@ -146,8 +143,7 @@ static void dispatch_excuse_before(struct core *core, const struct stream *strea
 {
     struct stream *source;
 
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         struct roster *roster = source->dispatch->roster;
 
         if (!dispatch_is_before(source, &stream->params) ||
@@ -163,12 +159,11 @@ static void dispatch_excuse_next(const struct core *core, struct stream *own)
 {
     const struct stream *source, *rank;
 
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         if (!dispatch_is_before(own, &source->params))
             continue;
-        DL_FOREACH2(source->dispatch->ranks, rank, peer_next)
-        roster_done(own->dispatch->roster, stream_member(&rank->params));
+        DL_FOREACH2 (source->dispatch->ranks, rank, peer_next)
+            roster_done(own->dispatch->roster, stream_member(&rank->params));
     }
 }
 
@@ -185,8 +180,7 @@ static void dispatch_excuse_others(struct core *core, struct stream *own,
     if (known)
         roster_learn_done(own->dispatch->roster, known);
     /* A source that already has this rank is another job's, all of whose ranks will come. */
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
+    DL_FOREACH2 (core->sources, source, peer_next) {
         if (source != own && roster_same_epoch(&source->params, first) &&
             !dispatch_find_rank(source, stream_member(first)))
             roster_learn(own->dispatch->roster, source->dispatch->roster);
@@ -262,8 +256,7 @@ bool core_is_waited_at(const struct core *core, const struct stream *source)
         return core_is_held_up(core, source);
     if (!d->patience_ends || d->at_tail > 0) /* the latter: for one that is here */
         return false;
-    DL_FOREACH2(d->ranks, rank, peer_next)
-    {
+    DL_FOREACH2 (d->ranks, rank, peer_next) {
         if (core_waits_in_source(rank))
             return true;
     }
@@ -400,8 +393,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
     *ret_started = d->roster->awaited == 0;
     if (d->roster->awaited > 0)
         return roster_first_awaited(d->roster);
-    DL_FOREACH2(d->ranks, rank, peer_next)
-    {
+    DL_FOREACH2 (d->ranks, rank, peer_next) {
         if (core_place_of(rank) == d->tail)
             lowest = min_u64(lowest, stream_member(&rank->params));
     }

@@ -10,8 +10,6 @@
 
 #include <utlist.h>
 
-typedef unsigned long long ull; /* for printf */
-
 /* That it began with: its own, and behind them those of other machines. */
 static inline uint32_t core_n_workers(const struct core *core)
 {

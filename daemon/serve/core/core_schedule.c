@@ -110,8 +110,8 @@ static struct wanted schedule_first_wanted(const struct core *core, const struct
     const struct step *step;
 
     for (uint32_t i = 0; i < core_n_queues(core, BAND_EXPECTED); i++) {
-        DL_FOREACH2(core->wanting[i], stream, queue_next)
-        schedule_note_wanted(waits, stream, stream_next(stream), &first);
+        DL_FOREACH2 (core->wanting[i], stream, queue_next)
+            schedule_note_wanted(waits, stream, stream_next(stream), &first);
     }
     DL_FOREACH (core->waiting, step)
         schedule_note_wanted(waits, step->stream, step->number, &first);
@@ -465,13 +465,12 @@ static void schedule_tell_all_starving(struct core *core, struct stream *wanting
 {
     struct stream *stream, *rank;
 
-    DL_FOREACH2(wanting, stream, queue_next)
-    {
+    DL_FOREACH2 (wanting, stream, queue_next) {
         schedule_tell_starving(core, stream);
         if (!stream->dispatch)
             continue;
-        DL_FOREACH2(stream->dispatch->ranks, rank, peer_next)
-        schedule_tell_starving(core, rank);
+        DL_FOREACH2 (stream->dispatch->ranks, rank, peer_next)
+            schedule_tell_starving(core, rank);
     }
 }
 
@@ -499,9 +498,9 @@ static bool schedule_has_poor(const struct core *core)
     const struct stream *stream;
 
     for (uint32_t i = 0; i < core_n_queues(core, BAND_EXPECTED); i++)
-        DL_FOREACH2(core->wanting[i], stream, queue_next)
-    if (stream_window(stream) == 0)
-        return true;
+        DL_FOREACH2 (core->wanting[i], stream, queue_next)
+            if (stream_window(stream) == 0)
+                return true;
     return false;
 }
 

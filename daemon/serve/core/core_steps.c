@@ -66,8 +66,8 @@ static void steps_touch_takers(struct core *core, struct stream *stream)
     core_touch(core, stream);
     if (!stream->dispatch)
         return;
-    DL_FOREACH2(stream->dispatch->ranks, rank, peer_next)
-    core_touch(core, rank);
+    DL_FOREACH2 (stream->dispatch->ranks, rank, peer_next)
+        core_touch(core, rank);
 }
 
 /* Whether a step returned by a worker still counts: its stream may have dropped it, or its replica

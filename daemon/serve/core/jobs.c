@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef unsigned long long ull; /* for printf */
-
 /* ---- agreement ------------------------------------------------------------------------------- */
 
 static bool ranks_are_compared(const struct stream_params *a, const struct stream_params *b)

@@ -240,7 +240,7 @@ static void headspace_finish(struct headspace *h, uint64_t now)
         fail(h, now, ENODATA,
              "only %llu steps were measured before its last reader ended; measure while a "
              "trainer is in the middle of an epoch",
-             (unsigned long long)h->perfect.n);
+             (ull)h->perfect.n);
 }
 
 static void headspace_look_watch(struct headspace *h, const struct headspace_now *now)
@@ -259,7 +259,7 @@ static void headspace_look_watch(struct headspace *h, const struct headspace_now
     } else if (lasted >= HEADSPACE_STALL_NS && h->as_is.n < HEADSPACE_FEW) {
         fail(h, now->ns, ETIME,
              "its trainer released fewer than %d batches in %llu s; measure while it trains",
-             HEADSPACE_FEW, (unsigned long long)(HEADSPACE_STALL_NS / HEADSPACE_S));
+             HEADSPACE_FEW, (ull)(HEADSPACE_STALL_NS / HEADSPACE_S));
     }
 }
 

@@ -23,7 +23,7 @@ int length_table_new(uint64_t n, const struct payer *payer, struct length_table 
     if (!table) {
         charge_return(&charge);
         return dl_error_set(err, ENOMEM, "batch.tokens",
-                            "no memory for the lengths of %llu samples", (unsigned long long)n);
+                            "no memory for the lengths of %llu samples", (ull)n);
     }
     table->n = n;
     table->charge = charge;

@@ -342,8 +342,7 @@ int changes_make_list(const struct loader *loader, const struct mix_changes *bef
                       const struct loader_change *change, struct mix_changes **ret,
                       struct dl_error *err)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *list = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *list = NULL;
     int r = changes_list_with(loader, before, change, &list);
 
     if (r == -E2BIG)
@@ -361,8 +360,7 @@ int changes_make_list(const struct loader *loader, const struct mix_changes *bef
 static int changes_add(struct loader *loader, const struct loader_change *change,
                        struct dl_error *err)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *list = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *list = NULL;
     int r = changes_make_list(loader, loader->changes, change, &list, err);
 
     if (r < 0)

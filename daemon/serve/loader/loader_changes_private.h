@@ -4,8 +4,6 @@
 
 #include "daemon/serve/loader/loader_private.h"
 
-typedef unsigned long long ull; /* for printf */
-
 /* ---- loader_reach.c: how far it is read, and plans by another list */
 
 bool changes_are_of_samples(const struct loader *loader);

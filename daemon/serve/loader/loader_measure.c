@@ -74,19 +74,19 @@ static void measure_log_lengths(const struct measuring *m)
 
     format_seconds((double)(uv_hrtime() - m->begun_ns) / 1e9, took, sizeof took);
     if (m->begun_ns)
-        log_loader(LOG_INFO, name, uid, "%s: %llu lengths were taken in %s", name,
-                   (unsigned long long)m->table->n, took);
+        log_loader(LOG_INFO, name, uid, "%s: %llu lengths were taken in %s", name, (ull)m->table->n,
+                   took);
     else
         log_loader(LOG_INFO, name, uid, "%s: %llu lengths were in the cache", name,
-                   (unsigned long long)m->table->n);
+                   (ull)m->table->n);
     const struct lengths_found *found = &m->loader->found;
 
     if (found->empty > 0)
         log_loader(LOG_INFO, name, uid, "%s: %llu samples have no tokens and are left out", name,
-                   (unsigned long long)found->empty);
+                   (ull)found->empty);
     if (found->overlong > 0)
         log_loader(LOG_INFO, name, uid, "%s: %llu samples have more than %u tokens and are %s",
-                   name, (unsigned long long)found->overlong, plan_tokens_limit(&m->rule.tokens),
+                   name, (ull)found->overlong, plan_tokens_limit(&m->rule.tokens),
                    m->rule.tokens.truncate ? "cut" : "left out");
 }
 
@@ -306,11 +306,11 @@ void measuring_name(const struct measuring *m, const void *tag, char *text, size
     uint64_t first = measure_sample(m, chunk->first);
 
     if (m->list)
-        snprintf(text, len, "lengths of sample %llu and %llu others", (unsigned long long)first,
-                 (unsigned long long)(chunk->n - 1));
+        snprintf(text, len, "lengths of sample %llu and %llu others", (ull)first,
+                 (ull)(chunk->n - 1));
     else
-        snprintf(text, len, "lengths of samples %llu to %llu", (unsigned long long)first,
-                 (unsigned long long)(first + chunk->n - 1));
+        snprintf(text, len, "lengths of samples %llu to %llu", (ull)first,
+                 (ull)(first + chunk->n - 1));
 }
 
 /* ---- what workers answer -------------------------------------------------------------------- */

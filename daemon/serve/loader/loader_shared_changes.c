@@ -278,8 +278,7 @@ static int changes_cut_list(const struct loader *loader, struct mix_changes *lis
 
 uint64_t loader_take_changes(struct loader *loader, struct mix_changes *list)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *usable = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *usable = NULL;
     const struct mix_change *lacking;
 
     if (loader->state != LOADER_OPEN)
@@ -350,8 +349,7 @@ int loader_share_changes(struct loader *loader, const struct stream_params *para
                          struct dl_error *err)
 {
     uint64_t oldest = min_u64(changes_oldest_epoch(loader), params->epoch), start = 0;
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *usable = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *usable = NULL;
     const struct mix_change *lacking;
     int r = tells ? changes_check_known(loader, params, known, list, err) : 0;
 

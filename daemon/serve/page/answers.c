@@ -152,10 +152,8 @@ static void answers_views_deinit(struct value (*views)[METRICS_VIEWS])
 
 static bool answers_make_metrics(struct answers *a)
 {
-    _cleanup_(answers_views_deinit)
-    struct value views[METRICS_VIEWS] = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(answers_views_deinit) struct value views[METRICS_VIEWS] = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     struct dl_error err = {0};
     int r = 0;
 
@@ -186,8 +184,7 @@ static const char *answers_text_of(const struct value *view, const char *key)
 /* Whether clients that come now are served. */
 static enum MHD_Result answers_give_readiness(struct answers *a, struct MHD_Connection *connection)
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
+    _cleanup_(value_deinit) struct value view = {0};
     struct dl_error err = {0};
     char text[1100];
 
@@ -228,10 +225,8 @@ static enum MHD_Result answers_give_page(struct answers *a, struct MHD_Connectio
 static bool answers_make_view(struct answers *a, struct ready_answer *answer, const char *name,
                               const char *const *unset)
 {
-    _cleanup_(value_deinit)
-    struct value view = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
+    _cleanup_(value_deinit) struct value view = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer text = {0};
     struct dl_error err = {0};
     uint64_t begun = answers_spent_us();
 

@@ -88,12 +88,12 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
             h,
             "it has version %llu of the protocol of workers, this daemon %d; install the same "
             "release of the package and the daemon",
-            (unsigned long long)msg->w_hosting.version, DL_WORKER_VERSION);
+            (ull)msg->w_hosting.version, DL_WORKER_VERSION);
     } else if (h->state != HOST_READY ||
                (msg->number != DL_MSG_W_STARTED && msg->number != DL_MSG_W_EXITED)) {
         host_fail(h, "it sent an unexpected %s", message_name(msg->number));
     } else if (number >= h->next_child) {
-        host_fail(h, "it names a worker %llu that was not requested", (unsigned long long)number);
+        host_fail(h, "it names a worker %llu that was not requested", (ull)number);
     } else {
         /* One that is not there any more has been heard of before. */
         struct host_child *child = host_find_child(h, number);

@@ -76,7 +76,7 @@ static void pool_tell_stalled(struct pool *pool)
              "no worker has answered for %g s, the time of %llu attempt%s (workers.timeout, "
              "workers.retries): the last one was killed, and its successor has not opened the "
              "dataset; usually the storage does not answer",
-             most, (unsigned long long)attempts, attempts == 1 ? "" : "s");
+             most, (ull)attempts, attempts == 1 ? "" : "s");
     pool->o.events->stalled(pool->o.owner, cause);
     pool_changed(pool);
 }
@@ -186,8 +186,7 @@ static int pool_pack_roots(struct pool *pool)
 
 static int pool_pack_inputs(struct pool *pool)
 {
-    _cleanup_(value_deinit)
-    struct value spec = {0};
+    _cleanup_(value_deinit) struct value spec = {0};
     struct dl_spec counted = *pool->o.spec; /* borrowed: all that it points to */
 
     counted.workers_auto = false;

@@ -101,8 +101,7 @@ static int pool_lives_check_dataset(const struct pool *pool, uint64_t length, bo
         return dl_error_set(err, ENOMEM, "memory.limit",
                             "%llu bytes are less than one batch for each worker: %u × %llu = %llu; "
                             "raise it, or lower batch.size or workers.count",
-                            (unsigned long long)spec->memory_limit, spec->workers,
-                            (unsigned long long)one, (unsigned long long)all);
+                            (ull)spec->memory_limit, spec->workers, (ull)one, (ull)all);
     int r = spec_check_share(spec, length, err);
     if (r < 0)
         return r;
@@ -122,7 +121,7 @@ static int pool_lives_compare_dataset(struct member *m, const struct dl_msg_w_re
         return dl_error_set(&m->open_error, ESTALE, "dataset",
                             "it has %llu samples now and had %llu when the loader was opened; "
                             "open the loader again under another name",
-                            (unsigned long long)what->length, (unsigned long long)pool->length);
+                            (ull)what->length, (ull)pool->length);
     /* A class that was sent by value has another qualified name there. */
     if (m->helper && !spec_sent(pool->o.spec) && what->dataset != pool->dataset)
         return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),

@@ -39,9 +39,8 @@ static int pool_memory_refuse(const struct pool *pool, struct dl_error *err)
                         "%llu bytes are used of %llu and one more slot takes %llu; raise "
                         "memory.limit, release pinned batches, or lower batch.size or "
                         "workers.prefetch",
-                        (unsigned long long)pool->memory,
-                        (unsigned long long)pool->o.spec->memory_limit,
-                        (unsigned long long)segment_bytes(1, pool->slot_bytes));
+                        (ull)pool->memory, (ull)pool->o.spec->memory_limit,
+                        (ull)segment_bytes(1, pool->slot_bytes));
 }
 
 /* Whether so much would be there if the loader's clients had let go of what it has retired, as they

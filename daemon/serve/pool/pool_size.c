@@ -104,8 +104,7 @@ static int pool_size_check_memory(const struct pool *pool, uint32_t workers, str
     return dl_error_set(err, ENOMEM, "memory.limit",
                         "%llu bytes are less than one batch for each of %u workers, of %llu bytes; "
                         "%llu workers fit",
-                        (unsigned long long)limit, workers, (unsigned long long)one,
-                        (unsigned long long)(limit / one));
+                        (ull)limit, workers, (ull)one, (ull)(limit / one));
 }
 
 int pool_resize(struct pool *pool, uint32_t workers, struct dl_error *err)

@@ -241,16 +241,15 @@ static int pool_tasks_never_fits(const struct pool *pool, uint64_t slot_bytes, s
 
     if (bytes > most)
         return dl_error_set(err, ENOMEM, "memory.limit",
-                            "this batch takes %llu bytes and the limit is %llu",
-                            (unsigned long long)slot_bytes, (unsigned long long)most);
+                            "this batch takes %llu bytes and the limit is %llu", (ull)slot_bytes,
+                            (ull)most);
     most = quota_limit(pool->o.account, QUOTA_BYTES);
     if (bytes > most)
         return dl_error_set(
             err, EDQUOT, "limits.bytes",
             "this batch takes %llu bytes, and limits.bytes of uid %u is %llu; lower "
             "batch.size, or raise it in dloaderd.conf",
-            (unsigned long long)slot_bytes, (unsigned)quota_uid(pool->o.account),
-            (unsigned long long)most);
+            (ull)slot_bytes, (unsigned)quota_uid(pool->o.account), (ull)most);
     return 0;
 }
 

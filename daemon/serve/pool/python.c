@@ -45,7 +45,7 @@ static int python_look(const struct spec_dataset *dataset, struct found *found,
         return dl_error_set(err, EINVAL, "dataset.host",
                             "parts of one dataset name both %llu and %llu; use one host for all "
                             "parts",
-                            (unsigned long long)found->host, (unsigned long long)dataset->host);
+                            (ull)found->host, (ull)dataset->host);
     found->n++;
     found->n_hosted += dataset->host != 0;
     found->interpreter = interpreter ? interpreter : found->interpreter;
@@ -97,7 +97,7 @@ int python_choose(const struct config *config, const struct dl_spec *spec, struc
         return dl_error_set(err, EINVAL, "dataset.host",
                             "%llu has a part of the dataset, and object names another part; "
                             "give the host both, or name both by object",
-                            (unsigned long long)found.host);
+                            (ull)found.host);
     if (found.host) {
         ret->host_number = found.host;
         return 0;

@@ -147,9 +147,8 @@ static int fetching_spawn(struct fetching *fetching, int control, int page)
         args[4 + i] = denied->paths[i];
     args[3] = fetching->own && config->cache.size > 0 ? config->cache.dir : none;
     snprintf(how, sizeof how, "%d:%d:%llu:%d:%llu:%llu:%d", REMOTES_CONTROL, REMOTES_PAGE,
-             (unsigned long long)config->remote.held, config->sandbox != CONFIG_SANDBOX_OFF,
-             fetching->own ? ULLONG_MAX : (unsigned long long)(config->linger / 1000000),
-             (unsigned long long)config->cache.size,
+             (ull)config->remote.held, config->sandbox != CONFIG_SANDBOX_OFF,
+             fetching->own ? ULLONG_MAX : (ull)(config->linger / 1000000), (ull)config->cache.size,
              fetching->own && fetching->remotes->peers != NULL);
     if (fetching->own)
         return uv_spawn(fetching->remotes->loop, &fetching->process, &options);

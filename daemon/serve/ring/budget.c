@@ -42,14 +42,13 @@ static int budget_refuse(const struct budget *b, uint64_t bytes, const char *rem
             err, ENOMEM, "memory",
             "%llu bytes are wanted, and processes waited for memory in %u %% of the "
             "last 10 s (%s); %s, or give the daemon more memory",
-            (unsigned long long)bytes, a->pressure, a->place, remedy);
+            (ull)bytes, a->pressure, a->place, remedy);
     return dl_error_set(err, ENOMEM, "memory",
                         "%llu bytes are wanted, and %llu are available: %s has %llu, of which %llu "
                         "are used, %llu promised and %llu kept for others; %s, or give the "
                         "daemon more memory",
-                        (unsigned long long)bytes, (unsigned long long)b->left, a->place,
-                        (unsigned long long)a->limit, (unsigned long long)a->used,
-                        (unsigned long long)b->promised, (unsigned long long)a->reserve, remedy);
+                        (ull)bytes, (ull)b->left, a->place, (ull)a->limit, (ull)a->used,
+                        (ull)b->promised, (ull)a->reserve, remedy);
 }
 
 int budget_check(struct budget *b, uint64_t bytes, const char *remedy, struct dl_error *err)
@@ -62,8 +61,7 @@ int budget_check(struct budget *b, uint64_t bytes, const char *remedy, struct dl
             "%llu more would exceed the limit of %llu for the loaders of all users, "
             "which use %llu; close loaders, %s, or raise limits.memory in "
             "dloaderd.conf",
-            (unsigned long long)bytes, (unsigned long long)ceiling, (unsigned long long)b->in_use,
-            remedy);
+            (ull)bytes, (ull)ceiling, (ull)b->in_use, remedy);
     return bytes > b->left ? budget_refuse(b, bytes, remedy, err) : 0;
 }
 

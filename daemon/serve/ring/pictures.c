@@ -150,7 +150,7 @@ static int pictures_new(struct pictures_set *set, const struct wish *wish,
         pictures_unref(p);
         return dl_error_set(err, -r, wish->key,
                             "%llu bytes of shared memory cannot be allocated: %s; lower it",
-                            (unsigned long long)wish->bytes, strerror(-r));
+                            (ull)wish->bytes, strerror(-r));
     }
     *ret = p;
     return 0;

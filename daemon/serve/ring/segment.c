@@ -53,7 +53,7 @@ int segment_new(uint32_t id, uint32_t worker, uint32_t slots, uint64_t slot_byte
     r = segment_make_memory(segment);
     if (r < 0) {
         dl_error_set(err, -r, "memory", "cannot create a segment of %llu bytes: %s",
-                     (unsigned long long)segment->bytes, strerror(-r));
+                     (ull)segment->bytes, strerror(-r));
         segment_free(segment);
         return r;
     }
@@ -141,7 +141,7 @@ int segment_seal(struct segment *segment, struct dl_error *err)
     if ((uint64_t)st.st_size != segment->bytes)
         return dl_error_set(err, EPROTO, "memory",
                             "a segment of %llu bytes has %lld: its worker changed it",
-                            (unsigned long long)segment->bytes, (long long)st.st_size);
+                            (ull)segment->bytes, (long long)st.st_size);
     int r = segment_reopen(segment);
     if (r < 0)
         return dl_error_set(err, -r, "memory", "cannot open a segment again, by /proc/self/fd: %s",

@@ -73,7 +73,7 @@ void brought_add(struct brought *brought, uint64_t number, int sock)
     dl_error_set(&host->why, EINVAL, brought_place,
                  "host %llu is not a connected Unix stream socket; send one end of a socket "
                  "pair whose other end the host has",
-                 (unsigned long long)number);
+                 (ull)number);
     close(sock);
 }
 
@@ -85,7 +85,7 @@ int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct
         return dl_error_set(err, ENOENT, brought_place,
                             "there is no host %llu; send HOST before each OPEN that names it "
                             "(the last %d unused hosts are kept)",
-                            (unsigned long long)number, BROUGHT_MAX);
+                            (ull)number, BROUGHT_MAX);
     int r = host->sock < 0 ? -host->why.code : 0;
     if (r < 0 && err)
         *err = host->why;

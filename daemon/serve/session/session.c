@@ -36,7 +36,7 @@ void session_flush(struct session *s)
 
         log_about(LOG_WARNING, &fields,
                   "session %llu (uid %u, pid %d): dropped, it does not read its answers",
-                  (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid);
+                  (ull)s->o.id, (unsigned)s->who.uid, (int)s->who.pid);
         s->violated = true; /* it is still connected, and would keep asking */
     }
     if (r < 0)
@@ -56,8 +56,8 @@ void session_queue(struct session *s, const struct dl_message *msg, int fd)
     if (r < 0) {
         const struct log_fields fields = session_ended(s);
 
-        log_about(LOG_WARNING, &fields, "session %llu: %s cannot be sent: %s",
-                  (unsigned long long)s->o.id, message_name(msg->number), strerror(-r));
+        log_about(LOG_WARNING, &fields, "session %llu: %s cannot be sent: %s", (ull)s->o.id,
+                  message_name(msg->number), strerror(-r));
         session_end(s, NULL);
     }
 }
@@ -223,9 +223,9 @@ void session_violates(struct session *s, const struct dl_error *err)
 {
     const struct log_fields fields = session_ended(s);
 
-    log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s%s%s",
-              (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid, err->path,
-              *err->path ? ": " : "", err->message);
+    log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s%s%s", (ull)s->o.id,
+              (unsigned)s->who.uid, (int)s->who.pid, err->path, *err->path ? ": " : "",
+              err->message);
     s->violated = true;
     session_end(s, err);
 }

@@ -58,8 +58,7 @@ void session_measured(struct headspace_asker *asker, const struct headspace_resu
                       const struct dl_error *err)
 {
     struct session *s = container_of(asker, struct session, asker);
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     struct dl_error failed = {0};
     int r = 0;
 

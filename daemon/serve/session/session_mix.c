@@ -135,8 +135,7 @@ static int session_mix_in_cluster(struct loader *loader, struct shared_loader *s
                                   uint64_t asked, struct loader_change *change,
                                   struct dl_error *err)
 {
-    _cleanup_(mix_changes_unrefp)
-    struct mix_changes *list = NULL;
+    _cleanup_(mix_changes_unrefp) struct mix_changes *list = NULL;
     char text[GIVEN_TEXT_MAX / 2];
 
     int r = loader_check_change(loader, change, err);
@@ -185,8 +184,7 @@ static int session_mix_answer(struct session *s, uint64_t request, const struct 
 {
     uint32_t n = loader_spec(loader)->dataset.n_datasets;
     assert(change->weights && n > 0);
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     struct row row = row_begin(&v);
 
     row_string(&row, "loader", loader_spec(loader)->name);
@@ -212,8 +210,7 @@ static int session_mix_answer(struct session *s, uint64_t request, const struct 
 int session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error *err)
 {
     _cleanup_free_ char *name = span_dup(msg->loader);
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     double weights[DL_BOUND_MIX_CHILDREN];
     struct loader_change change = {.epoch = msg->epoch, .step = msg->step, .weights = weights};
     struct loader *loader = NULL;
@@ -238,11 +235,10 @@ static int session_mix_answer_weights(struct session *s, uint64_t request,
 {
     char sum[17];
     assert(change->table);
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     struct row row = row_begin(&v);
 
-    (void)snprintf(sum, sizeof sum, "%016llx", (unsigned long long)change->table->sum);
+    (void)snprintf(sum, sizeof sum, "%016llx", (ull)change->table->sum);
     row_string(&row, "loader", loader_spec(loader)->name);
     row_uint(&row, "epoch", change->epoch);
     row_uint(&row, "step", change->step);
@@ -257,8 +253,7 @@ static int session_mix_answer_weights(struct session *s, uint64_t request,
 int session_weights(struct session *s, const struct dl_msg_weights *msg, struct dl_error *err)
 {
     _cleanup_free_ char *name = span_dup(msg->loader);
-    _cleanup_(weight_table_unrefp)
-    struct weight_table *table = NULL;
+    _cleanup_(weight_table_unrefp) struct weight_table *table = NULL;
     struct loader *loader = NULL;
 
     if (!name)
@@ -343,8 +338,7 @@ int session_bring_changes(struct session *s, struct opened *opened, const struct
 void session_changed(struct loader_user *user)
 {
     struct opened *opened = container_of(user, struct opened, user);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
     if (opened->session->version < 4 &&
         mix_changes_ahead(loader_changes(user->loader)) != UINT64_MAX)

@@ -71,8 +71,7 @@ size_t opening_bytes(const struct opening *opening)
 static int session_open_parse(const struct opening *opening, struct value *ret,
                               struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     int r = value_unpack(opening->packed, opening->len, &v, err);
 
     if (r == 0 && v.type == VALUE_STRING)
@@ -133,8 +132,7 @@ static int session_open_take_common(struct opening *opening, struct dl_error *er
 
 static int session_open_understand(struct opening *opening, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {0};
+    _cleanup_(value_deinit) struct value v = {0};
     int r = session_open_parse(opening, &v, err);
 
     if (r == 0 && opening->writable)
@@ -252,7 +250,7 @@ int session_open(struct session *s, const struct dl_msg_open *msg, struct dl_err
     if (HASH_COUNT(s->opened) >= DL_MAX_SESSION_LOADERS) {
         dl_error_set(err, EDQUOT, "loader",
                      "this session has %llu open, the most allowed; close some first",
-                     (unsigned long long)DL_MAX_SESSION_LOADERS);
+                     (ull)DL_MAX_SESSION_LOADERS);
         session_send_error(s, msg->request, err);
         return 0;
     }

@@ -7,8 +7,7 @@
 
 static int session_requests_unknown(struct dl_error *err, const char *what, uint64_t id)
 {
-    return dl_error_set(err, EPROTO, what, "there is no %s %llu in this session", what,
-                        (unsigned long long)id);
+    return dl_error_set(err, EPROTO, what, "there is no %s %llu in this session", what, (ull)id);
 }
 
 static struct client_stream *session_requests_find_stream(struct session *s, uint64_t id,
@@ -49,7 +48,7 @@ static int session_requests_handle_hello(struct session *s, const struct dl_msg_
             err, EPROTONOSUPPORT, "version",
             "the client speaks version %llu of the protocol, this daemon " DL_PROTOCOL_SPOKEN
             "; install the same release of both",
-            (unsigned long long)msg->version);
+            (ull)msg->version);
     s->agent = span_dup(msg->agent);
     s->version = (uint32_t)min_u64(msg->version, DL_PROTOCOL_VERSION);
     session_send(s, &(struct dl_message){.number = DL_MSG_WELCOME,
@@ -174,9 +173,9 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                                   .priority = (enum stream_priority)msg->priority};
     memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
     if (msg->replica >= max_u64(msg->replicas, 1))
-        return dl_error_set(
-            err, EINVAL, "replica", "%llu is not below the number of replicas, %llu",
-            (unsigned long long)msg->replica, (unsigned long long)max_u64(msg->replicas, 1));
+        return dl_error_set(err, EINVAL, "replica",
+                            "%llu is not below the number of replicas, %llu", (ull)msg->replica,
+                            (ull)max_u64(msg->replicas, 1));
     if (msg->world == 0 && ret->sharers)
         return dl_error_set(err, EINVAL, "replicas",
                             "%u do not go with the cluster's world; give rank and world size, and "
@@ -190,10 +189,9 @@ static int session_requests_read_start(struct session *s, const struct opened *o
         return dl_error_set(err, EPROTO, "journal", "not a journal of steps");
     if (opened->user.leaving)
         return dl_error_set(err, EINVAL, "loader", "loader %llu was closed; open it again",
-                            (unsigned long long)msg->loader);
+                            (ull)msg->loader);
     if (!opened->user.loader || !opened->user.answered)
-        return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
-                            (unsigned long long)msg->loader);
+        return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet", (ull)msg->loader);
     int r = session_requests_check_lazy(s, opened->user.loader, msg, err);
     if (r == 0)
         r = session_requests_check_parts(s, opened, err);
@@ -207,10 +205,10 @@ static int session_requests_read_start(struct session *s, const struct opened *o
         return r;
     if (ret->rank >= ret->world)
         return dl_error_set(err, EINVAL, "rank", "%llu is not below the world size %llu",
-                            (unsigned long long)ret->rank, (unsigned long long)ret->world);
+                            (ull)ret->rank, (ull)ret->world);
     if (ret->epoch == EPOCH_RESUME && ret->first > 0)
         return dl_error_set(err, EINVAL, "step", "%llu, but the daemon gives the step; send 0",
-                            (unsigned long long)ret->first);
+                            (ull)ret->first);
     return 0;
 }
 
@@ -262,8 +260,8 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     if (r > 0) /* it waits for other nodes, and what came before it for that */
         return r;
     bool placed = opened->placed;
-    _cleanup_(dataset_states_deinit)
-    struct dataset_states states = session_requests_take_brought(s, opened);
+    _cleanup_(dataset_states_deinit) struct dataset_states states =
+        session_requests_take_brought(s, opened);
     if (r < 0)
         return r;
     struct client_stream *cs = must_alloc(sizeof *cs);
@@ -314,11 +312,11 @@ static int session_requests_handle_feed(struct session *s, const struct dl_msg_f
         return dl_error_set(err, EPROTO, "sampler.kind",
                             "stream %llu has its own sampler; only sampler.kind client can be "
                             "fed",
-                            (unsigned long long)msg->stream);
+                            (ull)msg->stream);
     /* Of Python, words may be the pickle of other keys than integers. */
     if (n > max_u64(spec->batch_size, 1) && spec->dataset.kind != DATASET_PYTHON)
         return dl_error_set(err, EPROTO, "indices", "%u for a step, but batch.size is %llu", n,
-                            (unsigned long long)spec->batch_size);
+                            (ull)spec->batch_size);
     struct loader *loader = cs->opened->user.loader;
     if (cs->stream->phase == STREAM_STOPPED)
         return 0;
@@ -327,8 +325,7 @@ static int session_requests_handle_feed(struct session *s, const struct dl_msg_f
         return dl_error_set(err, EPROTO, "stream",
                             "stream %llu was fed beyond its end, or more than %llu steps ahead "
                             "for each of its %u credits",
-                            (unsigned long long)msg->stream, (unsigned long long)DL_MAX_FEED_AHEAD,
-                            cs->stream->params.credits);
+                            (ull)msg->stream, (ull)DL_MAX_FEED_AHEAD, cs->stream->params.credits);
     if (r < 0) {
         loader_stop(loader, cs->stream);
         session_fault(cs->stream, UINT64_MAX, err, NULL, true);
@@ -347,8 +344,8 @@ static int session_requests_handle_leases(struct session *s, uint64_t id, struct
         return -err->code;
     if (!loader_return(cs->opened->user.loader, cs->stream, steps, pin, waited, &unknown))
         return dl_error_set(err, EPROTO, "step",
-                            "step %llu of stream %llu is not leased to this client",
-                            (unsigned long long)unknown, (unsigned long long)id);
+                            "step %llu of stream %llu is not leased to this client", (ull)unknown,
+                            (ull)id);
     if (cs->end_due)
         session_world_finish(cs);
     /* One that its client has stopped goes when its last lease is back. One that a broken loader
@@ -369,7 +366,7 @@ static int session_requests_handle_former_lease(struct session *s,
         return -err->code;
     if (msg->step < cs->stream->former_lease)
         return dl_error_set(err, EPROTO, "step", "step %llu of stream %llu was already released",
-                            (unsigned long long)msg->step, (unsigned long long)msg->stream);
+                            (ull)msg->step, (ull)msg->stream);
     cs->stream->former_lease = msg->step;
     return 0;
 }
@@ -449,7 +446,7 @@ static int session_requests_handle_place(struct session *s, const struct dl_msg_
         return -err->code;
     if (msg->world > 0 && msg->rank >= msg->world)
         return dl_error_set(err, EPROTO, "rank", "%llu is not below the world size %llu",
-                            (unsigned long long)msg->rank, (unsigned long long)msg->world);
+                            (ull)msg->rank, (ull)msg->world);
     opened->placed = true;
     opened->former = (struct former_place){.rank = msg->rank, .world = msg->world};
     return 0;
@@ -494,15 +491,14 @@ static int session_requests_handle_close(struct session *s, const struct dl_msg_
 static int session_requests_send_page(struct session *s, uint64_t request, const struct value *v,
                                       uint32_t row, uint32_t *ret_next, struct dl_error *err)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer packed = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer packed = {0};
 
     if (pages_pack(v, row, &packed, ret_next) < 0 || packed.len > DL_MAX_FRAME_BYTES - 64)
         return dl_error_set(
             err, EMSGSIZE, "view",
             "one row is larger than a message: %llu bytes, %llu values; metrics by HTTP have no "
             "such limit (metrics.listen)",
-            (unsigned long long)DL_MAX_FRAME_BYTES, (unsigned long long)DL_MAX_VALUE_NODES);
+            (ull)DL_MAX_FRAME_BYTES, (ull)DL_MAX_VALUE_NODES);
     session_send(s, &(struct dl_message){.number = DL_MSG_INFO,
                                          .info = {.request = request,
                                                   .value = {.data = packed.data, .len = packed.len},
@@ -529,7 +525,7 @@ static int session_requests_handle_query(struct session *s, const struct dl_msg_
         return dl_error_set(err, EINVAL, "row",
                             "%llu is not the row after the previous page; query the view from "
                             "row 0",
-                            (unsigned long long)msg->row);
+                            (ull)msg->row);
     if (msg->row == 0) {
         value_deinit(&s->view);
         r = s->o.events->view(s->o.context, s, name, &s->view, err);
@@ -548,8 +544,7 @@ static int session_requests_handle_query(struct session *s, const struct dl_msg_
 static int session_requests_handle_control(struct session *s, const struct dl_msg_control *msg,
                                            struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value v = {.type = VALUE_MAP};
     _cleanup_free_ char *verb = span_dup(msg->verb);
     int r = s->o.events->control(s->o.context, s, verb, err);
 
@@ -561,8 +556,7 @@ static int session_requests_handle_control(struct session *s, const struct dl_ms
 static int session_requests_handle_resize(struct session *s, const struct dl_msg_resize *msg,
                                           struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value v = {.type = VALUE_MAP};
+    _cleanup_(value_deinit) struct value v = {.type = VALUE_MAP};
     _cleanup_free_ char *name = span_dup(msg->loader);
     struct loader *loader = NULL;
 

@@ -105,7 +105,7 @@ int session_tables_take(const struct session *s, uint64_t sum, struct weight_tab
         return 0;
     }
     return dl_error_set(err, ENOENT, "weights", "%016llx were not sent; send TABLE first",
-                        (unsigned long long)sum);
+                        (ull)sum);
 }
 
 int session_tables_give(const struct session *s, struct mix_changes *changes, struct dl_error *err)

@@ -102,8 +102,7 @@ static struct engine *engine_new(const struct engine_batches *batches)
 
 struct engine *engine_of(PyObject *source, const struct engine_batches *batches)
 {
-    _cleanup_(engine_closep)
-    struct engine *e = engine_new(batches);
+    _cleanup_(engine_closep) struct engine *e = engine_new(batches);
 
     if (!e || py_dataset_from(source, batches->seed, &e->source) < 0)
         return NULL;
@@ -207,8 +206,7 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
                                      .on_error = spec->on_error,
                                      .tokens = spec->batch.tokens,
                                      .length_of = spec->batch.length_of};
-    _cleanup_(engine_closep)
-    struct engine *e = engine_new(&batches);
+    _cleanup_(engine_closep) struct engine *e = engine_new(&batches);
 
     if (!e)
         return engine_failed("dataset", err);

@@ -280,8 +280,7 @@ static int python_host_greet(struct host *h)
 /* The client has another daemon, or is gone: -EPIPE. */
 static int python_host_handle_channel(struct host *h)
 {
-    _cleanup_(frame_reader_deinit)
-    struct frame_reader reader = {0};
+    _cleanup_(frame_reader_deinit) struct frame_reader reader = {0};
     char remedy[OPEN_FILES_REMEDY_MAX];
     ssize_t n = fdpass_recv(h->place.channel, &reader, MSG_DONTWAIT);
 
@@ -384,8 +383,7 @@ static int python_host_keep_standard_streams_apart(struct host *h)
 
 int host_serve(const struct host_place *place)
 {
-    _cleanup_(python_host_deinit)
-    struct host h = {.place = *place, .client = -1};
+    _cleanup_(python_host_deinit) struct host h = {.place = *place, .client = -1};
     int r = 0;
 
     if (!python_host_grow(&h)) {

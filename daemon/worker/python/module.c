@@ -49,10 +49,8 @@ static PyObject *module_key(PyObject *module, PyObject *nothing)
     if (!k->set)
         Py_RETURN_NONE;
     if (!k->has_index)
-        return Py_BuildValue("(KKO)", (unsigned long long)k->seed, (unsigned long long)k->epoch,
-                             Py_None);
-    return Py_BuildValue("(KKL)", (unsigned long long)k->seed, (unsigned long long)k->epoch,
-                         (long long)k->index);
+        return Py_BuildValue("(KKO)", (ull)k->seed, (ull)k->epoch, Py_None);
+    return Py_BuildValue("(KKL)", (ull)k->seed, (ull)k->epoch, (long long)k->index);
 }
 
 /* ---- the test door --------------------------------------------------------------------------- */
@@ -164,9 +162,9 @@ static PyObject *module_run_step(void *engine, const struct step *step)
     if (r < 0 && r != -ENOBUFS)
         used = ((const struct slot_header *)slot)->used;
     return Py_BuildValue(
-        "(iKy#K)", r, (unsigned long long)used, (char *)slot,
+        "(iKy#K)", r, (ull)used, (char *)slot,
         (Py_ssize_t)min_u64(r == -ENOBUFS ? 0 : max_u64(used, SLOT_HEADER_BYTES), step->slot_bytes),
-        (unsigned long long)took);
+        (ull)took);
 }
 
 static PyObject *module_fill(PyObject *module, PyObject *args, PyObject *names)

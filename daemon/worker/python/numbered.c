@@ -21,12 +21,9 @@ static void numbered_freep(struct numbered **numbered)
 
 int numbered_open(const struct numbered_files *files, struct numbered **ret, struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    _cleanup_(numbered_freep)
-    struct numbered *n = calloc(1, sizeof *n);
+    _cleanup_(value_deinit) struct value value = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
+    _cleanup_(numbered_freep) struct numbered *n = calloc(1, sizeof *n);
     int r;
 
     if (!n)
@@ -70,8 +67,7 @@ static struct numbered *numbered_try(PyObject *args)
 
 PyObject *numbered_open_files(PyObject *module, PyObject *args)
 {
-    _cleanup_(numbered_freep)
-    struct numbered *n = numbered_try(args);
+    _cleanup_(numbered_freep) struct numbered *n = numbered_try(args);
 
     (void)module;
     return n ? PyLong_FromUnsignedLongLong(fetcher_length(n->fetcher)) : NULL;
@@ -79,8 +75,7 @@ PyObject *numbered_open_files(PyObject *module, PyObject *args)
 
 PyObject *numbered_file_lengths(PyObject *module, PyObject *args)
 {
-    _cleanup_(numbered_freep)
-    struct numbered *n = numbered_try(args);
+    _cleanup_(numbered_freep) struct numbered *n = numbered_try(args);
     const struct dataset *ds = n ? fetcher_dataset(n->fetcher) : NULL;
     PyObject *list = ds ? PyList_New((Py_ssize_t)ds->n_sizes) : NULL;
 

@@ -119,8 +119,7 @@ static int pictures_read(struct pictures *p, const char *text, const struct tran
 
 PyObject *pictures_open(PyObject *module, PyObject *args)
 {
-    _cleanup_(pictures_freep)
-    struct pictures *p = calloc(1, sizeof *p);
+    _cleanup_(pictures_freep) struct pictures *p = calloc(1, sizeof *p);
     struct transforms_how how = {.channels = 3};
     int first = 0, fast = 0, bare = 0;
     struct picture_draws draws;

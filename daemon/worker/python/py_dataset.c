@@ -123,8 +123,8 @@ int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret)
     _cleanup_py_ PyObject *object =
         !args ? NULL
               : PyObject_CallFunction(py_dataset_bootstrap, "IIKzOzO", how->worker, how->workers,
-                                      (unsigned long long)how->seed, spec->object, args,
-                                      how->collate, how->has_collate ? Py_True : Py_False);
+                                      (ull)how->seed, spec->object, args, how->collate,
+                                      how->has_collate ? Py_True : Py_False);
     if (!object || py_dataset_from(object, how->seed, ret) < 0)
         return -1;
     /* These arguments are the drop-in DataLoader's; a dataset that is made by name has its own. */
@@ -264,8 +264,7 @@ PyObject *py_dataset_get_all(struct py_dataset *s, PyObject *keys, uint64_t epoc
 
 size_t py_dataset_name(const struct py_dataset *s, uint64_t index, char *ret, size_t room)
 {
-    _cleanup_py_ PyObject *name =
-        PyObject_CallMethod(s->object, "name", "K", (unsigned long long)index);
+    _cleanup_py_ PyObject *name = PyObject_CallMethod(s->object, "name", "K", (ull)index);
     _cleanup_py_ PyObject *bytes =
         name && PyUnicode_Check(name) ? PyUnicode_EncodeFSDefault(name) : NULL;
     const char *text = bytes ? PyBytes_AsString(bytes) : NULL;
@@ -278,11 +277,10 @@ size_t py_dataset_name(const struct py_dataset *s, uint64_t index, char *ret, si
 PyObject *py_dataset_iterate(struct py_dataset *s, uint64_t epoch, uint32_t rank, uint32_t world,
                              struct dl_span state)
 {
-    PyObject *it = state.data ? PyObject_CallMethod(s->object, "iterate", "IIKy#", rank, world,
-                                                    (unsigned long long)epoch, state.data,
-                                                    (Py_ssize_t)state.len)
-                              : PyObject_CallMethod(s->object, "iterate", "IIK", rank, world,
-                                                    (unsigned long long)epoch);
+    PyObject *it = state.data
+                       ? PyObject_CallMethod(s->object, "iterate", "IIKy#", rank, world, (ull)epoch,
+                                             state.data, (Py_ssize_t)state.len)
+                       : PyObject_CallMethod(s->object, "iterate", "IIK", rank, world, (ull)epoch);
     forked_end_copy();
     if (it && !PyIter_Check(it)) {
         PyErr_Format(PyExc_TypeError,

@@ -95,8 +95,7 @@ static struct tar_members *tar_members_new(void)
 
 PyObject *tar_members_open(PyObject *module, PyObject *args)
 {
-    _cleanup_(tar_members_freep)
-    struct tar_members *t = tar_members_new();
+    _cleanup_(tar_members_freep) struct tar_members *t = tar_members_new();
     const char *path;
     struct stat st;
     int fd;
@@ -123,8 +122,7 @@ PyObject *tar_members_open(PyObject *module, PyObject *args)
 
 PyObject *tar_members_open_url(PyObject *module, PyObject *url)
 {
-    _cleanup_(tar_members_freep)
-    struct tar_members *t = tar_members_new();
+    _cleanup_(tar_members_freep) struct tar_members *t = tar_members_new();
     const char *path = t ? PyUnicode_AsUTF8AndSize(url, NULL) : NULL;
     struct dl_error err = {0};
 
@@ -184,7 +182,7 @@ static int tar_members_read(const struct tar_members *t, uint8_t *to, uint64_t s
 static int tar_members_is_cut(const struct tar_members *t, uint64_t at)
 {
     PyErr_Format(PyExc_ValueError, "%s: had %llu bytes and ends before byte %llu now", t->path,
-                 (unsigned long long)t->bytes, (unsigned long long)at);
+                 (ull)t->bytes, (ull)at);
     return -1;
 }
 
@@ -225,7 +223,7 @@ static int tar_members_fill_head(struct tar_members *t)
         if (want > TAR_MEMBERS_HEAD_MAX) {
             PyErr_Format(PyExc_ValueError,
                          "%s: its member at byte %llu has headers of more than %d bytes", t->path,
-                         (unsigned long long)t->at, TAR_MEMBERS_HEAD_MAX);
+                         (ull)t->at, TAR_MEMBERS_HEAD_MAX);
             return -1;
         }
         size = want;
@@ -251,7 +249,7 @@ static int tar_members_take(struct tar_members *t, struct tar_member *ret)
     else if (r == 0 && ret->odd)
         PyErr_Format(PyExc_ValueError,
                      "%s: programs do not read its member at byte %llu alike; repack the shard",
-                     t->path, (unsigned long long)t->at);
+                     t->path, (ull)t->at);
     return r < 0 || (r == 0 && ret->odd) ? -1 : r;
 }
 

@@ -137,10 +137,8 @@ static int templates_tell(const struct spec_dataset *dataset, PyObject *list)
 
 PyObject *templates_told(PyObject *module, PyObject *args)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(value_deinit) struct value value = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct dl_error err = {0};
     const char *text, *base;
     Py_ssize_t len;

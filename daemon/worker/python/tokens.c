@@ -48,7 +48,7 @@ static int tokens_read_known(const char *from, uint64_t first, size_t n, uint32_
             PyErr_Format(PyExc_ValueError,
                          "lengths() returns %lld for sample %llu; a sample has 1 to 2**32 - 2 "
                          "tokens",
-                         (long long)length, (unsigned long long)sample);
+                         (long long)length, (ull)sample);
             return -1;
         }
         ret[i] = (uint32_t)length;
@@ -74,7 +74,7 @@ int tokens_known(struct py_dataset *source, uint64_t first, size_t n, uint32_t *
         PyErr_Format(PyExc_IndexError,
                      "lengths() returned %llu lengths, but sample %llu is "
                      "needed",
-                     (unsigned long long)there, (unsigned long long)(first + n - 1));
+                     (ull)there, (ull)(first + n - 1));
         return -1;
     }
     return tokens_read_known(from, first, n, ret, ret_bad);
@@ -94,8 +94,7 @@ static int tokens_take_one(const struct py_dataset *source, PyObject *module, co
     if (!length || (n == -1 && PyErr_Occurred()))
         return -1;
     if (n < 1 || n >= UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "sample %llu has %lld tokens; %s", (unsigned long long)index,
-                     n,
+        PyErr_Format(PyExc_ValueError, "sample %llu has %lld tokens; %s", (ull)index, n,
                      n < 1 ? "leave it out of the dataset"
                            : "the maximum is 2**32 - 2: divide "
                              "it");
@@ -129,7 +128,7 @@ int tokens_take(struct py_dataset *source, const char *leaf, uint64_t first, siz
 static PyObject *tokens_fit_one(PyObject *module, PyObject *sample, const char *leaf,
                                 uint64_t index, const struct planned *planned, uint32_t i)
 {
-    return PyObject_CallMethod(module, "fit", "OKzII", sample, (unsigned long long)index, leaf,
+    return PyObject_CallMethod(module, "fit", "OKzII", sample, (ull)index, leaf,
                                planned->lengths[i], planned->cut);
 }
 

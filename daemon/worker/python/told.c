@@ -62,8 +62,7 @@ static PyObject *told_refuse(const struct dl_error *err)
 
 PyObject *told_read_spec(PyObject *module, PyObject *args)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
+    _cleanup_(value_deinit) struct value value = {0};
     struct dl_error err = {0};
     const char *text;
     Py_ssize_t len;
@@ -80,8 +79,7 @@ PyObject *told_read_spec(PyObject *module, PyObject *args)
 
 PyObject *told_unpack(PyObject *module, PyObject *data)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
+    _cleanup_(value_deinit) struct value value = {0};
     struct dl_error err = {0};
     Py_buffer bytes;
 
@@ -141,8 +139,7 @@ static PyObject *told_names(struct dataset *ds, PyObject *indices)
 static PyObject *told_open_and_name(const struct dl_spec *spec, PyObject *indices)
 {
     const struct data_env env = {0};
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct dl_error err = {0};
 
     if (!told_has_names(&spec->dataset))
@@ -154,10 +151,8 @@ static PyObject *told_open_and_name(const struct dl_spec *spec, PyObject *indice
 
 PyObject *told_sample_names(PyObject *module, PyObject *args)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
+    _cleanup_(value_deinit) struct value value = {0};
+    _cleanup_(spec_deinit) struct dl_spec spec = {0};
     struct dl_error err = {0};
     const char *text, *base;
     PyObject *indices;

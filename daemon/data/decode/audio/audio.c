@@ -101,7 +101,7 @@ static int audio_too_large(const struct audio_decoder *decoder, struct dl_error 
 {
     return dl_error_set(err, EFBIG, decoder->path,
                         "has more than %llu values; divide it, or write frames: n",
-                        (unsigned long long)AUDIO_VALUES_MAX);
+                        (ull)AUDIO_VALUES_MAX);
 }
 
 /* ---- which frames --------------------------------------------------------------------------- */
@@ -248,9 +248,9 @@ static int audio_decode(struct audio_decoder *decoder, uint64_t first, uint64_t 
             continue;
         if (end == AUDIO_FRAMES_UNKNOWN)
             break;
-        return dl_error_set(
-            err, EINVAL, decoder->path, "ends after %llu of its %llu frames; it is truncated",
-            (unsigned long long)first + decoder->frames, (unsigned long long)decoder->info.frames);
+        return dl_error_set(err, EINVAL, decoder->path,
+                            "ends after %llu of its %llu frames; it is truncated",
+                            (ull)first + decoder->frames, (ull)decoder->info.frames);
     }
     return r;
 }

@@ -249,7 +249,7 @@ static int audio_file_count(const struct audio_file *file, const struct audio_he
         return dl_error_set(err, EINVAL, file->source.path,
                             "has %llu frames of sound, of which libsndfile finds %llu, as its "
                             "header has no length; \"ffmpeg -i IN -c copy OUT.mp3\" writes one",
-                            (unsigned long long)head->mpeg_frames, (unsigned long long)*frames);
+                            (ull)head->mpeg_frames, (ull)*frames);
     *frames = min_u64(*frames, head->mpeg_frames);
     return 0;
 }
@@ -318,8 +318,7 @@ static int audio_file_skip(struct audio_file *file, uint64_t frames, struct dl_e
         r = audio_file_read_float(file, values, n, &got, err);
         if (r == 0 && got < n)
             return dl_error_set(err, EINVAL, file->source.path,
-                                "ends after %llu frames; it is truncated",
-                                (unsigned long long)at + got);
+                                "ends after %llu frames; it is truncated", (ull)at + got);
     }
     return r;
 }
@@ -333,7 +332,7 @@ int audio_file_seek(struct audio_file *file, uint64_t frame, struct dl_error *er
     if (file->error < 0 || sndfile_library.error(file->sound) != SF_ERR_NO_ERROR)
         return audio_file_refuse(file, err);
     return dl_error_set(err, EINVAL, file->source.path, "has no frame %llu, or it cannot be found",
-                        (unsigned long long)frame);
+                        (ull)frame);
 }
 
 static int audio_file_check_read(const struct audio_file *file, sf_count_t got, size_t *ret,

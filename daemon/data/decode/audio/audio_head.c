@@ -43,7 +43,7 @@ static int audio_head_read(const struct wav_walk *walk, void *out, size_t n, uin
         return 0;
     return dl_error_set(err, EINVAL, walk->path,
                         "ends in its header, at byte %llu; it is truncated",
-                        (unsigned long long)min_u64(at + (uint64_t)got, source->bytes));
+                        (ull)min_u64(at + (uint64_t)got, source->bytes));
 }
 
 static int audio_head_check_format(struct wav_walk *walk, struct dl_error *err)
@@ -97,7 +97,7 @@ static int audio_head_check_data(const struct wav_walk *walk, struct dl_error *e
         return 0;
     return dl_error_set(err, EINVAL, walk->path,
                         "should have %llu bytes of sound, but there are %llu; it is truncated",
-                        (unsigned long long)size, (unsigned long long)there);
+                        (ull)size, (ull)there);
 }
 
 /* The next chunk; 1: it is that of the samples, and all is well. */

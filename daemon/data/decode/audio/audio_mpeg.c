@@ -34,8 +34,7 @@ struct mpeg_walk {
 
 static int audio_mpeg_refuse(const struct mpeg_walk *walk, const char *why, struct dl_error *err)
 {
-    return dl_error_set(err, EINVAL, walk->path, "%s at byte %llu", why,
-                        (unsigned long long)walk->at);
+    return dl_error_set(err, EINVAL, walk->path, "%s at byte %llu", why, (ull)walk->at);
 }
 
 /* Up to `n` bytes there; *ret: how many. */
@@ -116,7 +115,7 @@ static int audio_mpeg_take_numbers(const struct mpeg_walk *walk, bool *ret, stru
         return 0;
     return dl_error_set(err, EINVAL, walk->path,
                         "should have %lu bytes of MP3, but there are %llu; it is truncated",
-                        (unsigned long)bytes, (unsigned long long)walk->source->bytes);
+                        (unsigned long)bytes, (ull)walk->source->bytes);
 }
 
 /* What may be behind the last frame. */

@@ -36,8 +36,7 @@ struct ogg_walk {
 
 static int audio_ogg_refuse(const struct ogg_walk *walk, const char *why, struct dl_error *err)
 {
-    return dl_error_set(err, EINVAL, walk->path, "%s at byte %llu", why,
-                        (unsigned long long)walk->at);
+    return dl_error_set(err, EINVAL, walk->path, "%s at byte %llu", why, (ull)walk->at);
 }
 
 static int audio_ogg_read(const struct ogg_walk *walk, void *out, size_t n, uint64_t at,
@@ -165,7 +164,7 @@ static int audio_ogg_check_end(struct ogg_walk *walk, struct dl_error *err)
     return dl_error_set(err, EINVAL, walk->path,
                         "is truncated: its last page, at byte %llu, is not marked as the last; if "
                         "no sound is missing, \"ffmpeg -i IN -c copy OUT\" marks it",
-                        (unsigned long long)last);
+                        (ull)last);
 }
 
 int audio_head_check_ogg(const struct audio_head_source *source, const char *path,

@@ -37,7 +37,7 @@ int image_check_size(struct image_size size, const char *path, struct dl_error *
     if ((uint64_t)size.height * size.width > IMAGE_BYTES_MAX / PICTURE_COLOURS)
         return dl_error_set(err, EFBIG, path,
                             "is %u × %u pixels, more than %llu MiB when decoded; scale it down",
-                            size.width, size.height, (unsigned long long)IMAGE_BYTES_MAX >> 20);
+                            size.width, size.height, (ull)IMAGE_BYTES_MAX >> 20);
     return 0;
 }
 
@@ -428,7 +428,7 @@ static int image_say_resized(const struct image_decoder *d, int r, struct dl_err
         return image_no_memory(d, err);
     return dl_error_set(err, EFBIG, d->file.path,
                         "would grow to more than %llu MiB when it is resized; scale it down",
-                        (unsigned long long)IMAGE_BYTES_MAX >> 20);
+                        (ull)IMAGE_BYTES_MAX >> 20);
 }
 
 /* Rows are resized as they are decoded, where Pillow begins with that; else it is one after the

@@ -42,8 +42,7 @@ static void image_raw_copy(const uint8_t *from, uint32_t channels, uint64_t n,
 
 static int image_raw_wrong_size(uint64_t bytes, struct dl_error *err)
 {
-    return dl_error_set(err, EINVAL, "", "has %llu bytes, which an image cannot have",
-                        (unsigned long long)bytes);
+    return dl_error_set(err, EINVAL, "", "has %llu bytes, which an image cannot have", (ull)bytes);
 }
 
 int image_raw_add(const uint8_t *data, uint64_t bytes, const struct spec_image *spec,

@@ -50,7 +50,7 @@ static int chat_file_load(const char *path, const struct data_env *env, char **r
         return dl_error_set(err, EINVAL, path,
                             "has %llu bytes and is no chat template; name the chat_template.jinja "
                             "or tokenizer_config.json that save_pretrained() wrote",
-                            (unsigned long long)bytes);
+                            (ull)bytes);
     data = malloc(bytes + 1);
     if (!data)
         return dl_error_set(err, ENOMEM, path, "out of memory for the chat template");

@@ -62,7 +62,7 @@ int text_model_open(const struct spec_dataset *spec, const char *place, const st
         return dl_error_set(err, EINVAL, spec->model,
                             "has %llu bytes and is not a SentencePiece model; name the .model "
                             "file that spm_train wrote",
-                            (unsigned long long)bytes);
+                            (ull)bytes);
     data = malloc(bytes);
     if (!data)
         return dl_error_set(err, ENOMEM, spec->model, "out of memory for the model");

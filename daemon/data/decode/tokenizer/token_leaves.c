@@ -113,7 +113,7 @@ static int token_leaves_check_room(const struct token_leaves *leaves, const char
     return dl_error_set(err, EINVAL, where,
                         "%llu leaves no room for a text beside %u special tokens; give more, or "
                         "write special_tokens: false and leave bos and eos out",
-                        (unsigned long long)leaves->most, around);
+                        (ull)leaves->most, around);
 }
 
 static int token_leaves_open_chat(struct token_leaves *leaves, const struct spec_dataset *spec,

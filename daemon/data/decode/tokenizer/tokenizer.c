@@ -375,7 +375,7 @@ int tokenizer_open(const char *path, const char *place, const struct data_env *e
         return dl_error_set(err, EINVAL, path,
                             "has %llu bytes and is not a tokenizer.json; name the one that "
                             "save_pretrained() or Tokenizer.save() wrote",
-                            (unsigned long long)bytes);
+                            (ull)bytes);
     data = malloc(bytes + 1);
     if (!data)
         return dl_error_set(err, ENOMEM, path, "out of memory for the tokenizer");

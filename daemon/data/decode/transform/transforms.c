@@ -270,7 +270,7 @@ int runner_take(struct transforms_runner *run, int r)
     else if (r == -EFBIG)
         return dl_error_set(run->err, EFBIG, run->path,
                             "would grow to more than %llu MiB in its transforms; scale it down",
-                            (unsigned long long)IMAGE_BYTES_MAX >> 20);
+                            (ull)IMAGE_BYTES_MAX >> 20);
     else if (r < 0)
         return dl_error_set(run->err, -r, run->path, "out of memory for its transforms");
     return r;

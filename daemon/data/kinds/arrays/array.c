@@ -161,7 +161,7 @@ const char *shape_text(uint32_t ndim, const uint64_t *shape, char text[static SH
     memcpy(text, "(", 2);
     for (uint32_t i = 0; i < ndim; i++)
         len += (size_t)snprintf(text + len, SHAPE_TEXT_MAX - len, "%s%llu", i ? ", " : "",
-                                (unsigned long long)shape[i]);
+                                (ull)shape[i]);
     snprintf(text + len, SHAPE_TEXT_MAX - len, ndim == 1 ? ",)" : ")");
     return text;
 }
@@ -199,11 +199,10 @@ int array_header_fits(const struct array_header *header, uint64_t bytes, const c
         return dl_error_set(err, EINVAL, path,
                             "shape %s of %s needs a file of %llu bytes, but it has %llu: it is "
                             "truncated; write or fetch it again",
-                            text, dtype_name(header->dtype), (unsigned long long)need,
-                            (unsigned long long)bytes);
+                            text, dtype_name(header->dtype), (ull)need, (ull)bytes);
     return dl_error_set(err, EINVAL, path,
                         "shape %s of %s needs a file of %llu bytes, but it has %llu: %llu too "
                         "many; one file holds one array",
-                        text, dtype_name(header->dtype), (unsigned long long)need,
-                        (unsigned long long)bytes, (unsigned long long)(bytes - need));
+                        text, dtype_name(header->dtype), (ull)need, (ull)bytes,
+                        (ull)(bytes - need));
 }

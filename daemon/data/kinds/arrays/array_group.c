@@ -83,7 +83,7 @@ static int array_group_check_length(const struct spec_dataset *spec, uint32_t i,
     return dl_error_set(err, EINVAL, spec->files[i].path,
                         "has %llu samples, but %s has %llu; all files of a dataset need equally "
                         "many",
-                        (unsigned long long)length, spec->files[0].path, (unsigned long long)first);
+                        (ull)length, spec->files[0].path, (ull)first);
 }
 
 static int array_group_describe(const struct spec_dataset *spec, const struct array_group *group,
@@ -105,7 +105,7 @@ static int array_group_check_files(const struct spec_dataset *spec, struct dl_er
 {
     if (spec->n_files == 0 || spec->n_files > DL_MAX_DATASET_FILES)
         return dl_error_set(err, EINVAL, "dataset.paths", "%u files; 1 to %llu can be read",
-                            spec->n_files, (unsigned long long)DL_MAX_DATASET_FILES);
+                            spec->n_files, (ull)DL_MAX_DATASET_FILES);
     for (uint32_t i = 0; i < spec->n_files; i++) {
         if (!spec->files[i].path)
             return dl_error_set(err, EINVAL, "dataset.paths", "file %u has no path", i);
@@ -121,8 +121,7 @@ static int array_group_check_files(const struct spec_dataset *spec, struct dl_er
 static int array_group_open(const struct spec_dataset *spec, const struct data_env *env,
                             struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct array_group *group;
     int r;
 

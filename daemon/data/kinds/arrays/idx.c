@@ -38,7 +38,7 @@ static int idx_parse_magic(const uint8_t *data, uint64_t len, const char *path,
         return dl_error_set(err, EINVAL, path,
                             "has %llu bytes, too few for an IDX header; it is truncated or not "
                             "an IDX file",
-                            (unsigned long long)len);
+                            (ull)len);
     if (data[0] != 0 || data[1] != 0)
         return dl_error_set(err, EINVAL, path,
                             "starts with %02x %02x %02x %02x; an IDX file starts with 00 00, a "
@@ -74,8 +74,7 @@ int idx_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
         return dl_error_set(err, EINVAL, path,
                             "has %llu bytes, but an IDX header of %u dimensions has %llu; it is "
                             "truncated",
-                            (unsigned long long)len, header.ndim,
-                            (unsigned long long)header.data_off);
+                            (ull)len, header.ndim, (ull)header.data_off);
     for (uint32_t i = 0; i < header.ndim; i++)
         header.shape[i] = load_be32(data + IDX_MAGIC_BYTES + 4 * (size_t)i);
     r = array_header_measure(&header, path, err);
@@ -125,14 +124,12 @@ static int idx_check_unpacked(const struct array_header *header, uint64_t packed
                             "shape %s of %s is %llu bytes, more than %llu compressed bytes can "
                             "hold; it is truncated or its header is damaged",
                             shape_text(header->ndim, header->shape, text),
-                            dtype_name(header->dtype), (unsigned long long)header->data_bytes,
-                            (unsigned long long)packed);
+                            dtype_name(header->dtype), (ull)header->data_bytes, (ull)packed);
     if (header->data_bytes > DL_MAX_SEGMENT_BYTES)
         return dl_error_set(err, EFBIG, path,
                             "unpacks to %llu bytes, which each worker would hold in memory (at "
                             "most %llu); unpack it with gunzip, so that it is mapped instead",
-                            (unsigned long long)header->data_bytes,
-                            (unsigned long long)DL_MAX_SEGMENT_BYTES);
+                            (ull)header->data_bytes, (ull)DL_MAX_SEGMENT_BYTES);
     return 0;
 }
 
@@ -157,10 +154,8 @@ static int idx_read_packed_header(struct gunzip *gz, struct array_header *ret, s
 int idx_unpack(const uint8_t *data, uint64_t len, const char *path, struct array *ret,
                struct dl_error *err)
 {
-    _cleanup_(gunzip_end)
-    struct gunzip gz = {0};
-    _cleanup_(source_close)
-    struct source rows = {0};
+    _cleanup_(gunzip_end) struct gunzip gz = {0};
+    _cleanup_(source_close) struct source rows = {0};
     struct array_header header = {0};
     uint8_t *memory = NULL;
     int r;
@@ -208,8 +203,7 @@ static int idx_open_plain(struct source *source, const char *path, struct array 
 int array_open_idx(const char *path, const struct data_env *env, struct array *ret,
                    struct dl_error *err)
 {
-    _cleanup_(source_close)
-    struct source source = {0};
+    _cleanup_(source_close) struct source source = {0};
     int r;
 
     r = source_open(path, env, &source, err);

@@ -281,11 +281,11 @@ static int npy_find_header(const uint8_t *data, uint64_t len, const char *path, 
         return dl_error_set(err, EINVAL, path,
                             "its .npy header claims %llu bytes; that of a plain array is below "
                             "%u: the file is damaged",
-                            (unsigned long long)text_len, (unsigned)NPY_HEADER_MAX);
+                            (ull)text_len, (unsigned)NPY_HEADER_MAX);
     if (len < off + text_len)
         return dl_error_set(err, EINVAL, path,
                             "ends inside its .npy header, after %llu bytes; it is truncated",
-                            (unsigned long long)len);
+                            (ull)len);
     *ret_off = off;
     *ret_len = text_len;
     return 0;
@@ -341,8 +341,7 @@ int npy_parse_value(const uint8_t *data, uint64_t len, const char *path, struct 
 int array_open_npy(const char *path, const struct data_env *env, struct array *ret,
                    struct dl_error *err)
 {
-    _cleanup_(source_close)
-    struct source source = {0};
+    _cleanup_(source_close) struct source source = {0};
     struct array_header header = {0};
     int r;
 

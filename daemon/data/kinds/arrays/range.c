@@ -108,8 +108,8 @@ int range_open(const struct spec_dataset *spec, const char *place, const struct 
 
     if (spec->length > INT64_MAX)
         return dl_error_set(err, EINVAL, "dataset.length",
-                            "%llu is too large: samples are int64, at most %lld",
-                            (unsigned long long)spec->length, (long long)INT64_MAX);
+                            "%llu is too large: samples are int64, at most %lld", (ull)spec->length,
+                            (long long)INT64_MAX);
     range = calloc(1, sizeof *range);
     if (!range)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");

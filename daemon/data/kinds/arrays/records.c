@@ -33,16 +33,14 @@ static int records_count_records(const struct spec_dataset *spec, uint64_t recor
     if (spec->offset > bytes)
         return dl_error_set(err, EINVAL, path,
                             "has %llu bytes, but dataset.offset is %llu; it must lie in the file",
-                            (unsigned long long)bytes, (unsigned long long)spec->offset);
+                            (ull)bytes, (ull)spec->offset);
     data = bytes - spec->offset;
     if (data % record != 0)
         return dl_error_set(err, EINVAL, path,
                             "%llu bytes are %llu records of %llu bytes (%s of shape %s) with %llu "
                             "bytes left over; check dataset.dtype, shape and offset",
-                            (unsigned long long)data, (unsigned long long)(data / record),
-                            (unsigned long long)record, dtype_name(spec->dtype),
-                            shape_text(spec->ndim, spec->shape, text),
-                            (unsigned long long)(data % record));
+                            (ull)data, (ull)(data / record), (ull)record, dtype_name(spec->dtype),
+                            shape_text(spec->ndim, spec->shape, text), (ull)(data % record));
     *ret = data / record;
     return 0;
 }
@@ -50,8 +48,7 @@ static int records_count_records(const struct spec_dataset *spec, uint64_t recor
 int array_open_records(const struct spec_dataset *spec, const struct data_env *env,
                        struct array *ret, struct dl_error *err)
 {
-    _cleanup_(source_close)
-    struct source source = {0};
+    _cleanup_(source_close) struct source source = {0};
     uint64_t record = 0, count = 0;
     int r;
 

@@ -156,7 +156,7 @@ static int tokens_find_tokens(struct tokens *tokens, const struct spec_dataset *
         return dl_error_set(err, EINVAL, path,
                             "has %llu bytes, which are not a whole number of %s tokens; check "
                             "dtype, or write the file again",
-                            (unsigned long long)source->bytes, dtype_name(tokens->dtype));
+                            (ull)source->bytes, dtype_name(tokens->dtype));
     *ret_count = (source->bytes - header.data_off) / tokens->token_bytes;
     return 0;
 }
@@ -185,8 +185,7 @@ static int tokens_describe(struct tokens *tokens)
 int tokens_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct tokens *tokens;
     uint64_t count = 0;
     int r;

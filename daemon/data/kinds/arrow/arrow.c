@@ -48,12 +48,11 @@ static int arrow_select(struct arrow *arrow, uint64_t *index, struct dl_error *e
         return r;
     if (arrow_value_copy(&reading, indices->columns[0], *index - batch->first, &selected, &why) < 0)
         return dl_error_set(err, why.code, indices->files[batch->file].path, "index %llu %s",
-                            (unsigned long long)*index, why.message);
+                            (ull)*index, why.message);
     if (selected >= arrow->table.rows)
         return dl_error_set(err, EINVAL, indices->files[batch->file].path,
-                            "index %llu is row %llu, but there are %llu rows",
-                            (unsigned long long)*index, (unsigned long long)selected,
-                            (unsigned long long)arrow->table.rows);
+                            "index %llu is row %llu, but there are %llu rows", (ull)*index,
+                            (ull)selected, (ull)arrow->table.rows);
     *index = selected;
     return 0;
 }
@@ -382,8 +381,7 @@ static int arrow_begin(struct arrow *arrow, const struct spec_dataset *spec, con
 int arrow_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct arrow *arrow = calloc(1, sizeof *arrow);
     int r;
 
@@ -402,8 +400,7 @@ int arrow_open_chunks(const struct spec_dataset *spec, const char *place,
                       const struct data_env *env, struct file_list *files, uint64_t rows,
                       struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct arrow *arrow = calloc(1, sizeof *arrow);
 
     if (!arrow)
@@ -420,7 +417,7 @@ int arrow_open_chunks(const struct spec_dataset *spec, const char *place,
         return dl_error_set(
             err, EINVAL, spec->files[0].path,
             "has %llu rows in its chunks, but index.json says %llu and belongs to other chunks",
-            (unsigned long long)ds->length, (unsigned long long)rows);
+            (ull)ds->length, (ull)rows);
     *ret = steal_ptr(ds);
     return 0;
 }

@@ -248,7 +248,7 @@ int arrow_columns_find_values(const struct arrow_view *view, struct arrow_messag
         return dl_error_set(err, ENOTSUP, view->path,
                             "its dictionary at byte %llu adds to an earlier one; write the file "
                             "with whole dictionaries, or with plain columns",
-                            (unsigned long long)message->at);
+                            (ull)message->at);
     int r = arrow_column_begin(&walk, message, body);
     if (r < 0)
         return r;

@@ -238,7 +238,7 @@ int arrow_elements_descend(const struct arrow_reading *reading, struct arrow_ele
         if (own != n || begin != first + at * n)
             return dl_error_set(err, EINVAL, "",
                                 "is not an array: its inner lists have %llu and %llu elements",
-                                (unsigned long long)n, (unsigned long long)own);
+                                (ull)n, (ull)own);
     }
     elements->shape[elements->ndim++] = n;
     elements->i++;

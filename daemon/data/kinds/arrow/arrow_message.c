@@ -28,7 +28,7 @@ static int arrow_message_refuse(const struct arrow_view *view, uint64_t at, cons
 {
     return dl_error_set(err, EINVAL, view->path,
                         "%s at byte %llu; it is truncated, damaged, or still being written", what,
-                        (unsigned long long)at);
+                        (ull)at);
 }
 
 int arrow_batch_refuse(const struct arrow_view *view, const struct arrow_message *message,
@@ -36,7 +36,7 @@ int arrow_batch_refuse(const struct arrow_view *view, const struct arrow_message
 {
     return dl_error_set(err, EINVAL, view->path,
                         "its batch at byte %llu %s; it is damaged: write the file again",
-                        (unsigned long long)message->at, why);
+                        (ull)message->at, why);
 }
 
 /* Since Arrow 0.15 there is a mark before the size. ARROW_END, at the end of the data too. */

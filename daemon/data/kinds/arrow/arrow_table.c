@@ -243,7 +243,7 @@ static int arrow_table_add_block(struct arrow_opening *o, uint64_t at, enum arro
     if (r == ARROW_END || message.type != (int64_t)type)
         return dl_error_set(o->err, EINVAL, o->view.path,
                             "does not have at byte %llu what its footer says; it is damaged",
-                            (unsigned long long)at);
+                            (ull)at);
     return type == ARROW_RECORDS ? arrow_table_add_batch(o, &message)
                                  : arrow_table_add_dictionary(o, &message);
 }
@@ -269,8 +269,7 @@ static int arrow_table_add_message(struct arrow_opening *o, struct arrow_message
     if (message->type == ARROW_DICTIONARY)
         return arrow_table_add_dictionary(o, message);
     return dl_error_set(o->err, EINVAL, o->view.path,
-                        "has a message at byte %llu that is not a batch of rows",
-                        (unsigned long long)message->at);
+                        "has a message at byte %llu that is not a batch of rows", (ull)message->at);
 }
 
 static int arrow_table_read_stream(struct arrow_opening *o)

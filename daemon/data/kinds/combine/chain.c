@@ -160,14 +160,13 @@ static int chain_add_part(struct chain *chain, uint32_t i, const struct spec_dat
 int chain_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct chain *chain;
     int r = 0;
 
     if (spec->n_datasets == 0 || spec->n_datasets > DL_MAX_DATASET_PARTS)
         return dl_error_set(err, EINVAL, place, "%u datasets; a chain has 1 to %llu",
-                            spec->n_datasets, (unsigned long long)DL_MAX_DATASET_PARTS);
+                            spec->n_datasets, (ull)DL_MAX_DATASET_PARTS);
     chain = calloc(1, sizeof *chain);
     if (!chain)
         return dl_error_set(err, ENOMEM, place, "out of memory");

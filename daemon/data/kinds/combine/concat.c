@@ -236,7 +236,7 @@ static const char *concat_describe(const struct tree *tree, const struct tree_no
         len = (size_t)snprintf(text, DESCRIPTION_MAX, "%s (", dtype_name(node->dtype));
         for (uint32_t i = 0; i < node->ndim && len < DESCRIPTION_MAX; i++)
             len += (size_t)snprintf(text + len, DESCRIPTION_MAX - len, "%s%llu", i ? ", " : "",
-                                    (unsigned long long)node->shape[i]);
+                                    (ull)node->shape[i]);
         if (len < DESCRIPTION_MAX)
             snprintf(text + len, DESCRIPTION_MAX - len, node->ndim == 1 ? ",)" : ")");
         return text;
@@ -370,15 +370,13 @@ static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_
 int concat_open_from(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                      struct dataset *first, struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL, *part = first;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL, *part = first;
     struct concat *concat;
     int r = 0;
 
     if (spec->n_datasets == 0 || spec->n_datasets > DL_MAX_DATASET_PARTS)
         return dl_error_set(err, EINVAL, place, "%u datasets; a %s has 1 to %llu", spec->n_datasets,
-                            dataset_kind_name(spec->kind),
-                            (unsigned long long)DL_MAX_DATASET_PARTS);
+                            dataset_kind_name(spec->kind), (ull)DL_MAX_DATASET_PARTS);
     concat = calloc(1, sizeof *concat);
     if (!concat)
         return dl_error_set(err, ENOMEM, place, "out of memory");

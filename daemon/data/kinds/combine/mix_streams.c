@@ -247,7 +247,7 @@ static int mix_streams_measure(struct mix_streams_iter *mi, const struct mix_rep
     return dl_error_set(err, EINVAL, mix->place,
                         "%llu samples in each epoch, of which this is number %llu, are above the "
                         "maximum of 2^46 in all; lower length",
-                        (unsigned long long)mix->length, (unsigned long long)epoch);
+                        (ull)mix->length, (ull)epoch);
 }
 
 /* Each replica's order has choices of its own, so that they do not all err to the same side. */
@@ -412,8 +412,7 @@ static int mix_streams_open(const struct spec_dataset *spec, const char *place,
                             const struct data_env *env, struct dataset *first, struct dataset **ret,
                             struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL, *part = first;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL, *part = first;
     struct mix_streams *mix = calloc(1, sizeof *mix);
 
     if (!mix)
@@ -447,7 +446,7 @@ int mix_open(const struct spec_dataset *spec, const char *place, const struct da
 
     if (spec->n_datasets == 0 || spec->n_datasets > DL_MAX_MIX_CHILDREN)
         return dl_error_set(err, EINVAL, place, "%u datasets; a mix has 1 to %llu",
-                            spec->n_datasets, (unsigned long long)DL_MAX_MIX_CHILDREN);
+                            spec->n_datasets, (ull)DL_MAX_MIX_CHILDREN);
     place_item(path, place, "datasets", 0);
     int r = dataset_open_at(&spec->datasets[0], path, env, &first, err);
     if (r < 0)

@@ -141,7 +141,7 @@ static int subset_alloc_table(struct subset *subset, uint64_t n, const char *pla
     if (subset->narrow || subset->wide)
         return 0;
     return dl_error_set(err, ENOMEM, place, "out of memory for the indices of %llu samples",
-                        (unsigned long long)n);
+                        (ull)n);
 }
 
 static void subset_put_index(struct subset *subset, uint64_t i, uint64_t index)
@@ -164,8 +164,7 @@ static int subset_take_indices(struct subset *subset, const struct spec_dataset 
         if (spec->indices[i] >= subset->inner->length) {
             place_item(path, place, "indices", i);
             return dl_error_set(err, EINVAL, path, "%llu is beyond the %llu samples of its dataset",
-                                (unsigned long long)spec->indices[i],
-                                (unsigned long long)subset->inner->length);
+                                (ull)spec->indices[i], (ull)subset->inner->length);
         }
         subset_put_index(subset, i, spec->indices[i]);
     }
@@ -204,8 +203,8 @@ static int subset_find_piece(const struct spec_dataset *spec, uint64_t length, c
     place_key(path, place, "parts");
     if (spec->lengths ? sum != length : sum > length)
         return dl_error_set(err, EINVAL, path,
-                            "they add up to %llu samples, but the dataset has %llu",
-                            (unsigned long long)sum, (unsigned long long)length);
+                            "they add up to %llu samples, but the dataset has %llu", (ull)sum,
+                            (ull)length);
     rest = length - sum;
     *ret_begin = 0;
     for (uint32_t p = 0; p <= spec->part; p++) {
@@ -228,8 +227,7 @@ static int subset_take_part(struct subset *subset, const struct spec_dataset *sp
         return r;
     if (permute_torch_new(length, length, spec->seed, PERMUTE_TORCH_INSIDE_OUT_FROM, &order) < 0)
         return dl_error_set(err, ENOMEM, place,
-                            "out of memory for the random order of %llu samples",
-                            (unsigned long long)length);
+                            "out of memory for the random order of %llu samples", (ull)length);
     permute_torch_extend(order, begin + count);
     for (uint64_t i = 0; i < count; i++)
         subset_put_index(subset, i, permute_torch_at(order, begin + i));
@@ -241,8 +239,7 @@ static int subset_take_part(struct subset *subset, const struct spec_dataset *sp
 static int subset_open_some(const struct spec_dataset *spec, const char *place,
                             const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct subset *subset;
     char path[DL_ERROR_PATH_MAX];
     int r;

@@ -452,8 +452,7 @@ static int csv_describe(struct csv *csv, const char *place, struct dl_error *err
 int csv_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
              struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct csv *csv = calloc(1, sizeof *csv);
     int r;
 

@@ -20,7 +20,7 @@ static int csv_columns_name(const struct csv_cell *cell, bool header, uint32_t i
         return dl_error_set(err, EINVAL, path,
                             "its first row has no name of 1 to %llu bytes of UTF-8 for column %u; "
                             "write header: false if the row has no names",
-                            (unsigned long long)DL_MAX_NAME_BYTES, i);
+                            (ull)DL_MAX_NAME_BYTES, i);
     *ret = calloc(1, max_u64(cell->len + 1, MADE_ROOM));
     if (!*ret)
         return dl_error_set(err, ENOMEM, path, "out of memory for its columns");

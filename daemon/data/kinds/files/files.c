@@ -173,8 +173,7 @@ static const struct dataset_ops files_ops = {
 int files_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct files *files = calloc(1, sizeof *files);
     int r;
 

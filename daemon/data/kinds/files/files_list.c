@@ -26,7 +26,7 @@ static int files_list_add_line(struct file_list *list, const char *from, const u
         return dl_error_set(err, EINVAL, from,
                             "its path %u has a NUL, or more than %llu bytes; it is to have a path "
                             "in each line",
-                            list->n + 1, (unsigned long long)DL_MAX_PATH_BYTES);
+                            list->n + 1, (ull)DL_MAX_PATH_BYTES);
     if (name[0] == '/' || remote_is_url(name))
         dir = 0;
     if (asprintf(&path, "%.*s%s", dir, from, name) < 0) {
@@ -40,8 +40,7 @@ static int files_list_add_line(struct file_list *list, const char *from, const u
 static int files_list_add_lines(struct file_list *list, const char *path,
                                 const struct data_env *env, struct dl_error *err)
 {
-    _cleanup_(source_close)
-    struct source source = {0};
+    _cleanup_(source_close) struct source source = {0};
     int r = source_open(path, env, &source, err);
 
     for (uint64_t at = 0; r == 0 && at < source.bytes;) {
@@ -85,8 +84,7 @@ static bool files_list_is_pattern(const char *path)
 static int files_list_add_path(struct file_list *list, const struct spec_file *file,
                                const struct data_env *env, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list found = {0};
+    _cleanup_(file_list_deinit) struct file_list found = {0};
     _cleanup_free_ char *pattern = NULL;
     struct spec_file one = *file;
     const struct spec_dataset spec = {.files = &one, .n_files = 1};
@@ -217,10 +215,8 @@ static int files_list_pack(const struct file_list *files, const struct data_env 
 int files_list_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                     struct files_list *ret, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list files = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(file_list_deinit) struct file_list files = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
     struct shared_index index = {0};
     int r;
 

@@ -63,8 +63,7 @@ static int audiofolder_decode(struct audiofolder *folder, const struct sample_ke
                               uint64_t index, struct audio_shape *ret, int64_t *ret_label,
                               struct dl_error *err)
 {
-    _cleanup_(audiofolder_close_file)
-    struct audiofolder_file file = {.fd = -1};
+    _cleanup_(audiofolder_close_file) struct audiofolder_file file = {.fd = -1};
     struct rng rng;
     int r;
 
@@ -123,8 +122,7 @@ static int audiofolder_get(struct dataset *ds, const struct sample_key *key, uin
 static int audiofolder_length(struct audiofolder *folder, uint64_t index, uint32_t *ret,
                               struct dl_error *err)
 {
-    _cleanup_(audiofolder_close_file)
-    struct audiofolder_file file = {.fd = -1};
+    _cleanup_(audiofolder_close_file) struct audiofolder_file file = {.fd = -1};
     struct audio_shape shape;
     int r;
 
@@ -212,8 +210,7 @@ static int audiofolder_describe(struct audiofolder *folder, const struct audio_s
 int audiofolder_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                      struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct audio_shape shape;
     int r;
 

@@ -49,8 +49,8 @@ static int imagefolder_make_room(struct imagefolder *folder, uint64_t bytes, str
 {
     if (bytes > FILE_BYTES_MAX)
         return dl_error_set(err, EFBIG, folder->path,
-                            "has %llu bytes; an image may have %llu at most",
-                            (unsigned long long)bytes, (unsigned long long)FILE_BYTES_MAX);
+                            "has %llu bytes; an image may have %llu at most", (ull)bytes,
+                            (ull)FILE_BYTES_MAX);
     if (bytes < folder->file_room)
         return 0;
     free(folder->file);
@@ -59,8 +59,7 @@ static int imagefolder_make_room(struct imagefolder *folder, uint64_t bytes, str
     if (folder->file)
         return 0;
     folder->file_room = 0;
-    return dl_error_set(err, ENOMEM, folder->path, "out of memory for its %llu bytes",
-                        (unsigned long long)bytes);
+    return dl_error_set(err, ENOMEM, folder->path, "out of memory for its %llu bytes", (ull)bytes);
 }
 
 /*
@@ -307,8 +306,7 @@ static int imagefolder_describe(struct imagefolder *folder)
 int imagefolder_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                      struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct imagefolder *folder;
     int r;
 

@@ -78,7 +78,7 @@ static int hdf5_add_text(struct hdf5 *hdf5, uint32_t i, uint64_t index, struct s
         return dl_error_set(err, EILSEQ, hdf5->file.path,
                             "its dataset %s has a text in row %llu that is not UTF-8; choose "
                             "others with dataset.fields",
-                            hdf5->file.fields[i].source, (unsigned long long)index);
+                            hdf5->file.fields[i].source, (ull)index);
     return r < 0 ? sample_check(ret, err) : 0;
 }
 
@@ -168,9 +168,8 @@ static int hdf5_check_rows(const struct hdf5 *hdf5, struct dl_error *err)
             return dl_error_set(err, EINVAL, file->path,
                                 "its dataset %s has %llu rows, but %s has %llu; choose datasets "
                                 "with equally many rows with dataset.fields",
-                                file->fields[i].source, (unsigned long long)file->arrays[i].dims[0],
-                                file->fields[0].source,
-                                (unsigned long long)file->arrays[0].dims[0]);
+                                file->fields[i].source, (ull)file->arrays[i].dims[0],
+                                file->fields[0].source, (ull)file->arrays[0].dims[0]);
     }
     return 0;
 }
@@ -179,8 +178,7 @@ int hdf5_open(const struct spec_dataset *spec, const char *place, const struct d
               struct dataset **ret, struct dl_error *err)
 {
     const struct field_choice choice = {.fields = spec->fields, .n = spec->n_fields};
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct hdf5 *hdf5 = calloc(1, sizeof *hdf5);
     int r;
 

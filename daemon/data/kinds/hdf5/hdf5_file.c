@@ -71,7 +71,7 @@ static int hdf5_file_take_dataset(void *owner, const char *name, size_t len, uin
     if (file->n_fields == DL_MAX_DATASET_FILES)
         return dl_error_set(err, ENOTSUP, file->path,
                             "has more than %llu datasets; choose some with dataset.fields",
-                            (unsigned long long)DL_MAX_DATASET_FILES);
+                            (ull)DL_MAX_DATASET_FILES);
     _cleanup_free_ char *text = strndup(name, len);
     if (!text)
         return dl_error_set(err, ENOMEM, file->path, "out of memory for its datasets");

@@ -512,7 +512,7 @@ int hdf5_foreign_read(const struct hdf5_array *array, uint64_t row, void *out, s
     return dl_error_set(err, EINVAL, array->view.path,
                         "its dataset %s has a row %llu that libhdf5 cannot read: it is damaged, or "
                         "packed by a filter that this libhdf5 does not have",
-                        array->name, (unsigned long long)row);
+                        array->name, (ull)row);
 }
 
 void hdf5_foreign_close_array(struct hdf5_array *array)

@@ -67,8 +67,8 @@ int hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error 
     if (end > there)
         return dl_error_set(
             err, EINVAL, view->path,
-            "should have %llu bytes, but has %llu; it is truncated, or was not closed",
-            (unsigned long long)end, (unsigned long long)there);
+            "should have %llu bytes, but has %llu; it is truncated, or was not closed", (ull)end,
+            (ull)there);
     *ret = hdf5_number(first + super->root, ADDRESS);
     return 0;
 }

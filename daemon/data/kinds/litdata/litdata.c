@@ -20,8 +20,8 @@ struct litdata_sample {
 static int litdata_refuse_item(const struct litdata_sample *s, const struct dl_error *why,
                                const char *name)
 {
-    return dl_error_set(s->err, why->code, s->chunk->path, "sample %llu: its %s %s",
-                        (unsigned long long)s->number, name ? name : "value", why->message);
+    return dl_error_set(s->err, why->code, s->chunk->path, "sample %llu: its %s %s", (ull)s->number,
+                        name ? name : "value", why->message);
 }
 
 /* Out of its compression, in lit->item. */
@@ -34,7 +34,7 @@ static int litdata_unpack_item(struct litdata_sample *s, const uint8_t **at, uin
     if (compression_of(*at, *size) != COMPRESSION_ZSTD)
         return dl_error_set(s->err, EINVAL, s->chunk->path,
                             "sample %llu is not compressed by zstd, but index.json says so",
-                            (unsigned long long)s->number);
+                            (ull)s->number);
     int r =
         unpack(COMPRESSION_ZSTD, *at, *size, UINT32_MAX, s->chunk->path, &lit->item, size, s->err);
     *at = lit->item;
@@ -61,7 +61,7 @@ static int litdata_split(struct litdata_sample *s, uint64_t index)
     return dl_error_set(s->err, EINVAL, s->chunk->path,
                         "sample %llu: its %llu bytes are not those of its leaves; the chunk is "
                         "damaged",
-                        (unsigned long long)s->number, (unsigned long long)size);
+                        (ull)s->number, (ull)size);
 }
 
 static int litdata_add_leaf(const struct litdata_sample *s, uint32_t leaf, const char *name)
@@ -219,8 +219,7 @@ static int litdata_copy_leaves(struct litdata_sample *s, uint64_t index, size_t 
                 s->err, EINVAL, s->chunk->path,
                 "sample %llu: one of its numbers has %llu bytes, not %llu; the chunk "
                 "is damaged",
-                (unsigned long long)s->number, (unsigned long long)value->size,
-                (unsigned long long)size);
+                (ull)s->number, (ull)value->size, (ull)size);
         memcpy(to, value->data, size);
         if (value->leaf->sort == LITDATA_BOOL)
             *to = *to != 0;

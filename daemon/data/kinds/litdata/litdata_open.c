@@ -266,8 +266,7 @@ static int litdata_has_rows(const struct litdata_index *index, const char *root,
 int litdata_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                  struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct litdata *lit;
     bool has_rows;
     int r;

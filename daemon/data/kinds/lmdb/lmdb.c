@@ -56,8 +56,8 @@ static int lmdb_add(const struct lmdb_sample *s, enum lmdb_part part, const char
 
     if (!why.code)
         return r < 0 ? sample_check(s->ret, err) : 0;
-    return dl_error_set(err, why.code, s->lmdb->path, "record %llu: its value %s",
-                        (unsigned long long)s->number, why.message);
+    return dl_error_set(err, why.code, s->lmdb->path, "record %llu: its value %s", (ull)s->number,
+                        why.message);
 }
 
 static enum lmdb_part lmdb_part_of(const char *source)
@@ -200,8 +200,7 @@ static int lmdb_take_prefix(struct lmdb *lmdb, const struct value *prefix, struc
 int lmdb_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
               struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct lmdb *lmdb = calloc(1, sizeof *lmdb);
     char path[PATH_MAX];
     int r;

@@ -38,8 +38,8 @@ static int lmdb_damaged(const struct lmdb_tree *tree, uint64_t page, const char 
 {
     return dl_error_set(
         err, EINVAL, tree->path,
-        "its page %llu %s; the file is damaged, or another program is writing to it",
-        (unsigned long long)page, what);
+        "its page %llu %s; the file is damaged, or another program is writing to it", (ull)page,
+        what);
 }
 
 /* A page of the tree, of that sort; NULL if it is not one. */
@@ -157,8 +157,8 @@ static int lmdb_check_values(const struct lmdb_tree *tree, const uint8_t *page, 
             return dl_error_set(err, EINVAL, tree->path,
                                 "has %llu pages, and a value of %u bytes at page %llu; it is "
                                 "truncated, or still being copied",
-                                (unsigned long long)(tree->bytes / tree->page_bytes),
-                                load_le32(node), (unsigned long long)number);
+                                (ull)(tree->bytes / tree->page_bytes), load_le32(node),
+                                (ull)number);
     }
     return 0;
 }
@@ -254,7 +254,7 @@ int lmdb_tree_open(const uint8_t *data, uint64_t bytes, const char *path, struct
         r = dl_error_set(
             err, EINVAL, path,
             "has %llu records, but says %llu; it is damaged, or another program is writing to it",
-            (unsigned long long)walk.records, (unsigned long long)tree.records);
+            (ull)walk.records, (ull)tree.records);
     if (r < 0)
         lmdb_tree_close(&tree);
     else
@@ -292,7 +292,7 @@ static const uint8_t *lmdb_big_value(const struct lmdb_tree *tree, const uint8_t
 static int lmdb_refuse_record(const struct lmdb_tree *tree, uint64_t i, const char *why,
                               struct dl_error *err)
 {
-    return dl_error_set(err, EINVAL, tree->path, "its record %llu %s", (unsigned long long)i, why);
+    return dl_error_set(err, EINVAL, tree->path, "its record %llu %s", (ull)i, why);
 }
 
 int lmdb_tree_get(const struct lmdb_tree *tree, uint64_t i, struct lmdb_record *ret,

@@ -52,7 +52,7 @@ static int mds_split(struct mds *mds, uint64_t index, struct shard_file **ret, s
     return dl_error_set(err, EINVAL, shard->path,
                         "sample %llu: its %llu bytes are not those of its columns; the shard is "
                         "damaged",
-                        (unsigned long long)number, (unsigned long long)size);
+                        (ull)number, (ull)size);
 }
 
 /* ---- samples -------------------------------------------------------------------------------- */
@@ -74,8 +74,8 @@ static int mds_add_value(const struct mds_sample *s, uint32_t column, const char
     int r = mds_value_add(value, decoding, ret, &why);
     if (!why.code)
         return r < 0 ? sample_check(ret, err) : 0;
-    return dl_error_set(err, why.code, s->path, "sample %llu: its %s %s",
-                        (unsigned long long)s->number, value->column->name, why.message);
+    return dl_error_set(err, why.code, s->path, "sample %llu: its %s %s", (ull)s->number,
+                        value->column->name, why.message);
 }
 
 static int mds_add_values(const struct mds_sample *s, const struct sample_key *key, uint64_t index,
@@ -290,8 +290,7 @@ static int mds_describe(struct mds *mds, struct dl_error *err)
 int mds_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
              struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct mds *mds;
     int r;
 

@@ -81,7 +81,7 @@ static int megatron_lengths(struct dataset *ds, struct lengths_wanted *w, struct
         if (r == 0 && tokens >= LENGTH_UNKNOWN)
             r = dl_error_set(err, EOVERFLOW, megatron->idx_path,
                              "its document %llu has %llu tokens; a sample has fewer than 2^32 - 1",
-                             (unsigned long long)w->bad, (unsigned long long)tokens);
+                             (ull)w->bad, (ull)tokens);
         w->ret[i] = (uint32_t)tokens;
     }
     return r;
@@ -237,8 +237,7 @@ static int megatron_describe_samples(struct megatron *megatron, const char *plac
 int megatron_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                   struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct megatron *megatron;
     bool samples = spec->view == MEGATRON_SAMPLES;
     int r;

@@ -41,9 +41,8 @@ static int megatron_index_check_header(const uint8_t *data, uint64_t bytes, cons
             "does not begin with MMIDIDX; it is not an index of Megatron-LM, or one of "
             "the formats from before 2020: recreate it with preprocess_data.py");
     if (megatron_index_u64(data + sizeof megatron_magic, 0) != VERSION)
-        return dl_error_set(
-            err, EINVAL, path, "is of version %llu; version 1 can be read",
-            (unsigned long long)megatron_index_u64(data + sizeof megatron_magic, 0));
+        return dl_error_set(err, EINVAL, path, "is of version %llu; version 1 can be read",
+                            (ull)megatron_index_u64(data + sizeof megatron_magic, 0));
     if (!megatron_index_dtype(data[17]))
         return dl_error_set(err, EINVAL, path,
                             "has tokens of type %u; they can be integers of 8, 16, 32 or 64 bits",
@@ -65,8 +64,7 @@ static int megatron_index_check_size(uint64_t sequences, uint64_t bounds, uint64
     return dl_error_set(err, EINVAL, path,
                         "has %llu bytes, which do not fit its %llu sequences and %llu bounds of "
                         "documents; it is truncated, or still being written",
-                        (unsigned long long)bytes, (unsigned long long)sequences,
-                        (unsigned long long)bounds);
+                        (ull)bytes, (ull)sequences, (ull)bounds);
 }
 
 /* The last one ends where the .bin file does: they were written together. */
@@ -83,7 +81,7 @@ static int megatron_index_check_end(const struct megatron_index *index, uint64_t
     return dl_error_set(err, EINVAL, path,
                         "says that the tokens end at byte %llu, but the .bin file has %llu bytes; "
                         "the two do not belong together, or one is truncated",
-                        (unsigned long long)end, (unsigned long long)bin_bytes);
+                        (ull)end, (ull)bin_bytes);
 }
 
 int megatron_index_parse(const uint8_t *data, uint64_t bytes, const char *path, uint64_t bin_bytes,
@@ -138,5 +136,5 @@ int megatron_index_find(const struct megatron_index *index, uint64_t d, uint64_t
     return dl_error_set(err, EINVAL, path,
                         "its document %llu lies where the .bin file has no tokens; the index is "
                         "damaged",
-                        (unsigned long long)d);
+                        (ull)d);
 }

@@ -128,8 +128,7 @@ static void files_expect_directory(const struct files_walk *w, const char *folde
 
 static int files_walk_directory(struct files_walk *w, const char *path, unsigned depth)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list names = {0};
+    _cleanup_(file_list_deinit) struct file_list names = {0};
 
     if (depth > FILES_DEPTH_MAX)
         return dl_error_set(w->err, ELOOP, path, "has directories nested without end");
@@ -174,8 +173,7 @@ static uint32_t files_fixed_part(const char *path)
 static int files_add_path(const struct spec_file *file, const struct data_env *env,
                           struct parquet_files *files, struct dl_error *err)
 {
-    _cleanup_(file_list_deinit)
-    struct file_list found = {0};
+    _cleanup_(file_list_deinit) struct file_list found = {0};
     struct spec_file copy = *file;
     const struct spec_dataset one = {.files = &copy, .n_files = 1};
     struct files_walk w = {.env = env, .files = files, .err = err};

@@ -207,8 +207,7 @@ static int footer_check_chunk(const struct footer_reading *rd, uint32_t group, u
         rd->err, EINVAL, rd->path,
         "row group %u: its column %u, of %llu bytes from byte %llu on, is not in the "
         "file's %llu bytes; the file is damaged",
-        group, leaf, (unsigned long long)chunk->bytes, (unsigned long long)chunk->first,
-        (unsigned long long)rd->file_bytes);
+        group, leaf, (ull)chunk->bytes, (ull)chunk->first, (ull)rd->file_bytes);
 }
 
 /* The chunks of one group; the requested ones are kept. */

@@ -304,7 +304,7 @@ static size_t parquet_name(struct dataset *ds, uint64_t index, char *ret, size_t
     const struct parquet_group *group = parquet_table_group(&parquet->table, index);
     int len = snprintf(ret, room, "%s: row group %u, row %llu",
                        parquet->table.files.list.paths[group->file], group->number,
-                       (unsigned long long)(index - group->first));
+                       (ull)(index - group->first));
 
     return len < 0 ? 0 : (size_t)len;
 }
@@ -388,8 +388,7 @@ static int parquet_prepare_rows(struct parquet *parquet, const char *place, stru
 int parquet_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                  struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct parquet *parquet = calloc(1, sizeof *parquet);
     int r;
 

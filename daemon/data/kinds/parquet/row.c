@@ -22,7 +22,7 @@ static int parquet_refuse_value(const struct parquet_row *row, const char *name,
 {
     return dl_error_set(row->err, why->code, row->parquet->table.files.list.paths[row->group->file],
                         "row group %u, row %llu: its column %s %s", row->group->number,
-                        (unsigned long long)row->row, name, why->message);
+                        (ull)row->row, name, why->message);
 }
 
 int parquet_refuse_null(const struct parquet_row *row, uint32_t column)

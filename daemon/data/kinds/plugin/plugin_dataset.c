@@ -28,7 +28,7 @@ static int plugin_get(struct dataset *ds, const struct sample_key *key, uint64_t
     char what[WHAT_MAX];
 
     rng_init(&rng.rng, key->seed, key->epoch, key->base + index);
-    snprintf(what, sizeof what, "sample %llu", (unsigned long long)index);
+    snprintf(what, sizeof what, "sample %llu", (ull)index);
     p->said.code = 0;
     return plugin_judge_sample(p, p->table.get(p->handle, index, &built, &rng), &built, what, err);
 }
@@ -56,7 +56,7 @@ static int plugin_take_lengths(struct plugin *p, uint64_t first, size_t n, uint3
             return dl_error_set(err, EOVERFLOW, p->path,
                                 "lengths(): sample %llu has %llu tokens; a sample has fewer than "
                                 "2^32 - 1",
-                                (unsigned long long)sample, (unsigned long long)lengths[i]);
+                                (ull)sample, (ull)lengths[i]);
         }
         ret[i] = (uint32_t)lengths[i];
     }
@@ -109,8 +109,8 @@ static int plugin_next(struct dataset_iter *it, struct sample *ret, struct dl_er
     if (iter->ended)
         return DATASET_END;
     rng_init(&rng.rng, iter->about.seed, key->epoch, key->base + iter->number);
-    snprintf(what, sizeof what, "sample %llu of worker %u of rank %u",
-             (unsigned long long)iter->number, iter->about.worker, iter->about.rank);
+    snprintf(what, sizeof what, "sample %llu of worker %u of rank %u", (ull)iter->number,
+             iter->about.worker, iter->about.rank);
     p->said.code = 0;
     r = p->table.next(iter->iter, &built, &rng);
     iter->number++;
@@ -251,8 +251,7 @@ static int plugin_measure(struct plugin *p, uint64_t *ret, struct dl_error *err)
         return r;
     if (length > INT64_MAX && !(p->table.iterate && length == DATASET_LENGTH_UNKNOWN))
         return dl_error_set(err, EOVERFLOW, p->path,
-                            "length(): %llu samples; a dataset has fewer than 2^63",
-                            (unsigned long long)length);
+                            "length(): %llu samples; a dataset has fewer than 2^63", (ull)length);
     *ret = length;
     return 0;
 }
@@ -260,8 +259,7 @@ static int plugin_measure(struct plugin *p, uint64_t *ret, struct dl_error *err)
 int plugin_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                 struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(plugin_freep)
-    struct plugin *p = NULL;
+    _cleanup_(plugin_freep) struct plugin *p = NULL;
     struct plugin_choice choice = {.role = PLUGIN_DATASET, .config = &spec->config, .place = place};
     uint64_t length = 0;
     int r;

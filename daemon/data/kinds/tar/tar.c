@@ -374,8 +374,7 @@ static int tar_check_shards(const struct tar *tar, struct dl_error *err)
 static int tar_open_stream(const struct spec_dataset *spec, const char *place,
                            const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct tar *tar = calloc(1, sizeof *tar);
     int r;
 

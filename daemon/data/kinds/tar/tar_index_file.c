@@ -13,7 +13,7 @@ static int tar_index_file_refuse(const char *path, uint64_t sample, const char *
     return dl_error_set(err, EINVAL, path,
                         "says that sample %llu %s; recreate the index of this shard, or use "
                         "index: auto",
-                        (unsigned long long)sample, what);
+                        (ull)sample, what);
 }
 
 /* Where sample index->n begins: behind the ones before it, and in the shard. */
@@ -53,7 +53,7 @@ static int tar_index_file_parse_energon(const uint8_t *data, uint64_t bytes, con
         return dl_error_set(
             err, EINVAL, path,
             "is not an index of Energon or DALI: %llu bytes are not numbers of 64 bits",
-            (unsigned long long)bytes);
+            (ull)bytes);
     r = tar_index_file_alloc(index, n - 1, path, err);
     for (uint64_t i = 0; r == 0 && i + 1 < n; i++) {
         memcpy(&offset, data + i * sizeof offset, sizeof offset);
@@ -169,8 +169,8 @@ static int tar_index_file_parse_dali(const uint8_t *data, uint64_t bytes, const 
         r = tar_index_file_parse_lines(stop, end, version.at[3] == '2' ? 4 : 3, path, view, index,
                                        err);
     if (r == 0 && index->n != n)
-        r = dl_error_set(err, EINVAL, path, "has %llu samples, not %llu as it says",
-                         (unsigned long long)index->n, (unsigned long long)n);
+        r = dl_error_set(err, EINVAL, path, "has %llu samples, not %llu as it says", (ull)index->n,
+                         (ull)n);
     return r;
 }
 

@@ -58,7 +58,7 @@ static int tar_indexed_learn(struct tar_indexed_shard *shard, struct dl_error *e
     r = dl_error_set(err, EINVAL, shard->archive.view.path,
                      "has %llu samples, but its index says %llu; recreate the index, or use "
                      "index: auto",
-                     (unsigned long long)shard->index.n, (unsigned long long)shard->n);
+                     (ull)shard->index.n, (ull)shard->n);
     tar_index_deinit(&shard->index);
     return r;
 }
@@ -79,7 +79,7 @@ static int tar_indexed_get(struct dataset *ds, const struct sample_key *key, uin
         return dl_error_set(err, EINVAL, shard->archive.view.path,
                             "has no sample at byte %llu, where its index says; recreate the "
                             "index, or use index: auto",
-                            (unsigned long long)offset);
+                            (ull)offset);
     return r;
 }
 
@@ -175,7 +175,7 @@ static int tar_indexed_count(const struct tar_counts *counts, const char *index,
         return dl_error_set(err, EINVAL, index,
                             "says that %s has %llu samples, for which it is "
                             "too small; recreate it",
-                            path, (unsigned long long)shard->n);
+                            path, (ull)shard->n);
     return 0;
 }
 
@@ -366,8 +366,7 @@ int tar_list_files(const struct spec_dataset *spec, const struct data_env *env,
 int tar_indexed_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                      struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct tar_indexed *tar = calloc(1, sizeof *tar);
     int r;
 

@@ -210,8 +210,7 @@ static int tar_reader_set_name(struct tar_reader *reader, const char *a, uint64_
         return dl_error_set(err, EINVAL, reader->view.path,
                             "its member at byte %llu has a name of %llu bytes; at most %d can be "
                             "read",
-                            tar_reader_place(reader, at), (unsigned long long)len,
-                            DL_BOUND_PATH_BYTES);
+                            tar_reader_place(reader, at), (ull)len, DL_BOUND_PATH_BYTES);
     if (memchr(a, '\0', a_len))
         return tar_reader_damaged(reader, at, "follows a name with a NUL in it", err);
     memcpy(reader->name, a, a_len);
@@ -294,8 +293,7 @@ static int tar_reader_check_data(const struct tar_reader *reader, uint64_t at, u
     return dl_error_set(err, EINVAL, reader->view.path,
                         "its member at byte %llu has %llu bytes, but the file ends after %llu of "
                         "them; it is truncated",
-                        tar_reader_place(reader, at), (unsigned long long)size,
-                        (unsigned long long)left);
+                        tar_reader_place(reader, at), (ull)size, (ull)left);
 }
 
 /* Whether it is anything but octal digits with spaces around, or a large one with 0x80 before. */

@@ -86,7 +86,7 @@ int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, c
     if (!f->member)
         return dl_error_set(err, code, f->path, "%s", text);
     return dl_error_set(err, code, f->path, "its member %s at byte %llu %s", f->member,
-                        (unsigned long long)f->offset, text);
+                        (ull)f->offset, text);
 }
 
 /* Whether the dict that the sample is has the key already. */
@@ -237,7 +237,7 @@ static int tar_sample_refuse_missing(const struct tar_view *view, uint64_t offse
 {
     return dl_error_set(err, EINVAL, view->path,
                         "its sample %.*s at byte %llu has no field %s; see dataset.fields",
-                        (int)group->key_len, group->key, (unsigned long long)offset, source);
+                        (int)group->key_len, group->key, (ull)offset, source);
 }
 
 static int tar_sample_add_chosen(const struct tar_view *view, uint64_t offset,

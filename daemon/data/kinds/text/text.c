@@ -266,8 +266,7 @@ static int text_length_of(const struct text *text, const struct text_file *file,
         return dl_error_set(err, EOVERFLOW, text->list.paths[file - text->files],
                             "line %llu has %llu tokens; a sample has fewer than 2^32 - 1: cut it "
                             "by dataset.max_length, or divide it into lines",
-                            (unsigned long long)line_number(&file->lines, line),
-                            (unsigned long long)n);
+                            (ull)line_number(&file->lines, line), (ull)n);
     *ret = (uint32_t)n;
     return 0;
 }
@@ -283,7 +282,7 @@ static int text_lengths(struct dataset *ds, struct lengths_wanted *w, struct dl_
         w->bad = w->first;
         return dl_error_set(err, EINVAL, text->list.paths[file - text->files],
                             "line %llu is text without tokens; write tokenizer: bytes",
-                            (unsigned long long)line_number(&file->lines, line));
+                            (ull)line_number(&file->lines, line));
     }
     if (text->tokenizer != TOKENIZER_BYTES || (w->leaf && strcmp(w->leaf, "tokens") != 0))
         return -ENOTSUP;
@@ -431,8 +430,7 @@ static int text_take_chat(struct text *text, const struct spec_dataset *spec)
 int text_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
               struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct text *text = calloc(1, sizeof *text);
     int r;
 

@@ -51,8 +51,7 @@ static int tfrecord_refuse(const struct tfrecord_sample *s, const char *feature,
                            const struct dl_error *why, struct dl_error *err)
 {
     return dl_error_set(err, why->code, s->part->view.path, "its record %llu at byte %llu%s%s %s",
-                        (unsigned long long)s->number,
-                        (unsigned long long)s->part->offsets[s->number],
+                        (ull)s->number, (ull)s->part->offsets[s->number],
                         feature ? ": its feature " : "", feature ? feature : "", why->message);
 }
 
@@ -218,8 +217,7 @@ static bool tfrecord_find_index(struct tfrecord *records, const char *place,
 static int tfrecord_make_index(struct tfrecord *records, const char *place,
                                const struct data_env *env, struct dl_error *err)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
+    _cleanup_(buffer_deinit) struct dl_buffer bytes = {0};
 
     if (tfrecord_index_begin(&bytes, records->list.n) < 0)
         return dl_error_set(err, ENOMEM, place, "out of memory for the places of its records");
@@ -255,8 +253,7 @@ static int tfrecord_index_parts(struct tfrecord *records, const char *place,
 int tfrecord_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                   struct dataset **ret, struct dl_error *err)
 {
-    _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    _cleanup_(dataset_closep) struct dataset *ds = NULL;
     struct tfrecord *records = calloc(1, sizeof *records);
     int r;
 

@@ -208,8 +208,8 @@ int example_parse(const uint8_t *data, uint64_t bytes, struct arena *arena, stru
     if (r < 0)
         return example_refuse(err);
     if (n > DL_BOUND_TREE_NODES)
-        return dl_error_set(err, E2BIG, "", "has %llu features; at most %llu can be read",
-                            (unsigned long long)n, (unsigned long long)DL_BOUND_TREE_NODES);
+        return dl_error_set(err, E2BIG, "", "has %llu features; at most %llu can be read", (ull)n,
+                            (ull)DL_BOUND_TREE_NODES);
     ret->features = arena_alloc(arena, max_u64(n, 1) * sizeof *ret->features);
     r = ret->features ? example_read_all(wire, arena, ret) : -ENOMEM;
     if (r == -ENOMEM)
@@ -266,8 +266,7 @@ static int example_add_bytes(const struct example_feature *feature, const char *
     if (example_count_bytes(wire, &n, &value) < 0)
         return example_damaged(err);
     if (image && n != 1)
-        return dl_error_set(err, EINVAL, "", "has %llu values, but an image is one value",
-                            (unsigned long long)n);
+        return dl_error_set(err, EINVAL, "", "has %llu values, but an image is one value", (ull)n);
     const struct field field = {image ? FIELD_IMAGE : FIELD_BYTES, name, value.data, value.bytes};
     if (n == 1)
         return field_add(&field, image, ret, err);

@@ -7,8 +7,8 @@ enum { HEAD_BYTES = 12, TAIL_BYTES = 4 };
 static int tfrecord_file_damaged(const struct tfrecord_view *view, uint64_t offset, uint64_t i,
                                  const char *what, struct dl_error *err)
 {
-    return dl_error_set(err, EINVAL, view->path, "its record %llu at byte %llu %s",
-                        (unsigned long long)i, (unsigned long long)offset, what);
+    return dl_error_set(err, EINVAL, view->path, "its record %llu at byte %llu %s", (ull)i,
+                        (ull)offset, what);
 }
 
 static bool tfrecord_file_sum_fits(const struct tfrecord_view *view, const uint8_t *data,
