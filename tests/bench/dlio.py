@@ -206,18 +206,24 @@ class Bench:
 
 
 class Counted:
-    """How many accelerators a loader keeps busy: one more after a run in which all were, else as many as were busy."""
+    """How many accelerators a loader keeps busy, found by halves; what is kept, and one more, have turns then."""
 
     def __init__(self, expected):
         self.at = min(max(int(expected), 1), MOST)
         self.seen = collections.defaultdict(list)
 
+    def kept(self):
+        return max((n for n, busy in self.seen.items() if statistics.median(busy) >= BUSY), default=0)
+
     def take(self, busy):
         self.seen[self.at].append(busy)
-        self.at = min(self.at + 1, MOST) if busy >= BUSY else max(min(self.at - 1, round(self.at * busy / 100)), 1)
+        kept = self.kept()
+        above = min((n for n in self.seen if n > kept), default=MOST + 1)
+        again = kept and (above > MOST or len(self.seen[kept]) < len(self.seen[above]))
+        self.at = (kept + above) // 2 if above - kept > 1 else kept if again else above
 
     def found(self):
-        kept = max((n for n, busy in self.seen.items() if statistics.median(busy) >= BUSY), default=0)
+        kept = self.kept()
         runs = "; ".join(f"{n}: {', '.join(f'{one:.0f}' for one in busy)}" for n, busy in sorted(self.seen.items()))
         return f"{kept}{' or more' if kept == MOST else ''} ({runs})"
 
@@ -243,10 +249,11 @@ def report(bench, name, rounds, turns, loaders):
     for loader in loaders:
         if bench.quick:
             counted[loader] = Counted(2)
-        elif free[loader]:
-            counted[loader] = Counted(statistics.median(run.rate for run in free[loader]) / demand * 100 / BUSY)
+        elif free[loader] or loader == IDLE:
+            most = statistics.median(run.rate for run in free[loader]) / demand * 100 / BUSY if free[loader] else MOST
+            counted[loader] = Counted(most)
     for _ in range(turns):
-        each(lambda loader: loader == IDLE or counted[loader].take(
+        each(lambda loader: counted[loader].take(
             bench.measure(name, loader, counted[loader].at, workload.step * workload.slower).busy))
     for loader in sorted(loaders, key=list(LOADERS).index):
         if full[loader]:
