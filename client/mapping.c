@@ -72,7 +72,7 @@ int mapping_new(int fd, uint32_t id, uint64_t bytes, bool writable, struct mappi
     mapping = calloc(1, sizeof *mapping);
     if (!mapping)
         return dl_error_set(err, ENOMEM, "", "no memory to map segment %u", id);
-    mapping->base = mmap(NULL, bytes, prot, MAP_SHARED | MAP_POPULATE, fd, 0);
+    mapping->base = mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
     if (mapping->base == MAP_FAILED) {
         r = dl_error_set(err, errno == ENOMEM ? ENOMEM : EPROTO, "",
                          "segment %u of %llu bytes cannot be mapped: %s", id, (ull)bytes,
