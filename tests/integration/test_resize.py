@@ -210,6 +210,8 @@ class Automatic(ResizeCase):
     def test_told(self):
         """A number that somebody says stays, until the daemon is to find it again."""
         client, loader = self.begin({"count": "auto"}, limits={"cpus": 2, "workers": 8})
+        self.assertIn("limits.workers: 7 more would", self.resize("--workers", "9", check=False).stderr)
+        self.assertEqual(self.row()["sized"], "2 workers: it has only begun")
         self.resize("--workers", "3")
         reader = Reader(client, loader)
         reader.start()

@@ -562,10 +562,10 @@ static int session_requests_handle_resize(struct session *s, const struct dl_msg
 
     int r = s->o.events->find_open(s->o.context, s, name, &loader, err);
     uint32_t before = loader ? pool_size(loader_pool(loader)) : 0;
-    if (r == 0)
-        r = loader_set_automatic(loader, msg->workers == 0, err);
     if (r == 0 && msg->workers > 0)
         r = loader_resize(loader, (uint32_t)msg->workers, err);
+    if (r == 0)
+        r = loader_set_automatic(loader, msg->workers == 0, err);
     if (r < 0)
         return r;
     if (value_set_string(&v, "loader", loader_spec(loader)->name) < 0 ||
