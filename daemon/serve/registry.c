@@ -183,6 +183,11 @@ static bool registry_make_way(void *context, struct loader *loader)
     return room_make_way(context, loader_account(loader));
 }
 
+static bool registry_spare_worker(void *context, struct loader *loader)
+{
+    return room_spare_worker(context, loader_account(loader));
+}
+
 /* OPENs that wait are tried again before long: what makes room is not told. 1. */
 static int registry_ask_soon(struct daemon *d)
 {
@@ -203,10 +208,14 @@ static void registry_on_due(void *context)
     sizes_go_on(context);
 }
 
-static const struct loader_events loader_events = {
-    SESSION_LOADER_EVENTS,        .retired = registry_on_retired,     .make_way = registry_make_way,
-    .looked = registry_on_looked, .automatic = registry_on_automatic, .due = registry_on_due,
-    .gone = registry_on_gone};
+static const struct loader_events loader_events = {SESSION_LOADER_EVENTS,
+                                                   .retired = registry_on_retired,
+                                                   .make_way = registry_make_way,
+                                                   .looked = registry_on_looked,
+                                                   .automatic = registry_on_automatic,
+                                                   .due = registry_on_due,
+                                                   .spare_worker = registry_spare_worker,
+                                                   .gone = registry_on_gone};
 
 static int registry_take_host(struct daemon *d, struct session *session, struct python_run *run,
                               struct dl_error *err)

@@ -39,12 +39,12 @@ bool room_make_way(const struct daemon *d, const struct quota_account *account)
     return unused != NULL;
 }
 
-bool room_yield_workers(const struct daemon *d, const struct quota_account *account)
+bool room_yield_workers(const struct daemon *d, const struct quota_account *account, bool last)
 {
     for (const struct registered *e = d->loaders; e; e = registered_next(e)) {
         struct loader *loader = registered_loader(e);
 
-        if (loader_account(loader) == account && loader_yield_workers(loader))
+        if (loader_account(loader) == account && loader_yield_workers(loader, last))
             return true;
     }
     return false;
@@ -82,6 +82,20 @@ static bool room_share_workers(const struct daemon *d, const struct quota_accoun
     }
     return most && n > leaving && n <= all &&
            loader_spare_workers(most, (uint32_t)min_u64(n - leaving, loader_spares(most)));
+}
+
+/* The last worker of a loader that nobody reads; not while others are about to go. */
+static bool room_yield_last(const struct daemon *d, const struct quota_account *account)
+{
+    return room_leaving(d, account) == 0 && room_yield_workers(d, account, true);
+}
+
+bool room_spare_worker(const struct daemon *d, const struct quota_account *account)
+{
+    if (room_leaving(d, account) > 0)
+        return false;
+    return room_yield_workers(d, account, false) || room_make_way(d, account) ||
+           room_share_workers(d, account, 1) || room_yield_last(d, account);
 }
 
 /* ---- what it wants --------------------------------------------------------------------------- */
@@ -211,9 +225,10 @@ static bool room_gains(const struct daemon *d, const struct room *room)
         return room_make_way(d, room->account);
     if (admission_decide(room->claims, ROOMS, true) == ADMISSION_REFUSED || wants <= workers->limit)
         return false;
-    return room_yield_workers(d, room->account) ||
+    return room_yield_workers(d, room->account, false) ||
            room_share_workers(d, room->account,
-                              wants - min_u64(wants, workers->limit + workers->returned));
+                              wants - min_u64(wants, workers->limit + workers->returned)) ||
+           room_yield_last(d, room->account);
 }
 
 int room_make(struct daemon *d, struct session *session, const struct dl_spec *spec,

@@ -14,8 +14,12 @@ int _nodiscard_ room_make(struct daemon *daemon, struct session *session,
                           const struct dl_spec *spec, struct dl_error *err);
 /* One of the account's loaders that nobody has open makes way. False: all are in use. */
 bool room_make_way(const struct daemon *daemon, const struct quota_account *account);
-/* One of the account's loaders that nobody reads gives workers back. False: none has any to give.
- */
-bool room_yield_workers(const struct daemon *daemon, const struct quota_account *account);
+/* One of the account's loaders that nobody reads gives workers back, with `last` also the last one
+ * that it has. False: none has any to give. */
+bool room_yield_workers(const struct daemon *daemon, const struct quota_account *account,
+                        bool last);
+/* The account needs one worker for a loader that has none: others give one back, who need it least.
+ * False: none does, or one is on its way. */
+bool room_spare_worker(const struct daemon *daemon, const struct quota_account *account);
 
 #endif

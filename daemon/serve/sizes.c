@@ -51,7 +51,7 @@ static void sizes_take(const struct daemon *d, const struct sizes *sizes, bool f
         if ((c->ret < c->workers) != fewer)
             continue;
         while (loader_take_size(loader, c) == -EDQUOT &&
-               room_yield_workers(d, loader_account(loader)))
+               room_yield_workers(d, loader_account(loader), false))
             ;
     }
 }
@@ -62,6 +62,8 @@ static void sizes_on_tick(uv_timer_t *timer)
     struct sizes sizes = {0};
     BLAMING(0);
 
+    for (struct registered *e = d->loaders; e; e = registered_next(e))
+        loader_wake_if_read(registered_loader(e));
     sizes_look(d, &sizes);
     sizes_take(d, &sizes, true);
     sizes_take(d, &sizes, false);

@@ -170,6 +170,66 @@ class Automatic(ResizeCase):
                 break
         self.assertGreater(workers, 2)
 
+    def test_none_while_nobody_reads(self):
+        """After a while; one is there at once for who reads it again, with the order and the room that it had."""
+        client, loader = self.begin({"count": "auto"}, linger="0s")
+        for _ in range(2):
+            reader = Reader(client, loader)
+            self.assertGreater(self.row()["workers"], 0)
+            reader.start()
+            wait_until(lambda reader=reader: reader.steps > 5, "batches")
+            reader.stop()
+            client.send(STOP, reader.stream)
+            wait_until(lambda: self.workers() == [], "no worker")
+            self.assertEqual((self.row()["workers"], self.row("users")["workers"]), (0, 0))
+            self.assertRegex(self.row()["sized"], "^0 workers, 1 until .* ago: nobody reads it")
+        opened = self.client(self.served).open({"name": "train", "dataset": RANGE, "batch": {"size": 4},
+                                                "workers": {"count": "auto"}, "sampler": {"kind": "sequential"}})
+        self.assertGreaterEqual(opened["credits"], 2 * 16 + 1)
+        self.assertEqual(self.resize("--workers", "3").stdout, "train: 3 workers, before 0\n")
+        wait_until(lambda: self.workers() == ["ready"] * 3, "3 workers")
+
+    def test_the_same_batches_after_none_was_there(self):
+        """Also where workers measure before anything is planned, and where another stream loads."""
+        with open(self.path("texts"), "w", encoding="ascii") as file:
+            file.writelines(f"{'text ' * (i % 40)}{i}\n" for i in range(400))
+        few = {**RANGE, "length": 400}
+        texts = {"dataset": {"kind": "text", "paths": self.path("texts"), "tokenizer": "bytes"},
+                 "batch": {"tokens": 512}, "collate": {"kind": "pack", "length": 256}}
+        specs = {"plain": {"dataset": few}, "measured": texts,
+                 "lazy": {**texts, "batch": {"tokens": 512, "lengths": "lazy", "documents": 50},
+                          "sampler": {"kind": "random", "order": "native"}},
+                 "dispatched": {"dataset": few, "shard": {"mode": "dispatch"}},
+                 "companion": {"dataset": few, "share": {"window": 4}},
+                 "passing": {"dataset": few, "workers": {"bypass": 2}}}
+        self.served = self.daemon({"linger": "0s"})
+        self.asker, client = self.client(self.served), self.client(self.served)
+        loaders = {name: client.open({"batch": {"size": 4}, "seed": 3, "name": name, **spec,
+                                      "workers": {"count": "auto", **spec.get("workers", {})}})["loader"]
+                   for name, spec in specs.items()}
+        had = {name: sorted(client.epoch_indices(loader)) for name, loader in loaders.items()}
+        wait_until(lambda: self.workers() == [], "no worker")
+        self.assertEqual(len(self.asker.query("loaders")), len(specs))
+        for name, loader in loaders.items():
+            self.assertEqual(sorted(client.epoch_indices(loader)), had[name], name)
+
+    def test_files_are_looked_at_where_there_is_no_worker(self):
+        """For who opens it by then: one starts to look."""
+        self.npy("rows.npy", (40, 2), "|u1", bytes(80))
+        spec = {"name": "rows", "dataset": {"kind": "npy", "paths": self.path("rows.npy")}, "batch": {"size": 4},
+                "workers": {"count": "auto"}, "seed": 1}
+        self.served = self.daemon({"linger": "0s"})
+        self.asker, client = self.client(self.served), self.client(self.served)
+        client.open(spec)
+        wait_until(lambda: self.workers() == [], "no worker")
+        opened = self.client(self.served).open(spec)
+        self.assertEqual(len(self.asker.query("loaders")), 1)
+        self.assertEqual(opened["length"], 40)
+        wait_until(lambda: self.workers() == [], "no worker")
+        self.npy("rows.npy", (44, 2), "|u1", bytes(88))
+        with self.assertRaisesRegex(DaemonError, 'its files have changed since the loader named "rows" was opened'):
+            self.client(self.served).open(spec)
+
     def test_idle_workers_are_there_for_others(self):
         """A loader that nobody reads gives them back at once: to one that opens, and to one that grows."""
         client, loader = self.begin({"count": "auto"}, limits={"cpus": 2, "workers": 6})

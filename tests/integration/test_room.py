@@ -8,7 +8,7 @@ import unittest
 
 import media
 from bucket import Bucket
-from dltest import DELIVER, ERROR, OPEN, OPENED, DaemonError, TestCase, dlctl, wait_until
+from dltest import DELIVER, ERROR, OPEN, OPENED, STOP, WARNING, DaemonError, TestCase, dlctl, wait_until
 
 ONE, OTHER = 60001, 60002  # users that nobody has a name for
 RANGE = {"dataset": {"kind": "range", "length": 1000000}, "batch": {"size": 4}}
@@ -152,6 +152,39 @@ class AtOpening(RoomCase):
         self.assertEqual(self.loaders(), {"idle": 2, "gone": 2})
         comes.open({**RANGE, "name": "comes", "workers": {"count": 4}})
         self.assertEqual(self.loaders(), {"idle": 1, "comes": 4})
+
+    def test_an_idle_loader_keeps_no_other_from_opening(self):
+        """It gives its last worker, too, and waits for one when it is read by then."""
+        idle, comes = self.begin({"workers": 2})
+        loader = idle.open({**RANGE, "name": "idle", "workers": {"count": "auto"},
+                            "sampler": {"kind": "sequential"}})["loader"]
+        comes.open({**RANGE, "name": "comes", "workers": {"count": 2}})
+        self.assertEqual(self.loaders(), {"idle": 0, "comes": 2})
+        idle.start(loader)
+        said = "limits.workers: 1 more would exceed the limit of 2 for uid 0, which uses 2;"
+        wait_until(lambda: f"no worker, and it waits for one: {said}" in self.loaders("sized")["idle"], "it waits")
+        message = idle.recv_number(WARNING)
+        self.assertIn(f"waiting for a worker: {said}", message[2])
+        self.assertIn(f"no worker, and it waits for one: {said}", " ".join(self.why("idle").split()))
+        comes.close()
+        self.assertEqual(idle.next_batches()[0].indices, [0, 1, 2, 3])
+        self.assertEqual([name for name, workers in self.loaders().items() if workers], ["idle"])
+
+    def test_idle_loaders_read_in_turn(self):
+        """Where limits.workers is reached by those that are not read, who reads gets one."""
+        first, second = self.begin({"workers": 2})
+        spec = {**RANGE, "workers": {"count": "auto"}, "sampler": {"kind": "sequential"}}
+        clients = [(client, client.open({**spec, "name": name})["loader"])
+                   for client, name in ((first, "first"), (second, "second"))]
+        self.assertEqual(self.loaders(), {"first": 0, "second": 2})
+        for client, loader in clients * 2:
+            stream = client.start(loader)["stream"]
+            batches = []
+            while not batches:  # some may be on their way of the stream before
+                batches = [batch for batch in client.next_batches() if batch.stream == stream]
+            self.assertEqual(batches[0].indices, [0, 1, 2, 3])
+            client.send(STOP, stream)
+        self.assertEqual(first.warnings + second.warnings, [])
 
     def test_what_never_fits_does_not_wait(self):
         _, waits = self.begin({"workers": 3, "bytes": "60MiB", "memory": "50MiB", "full": "wait"})

@@ -332,8 +332,11 @@ static void play_one(struct sim *sim)
     if (sim_draw(sim, 256) == 1)
         sim->now += 2 * LINGER_NS;
     if (sim->rules->resizes && sim_draw(sim, 16) == 1) {
+        /* Where no worker is, it is not companions that hold each other up. */
+        uint32_t least = sim->rules->window > 0;
+
         sim->totals->resizes++;
-        core_resize(&sim->core, 1 + sim_draw(sim, sim->rules->workers),
+        core_resize(&sim->core, least + sim_draw(sim, sim->rules->workers + 1 - least),
                     sim->core.o.spec->prefetch + sim_draw(sim, 3));
     }
     if (sim_draw(sim, 2))
@@ -387,6 +390,8 @@ static void end(struct sim *sim)
     sim->ending = true;
     sim->data = sim->data ? (const uint8_t *)"" : NULL;
     sim->len = 0;
+    if (sim->core.workers == 0)
+        core_resize(&sim->core, 1, sim->core.prefetch);
     while ((epoch = lowest_epoch(sim)) != UINT64_MAX) {
         SIM_ASSERT(++rounds < TURNS_MAX);
         sim->now += LINGER_NS / 4;

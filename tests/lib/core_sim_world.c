@@ -298,6 +298,8 @@ static void grow(struct sim *sim, uint32_t worker)
     struct dl_error err = {0};
     uint32_t lacks = worker;
 
+    if (sim->core.workers == 0) /* one will come */
+        return;
     if (worker == CORE_ANY)
         worker = sim_draw(sim, sim->core.workers);
     if (sim->workers[worker].dead || sim_add_segment(sim, worker))

@@ -377,6 +377,54 @@ TEST(test_read_no_more)
     }
 }
 
+/* After a while it has none: it gets one before it is read, and then all others back. */
+TEST(test_rests)
+{
+    static const struct {
+        uint32_t least;
+        uint64_t rest_s;
+        bool woken;        /* to be looked at, 10 s after it was read last */
+        uint32_t after[3]; /* workers after 4.5 s, 9.5 s, and 20.5 s */
+    } rows[] = {{0, 8, false, {5, 0, 0}}, {0, 15, false, {5, 1, 0}}, {0, 0, false, {5, 1, 1}},
+                {0, 1, false, {5, 0, 0}}, {2, 8, false, {5, 2, 2}},  {0, 8, true, {5, 0, 0}},
+                {0, 12, true, {5, 1, 1}}};
+    static const uint64_t looks[] = {9, 19, 41};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct sizing sizing = {0};
+        struct sizing_case c = {.sizing = &sizing,
+                                .weight = 1,
+                                .read = true,
+                                .workers = 5,
+                                .ready = 5,
+                                .least = rows[i].least,
+                                .rest_ns = rows[i].rest_s * SECOND,
+                                .most = 8};
+
+        for (uint64_t tick = 0, k = 0; k < ARRAY_SIZE(looks); tick++) {
+            uint64_t now = SECOND + tick * SIZING_TICK_NS;
+
+            if (tick == 20 && rows[i].woken) {
+                sizing_wake(&sizing, now);
+                c.workers = c.ready = (uint32_t)max_u64(c.workers, 1);
+            }
+            sizing_decide(&c, 1, 8, now);
+            c.workers = c.ready = c.ret;
+            c.read = false;
+            if (tick == looks[k])
+                assert_int_equal(c.workers, rows[i].after[k++]);
+        }
+        c.read = true;
+        sizing_decide(&c, 1, 8, 30 * SECOND);
+        assert_int_equal(c.ret, c.workers > 0 ? 5 : 0); /* there is no room for one yet */
+        if (c.workers > 0)
+            continue;
+        c.workers = c.ready = 1;
+        sizing_decide(&c, 1, 8, 30 * SECOND + SIZING_TICK_NS);
+        assert_int_equal(c.ret, 5);
+    }
+}
+
 /* Others need its workers: it has them all back when it is read again. */
 TEST(test_yields)
 {

@@ -114,7 +114,7 @@ void core_resize(struct core *core, uint32_t workers, uint32_t prefetch)
 {
     struct stream *stream;
 
-    assert(workers > 0 && prefetch >= core->o.spec->prefetch);
+    assert(prefetch >= core->o.spec->prefetch);
     assert(!core->o.in_turn || workers == core->workers);
     core->workers = workers;
     core->prefetch = prefetch;

@@ -164,9 +164,10 @@ void core_deinit(struct core *core);
 bool core_next_command(struct core *core, struct core_command *ret);
 
 /*
- * The loader has that many workers from now on, and `prefetch` batches ahead for each, and each
- * stream whose client left the choice to the daemon as large a window as these need. Not where
- * steps are bound to workers: in turn, or of replicas. No CORE_RUN is on its way.
+ * The loader has that many workers from now on, none if nobody reads it, and `prefetch` batches
+ * ahead for each, and each stream whose client left the choice to the daemon as large a window as
+ * these need. Not where steps are bound to workers: in turn, or of replicas. No CORE_RUN is on its
+ * way.
  */
 void core_resize(struct core *core, uint32_t workers, uint32_t prefetch);
 /* From now on `resting` of its workers get no tasks. */

@@ -285,7 +285,7 @@ static void sizing_change(struct sizing_case *c, uint32_t workers, enum sizing_r
 {
     struct sizing *s = c->sizing;
 
-    assert(workers > 0 && c->weight > 0 && c->ret == c->workers);
+    assert((workers > 0 || !c->read) && c->weight > 0 && c->ret == c->workers);
     s->reason = reason;
     if (workers == c->workers)
         return;
@@ -446,18 +446,28 @@ static void sizing_keep(struct sizing_case *c, const struct sizing_share *share,
 static void sizing_unread(struct sizing_case *c, uint64_t now)
 {
     struct sizing *s = c->sizing;
+    uint64_t unread_ns = now - s->read_ns;
+    bool yields = s->reason != SIZING_NOT_READ && unread_ns >= UNREAD_NS;
+    bool rests =
+        s->reason == SIZING_NOT_READ && c->least == 0 && c->rest_ns > 0 && unread_ns >= c->rest_ns;
 
-    if (s->reason == SIZING_NOT_READ || now - s->read_ns < UNREAD_NS)
+    if (!yields && !rests)
         return;
     sizing_yield(s, c->workers);
-    sizing_change(c, sizing_least(c), SIZING_NOT_READ, now);
+    sizing_change(c, rests ? 0 : sizing_least(c), SIZING_NOT_READ, now);
 }
 
 void sizing_yield(struct sizing *s, uint32_t workers)
 {
-    s->when_read = workers;
+    if (s->reason != SIZING_NOT_READ)
+        s->when_read = workers;
     s->trial_from = s->trial_ahead = s->fallen_from = 0;
     s->reason = SIZING_NOT_READ;
+}
+
+void sizing_wake(struct sizing *s, uint64_t now)
+{
+    s->read_ns = now;
 }
 
 void sizing_give(struct sizing *s, uint32_t workers, uint64_t now)
@@ -492,7 +502,7 @@ static bool sizing_look(struct sizing_case *c, uint64_t now)
         return false;
     }
     s->read_ns = now;
-    if (sizing_return(c, now) || c->ready < c->workers)
+    if (c->workers == 0 || sizing_return(c, now) || c->ready < c->workers)
         return false;
     if (s->settling > 0) {
         s->settling--;

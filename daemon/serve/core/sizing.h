@@ -25,7 +25,8 @@
  *   - more that gained nothing, since the disk or a lock was short, are taken back, and not tried
  *     again for a time that doubles;
  *   - fewer that made trainers wait are given back, and not taken again for a time that doubles;
- *   - a loader that is read no more keeps one, and gets the others back when it is read again.
+ *   - a loader that is read no more keeps one for a while, then none, and gets the others back when
+ *     it is read again.
  *
  * Workers whose trainers wait, and which have nothing to do themselves, have no room: what they
  * made waits for a batch that is due before. They get further ahead before there are more of them,
@@ -122,7 +123,8 @@ struct sizing_case {
     bool read;        /* somebody does */
     uint32_t workers; /* that it should have by now */
     uint32_t ready;   /* of these */
-    uint32_t least;   /* that it may have; 0: 1 */
+    uint32_t least;   /* that it may have; 0: 1, or none while nobody reads it, */
+    uint64_t rest_ns; /* after so long; 0: never */
     uint32_t most;
     uint32_t ahead; /* batches for each worker, at most */
     uint32_t ahead_most;
@@ -138,6 +140,9 @@ void sizing_decide(struct sizing_case *cases, size_t n, double cpus, uint64_t no
 
 /* Nobody reads it, and others need its workers: it is as if that had been so for a while. */
 void sizing_yield(struct sizing *sizing, uint32_t workers);
+
+/* It has none, and needs one: as if it had been read until now. */
+void sizing_wake(struct sizing *sizing, uint64_t now);
 
 /* It is read, and others need some of its workers more: it had so many. */
 void sizing_give(struct sizing *sizing, uint32_t workers, uint64_t now);

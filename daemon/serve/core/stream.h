@@ -185,11 +185,12 @@ struct stream_params {
 
 /* Messages that its client gets only once. */
 enum {
-    TOLD_PASSING = 1 << 0,  /* its first step is far; or its client has brought states */
-    TOLD_LENGTH = 1 << 1,   /* the dataset is longer than its length */
-    TOLD_STARVING = 1 << 2, /* it waits for memory that others hold */
-    TOLD_END = 1 << 3,      /* it was given all there is */
-    TOLD_FILES = 1 << 4,    /* that files have changed */
+    TOLD_PASSING = 1 << 0,   /* its first step is far; or its client has brought states */
+    TOLD_LENGTH = 1 << 1,    /* the dataset is longer than its length */
+    TOLD_STARVING = 1 << 2,  /* it waits for memory that others hold */
+    TOLD_END = 1 << 3,       /* it was given all there is */
+    TOLD_FILES = 1 << 4,     /* that files have changed */
+    TOLD_NO_WORKER = 1 << 5, /* it waits for a worker that others have */
 };
 
 /* The further state of a source. */

@@ -331,8 +331,10 @@ const struct state_identity *loader_identity(const struct loader *loader)
 
 uint32_t loader_credits(const struct loader *loader)
 {
+    uint32_t workers = pool_workers(loader->pool) - loader->core.resting;
+
     return spec_credits(&loader->spec, loader->core.prefetch,
-                        pool_workers(loader->pool) - loader->core.resting);
+                        (uint32_t)max_u64(workers, loader->spec.workers));
 }
 
 uint64_t loader_measured(const struct loader *loader)

@@ -67,6 +67,9 @@ struct loader_events {
     void (*retired)(void *context, uint32_t segment);
     /* The user has no memory left for it. True: another loader of that user was dropped. */
     bool (*make_way)(void *context, struct loader *loader);
+    /* The user may have no worker more. True: others of that user's loaders have given some back,
+     * or are about to. */
+    bool (*spare_worker)(void *context, struct loader *loader);
     /* The daemon is to find its number of workers: loader_look_sizes(). */
     void (*automatic)(void *context);
     /* A loader that was held back may have more by now: loader_go_on_fair(). */
@@ -142,7 +145,8 @@ const char *loader_interpreter(const struct loader *loader);
 uint64_t loader_fingerprint(const struct loader *loader);
 /* What states of its epochs know it by; once open. */
 const struct state_identity *loader_identity(const struct loader *loader);
-uint32_t loader_credits(const struct loader *loader); /* batches ahead, × workers + 1 */
+/* Batches ahead, × workers + 1; it may have fewer workers for now than it began with. */
+uint32_t loader_credits(const struct loader *loader);
 
 /* Starts a stream; -EINVAL, -ENOMEM, -EDQUOT, -EBUSY, -ENOENT (nothing to resume) with `err`. 1:
  * its plan takes a while, and `started` is called then. Batches come with the next pump. */
@@ -277,8 +281,13 @@ bool loader_sizes_helpers(const struct loader *loader);
 /* What is decided of them, after what was decided of its own workers. */
 void loader_size_helpers(struct loader *loader, const struct sizing_case *own);
 /* Others of its user need workers: if the daemon finds how many it has, and nobody reads it, it
- * keeps one. False: it has none to give. */
-bool loader_yield_workers(struct loader *loader);
+ * keeps one, or with `last` none. False: it has none to give. */
+bool loader_yield_workers(struct loader *loader, bool last);
+/* It is about to be read, or looked at: if it has no worker, one starts, or will as soon as the
+ * user's limits allow that: loader_wake_if_read() is called from time to time. */
+void loader_wake(struct loader *loader);
+/* The same of one that is read and still has none; it tells its readers. */
+void loader_wake_if_read(struct loader *loader);
 /* How many it can do without, read or not, of those that the daemon has added; and so many go, at
  * most as many, as soon as they have made what they have. */
 uint32_t loader_spares(const struct loader *loader);

@@ -274,6 +274,8 @@ static void commands_grow(struct loader *loader, uint32_t worker)
     struct dl_error err = {0};
     bool grown;
 
+    if (loader->core.workers == 0) /* one will come: loader_wake() */
+        return;
     while (!(grown = pool_grow(loader->pool, worker, &err)) && err.code == EDQUOT &&
            loader->o.events->make_way(loader->o.context, loader))
         err = (struct dl_error){0};

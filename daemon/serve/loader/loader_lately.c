@@ -270,7 +270,7 @@ static void verdict_find_since(const struct loader *loader, const struct stream 
     DL_COUNT(core->streams, stream, streams);
     _cleanup_free_ struct verdict_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
     _cleanup_free_ struct verdict_worker *workers =
-        must_alloc(pool_workers(loader->pool) * sizeof *workers);
+        must_alloc(max_u64(pool_workers(loader->pool), 1) * sizeof *workers);
     size_t n_workers = 0;
     for (uint32_t i = 0; i < pool_workers(loader->pool); i++)
         if (!pool_rests(loader->pool, i))

@@ -18,6 +18,7 @@ enum loader_files loader_files(struct loader *loader, uint64_t asked)
     if (loader->look.begun_ns == 0) {
         loader->look.begun_ns = uv_hrtime();
         pool_look(loader->pool);
+        loader_wake(loader);
     }
     return LOADER_FILES_ASKED;
 }

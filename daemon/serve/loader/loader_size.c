@@ -51,15 +51,11 @@ static int size_check_least(const struct loader *loader, uint32_t workers, struc
                         workers, least);
 }
 
-int loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err)
+static int size_change(struct loader *loader, uint32_t workers, struct dl_error *err)
 {
     uint32_t before = pool_size(loader->pool);
-    int r = size_check(loader, err);
+    int r = pool_resize(loader->pool, workers, err);
 
-    if (r == 0)
-        r = size_check_least(loader, workers, err);
-    if (r == 0)
-        r = pool_resize(loader->pool, workers, err);
     if (r < 0)
         return r;
     uint32_t all = workers + loader->o.pool.helpers;
@@ -69,8 +65,88 @@ int loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err)
     if (workers != before)
         log_loader(LOG_INFO, loader->spec.name, loader->o.uid, "%s: workers: %u become %u",
                    loader->spec.name, before, workers);
-    loader_pump(loader);
     return 0;
+}
+
+int loader_resize(struct loader *loader, uint32_t workers, struct dl_error *err)
+{
+    int r = size_check(loader, err);
+
+    if (r == 0)
+        r = size_check_least(loader, workers, err);
+    if (r == 0)
+        r = size_change(loader, workers, err);
+    if (r == 0)
+        loader_pump(loader);
+    return r;
+}
+
+/* ---- none, while nobody reads it ------------------------------------------------------------- */
+
+static bool size_is_read(const struct stream *stream)
+{
+    return stream->sink && stream_rules[stream->phase].is_read && !(stream->told & TOLD_END);
+}
+
+static bool size_is_read_by_any(const struct loader *loader)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (size_is_read(stream))
+            return true;
+    }
+    return false;
+}
+
+/* A worker is about to look at its files. */
+static bool size_looks(const struct loader *loader)
+{
+    return loader->look.begun_ns > 0;
+}
+
+static bool size_is_at_rest(const struct loader *loader)
+{
+    return loader->state == LOADER_OPEN && loader->core.workers == 0;
+}
+
+void loader_wake(struct loader *loader)
+{
+    const struct loader_events *events = loader->o.events;
+    int r;
+
+    if (!size_is_at_rest(loader))
+        return;
+    sizing_wake(&loader->size.sizing, uv_hrtime());
+    while ((r = size_change(loader, 1, &loader->size.refused)) == -EDQUOT &&
+           events->spare_worker(loader->o.context, loader))
+        ;
+    if (r == 0)
+        loader->size.refused.code = 0;
+}
+
+static void size_tell_waiting(struct loader *loader)
+{
+    const struct dl_error *why = &loader->size.refused;
+    char text[sizeof why->path + sizeof why->message + 64];
+    struct stream *stream;
+
+    (void)snprintf(text, sizeof text, "waiting for a worker: %s: %s", why->path, why->message);
+    DL_FOREACH (loader->core.streams, stream) {
+        if (!size_is_read(stream) || stream->told & TOLD_NO_WORKER)
+            continue;
+        stream->told |= TOLD_NO_WORKER;
+        loader->o.events->warning(stream, text);
+    }
+}
+
+void loader_wake_if_read(struct loader *loader)
+{
+    if (!size_is_at_rest(loader) || !size_is_read_by_any(loader))
+        return;
+    loader_wake(loader);
+    if (size_is_at_rest(loader))
+        size_tell_waiting(loader);
 }
 
 /* ---- what the daemon finds ------------------------------------------------------------------- */
@@ -98,11 +174,6 @@ static bool size_waits_still(const struct stream *stream)
 {
     return stream->in_state[STEP_LEASED] == 0 && stream->in_state[STEP_READY] == 0 &&
            stream->delivered.batches == stream->sized_batches;
-}
-
-static bool size_is_read(const struct stream *stream)
-{
-    return stream->sink && stream_rules[stream->phase].is_read && !(stream->told & TOLD_END);
 }
 
 void loader_size_first(struct loader *loader)
@@ -138,20 +209,19 @@ double loader_priority(const struct loader *loader)
     return weight > 0 ? weight : weights[PRIORITY_NORMAL];
 }
 
-bool loader_yield_workers(struct loader *loader)
+bool loader_yield_workers(struct loader *loader, bool last)
 {
     uint32_t workers = loader->state == LOADER_OPEN ? pool_size(loader->pool) : 0;
-    const struct stream *stream;
+    uint32_t least = pool_size_least(loader->pool);
     struct dl_error err;
 
-    DL_FOREACH (loader->core.streams, stream) {
-        if (size_is_read(stream))
-            return false;
-    }
-    if (workers <= pool_size_least(loader->pool) || !loader_is_automatic(loader) ||
-        loader_resize(loader, pool_size_least(loader->pool), &err) < 0)
+    if (!last || size_looks(loader))
+        least = (uint32_t)max_u64(least, 1);
+    if (workers <= least || size_is_read_by_any(loader) || !loader_is_automatic(loader) ||
+        loader_resize(loader, least, &err) < 0)
         return false;
     loader->size.waited_ns = 0; /* of those that read it before */
+    loader->size.refused.code = 0;
     sizing_yield(&loader->size.sizing, workers);
     return true;
 }
@@ -224,6 +294,7 @@ bool loader_look_sizes(struct loader *loader, double cpus, struct sizing_case *r
     ret->workers = pool_size(loader->pool);
     ret->ready = pool_ready(loader->pool);
     ret->least = pool_size_least(loader->pool);
+    ret->rest_ns = size_looks(loader) ? 0 : max_u64(loader->o.pool.config->linger, 1);
     ret->most = size_most(loader, cpus);
     ret->ahead = loader->core.prefetch;
     ret->ahead_most = size_ahead_most(loader);
@@ -306,13 +377,16 @@ void loader_size_words(const struct loader *loader, char ret[static SIZING_WORDS
 {
     uint32_t workers = pool_size(loader->pool);
     const char *fixed = loader_fixed_size(loader), *s = workers == 1 ? "" : "s";
-    const struct dl_error *lacks = pool_refused(loader->pool);
+    const struct dl_error *lacks = pool_refused(loader->pool), *refused = &loader->size.refused;
     char fair[SIZING_WORDS / 2];
     struct sizing sizing = loader->size.sizing;
     const struct sizing_case found = {
         .sizing = &sizing, .workers = workers, .ahead = loader->core.prefetch};
 
-    if (!loader->size.automatic)
+    if (size_is_at_rest(loader) && size_is_read_by_any(loader))
+        (void)snprintf(ret, SIZING_WORDS, "no worker, and it waits for one: %.32s: %.400s",
+                       refused->path, refused->message);
+    else if (!loader->size.automatic)
         (void)snprintf(ret, SIZING_WORDS, "%u worker%s, as it was told", workers, s);
     else if (fixed)
         (void)snprintf(ret, SIZING_WORDS, "%u worker%s, and no other number: %s", workers, s,

@@ -321,6 +321,8 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
     if (r < 0)
         return r;
     r = start_found(loader, &params, sink, ret, err);
+    if (r == 0)
+        loader_wake(loader);
     loader_execute(loader);
     if (r < 0)
         return r;

@@ -282,6 +282,8 @@ static void windows_ask_for_memory(struct loader *loader)
     struct pool *pool = loader->pool;
     struct dl_error err = {0};
 
+    if (pool_size(pool) == 0) /* one will come: loader_wake() */
+        return;
     for (uint32_t i = 0; i < pool_workers(pool); i++)
         if (pool_room(pool, i).slots > 0)
             return;

@@ -142,8 +142,8 @@ uint32_t pool_leaving(const struct pool *pool); /* those more */
 uint32_t pool_ready(const struct pool *pool);
 /* Those of this machine that have tasks. */
 uint32_t pool_busy(const struct pool *pool);
-/* The fewest that there can be: with helpers, whose numbers follow theirs, as many as there were at
- * first. */
+/* The fewest that there can be: none, or, with helpers, whose numbers follow theirs, as many as
+ * there were at first. */
 uint32_t pool_size_least(const struct pool *pool);
 /* The most that memory.limit, with two slots for each, and the user's limits allow. */
 uint32_t pool_size_most(const struct pool *pool);

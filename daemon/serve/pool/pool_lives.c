@@ -515,7 +515,7 @@ void member_open(struct member *m)
     struct process_options options = pool_lives_options(m);
 
     assert(m->state == WORKER_STARTING && !m->opens);
-    options.looks = !m->helper && pool_look_first(m->pool);
+    options.looks = pool_look_first(m);
     m->opens = true;
     m->started_since = uv_hrtime();
     process_open(m->process, &options);

@@ -1,7 +1,7 @@
 /*
  * Whether the files are those that they were when they were first opened: workers that open them
  * look at them before, until one has said how they are, so that the first that is ready has looked.
- * One that is asked later looks again.
+ * One that is asked later looks again; where none is there, one that starts, before it opens them.
  */
 #include "daemon/serve/pool/pool_private.h"
 
@@ -25,9 +25,18 @@ bool pool_has_files(const struct pool *pool)
            (pool_look_reads(&pool->o.spec->dataset) || pool->o.spec->collate.path);
 }
 
-bool pool_look_first(const struct pool *pool)
+bool pool_look_first(struct member *m)
 {
-    return pool->look.identity == 0 && pool_has_files(pool);
+    struct look *look = &m->pool->look;
+
+    if (m->helper || !pool_has_files(m->pool))
+        return false;
+    if (look->identity == 0)
+        return true;
+    if (!look->wanted || look->by)
+        return false;
+    look->by = m;
+    return true;
 }
 
 static void pool_look_tell(struct pool *pool, enum pool_files files)

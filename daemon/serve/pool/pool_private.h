@@ -198,10 +198,10 @@ static inline bool member_rests(const struct member *m)
     return member_is_helper(m) && m->number - m->pool->o.spec->workers >= m->pool->helpers;
 }
 
-/* Those that should work. */
+/* Those that should work; 1 also where there are to be none: one may still be at its last task. */
 static inline uint32_t pool_at_work(const struct pool *pool)
 {
-    return pool->size - (pool->o.helpers - pool->helpers);
+    return (uint32_t)max_u64(pool->size - (pool->o.helpers - pool->helpers), 1);
 }
 
 static inline void member_become(struct member *m, enum worker_state state)
@@ -272,8 +272,8 @@ void pool_opening_check(struct pool *pool);
 bool pool_opening_is_watched(const struct pool *pool);
 
 /* pool_look.c */
-/* Whether a worker that is about to open the dataset looks at its files before. */
-bool pool_look_first(const struct pool *pool);
+/* Whether the worker, which is about to open the dataset, looks at its files before. */
+bool pool_look_first(struct member *m);
 /* Of struct process_events. */
 void pool_look_on_looked(void *member, uint64_t identity);
 /* Has a worker look that can by now, if that was asked for. */

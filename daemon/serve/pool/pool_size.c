@@ -157,7 +157,7 @@ uint32_t pool_busy(const struct pool *pool)
 
 uint32_t pool_size_least(const struct pool *pool)
 {
-    return pool->o.helpers > 0 ? pool->o.spec->workers : 1;
+    return pool->o.helpers > 0 ? pool->o.spec->workers : 0;
 }
 
 uint32_t pool_size_most(const struct pool *pool)
@@ -169,7 +169,7 @@ uint32_t pool_size_most(const struct pool *pool)
     uint64_t left = pool->n_members - helpers + (limit - min_u64(limit, in_use));
     uint64_t most = min_u64(memory - min_u64(memory, helpers), DL_MAX_WORKERS - helpers);
 
-    return (uint32_t)max_u64(min_u64(most, left), least);
+    return (uint32_t)max_u64(min_u64(most, left), max_u64(least, 1));
 }
 
 /* ---- what they have used --------------------------------------------------------------------- */

@@ -263,7 +263,7 @@ bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err)
         return true;
     if (pool_tasks_never_fits(pool, slot_bytes, err) < 0)
         return false;
-    if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->size))
+    if (roomy <= pool->o.spec->memory_limit / (2 * max_u64(pool->size, 1)))
         slot_bytes = roomy;
     pool->slot_bytes = slot_bytes;
     for (uint32_t i = 0; i < pool->n_members; i++)
