@@ -50,7 +50,7 @@ static const struct shape {
           "progress delivered_bytes_per_s state",
       .below = "verdict"}},
     {"slowest",
-     {.keys = "loader uid sample took_s name epoch together seen",
+     {.keys = "loader uid sample took_s name helper epoch together seen",
       .below = "why_not",
       .below_once = true}},
     {"times",

@@ -55,6 +55,7 @@ struct far {
     uint64_t comes_bytes;
     uint32_t goes;   /* slot whose batch is on its way; LINK_AHEAD: none */
     uint64_t waited; /* ns that the worker had waited for files by its last task, in its life */
+    uint64_t slow;   /* likewise, spent on slow samples */
     uint64_t said;   /* ns; when the stand-in was told something last */
 };
 
@@ -461,11 +462,14 @@ static int far_send_done(struct far *far, const struct queue_done *done)
     const struct far_task *task = &far->tasks[far->begin % LINK_AHEAD];
     const char *slot = far_slot_at(&far->worker, task->slot);
     uint64_t waited = slow_remote(&far->worker.queues->slow);
+    uint64_t slow_ns = slow_spent(&far->worker.queues->slow);
     struct slot_header header;
 
     memcpy(&header, slot, sizeof header);
     uint64_t bytes = far_count_bytes(done, &header, far->worker.slots[task->slot].slot_bytes);
-    int r = link_say(&far->link,
+    int r = far_worker_tell_slow(&far->worker, &far->link);
+    if (r == 0)
+        r = link_say(&far->link,
                      &(struct dl_message){
                          .number = DL_MSG_H_DONE,
                          .h_done = {.task = done->task,
@@ -477,10 +481,12 @@ static int far_send_done(struct far *far, const struct queue_done *done)
                                     .header = {(const uint8_t *)&header, sizeof header},
                                     .bytes = bytes,
                                     .sum = far->checksums ? link_done_sum(&header, slot, bytes) : 0,
-                                    .waited = waited - min_u64(far->waited, waited)}});
+                                    .waited = waited - min_u64(far->waited, waited),
+                                    .slow = slow_ns - min_u64(far->slow, slow_ns)}});
     if (r < 0)
         return r;
     far->waited = waited;
+    far->slow = slow_ns;
     link_add_body(&far->link,
                   (struct dl_span){(const uint8_t *)slot + SLOT_HEADER_BYTES, (size_t)bytes});
     far->goes = task->slot;

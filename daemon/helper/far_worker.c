@@ -164,6 +164,25 @@ int far_worker_forget(struct far_worker *worker, const struct dl_message *msg)
     return far_worker_send(worker, msg, NULL, 0);
 }
 
+int far_worker_tell_slow(const struct far_worker *worker, struct link *link)
+{
+    struct slow_sample slow;
+    int r = 0;
+
+    /* No more than there is room for: it may write what it likes there. */
+    for (int n = 0; r == 0 && n < SLOW_SAMPLES && slow_take(&worker->queues->slow, &slow); n++) {
+        r = link_say(link, &(struct dl_message){.number = DL_MSG_H_SLOW,
+                                                .h_slow = {.index = slow.index,
+                                                           .epoch = slow.epoch,
+                                                           .took = slow.ns,
+                                                           .together = slow.together,
+                                                           .name = span_str(slow.name)}});
+        if (r == -EBADMSG) /* its name was cut within a letter */
+            r = 0;
+    }
+    return r;
+}
+
 int far_worker_keep(const struct far_worker *worker, const struct dl_message *msg, int fd)
 {
     return far_worker_send(worker, msg, &fd, 1);

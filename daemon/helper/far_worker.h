@@ -57,6 +57,9 @@ int _nodiscard_ far_worker_keep(const struct far_worker *worker, const struct dl
 /* After that: what of them is far away can be fetched before their task's turn. */
 int _nodiscard_ far_worker_expect(struct far_worker *worker, struct dl_span indices);
 
+/* Samples that it says took long, to the other end: before the batch that has them. */
+int _nodiscard_ far_worker_tell_slow(const struct far_worker *worker, struct link *link);
+
 /* W_FORGET, as it came. */
 int _nodiscard_ far_worker_forget(struct far_worker *worker, const struct dl_message *msg);
 

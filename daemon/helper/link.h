@@ -28,6 +28,7 @@
  *   far  → near  W_OPENING ... W_READY or W_FAILED, of the worker
  *   near → far   W_FORGET      of a stream over an iterable dataset
  *   near → far   H_TASK        LINK_AHEAD of them at most that are not done
+ *   far  → near  H_SLOW        of the next of these, a sample that took long
  *   far  → near  H_DONE        in the order of the tasks
  *   far  → near  H_ALIVE       once a second while there is nothing else to say
  *

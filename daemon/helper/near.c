@@ -294,6 +294,7 @@ static int near_finish(struct near *near)
     near->way.received_bytes += msg->bytes;
     near->way.way_ns += now - near->came;
     near_count_wait(near, min_u64(msg->waited, cost));
+    slow_spend(&near->queues->slow, min_u64(msg->slow, cost));
     near_measure(near, now);
     way_tell(&near->queues->way, &near->way);
     (void)done_put(near->queues, &done); /* there is room: see worker.c */
@@ -339,6 +340,16 @@ static int near_on_read(struct near *near, const struct dl_msg_h_read *msg)
     return r < 0 ? r : link_write(&near->link);
 }
 
+/* The daemon reads them before the batch, unless it has many to read. */
+static void near_on_slow(struct near *near, const struct dl_msg_h_slow *msg)
+{
+    struct slow_sample slow = {
+        .index = msg->index, .epoch = msg->epoch, .ns = msg->took, .together = msg->together};
+
+    memcpy(slow.name, msg->name.data, min_u64(msg->name.len, sizeof slow.name - 1));
+    (void)!slow_put(&near->queues->slow, &slow);
+}
+
 static int near_on_gone(const struct near *near, struct dl_span why)
 {
     _cleanup_free_ char *text = span_dup(why);
@@ -376,6 +387,9 @@ static int near_on_frame(struct near *near)
         return 0;
     case DL_MSG_H_DONE:
         return near_on_done(near, &msg.h_done);
+    case DL_MSG_H_SLOW:
+        near_on_slow(near, &msg.h_slow);
+        return 0;
     case DL_MSG_H_READ:
         return near_on_read(near, &msg.h_read);
     case DL_MSG_H_GONE:

@@ -30,6 +30,7 @@ static int views_slowest_add(const struct loader *l, const struct slow_row *slow
     row_string(&row, "name", *slow->what.name ? slow->what.name : NULL);
     row_string(&row, "why_not", *slow->what.name ? NULL : views_slowest_why(l));
     row_seconds(&row, "took_s", slow->what.ns);
+    row_string(&row, "helper", *slow->helper ? slow->helper : NULL);
     row_uint(&row, "epoch", slow->what.epoch);
     row_uint(&row, "seen", slow->seen);
     return row.r;

@@ -289,6 +289,31 @@ class SameBatches(HelperCase):
 
         self.assert_same(*self.run_while(daemon, self.range("run", 300), "run", 1, look))
 
+    def test_slow_samples(self):
+        """Those that take long there are named, and their time is counted."""
+        folder = pathlib.Path(self.path("pictures"))
+        folder.joinpath("cats").mkdir(parents=True)
+        for i in range(30):
+            wide = 600 if i % 10 == 7 else 60
+            (folder / "cats" / f"{i:02}.png").write_bytes(media.png(f"slow{i}", wide, wide))
+        helper = self.helper()
+        daemon = self.helped([helper.address])
+        spec = self.spec("seldom", name="seldom", batch={"size": 2}, workers={"count": 1},
+                         dataset={"kind": "imagefolder", "paths": str(folder), "size": [32, 32]})
+        with self.client(daemon) as client:
+            client.open(json.loads(pathlib.Path(spec).read_text()))
+            self.wait_for(daemon, "seldom", 1)
+            dlctl_json("run", spec, "--epochs", "4", daemon=daemon)
+            rows = dlctl_json("slow", "seldom", daemon=daemon)
+            there = [row for row in rows if row["helper"] is not None]
+            self.assertTrue(any(row["sample"] % 10 == 7 for row in there), rows)
+            for row in there:
+                self.assertEqual((row["helper"], row["name"]),
+                                 (helper.address, str(folder / "cats" / f"{row['sample']:02}.png")[-255:]))
+            worker, = self.away(daemon, "seldom")
+            self.assertGreater(worker["slow_s"], 0)
+            self.assertLess(worker["slow_s"], worker["fetch_s"])
+
     def test_larger_batches(self):
         """Slots grow: lines that get longer and longer."""
         path = self.path("lines.txt")

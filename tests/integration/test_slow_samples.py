@@ -34,9 +34,9 @@ class SlowSamples(TestCase):
         wait_until(lambda: any(row["sample"] == 17 for row in self.rows(daemon, name)), "the slow one to be told of")
         rows = self.rows(daemon, name)
         slow = next(row for row in rows if row["sample"] == 17)
-        self.assertEqual(list(slow), ["loader", "uid", "sample", "together", "name", "why_not", "took_s", "epoch",
-                                      "seen"])
-        self.assertEqual((slow["together"], slow["why_not"]), (1, None))
+        self.assertEqual(list(slow), ["loader", "uid", "sample", "together", "name", "why_not", "took_s", "helper",
+                                      "epoch", "seen"])
+        self.assertEqual((slow["together"], slow["why_not"], slow["helper"]), (1, None, None))
         self.assertEqual(slow["loader"], name)
         self.assertEqual(slow["name"], str(self.folder / "cats" / "17.png")[-255:])
         self.assertLessEqual(len(rows), 16)

@@ -6,7 +6,7 @@
 
 static void add(struct slow_list *list, uint64_t index, uint64_t ns)
 {
-    slow_list_add(list, &(struct slow_sample){.index = index, .ns = ns});
+    slow_list_add(list, &(struct slow_sample){.index = index, .ns = ns}, NULL);
 }
 
 TEST(test_order)
@@ -27,6 +27,22 @@ TEST(test_order)
         assert_int_equal(list.rows[i].what.ns, want[i].ns);
         assert_int_equal(list.rows[i].seen, want[i].seen);
     }
+}
+
+/* Where it took longest, whichever that was. */
+TEST(test_helper)
+{
+    const struct slow_sample quick = {.index = 4, .ns = 10}, slow = {.index = 4, .ns = 90};
+    struct slow_list list = {0};
+
+    slow_list_add(&list, &quick, "far.example:7071");
+    slow_list_add(&list, &slow, NULL);
+    assert_string_equal(list.rows[0].helper, "");
+    slow_list_add(&list, &quick, "far.example:7071");
+    assert_string_equal(list.rows[0].helper, "");
+    slow_list_add(&list, &(struct slow_sample){.index = 4, .ns = 100}, "near.example:7071");
+    assert_string_equal(list.rows[0].helper, "near.example:7071");
+    assert_int_equal(list.rows[0].seen, 4);
 }
 
 TEST(test_full)

@@ -4,11 +4,13 @@
 
 #include "proto/queue.h"
 
-enum { SLOW_LISTED = 16 };
+/* An address: a host's name, and a port. */
+enum { SLOW_LISTED = 16, SLOW_HELPER = 264 };
 
 struct slow_row {
     struct slow_sample what;
-    uint64_t seen; /* how often it was among them */
+    char helper[SLOW_HELPER]; /* where that took so long; "": on this machine */
+    uint64_t seen;            /* how often it was among them */
 };
 
 struct slow_list {
@@ -16,7 +18,7 @@ struct slow_list {
     uint32_t n;
 };
 
-/* Each sample has one row, with its longest time. */
-void slow_list_add(struct slow_list *list, const struct slow_sample *what);
+/* Each sample has one row, with its longest time. `helper`: a machine's address, or NULL. */
+void slow_list_add(struct slow_list *list, const struct slow_sample *what, const char *helper);
 
 #endif

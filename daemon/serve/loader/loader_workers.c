@@ -158,13 +158,13 @@ static void workers_on_opening(void *owner, const struct dl_msg_w_opening *what)
     loader_tell_progress(loader, what->done, what->all, fit.message);
 }
 
-static void workers_on_slow(void *owner, const struct slow_sample *what)
+static void workers_on_slow(void *owner, const struct slow_sample *what, const char *helper)
 {
     struct loader *loader = owner;
 
     /* A number within a replica does not identify the sample. */
     if (loader->core.iterable ? *what->name != '\0' : what->index < loader->core.length)
-        slow_list_add(&loader->slowest, what);
+        slow_list_add(&loader->slowest, what, helper);
 }
 
 /* ---- indexes of files ------------------------------------------------------------------------ */

@@ -80,8 +80,9 @@ struct pool_events {
     void (*written)(void *owner, const struct dl_error *what);
     /* What pool_look() has asked for. */
     void (*looked)(void *owner, enum pool_files files);
-    /* A sample took long; all of it is the worker's word. */
-    void (*slow)(void *owner, const struct slow_sample *what);
+    /* A sample took long; all of it is the worker's word. `helper`: the address of the machine that
+     * it runs on, or NULL for this one. */
+    void (*slow)(void *owner, const struct slow_sample *what, const char *helper);
     /* After one or more of the above, and whenever there may be places again. */
     void (*changed)(void *owner);
 };

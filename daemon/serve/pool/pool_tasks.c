@@ -393,7 +393,7 @@ static void pool_tasks_read_note(struct member *m)
     uint64_t slow_ns = process_take_slow_ns(m->process);
     m->slow_ns += min_u64(slow_ns, m->busy_ns - m->collate_ns - m->slow_ns);
     for (int n = 0; n < SLOW_SAMPLES && process_take_slow(m->process, &slow); n++)
-        m->pool->o.events->slow(m->pool->o.owner, &slow);
+        m->pool->o.events->slow(m->pool->o.owner, &slow, m->helper);
 }
 
 void member_collect(struct member *m)
