@@ -50,6 +50,14 @@ struct ids_counts {
     uint64_t misses;     /* and that were not */
 };
 
+/* Of an arena, where so many are asked for; 0: too few. */
+static inline uint64_t ids_cache_bytes(uint64_t asked)
+{
+    uint64_t bytes = min_u64(asked, IDS_CACHE_MOST) / 16 * 16;
+
+    return bytes < IDS_CACHE_LEAST ? 0 : bytes;
+}
+
 /* Writes the header of an arena into `base`, the zeroed memory of `bytes`, within the two limits
  * above, and a multiple of 16. */
 void ids_arena_init(void *base, uint64_t bytes);

@@ -1,18 +1,17 @@
 #include "daemon/helper/far_pictures.h"
 
+#include "daemon/cache/ids_cache.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 
 /* The answer, if there is one, is what the worker is to be told. */
-static int far_pictures_ask(int asks, const char *root, uint64_t bytes, struct frame_reader *ret)
+static int far_pictures_ask(int asks, const struct dl_message *wish, struct frame_reader *ret)
 {
     _cleanup_(buffer_deinit) struct dl_buffer out = {0};
     int pair[2];
-    int r =
-        message_encode(&(struct dl_message){.number = DL_MSG_W_PICTURES,
-                                            .w_pictures = {.root = span_str(root), .bytes = bytes}},
-                       &out);
+    int r = message_encode(wish, &out);
 
     if (r < 0)
         return r;
@@ -34,13 +33,13 @@ static int far_pictures_use(int fd)
     return fcntl(fd, F_SETLK, &lock) < 0 ? -errno : 0;
 }
 
-static int far_pictures_offer_one(int asks, const struct far_worker *worker, const char *root,
-                                  uint64_t bytes)
+static int far_pictures_offer_one(int asks, const struct far_worker *worker,
+                                  const struct dl_message *wish)
 {
     _cleanup_(frame_reader_deinit) struct frame_reader reader = {0};
     struct dl_span payload;
     struct dl_message msg;
-    int r = far_pictures_ask(asks, root, bytes, &reader);
+    int r = far_pictures_ask(asks, wish, &reader);
 
     if (r < 0 || frame_reader_next(&reader, &payload) <= 0)
         return r;
@@ -53,13 +52,32 @@ static int far_pictures_offer_one(int asks, const struct far_worker *worker, con
     return r < 0 ? r : far_worker_keep(worker, &msg, fd);
 }
 
+static int far_pictures_offer_pages(int asks, const struct far_worker *worker, const char *root,
+                                    uint64_t bytes)
+{
+    const struct dl_message wish = {.number = DL_MSG_W_PICTURES,
+                                    .w_pictures = {span_str(root), bytes}};
+
+    return far_pictures_offer_one(asks, worker, &wish);
+}
+
+static int far_pictures_offer_ids(int asks, const struct far_worker *worker, const char *model,
+                                  uint64_t bytes)
+{
+    const struct dl_message wish = {.number = DL_MSG_W_IDS, .w_ids = {span_str(model), bytes}};
+
+    return far_pictures_offer_one(asks, worker, &wish);
+}
+
 int far_pictures_offer(int asks, const struct far_worker *worker,
                        const struct spec_dataset *dataset)
 {
-    uint64_t bytes;
+    uint64_t bytes, ids = dataset->model ? ids_cache_bytes(dataset->ids) : 0;
     const char *root = spec_kept(dataset, &bytes);
-    int r = bytes > 0 ? far_pictures_offer_one(asks, worker, root, bytes) : 0;
+    int r = bytes > 0 ? far_pictures_offer_pages(asks, worker, root, bytes) : 0;
 
+    if (r == 0 && ids > 0)
+        r = far_pictures_offer_ids(asks, worker, dataset->model, ids);
     for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
         r = far_pictures_offer(asks, worker, &dataset->datasets[i]);
     return r;

@@ -1,4 +1,5 @@
-/* What is kept decoded (dataset.cache, dataset.shared) for all workers of a helper. */
+/* What is kept decoded (dataset.cache, dataset.shared), and ids of texts (dataset.ids), for all
+ * workers of a helper. */
 #ifndef DL_HELPER_FAR_PICTURES_H
 #define DL_HELPER_FAR_PICTURES_H
 

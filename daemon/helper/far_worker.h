@@ -50,7 +50,7 @@ void far_worker_obituary(struct far_worker *worker, char *ret, size_t room);
 /* Before that, of one that reads URLs, or what is served: `fd`, borrowed, leads to who gives it. */
 int _nodiscard_ far_worker_offer(struct far_worker *worker, int fd, uint64_t version);
 
-/* Likewise W_PICTURES, as it came, with the arena, borrowed. */
+/* Likewise W_PICTURES or W_IDS, as it came, with the arena, borrowed. */
 int _nodiscard_ far_worker_keep(const struct far_worker *worker, const struct dl_message *msg,
                                 int fd);
 

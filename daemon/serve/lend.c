@@ -245,17 +245,19 @@ static void lend_give_pictures(struct lend *lend, struct dl_span payload, int fd
     struct dl_message msg;
 
     if (message_decode(payload.data, payload.len, TO_WORKER, &msg, NULL) < 0 ||
-        msg.number != DL_MSG_W_PICTURES)
+        (msg.number != DL_MSG_W_PICTURES && msg.number != DL_MSG_W_IDS))
         return;
-    _cleanup_free_ char *root = span_dup(msg.w_pictures.root);
-    int r = root ? lent_pictures_find(&lend->pictures, root, msg.w_pictures.bytes,
-                                      lend->config.limits.bytes, &msg.w_pictures.bytes)
+    bool ids = msg.number == DL_MSG_W_IDS;
+    uint64_t *bytes = ids ? &msg.w_ids.bytes : &msg.w_pictures.bytes;
+    bool asked_for = !ids || *bytes != SPEC_IDS_BYTES;
+    _cleanup_free_ char *root = span_dup(ids ? msg.w_ids.model : msg.w_pictures.root);
+    int r = root ? lent_pictures_find(&lend->pictures, root, ids, lend->config.limits.bytes, bytes)
                  : -ENOMEM;
-    if (r < 0)
-        log_warning("%s: workers keep nothing decoded: %s", root ? root : "",
-                    r == -EDQUOT ? "limits.bytes is too low" : strerror(-r));
-    else if (message_encode(&msg, &out) == 0)
+    if (r >= 0 && message_encode(&msg, &out) == 0)
         (void)!fdpass_send(fd, out.data, out.len, &r, 1, MSG_DONTWAIT);
+    else if (r < 0 && asked_for)
+        log_warning("%s: workers keep %s: %s", root ? root : "", ids ? "no ids" : "nothing decoded",
+                    r == -EDQUOT ? "limits.bytes is too low" : strerror(-r));
 }
 
 /* One of its processes has a worker that reads URLs: the other end of its socket. Or one that keeps

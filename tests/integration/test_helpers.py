@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import dltest
 from bucket import Bucket
 import media
-from digest_datasets import COLLATES, DATASETS, ITERABLE
+from digest_datasets import COLLATES, DATASETS, ITERABLE, tokenized
 from dltest import QUICK, dlctl_json, wait_until
 from lent import SECRET, Authority, HelperCase, Passing, Way
 from tap import slow
@@ -186,8 +186,33 @@ class SameBatches(HelperCase):
                    for pid in helper.workers)
 
     def keeps(self, helper):
-        return any("dloader-pictures" in os.readlink(link)
-                   for link in pathlib.Path(f"/proc/{helper.process.pid}/fd").iterdir())
+        return self.bytes_kept(helper) > 0
+
+    def bytes_kept(self, helper):
+        return 512 * sum(os.stat(link).st_blocks for link in pathlib.Path(f"/proc/{helper.process.pid}/fd").iterdir()
+                         if "dloader-pictures" in os.readlink(link))
+
+    def test_kept_ids(self):
+        """By dataset.ids likewise what a tokenizer makes of texts, which are then not tokenized again."""
+        path = self.path("lines.txt")
+        with open(path, "w") as file:
+            for i in range(1000):
+                file.write(f"{i} " * 50 + "\n")
+        helper = self.helper()
+        daemon = self.helped([helper.address], workers=2)
+        tokenizer = tokenized(self, "tokens")
+        for name, ids in (("none", 0), ("kept", "8MiB")):
+            spec = self.spec(name, name=name, seed=1, batch={"size": 10}, collate={"kind": "pad"},
+                             dataset={"kind": "text", "paths": path, "ids": ids, **tokenizer},
+                             workers={"count": 1})
+            with self.client(daemon) as client:
+                client.open(json.loads(pathlib.Path(spec).read_text()))
+                self.wait_for(daemon, name, 2)
+                run = dlctl_json("run", spec, "--digest", daemon=daemon)
+                # Of half of the texts and more, which are 200 bytes each and have as many ids.
+                self.assertEqual(self.bytes_kept(helper) > 400 * 500, name == "kept", name)
+            self.assert_same(run, dlctl_json("check", spec, "--digest"))
+        wait_until(lambda: not self.keeps(helper), "what was kept to be freed")
 
     def test_own_workers_first(self):
         """A helper gets what the loader's own workers have no room for: here nothing."""

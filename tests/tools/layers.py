@@ -38,7 +38,7 @@ LAYERS = {
     "daemon/sandbox/": {*PROTO},
     "daemon/worker/": {*PROTO, *DATA, "daemon/sandbox/"},
     # Between a daemon and a worker on another machine: two processes of the worker's program.
-    "daemon/helper/": {*PROTO, *DATA, "daemon/worker/", "daemon/remote/"},
+    "daemon/helper/": {*PROTO, *DATA, "daemon/cache/", "daemon/worker/", "daemon/remote/"},
     "daemon/worker/main.c": {*PROTO, *DATA, "daemon/sandbox/", "daemon/worker/", "daemon/helper/"},
     # What is asked of remote storage, and what it answers: without any of the daemon.
     "daemon/remote/": {"proto/", "proto/common/"},

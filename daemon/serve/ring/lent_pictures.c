@@ -1,6 +1,7 @@
 #include "daemon/serve/ring/lent_pictures.h"
 
 #include "daemon/base/memory.h"
+#include "daemon/cache/ids_cache.h"
 #include "daemon/cache/pictures_cache.h"
 #include "daemon/serve/ring/pictures.h"
 
@@ -24,28 +25,34 @@ void lent_pictures_tidy(struct lent_pictures *lent)
     }
 }
 
-int lent_pictures_find(struct lent_pictures *lent, const char *root, uint64_t bytes, uint64_t most,
-                       uint64_t *ret_bytes)
+static bool lent_is_size(bool ids, uint64_t bytes)
+{
+    return ids ? bytes > 0 && ids_cache_bytes(bytes) == bytes
+               : bytes >= PICTURES_CACHE_LEAST && bytes <= PICTURES_CACHE_MOST;
+}
+
+int lent_pictures_find(struct lent_pictures *lent, const char *root, bool ids, uint64_t most,
+                       uint64_t *bytes)
 {
     struct lent_arena *arena;
     uint64_t taken = 0;
 
     for (uint32_t i = 0; i < lent->n; i++) {
         arena = &lent->arenas[i];
-        *ret_bytes = arena->bytes;
-        if (strcmp(arena->root, root) == 0)
-            return arena->fd;
         taken += arena->bytes;
+        if (arena->ids != ids || strcmp(arena->root, root) != 0)
+            continue;
+        *bytes = arena->bytes;
+        return arena->fd;
     }
-    if (bytes < PICTURES_CACHE_LEAST || bytes > PICTURES_CACHE_MOST)
+    if (!lent_is_size(ids, *bytes))
         return -EINVAL;
-    if (lent->n == LENT_ARENAS || bytes > most - min_u64(taken, most))
+    if (lent->n == LENT_ARENAS || *bytes > most - min_u64(taken, most))
         return -EDQUOT;
-    int fd = pictures_memory(root, bytes, false);
+    int fd = pictures_memory(root, *bytes, ids);
     if (fd < 0)
         return fd;
-    lent->arenas[lent->n++] = (struct lent_arena){must_strdup(root), bytes, fd};
-    *ret_bytes = bytes;
+    lent->arenas[lent->n++] = (struct lent_arena){must_strdup(root), ids, *bytes, fd};
     return fd;
 }
 

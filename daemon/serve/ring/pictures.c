@@ -114,10 +114,8 @@ static struct wish pictures_wish(const struct spec_dataset *dataset)
 /* What it keeps of its texts. */
 static struct wish pictures_wish_ids(const struct spec_dataset *dataset)
 {
-    uint64_t bytes = min_u64(dataset->ids, IDS_CACHE_MOST) / 16 * 16;
+    uint64_t bytes = dataset->model ? ids_cache_bytes(dataset->ids) : 0;
 
-    if (!dataset->model || bytes < IDS_CACHE_LEAST)
-        return (struct wish){0};
     return (struct wish){dataset->model, "dataset.ids", bytes, true};
 }
 
