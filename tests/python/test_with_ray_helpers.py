@@ -1,5 +1,5 @@
-"""dloaderd.ray.helpers() on a real Ray cluster of three raylets: helpers are placed, killed, scaled and moved while a
-loader is read, and samples are the same as without.
+"""dloaderd.ray.helpers() on a real Ray cluster of three raylets: helpers are placed, killed, scaled, moved and found in
+etcd while a loader is read, follow its verdict, and samples are the same as without.
 
 It needs neither PyTorch nor a trainer: only Ray, of PyPI.
 """
@@ -8,13 +8,16 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 import unittest.mock
+from concurrent.futures import ThreadPoolExecutor
 
 import dltest
 import dloaderd
@@ -31,9 +34,28 @@ except ImportError as error:
 import dloaderd.ray as helping  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "cluster"))
+import stores  # noqa: E402
+
 PATIENCE = 120  # seconds that a busy machine is given; nothing is judged by it
 SPEC = {"name": "run", "seed": 3, "dataset": {"kind": "range", "length": 4000}, "batch": {"size": 4},
         "sampler": {"kind": "random"}, "workers": {"count": 1}}
+
+# A dataset that lacks nothing but processors.
+BURNS = """
+import time
+
+
+class Burns:
+    def __len__(self):
+        return 600
+
+    def __getitem__(self, index):
+        until = time.thread_time() + 0.005
+        while time.thread_time() < until:
+            pass
+        return index
+"""
 
 
 def wait_until(condition, what):
@@ -92,15 +114,33 @@ class TestHelpers(unittest.TestCase):
         place = tempfile.TemporaryDirectory(prefix="ray")
         cls.addClassCleanup(place.cleanup)
         os.environ["RAY_TMPDIR"] = place.name
+        pathlib.Path(place.name, "burning.py").write_text(BURNS, encoding="ascii")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [place.name, os.environ.get("PYTHONPATH")]))
         cls.cluster = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={
             "num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20})
         cls.addClassCleanup(cls.cluster.shutdown)
-        cls.nodes = [cls.cluster.add_node(num_cpus=1, resources={"lend": 1}, object_store_memory=80 << 20)
-                     for _ in range(2)]
+        cls.nodes = []
         names = ("DLOADERD", "DLOADER_LOCAL_MODULE", "LD_PRELOAD", "PYTHONPATH")
         ray.init(address=cls.cluster.address, logging_level="error", log_to_driver=False,
                  runtime_env={"env_vars": {name: os.environ[name] for name in names if name in os.environ}})
         cls.addClassCleanup(ray.shutdown)
+
+    def setUp(self):
+        _private._at_exit()  # the daemon of the test before
+        while len(self.nodes) < 2:  # a test may have lost one
+            self.nodes.append(self.add_node(1, lend=1))
+
+    def add_node(self, num_cpus, **resources):
+        return self.cluster.add_node(num_cpus=num_cpus, resources=resources, object_store_memory=80 << 20)
+
+    def helpers(self, count=2, **options):
+        """In use by the daemon that the next loader starts."""
+        _private._at_exit()
+        helpers = helping.helpers(num_cpus=1, **options)
+        self.addCleanup(helpers.end)
+        helpers.use(count=count)
+        self.addCleanup(os.environ.pop, "DLOADER_CONFIG")
+        return helpers
 
     def wait_at(self, helpers, num):
         """The daemon has a ready worker at each of the helpers that run, `num` of them, which lend one."""
@@ -110,11 +150,7 @@ class TestHelpers(unittest.TestCase):
     def test_life(self):
         with dloaderd.Loader(SPEC, as_="numpy") as loader:
             expected = samples_of(loader)
-        _private._at_exit()  # the next loader's daemon is another
-        helpers = helping.helpers(num=1, num_cpus=1, resources={"lend": 1})
-        self.addCleanup(helpers.end)
-        helpers.use(count=2)
-        self.addCleanup(os.environ.pop, "DLOADER_CONFIG")
+        helpers = self.helpers(num=1, resources={"lend": 1})
         with dloaderd.Loader(SPEC, as_="numpy") as loader:
             batches = iter(loader)
             seen = [int(sample) for sample in next(batches)]
@@ -130,11 +166,77 @@ class TestHelpers(unittest.TestCase):
             # The machine of the one that is left is lost: Ray starts it on the other.
             pid = program_of(helpers.addresses()[0])
             lost = next(node for node in self.nodes if self.is_of(node, pid))
+            self.nodes.remove(lost)
             self.cluster.remove_node(lost, allow_graceful=False)
             wait_until(lambda: not os.path.exists(f"/proc/{pid}"), lambda: f"process {pid} to end with its actor")
             self.wait_at(helpers, 1)
             seen += samples_of(batches)
         self.assertEqual(seen, expected)
+
+    def test_follow(self):
+        """There are more while processors are too few for the trainer, and none while it is the slower one."""
+        helpers = self.helpers(num=0, resources={"lend": 1})
+        spec = {"name": "run", "dataset": {"kind": "python", "object": "burning:Burns"}, "batch": {"size": 4},
+                "workers": {"count": 1}}
+        seen, pace, over = [], [0], threading.Event()
+
+        def train(begun):
+            with dloaderd.Loader(spec, as_="numpy") as loader:
+                while not over.is_set():
+                    for batch in loader:
+                        seen.extend(map(int, batch))
+                        begun.set()
+                        if over.wait(pace[0]):
+                            break
+
+        with ThreadPoolExecutor(1) as pool:
+            self.addCleanup(over.set)
+            begun = threading.Event()
+            run = pool.submit(train, begun)
+            try:
+                wait_until(lambda: begun.is_set() or run.done(), "a first batch")
+                self.addCleanup(helpers.follow(least=0, most=2, seconds=1).set)
+                self.wait_at(helpers, 2)
+                pace[0] = 0.5
+                wait_until(lambda: helpers.addresses() == [], lambda: f"none of {away()}: {self.verdict()}")
+            finally:
+                over.set()
+            run.result()
+        self.assertEqual(seen, [i % 600 for i in range(len(seen))])
+
+    def verdict(self):
+        return dltest.dlctl_json("loaders", "--socket", _private._daemon.path)[0]["verdict"]
+
+    def test_placement_group(self):
+        """They land on the machine of the group's bundles, where Ray would spread them else."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+        node = self.add_node(2, beside=2)
+        self.addCleanup(self.cluster.remove_node, node)
+        group = ray.util.placement_group([{"CPU": 1, "beside": 1}] * 2, strategy="STRICT_PACK")
+        self.addCleanup(ray.util.remove_placement_group, group)
+        ray.get(group.ready())
+        helpers = self.helpers(num=2, scheduling_strategy=PlacementGroupSchedulingStrategy(group))
+        with dloaderd.Loader(SPEC, as_="numpy") as loader:
+            self.wait_at(helpers, 2)
+            self.assertEqual([self.is_of(node, program_of(place)) for place in helpers.addresses()], [True, True])
+            self.assertEqual(sorted(samples_of(loader)), list(range(4000)))
+
+    @unittest.skipUnless(shutil.which("etcd"), "etcd is not installed")
+    def test_etcd(self):
+        """The run's own store: they meet there, and nothing serves another."""
+        etcd = stores.Etcd()
+        self.addCleanup(etcd.stop)
+        helpers = self.helpers(num=1, resources={"lend": 1}, run="train", rendezvous={
+            "backend": "etcd", "endpoint": etcd.endpoint, "heartbeat": {"interval": "500ms", "missed": 5}})
+        with dloaderd.Loader(SPEC, as_="numpy") as loader:
+            self.wait_at(helpers, 1)
+            first, = helpers.addresses()
+            self.assertTrue(etcd.has(f"helpers/train/{first}"))
+            helpers.scale(2)
+            self.wait_at(helpers, 2)
+            helpers.scale(0)
+            wait_until(lambda: not ready() and not etcd.has(f"helpers/train/{first}"), lambda: f"none: {away()}")
+            self.assertEqual(sorted(samples_of(loader)), list(range(4000)))
 
     def test_the_guide_s_lines(self):
         """As client/docs/more-processors.md has them, with other numbers; what TorchTrainer calls is a task of Ray."""
