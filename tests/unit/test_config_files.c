@@ -36,8 +36,7 @@ TEST(test_files_that_cannot_be_read)
 TEST(test_what_is_no_mapping)
 {
     static const struct {
-        const char *text;
-        const char *message;
+        const char *text, *message;
     } cases[] = {{"5", "the configuration is a mapping, not an integer"},
                  {"[a, b]", "the configuration is a mapping, not a list"},
                  {"socket", "the configuration is a mapping, not a string"}};

@@ -128,23 +128,8 @@ static const struct {
 
 TEST(test_wrong_ones)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-        const char *path = write_text(wrong[i].text);
-        struct config config = {0};
-        struct dl_error err = {0};
-        char want[DL_ERROR_MESSAGE_MAX];
-
-        snprintf(want, sizeof want, "%s (line 1 of %s)", wrong[i].message, path);
-        assert_int_equal(config_load(path, &config, &err), -EINVAL);
-        assert_string_equal(err.path, wrong[i].path);
-        assert_string_equal(err.message, want);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(unlike); i++) {
-        struct config config = {0};
-        struct dl_error err = {0};
-
-        assert_int_equal(config_load(write_text(unlike[i].text), &config, &err), -EINVAL);
-        assert_string_equal(err.path, unlike[i].path);
-        assert_string_equal(err.message, unlike[i].message);
-    }
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+        expect_refused(wrong[i].text, EINVAL, wrong[i].path, 1, wrong[i].message);
+    for (size_t i = 0; i < ARRAY_SIZE(unlike); i++)
+        expect_refused(unlike[i].text, EINVAL, unlike[i].path, 0, unlike[i].message);
 }

@@ -171,42 +171,17 @@ static int make_pictures(void **state)
     return 0;
 }
 
+/* The second is a PNG, and has the colours that were painted. */
 TEST(test_as_they_are)
 {
-    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_NONE);
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct sample_key key = {0};
-    struct dl_error err = {0};
-
-    for (int chw = 0; chw < 2; chw++) {
-        spec.image.layout = chw ? LAYOUT_CHW : LAYOUT_HWC;
-        struct dataset *ds = opened(&spec, &anywhere);
-        assert_int_equal(ds->length, 4);
-        assert_false(dataset_is_fixed(ds));
-        for (uint64_t i = 0; i < 4; i++) {
-            uint32_t n = 30 + 10 * (uint32_t)i;
-            sample_clear(&sample);
-            assert_int_equal(dataset_get(ds, &key, i, &sample, &err), 0);
-            assert_int_equal(sample.tree.count, 3);
-            const struct tree_node *image = &sample.tree.nodes[1], *label = &sample.tree.nodes[2];
-            assert_memory_equal(sample.tree.keys + image->key_off, "image", 5);
-            assert_memory_equal(sample.tree.keys + label->key_off, "label", 5);
-            assert_int_equal(image->dtype, DL_DTYPE_UINT8);
-            assert_int_equal(image->shape[0], chw ? 3 : n);
-            assert_int_equal(image->shape[1], chw ? n : n + 1);
-            assert_int_equal(image->shape[2], chw ? n + 1 : 3);
-            assert_int_equal(label->dtype, DL_DTYPE_INT64);
-            assert_int_equal(label->ndim, 0);
-            assert_int_equal(*(const int64_t *)sample.data[2], i / 2);
-            if (i == 1) /* lossless: what was painted */
-                assert_int_equal(((const uint8_t *)sample.data[1])[chw ? 5 : 15], painted(0, 5, 0));
-        }
-        assert_int_equal(dataset_get(ds, &key, 4, &sample, &err), -ERANGE);
-        dataset_close(ds);
-    }
-    sample_deinit(&sample);
-    arena_deinit(&arena);
+    expect_dataset("{kind: imagefolder, paths: p}",
+                   "{image:uint8(30, 31, 3)[...] label:0} {image:uint8(40, 41, 3)[25 50 76 32 57 "
+                   "83 31 56 82 79 64 88 78 63 87 86 111 97 ...] label:0} {image:uint8(50, 51, "
+                   "3)[...] label:1} {image:uint8(60, 61, 3)[...] label:1}");
+    expect_dataset(
+        "{kind: imagefolder, paths: p, layout: chw}",
+        "{image:uint8(3, 30, 31)[...] label:0} {image:uint8(3, 40, 41)[25 32 31 79 78 86 ...] "
+        "label:0} {image:uint8(3, 50, 51)[...] label:1} {image:uint8(3, 60, 61)[...] label:1}");
 }
 
 enum { SIDE = 24, BYTES = SIDE * SIDE * 3 };
@@ -246,28 +221,6 @@ TEST(test_read_rows)
 
     assert_int_equal(dataset_read_rows(ds, &key, (uint64_t[]){0, 4}, 2, to_b, &bad, &err), -ERANGE);
     assert_int_equal(bad, 1);
-    dataset_close(ds);
-}
-
-/* One sample by itself is the same as in a batch. */
-TEST(test_get_of_fixed)
-{
-    struct spec_dataset spec = folder_spec(harness_below("p"), TRANSFORM_CENTER_CROP);
-    static uint8_t batch[BYTES];
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct sample_key key = {0};
-    int64_t label;
-    size_t bad;
-
-    struct dataset *ds = opened(&spec, &anywhere);
-    assert_int_equal(
-        dataset_read_rows(ds, &key, (uint64_t[]){2}, 1, (void *[]){batch, &label}, &bad, NULL), 0);
-    assert_int_equal(dataset_get(ds, &key, 2, &sample, NULL), 0);
-    assert_memory_equal(sample.data[1], batch, BYTES);
-    assert_memory_equal(sample.data[2], &label, sizeof label);
-    sample_deinit(&sample);
-    arena_deinit(&arena);
     dataset_close(ds);
 }
 

@@ -14,6 +14,11 @@ static uint64_t fingerprint_of(const char *text)
     return fingerprint;
 }
 
+#define PAIR   "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4"
+#define SPLIT  "dataset: {kind: split, dataset: {kind: range, length: 5}, "
+#define TOKENS "dataset: {kind: tokens, paths: x, sequence_length: 5"
+#define PADDED "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64"
+
 TEST(test_fingerprint)
 {
     static const char *const same[] = {
@@ -30,63 +35,44 @@ TEST(test_fingerprint)
         "{dataset: {kind: npy, paths: {a: x, b: z}}, batch: {size: 4}, sampler: {kind: random}}",
         "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 5}, sampler: {kind: random}}",
         "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: null}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: random, order: native}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4, drop_last: true},"
-        " sampler: {kind: random}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
-        " shard: {even: false}}",
+        PAIR "}}",
+        PAIR "}, sampler: {kind: random, order: native}}",
+        PAIR ", drop_last: true}, sampler: {kind: random}}",
+        PAIR "}, sampler: {kind: random}, shard: {even: false}}",
         "{dataset: {kind: range, length: 5}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: random, replacement: true}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: random, num_samples: 7}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: indices, indices: [1, 2]}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: indices, indices: [2, 1]}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: subset_random, indices: [1, 2]}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: weighted, weights: [1, 2]}}",
-        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
-        " sampler: {kind: weighted, weights: [2, 1]}}",
-        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 0, seed: "
-        "1}",
-        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 0, seed: "
-        "2}",
-        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 1, seed: "
-        "1}",
-        "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [3, 2], part: 0, seed: "
-        "1}",
+        PAIR "}, sampler: {kind: random, replacement: true}}",
+        PAIR "}, sampler: {kind: random, num_samples: 7}}",
+        PAIR "}, sampler: {kind: indices, indices: [1, 2]}}",
+        PAIR "}, sampler: {kind: indices, indices: [2, 1]}}",
+        PAIR "}, sampler: {kind: subset_random, indices: [1, 2]}}",
+        PAIR "}, sampler: {kind: weighted, weights: [1, 2]}}",
+        PAIR "}, sampler: {kind: weighted, weights: [2, 1]}}",
+        SPLIT "parts: [2, 3], part: 0, seed: 1}",
+        SPLIT "parts: [2, 3], part: 0, seed: 2}",
+        SPLIT "parts: [2, 3], part: 1, seed: 1}",
+        SPLIT "parts: [3, 2], part: 0, seed: 1}",
         "dataset: {kind: subset, dataset: {kind: range, length: 5}, indices: [2, 3]}",
         "dataset: {kind: subset, dataset: {kind: range, length: 5}, indices: [3, 2]}",
         "dataset: {kind: subset, dataset: {kind: range, length: 6}, indices: [3, 2]}",
         "dataset: {kind: concat, datasets: [{kind: range, length: 5}]}",
-        "dataset: {kind: tokens, paths: x, sequence_length: 5}",
-        "dataset: {kind: tokens, paths: x, sequence_length: 5, widen: none}",
-        "dataset: {kind: tokens, paths: x, sequence_length: 5, stride: 4}",
-        "dataset: {kind: tokens, paths: x, sequence_length: 5, dtype: int32}",
+        TOKENS "}",
+        TOKENS ", widen: none}",
+        TOKENS ", stride: 4}",
+        TOKENS ", dtype: int32}",
         "{dataset: {kind: npy, paths: x}, collate: {kind: pad}}",
         "{dataset: {kind: npy, paths: x}, collate: {kind: pad, length: 64}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64}}",
+        PADDED "}}",
         "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 65}}",
         "{dataset: {kind: npy, paths: x}, collate: {kind: pack, length: 64}, batch: {tokens: 64}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
-        "bucket}}",
+        PADDED ", strategy: bucket}}",
         "{dataset: {kind: npy, paths: x}, collate: {kind: pad, to: bucket}, batch: {tokens: 64, "
         "strategy: bucket}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
-        "bucket, interval: 4}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, max_length: "
-        "9}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, overlong: "
-        "error}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, leftover: "
-        "drop}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, window: 9}}",
-        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, length_of: a}}",
+        PADDED ", strategy: bucket, interval: 4}}",
+        PADDED ", max_length: 9}}",
+        PADDED ", overlong: error}}",
+        PADDED ", leftover: drop}}",
+        PADDED ", window: 9}}",
+        PADDED ", length_of: a}}",
     };
     for (size_t i = 1; i < ARRAY_SIZE(same); i++)
         assert_true(fingerprint_of(same[i]) == fingerprint_of(same[0]));

@@ -1,24 +1,7 @@
 /* The sampler's keys in the loader spec: defaults by kind, the canonical form, the longest lists,
  * and what must fit the dataset. What is refused at once stands in test_spec_errors.c.
  */
-#include "proto/spec.h"
-#include "proto/yaml.h"
-#include "tests/lib/harness.h"
-
-#include <errno.h>
-#include <stdio.h>
-
-static void expect_spec(const char *text, struct dl_spec *ret)
-{
-    _cleanup_(value_deinit) struct value v = {0};
-    struct dl_error err = {0};
-
-    int r = yaml_parse(text, strlen(text), "spec", &v, &err);
-    if (r == 0)
-        r = spec_from_value(&v, "/base", ret, &err);
-    if (r < 0)
-        fail_msg("%s: %s: %s", text, err.path, err.message);
-}
+#include "tests/unit/spec_text.h"
 
 TEST(test_samplers)
 {
