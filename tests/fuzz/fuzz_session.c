@@ -11,6 +11,7 @@
  * Input: a byte, whether timers (bit 0) run out at once or never; then events of one to four bytes,
  * see play().
  */
+#include "daemon/base/available.h"
 #include "proto/common/sealed.h"
 #include "tests/fuzz/fake_process.h"
 #include "tests/fuzz/session_game.h"
@@ -116,6 +117,19 @@ int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb cb, uv_aft
     world.work[world.n] = work;
     world.after[world.n++] = after;
     return 0;
+}
+
+/* Neither is this machine's: what it has left, and whatever process has the number of a fake. */
+void __wrap_available_read(const char *root, struct available *ret);
+void __wrap_available_read(const char *root, struct available *ret)
+{
+    *ret = (struct available){.bytes = 1 << 30, .limit = 1 << 30, .total = 1 << 30};
+}
+
+bool __wrap_usage_read_cpu_wait(int pid, uint64_t *ret_ns);
+bool __wrap_usage_read_cpu_wait(int pid, uint64_t *ret_ns)
+{
+    return false;
 }
 
 static void turn(struct game *g)
