@@ -4,6 +4,7 @@
  * whoever has most workers gets most.
  */
 #include "tests/lib/harness.h"
+#include "tests/lib/row.h"
 
 #include "daemon/serve/core/fair.h"
 
@@ -183,45 +184,31 @@ static const struct {
     double cpus;
     struct job jobs[LOADERS];
 } rows[] = {
-    {"equal weights, whatever the workers", {0.5, 0.5}, 2, {ONE(1, 100, 12), ONE(2, 100, 2)}},
-    {"one worker has one of two processors", {0.5, 0.5}, 2, {ONE(1, 100, 12), ONE(2, 100, 1)}},
-    {"by weight", {0.8, 0.2}, 2, {ONE(1, 400, 2), ONE(2, 100, 12)}},
-    {"by weight, on one processor", {0.9, 0.1}, 1, {ONE(1, 900, 3), ONE(2, 100, 3)}},
-    {"three users", {0.5, 0.25, 0.25}, 4, {ONE(1, 200, 4), ONE(2, 100, 16), ONE(3, 100, 8)}},
-    {"loaders of one user share what is its",
-     {0.25, 0.25, 0.5},
-     4,
-     {ONE(1, 100, 8), ONE(1, 100, 8), ONE(2, 100, 4)}},
-    {"by priority",
-     {0.4, 0.1, 0.5},
-     2,
-     {{.user = 1, .weight = 100, .priority = 4, .workers = 4, .task_ms = 12},
-      {.user = 1, .weight = 100, .priority = 1, .workers = 8, .task_ms = 12},
-      ONE(2, 100, 4)}},
-    {"by priority, of one user",
-     {0.8, 0.2},
-     2,
-     {{.user = 1, .weight = 100, .priority = 4, .workers = 2, .task_ms = 12},
-      {.user = 1, .weight = 100, .priority = 1, .workers = 12, .task_ms = 12}}},
-    {"one that matters less than two others",
-     {4 / 8.25, 4 / 8.25, 0.25 / 8.25},
-     2,
-     {{.user = 1, .weight = 100, .priority = 4, .workers = 4, .task_ms = 12},
-      {.user = 1, .weight = 100, .priority = 4, .workers = 4, .task_ms = 12},
-      {.user = 1, .weight = 100, .priority = 0.25, .workers = 8, .task_ms = 12}}},
-    {"what one does not use, others do",
-     {0.1, 0.9},
-     2,
-     {{.user = 1, .weight = 100, .priority = 1, .workers = 2, .task_ms = 10, .per_second = 20},
-      ONE(2, 100, 12)}},
-    {"a user alone has all, as the kernel shares it out",
-     {12 / 14.0, 2 / 14.0},
-     2,
-     {ONE(1, 100, 12), ONE(1, 100, 2)}},
-    {"long batches and short ones",
-     {0.5, 0.5},
-     2,
-     {{.user = 1, .weight = 100, .priority = 1, .workers = 4, .task_ms = 700}, ONE(2, 100, 4)}},
+    ROW("equal weights, whatever the workers", {0.5, 0.5}, 2, {ONE(1, 100, 12), ONE(2, 100, 2)}),
+    ROW("one worker has one of two processors", {0.5, 0.5}, 2, {ONE(1, 100, 12), ONE(2, 100, 1)}),
+    ROW("by weight", {0.8, 0.2}, 2, {ONE(1, 400, 2), ONE(2, 100, 12)}),
+    ROW("by weight, on one processor", {0.9, 0.1}, 1, {ONE(1, 900, 3), ONE(2, 100, 3)}),
+    ROW("three users", {0.5, 0.25, 0.25}, 4, {ONE(1, 200, 4), ONE(2, 100, 16), ONE(3, 100, 8)}),
+    ROW("loaders of one user share what is its", {0.25, 0.25, 0.5}, 4,
+        {ONE(1, 100, 8), ONE(1, 100, 8), ONE(2, 100, 4)}),
+    ROW("by priority", {0.4, 0.1, 0.5}, 2,
+        {{.user = 1, .weight = 100, .priority = 4, .workers = 4, .task_ms = 12},
+         {.user = 1, .weight = 100, .priority = 1, .workers = 8, .task_ms = 12},
+         ONE(2, 100, 4)}),
+    ROW("by priority, of one user", {0.8, 0.2}, 2,
+        {{.user = 1, .weight = 100, .priority = 4, .workers = 2, .task_ms = 12},
+         {.user = 1, .weight = 100, .priority = 1, .workers = 12, .task_ms = 12}}),
+    ROW("one that matters less than two others", {4 / 8.25, 4 / 8.25, 0.25 / 8.25}, 2,
+        {{.user = 1, .weight = 100, .priority = 4, .workers = 4, .task_ms = 12},
+         {.user = 1, .weight = 100, .priority = 4, .workers = 4, .task_ms = 12},
+         {.user = 1, .weight = 100, .priority = 0.25, .workers = 8, .task_ms = 12}}),
+    ROW("what one does not use, others do", {0.1, 0.9}, 2,
+        {{.user = 1, .weight = 100, .priority = 1, .workers = 2, .task_ms = 10, .per_second = 20},
+         ONE(2, 100, 12)}),
+    ROW("a user alone has all, as the kernel shares it out", {12 / 14.0, 2 / 14.0}, 2,
+        {ONE(1, 100, 12), ONE(1, 100, 2)}),
+    ROW("long batches and short ones", {0.5, 0.5}, 2,
+        {{.user = 1, .weight = 100, .priority = 1, .workers = 4, .task_ms = 700}, ONE(2, 100, 4)}),
 };
 
 TEST(test_shares_of_worker_time)

@@ -1,5 +1,6 @@
 /* Datasets of every kind and the batch images made from them. */
 #include "daemon/data/fetch.h"
+#include "tests/lib/row.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_alloc.h"
 
@@ -508,43 +509,23 @@ TEST(test_planned)
         uint64_t bad;
         const char *error; /* NULL: it is taken */
     } rows[] = {
-        {COLLATE_PAD, {4, 1, 3}, 0, 0, 0, NULL},
-        {COLLATE_PAD, {2, 1, 2}, 0, 2, 0, NULL},
-        {COLLATE_PACK, {4, 1, 3, 1, 2}, 2, 0, 0, NULL},
-        {COLLATE_NONE, {4, 1, 3}, 0, 0, 0, NULL},
-        {COLLATE_DEFAULT, {1, 1, 1}, 0, 1, 0, NULL},
-        {COLLATE_PAD,
-         {4, 1, 2},
-         0,
-         0,
-         2,
-         "dataset: sample 2 has 3 tokens, and had 2 when lengths were taken; the data has "
-         "changed: open the loader again"},
-        {COLLATE_NONE,
-         {4, 2, 3},
-         0,
-         0,
-         0,
-         "dataset: sample 0 has 1 tokens, and had 2 when lengths were taken; the data has "
-         "changed: open the loader again"},
-        {COLLATE_PAD,
-         {4, 0, 3},
-         0,
-         0,
-         UINT64_MAX,
-         "the slot's header is damaged: a planned length is invalid"},
-        {COLLATE_PACK,
-         {4, 1, 3, 1, 1},
-         2,
-         0,
-         UINT64_MAX,
-         "the slot's header is damaged: the planned rows are those of other samples"},
-        {COLLATE_PACK,
-         {4, 1, 3},
-         0,
-         0,
-         UINT64_MAX,
-         "collate: no rows are planned for this batch; packing needs batch.tokens"},
+        ROW(COLLATE_PAD, {4, 1, 3}, 0, 0, 0, NULL),
+        ROW(COLLATE_PAD, {2, 1, 2}, 0, 2, 0, NULL),
+        ROW(COLLATE_PACK, {4, 1, 3, 1, 2}, 2, 0, 0, NULL),
+        ROW(COLLATE_NONE, {4, 1, 3}, 0, 0, 0, NULL),
+        ROW(COLLATE_DEFAULT, {1, 1, 1}, 0, 1, 0, NULL),
+        ROW(COLLATE_PAD, {4, 1, 2}, 0, 0, 2,
+            "dataset: sample 2 has 3 tokens, and had 2 when lengths were taken; the data has "
+            "changed: open the loader again"),
+        ROW(COLLATE_NONE, {4, 2, 3}, 0, 0, 0,
+            "dataset: sample 0 has 1 tokens, and had 2 when lengths were taken; the data has "
+            "changed: open the loader again"),
+        ROW(COLLATE_PAD, {4, 0, 3}, 0, 0, UINT64_MAX,
+            "the slot's header is damaged: a planned length is invalid"),
+        ROW(COLLATE_PACK, {4, 1, 3, 1, 1}, 2, 0, UINT64_MAX,
+            "the slot's header is damaged: the planned rows are those of other samples"),
+        ROW(COLLATE_PACK, {4, 1, 3}, 0, 0, UINT64_MAX,
+            "collate: no rows are planned for this batch; packing needs batch.tokens"),
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

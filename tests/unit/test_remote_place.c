@@ -1,6 +1,7 @@
 /* URLs as places, what is none, and the environment's settings for them. */
 #include "tests/lib/harness.h"
 
+#include "tests/lib/row.h"
 #include "tests/unit/remote_case.h"
 
 #include <errno.h>
@@ -253,36 +254,16 @@ TEST(test_settings)
         bool has_profile;
         const char *endpoint, *region, *hub, *token, *google; /* NULL: the default */
     } rows[] = {
-        {{NULL}, false, NULL, "us-east-1", NULL, NULL, NULL},
-        {{NULL}, true, "http://profile:1", "eu-west-1", NULL, NULL, NULL},
-        {{"AWS_ENDPOINT_URL=http://a", "AWS_ENDPOINT_URL_S3=http://b", "AWS_REGION="},
-         true,
-         "http://b",
-         "eu-west-1",
-         NULL,
-         NULL,
-         NULL},
-        {{"AWS_ENDPOINT_URL=http://a", "AWS_DEFAULT_REGION=r-1", "HF_TOKEN=hf_x"},
-         true,
-         "http://a",
-         "r-1",
-         NULL,
-         "hf_x",
-         NULL},
-        {{"HF_ENDPOINT=http://h:80/x/", "AWS_REGION=r-2", "AWS_DEFAULT_REGION=r-1"},
-         false,
-         NULL,
-         "r-2",
-         "http://h/x",
-         NULL,
-         NULL},
-        {{"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE=https://g/", "AWS_ENDPOINT_URL=http://a"},
-         false,
-         "http://a",
-         "us-east-1",
-         NULL,
-         NULL,
-         "https://g"},
+        ROW({NULL}, false, NULL, "us-east-1", NULL, NULL, NULL),
+        ROW({NULL}, true, "http://profile:1", "eu-west-1", NULL, NULL, NULL),
+        ROW({"AWS_ENDPOINT_URL=http://a", "AWS_ENDPOINT_URL_S3=http://b", "AWS_REGION="}, true,
+            "http://b", "eu-west-1", NULL, NULL, NULL),
+        ROW({"AWS_ENDPOINT_URL=http://a", "AWS_DEFAULT_REGION=r-1", "HF_TOKEN=hf_x"}, true,
+            "http://a", "r-1", NULL, "hf_x", NULL),
+        ROW({"HF_ENDPOINT=http://h:80/x/", "AWS_REGION=r-2", "AWS_DEFAULT_REGION=r-1"}, false, NULL,
+            "r-2", "http://h/x", NULL, NULL),
+        ROW({"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE=https://g/", "AWS_ENDPOINT_URL=http://a"},
+            false, "http://a", "us-east-1", NULL, NULL, "https://g"),
     };
     static const char *const bad[][2] = {
         {"AWS_ENDPOINT_URL=minio:9000", "AWS_ENDPOINT_URL: it begins neither"},

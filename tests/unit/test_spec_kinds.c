@@ -2,6 +2,7 @@
  * The keys of text, images, archives, plug-ins and collate: what is read, its canonical form, and
  * in which words it is refused.
  */
+#include "tests/lib/row.h"
 #include "tests/unit/spec_text.h"
 
 #include <errno.h>
@@ -105,126 +106,112 @@ static const struct form chat_forms[] = {
 };
 
 static const struct form record_forms[] = {
-    {"{kind: tar, paths: a.tar, index: 'off'}",
-     "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
-     "true, transform: "
-     "none, flip: 0.0, layout: hwc}"},
-    {"{kind: tar, paths: a.tar, index: auto, decode: false}",
-     "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false}"},
-    {"{kind: tar, paths: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
-     "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, fields: "
-     "{a: cls, b: "
-     "left.jpg}}"},
-    {"{kind: tar, paths: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
-     "{kind: tar, index: /base/i/n.json, paths: [/base/a.tar], tokenizer: none, decode: "
-     "false, fields: {cls: "
-     "cls, jpg: jpg}}"},
-    {"{kind: tar, paths: a.tar, index: auto, decode: false, raw: uint8}",
-     "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, raw: "
-     "uint8}"},
-    {"{kind: files, paths: [a, 'b*.npz'], fields: [x]}",
-     "{kind: files, paths: [/base/a, '/base/b*.npz'], listed: false, decode: true, fields: {x: "
-     "x}, transform: none, flip: 0.0, layout: hwc}"},
-    {"{kind: files, paths: a.txt, listed: true, size: 7, grey: true}",
-     "{kind: files, paths: [/base/a.txt], listed: true, decode: true, size: [7, 7], transform: "
-     "resize, flip: 0.0, layout: hwc, grey: true}"},
-    {"{kind: files, paths: a, decode: false, raw: float32}",
-     "{kind: files, paths: [/base/a], listed: false, decode: false, raw: float32}"},
-    {"{kind: megatron, paths: m}",
-     "{kind: megatron, paths: /base/m, view: documents, widen: int64}"},
-    {"{kind: megatron, paths: m.bin, view: samples, sequence_length: 8, widen: none}",
-     "{kind: megatron, paths: /base/m.bin, view: samples, sequence_length: 8, widen: none}"},
-    {"{kind: mds, paths: m, size: 7}", "{kind: mds, paths: /base/m, tokenizer: none, decode: "
-                                       "true, size: [7, 7], transform: resize, flip: 0.0, "
-                                       "layout: hwc}"},
-    {"{kind: mds, paths: m, decode: false, fields: [x]}",
-     "{kind: mds, paths: /base/m, tokenizer: none, decode: false, fields: {x: x}}"},
-    {"{kind: litdata, paths: l, decode: false}",
-     "{kind: litdata, paths: /base/l, tokenizer: none, decode: false, nulls: refuse, cache: "
-     "1073741824}"},
-    {"{kind: litdata, paths: l, decode: false, sequence_length: 8, cache: 1MiB, nulls: 3}",
-     "{kind: litdata, paths: /base/l, sequence_length: 8, tokenizer: none, decode: false, "
-     "nulls: "
-     "3, cache: 1048576}"},
-    {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
-     "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
-     "{label: label}, "
-     "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
-    {"{kind: audiofolder, paths: s}",
-     "{kind: audiofolder, paths: /base/s, dtype: float32, channels: mono, sample_rate: null, "
-     "frames: null}"},
-    {"{kind: audiofolder, paths: s, dtype: int16, channels: keep, sample_rate: 16000, frames: "
-     "48000, crop: start}",
-     "{kind: audiofolder, paths: /base/s, dtype: int16, channels: keep, sample_rate: 16000, "
-     "frames: 48000, crop: start}"},
-    {"{kind: tar, paths: a.tar, index: auto, audio: [flac, wav], sample_rate: 16000}",
-     "{kind: tar, index: auto, paths: [/base/a.tar], audio: [flac, wav], dtype: float32, "
-     "channels: mono, sample_rate: 16000, frames: null, tokenizer: none, decode: true, "
-     "transform: none, flip: 0.0, layout: hwc}"},
-    {"{kind: tfrecord, paths: a, decode: false}",
-     "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
-    {"{kind: tar, paths: a, decode: false, tokenizer: huggingface, model: t, field: "
-     "json.text}",
-     "{kind: tar, divide: true, paths: [/base/a], tokenizer: huggingface, field: json.text, "
-     "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: "
-     "null, "
-     "shuffle: 0, decode: false}"},
+    ROW("{kind: tar, paths: a.tar, index: 'off'}",
+        "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
+        "true, transform: none, flip: 0.0, layout: hwc}"),
+    ROW("{kind: tar, paths: a.tar, index: auto, decode: false}",
+        "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false}"),
+    ROW("{kind: tar, paths: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
+        "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, fields: "
+        "{a: cls, b: left.jpg}}"),
+    ROW("{kind: tar, paths: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
+        "{kind: tar, index: /base/i/n.json, paths: [/base/a.tar], tokenizer: none, decode: false, "
+        "fields: {cls: cls, jpg: jpg}}"),
+    ROW("{kind: tar, paths: a.tar, index: auto, decode: false, raw: uint8}",
+        "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, raw: "
+        "uint8}"),
+    ROW("{kind: files, paths: [a, 'b*.npz'], fields: [x]}",
+        "{kind: files, paths: [/base/a, '/base/b*.npz'], listed: false, decode: true, fields: {x: "
+        "x}, transform: none, flip: 0.0, layout: hwc}"),
+    ROW("{kind: files, paths: a.txt, listed: true, size: 7, grey: true}",
+        "{kind: files, paths: [/base/a.txt], listed: true, decode: true, size: [7, 7], transform: "
+        "resize, flip: 0.0, layout: hwc, grey: true}"),
+    ROW("{kind: files, paths: a, decode: false, raw: float32}",
+        "{kind: files, paths: [/base/a], listed: false, decode: false, raw: float32}"),
+    ROW("{kind: megatron, paths: m}",
+        "{kind: megatron, paths: /base/m, view: documents, widen: int64}"),
+    ROW("{kind: megatron, paths: m.bin, view: samples, sequence_length: 8, widen: none}",
+        "{kind: megatron, paths: /base/m.bin, view: samples, sequence_length: 8, widen: none}"),
+    ROW("{kind: mds, paths: m, size: 7}",
+        "{kind: mds, paths: /base/m, tokenizer: none, decode: true, size: [7, 7], transform: "
+        "resize, flip: 0.0, layout: hwc}"),
+    ROW("{kind: mds, paths: m, decode: false, fields: [x]}",
+        "{kind: mds, paths: /base/m, tokenizer: none, decode: false, fields: {x: x}}"),
+    ROW("{kind: litdata, paths: l, decode: false}",
+        "{kind: litdata, paths: /base/l, tokenizer: none, decode: false, nulls: refuse, cache: "
+        "1073741824}"),
+    ROW("{kind: litdata, paths: l, decode: false, sequence_length: 8, cache: 1MiB, nulls: 3}",
+        "{kind: litdata, paths: /base/l, sequence_length: 8, tokenizer: none, decode: false, "
+        "nulls: 3, cache: 1048576}"),
+    ROW("{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
+        "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
+        "{label: label}, images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"),
+    ROW("{kind: audiofolder, paths: s}", "{kind: audiofolder, paths: /base/s, dtype: float32, "
+                                         "channels: mono, sample_rate: null, frames: null}"),
+    ROW("{kind: audiofolder, paths: s, dtype: int16, channels: keep, sample_rate: 16000, frames: "
+        "48000, crop: start}",
+        "{kind: audiofolder, paths: /base/s, dtype: int16, channels: keep, sample_rate: 16000, "
+        "frames: 48000, crop: start}"),
+    ROW("{kind: tar, paths: a.tar, index: auto, audio: [flac, wav], sample_rate: 16000}",
+        "{kind: tar, index: auto, paths: [/base/a.tar], audio: [flac, wav], dtype: float32, "
+        "channels: mono, sample_rate: 16000, frames: null, tokenizer: none, decode: true, "
+        "transform: none, flip: 0.0, layout: hwc}"),
+    ROW("{kind: tfrecord, paths: a, decode: false}",
+        "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"),
+    ROW("{kind: tar, paths: a, decode: false, tokenizer: huggingface, model: t, field: json.text}",
+        "{kind: tar, divide: true, paths: [/base/a], tokenizer: huggingface, field: json.text, "
+        "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: null, "
+        "shuffle: 0, decode: false}"),
 };
 
 static const struct form column_forms[] = {
-    {"{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
-     "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, "
-     "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
-     "refuse, "
-     "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
-    {"{kind: hdf5, paths: f.h5}", "{kind: hdf5, paths: /base/f.h5, cache: 1073741824}"},
-    {"{kind: hdf5, paths: f.h5, fields: {x: train/images}, cache: 1KiB}",
-     "{kind: hdf5, paths: /base/f.h5, fields: {x: train/images}, cache: 1024}"},
-    {"{kind: lmdb, paths: d}", "{kind: lmdb, paths: /base/d, tokenizer: none, decode: true, "
-                               "prefix: null, transform: none, flip: 0.0, "
-                               "layout: hwc}"},
-    {"{kind: lmdb, paths: d, decode: false, fields: [value], prefix: 'image-'}",
-     "{kind: lmdb, paths: /base/d, tokenizer: none, decode: false, fields: {value: value}, "
-     "prefix: image-}"},
-    {"{kind: csv, paths: [a.csv]}", "{kind: csv, paths: [/base/a.csv], tokenizer: none, nulls: "
-                                    "refuse, separator: auto, header: true, "
-                                    "types: null}"},
-    {"{kind: csv, paths: a, fields: {x: '1'}, nulls: 0, separator: tab, header: false, types: "
-     "{b: int8, a: string}}",
-     "{kind: csv, paths: [/base/a], tokenizer: none, fields: {x: '1'}, nulls: 0, separator: "
-     "tab, header: false, "
-     "types: {a: string, b: int8}}"},
-    {"{kind: csv, paths: a, fields: [b.c]}",
-     "{kind: csv, paths: [/base/a], tokenizer: none, fields: {b.c: b.c}, nulls: refuse, "
-     "separator: auto, header: true, types: null}"},
-    {"{kind: arrow, paths: a, decode: false, types: {b: int64, a: float64}, fields: [b.c]}",
-     "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, fields: {b.c: b.c}, "
-     "nulls: refuse, types: {a: float64, b: int64}, cache: 1073741824}"},
-    {"{kind: parquet, paths: [d, 'e/*.parquet']}",
-     "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
-     "nulls: refuse, "
-     "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
-    {"{kind: parquet, paths: d, fields: [x], nulls: -1, filter: {y: 1, x: {min: 2}}, cache: "
-     "1MiB, "
-     "decode: false}",
-     "{kind: parquet, paths: [/base/d], tokenizer: none, decode: false, fields: {x: x}, nulls: "
-     "-1, filter: {x: "
-     "{min: 2}, y: 1}, cache: 1048576, shared: 0}"},
-    {"{kind: arrow, paths: a, decode: false}",
-     "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
-     "1073741824}"},
-    {"{kind: arrow, paths: [a, 'b*'], decode: false, nulls: -1, fields: [x]}",
-     "{kind: arrow, paths: [/base/a, '/base/b*'], tokenizer: none, decode: false, fields: {x: "
-     "x}, nulls: -1, cache: 1073741824}"},
-    {"{kind: arrow, paths: a, decode: false, tokenizer: bytes, bos: 1}",
-     "{kind: arrow, paths: [/base/a], tokenizer: bytes, field: text, bos: 1, max_length: null, "
-     "decode: false, nulls: refuse, cache: 1073741824}"},
-    {"{kind: csv, paths: a, tokenizer: sentencepiece, model: m, max_length: 3}",
-     "{kind: csv, paths: [/base/a], tokenizer: sentencepiece, field: text, model: /base/m, "
-     "max_length: 3, nulls: refuse, separator: auto, header: true, types: null}"},
-    {"{kind: arrow, paths: a, decode: false, nulls: refuse}",
-     "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
-     "1073741824}"},
+    ROW("{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
+        "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, sample_rate: "
+        "null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: refuse, filter: "
+        "null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"),
+    ROW("{kind: hdf5, paths: f.h5}", "{kind: hdf5, paths: /base/f.h5, cache: 1073741824}"),
+    ROW("{kind: hdf5, paths: f.h5, fields: {x: train/images}, cache: 1KiB}",
+        "{kind: hdf5, paths: /base/f.h5, fields: {x: train/images}, cache: 1024}"),
+    ROW("{kind: lmdb, paths: d}", "{kind: lmdb, paths: /base/d, tokenizer: none, decode: true, "
+                                  "prefix: null, transform: none, flip: 0.0, layout: hwc}"),
+    ROW("{kind: lmdb, paths: d, decode: false, fields: [value], prefix: 'image-'}",
+        "{kind: lmdb, paths: /base/d, tokenizer: none, decode: false, fields: {value: value}, "
+        "prefix: image-}"),
+    ROW("{kind: csv, paths: [a.csv]}", "{kind: csv, paths: [/base/a.csv], tokenizer: none, nulls: "
+                                       "refuse, separator: auto, header: true, types: null}"),
+    ROW("{kind: csv, paths: a, fields: {x: '1'}, nulls: 0, separator: tab, header: false, types: "
+        "{b: int8, a: string}}",
+        "{kind: csv, paths: [/base/a], tokenizer: none, fields: {x: '1'}, nulls: 0, separator: "
+        "tab, header: false, types: {a: string, b: int8}}"),
+    ROW("{kind: csv, paths: a, fields: [b.c]}",
+        "{kind: csv, paths: [/base/a], tokenizer: none, fields: {b.c: b.c}, nulls: refuse, "
+        "separator: auto, header: true, types: null}"),
+    ROW("{kind: arrow, paths: a, decode: false, types: {b: int64, a: float64}, fields: [b.c]}",
+        "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, fields: {b.c: b.c}, "
+        "nulls: refuse, types: {a: float64, b: int64}, cache: 1073741824}"),
+    ROW("{kind: parquet, paths: [d, 'e/*.parquet']}",
+        "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
+        "nulls: refuse, filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, "
+        "layout: hwc}"),
+    ROW("{kind: parquet, paths: d, fields: [x], nulls: -1, filter: {y: 1, x: {min: 2}}, cache: "
+        "1MiB, decode: false}",
+        "{kind: parquet, paths: [/base/d], tokenizer: none, decode: false, fields: {x: x}, nulls: "
+        "-1, filter: {x: {min: 2}, y: 1}, cache: 1048576, shared: 0}"),
+    ROW("{kind: arrow, paths: a, decode: false}",
+        "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
+        "1073741824}"),
+    ROW("{kind: arrow, paths: [a, 'b*'], decode: false, nulls: -1, fields: [x]}",
+        "{kind: arrow, paths: [/base/a, '/base/b*'], tokenizer: none, decode: false, fields: {x: "
+        "x}, nulls: -1, cache: 1073741824}"),
+    ROW("{kind: arrow, paths: a, decode: false, tokenizer: bytes, bos: 1}",
+        "{kind: arrow, paths: [/base/a], tokenizer: bytes, field: text, bos: 1, max_length: null, "
+        "decode: false, nulls: refuse, cache: 1073741824}"),
+    ROW("{kind: csv, paths: a, tokenizer: sentencepiece, model: m, max_length: 3}",
+        "{kind: csv, paths: [/base/a], tokenizer: sentencepiece, field: text, model: /base/m, "
+        "max_length: 3, nulls: refuse, separator: auto, header: true, types: null}"),
+    ROW("{kind: arrow, paths: a, decode: false, nulls: refuse}",
+        "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
+        "1073741824}"),
 };
 
 static void expect_dataset_forms(const struct form *forms, size_t n)
