@@ -325,7 +325,7 @@ TEST(test_helpers_by_their_rate)
         uint64_t cost[4];  /* of two own, which have no room, and of two on other machines; ms */
         uint32_t has[2];   /* tasks that the latter have */
         uint32_t given[2]; /* and get, of the two that they have room for each */
-        bool full;         /* the own ones are idle, but all their slots are in use */
+        bool full;         /* the own ones are idle, as all their slots are in use */
     } rows[] = {{false, {0, 0, 0, 0}, {0, 0}, {2, 2}}, /* nothing is known */
                 {false, {10, 10, 0, 0}, {0, 0}, {2, 2}},
                 {false, {10, 10, 12, 10}, {0, 0}, {2, 2}},
@@ -335,7 +335,9 @@ TEST(test_helpers_by_their_rate)
                 {false, {0, 0, 1000, 0}, {0, 1}, {2, 2}},    /* nobody else is known */
                 {false, {10, 10, 20, 10}, {0, 0}, {1, 2}},
                 {false, {10, 10, 1000, 1000}, {0, 0}, {0, 0}},
-                {false, {10, 10, 1000, 1000}, {0, 0}, {2, 2}, true}};
+                {false, {10, 10, 1000, 1000}, {0, 0}, {1, 0}, true},
+                {false, {10, 10, 1000, 1000}, {0, 1}, {0, 0}, true},
+                {false, {10, 10, 20, 1000}, {0, 1}, {2, 0}, true}};
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct worker_room rooms[OWN + 2];

@@ -148,19 +148,27 @@ static double schedule_takes(const struct worker_room *room)
     return (double)room->cost_ns * (room->has == 0 ? 1 : room->has + 0.5);
 }
 
+static bool schedule_runs_any(const struct round *round)
+{
+    for (uint32_t i = 0; i < round->core->workers; i++)
+        if (round->rooms[i].has > 0)
+            return true;
+    return false;
+}
+
 /* Whether it would have done a step before all others have done those that there may be ahead: else
  * these wait for it, as batches come in order, and the loader is slower with it than without. Those
- * that have no slot left, and are at nothing, do none. */
+ * that have no slot left do none, unless a step is under way that they may wait for. */
 static bool schedule_keeps_up(const struct round *round, const struct stream *stream,
                               uint32_t worker)
 {
+    bool waits = schedule_runs_any(round);
     double others = 0; /* steps in a nanosecond */
 
     for (uint32_t i = 0; i < round->core->workers; i++) {
         const struct worker_room *room = &round->rooms[i];
 
-        if (i != worker && room->cost_ns > 0 &&
-            (room->has > 0 || (room->tasks > 0 && room->slots > 0)))
+        if (i != worker && room->cost_ns > 0 && (waits || (room->tasks > 0 && room->slots > 0)))
             others += 1 / (double)room->cost_ns;
     }
     return stream->params.any_order ||

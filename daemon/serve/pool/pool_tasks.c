@@ -55,6 +55,8 @@ static uint64_t pool_tasks_count_cost(const struct member *m)
 {
     enum { IDLE = 8 }; /* times what a task took, and it is half of that */
 
+    if (m->state != WORKER_READY)
+        return 0; /* nobody knows when it does its next one */
     if (!member_is_helper(m))
         return m->cost_ns;
     if (m->turn_ns == 0 || in_flight(m) > 0)
